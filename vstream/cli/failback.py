@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+
 from vstream.cli import options
 from vstream.cli.asyncio_runner import run
 from vstream.cli.failover import GateTimeout, RegionName, ShipWith, carry_out_edit, end, read_edit, require_nothing_lost
@@ -49,10 +51,12 @@ def command(
     if where.lab is None:
         _check_servers(edit.topology, region, is_new=edit.topology is not current, is_waiting=yes)
     elif yes:
+        if not _runs_in_lab(where.lab, edit.topology, region, any):
+            require_nothing_lost(run(plan_servers(current, lab, templates)).plan, current)
         # The file comes second: a lab without servers that its file has is refused. Those that an earlier run has started may
         # not be let in yet.
         _start_in_lab(where.lab, edit.topology)
-    elif not _runs_in_lab(where.lab, edit.topology, region):
+    elif not _runs_in_lab(where.lab, edit.topology, region, all):
         if is_json:
             print_json("failback", view.as_dict(None, (region,), {}, None, is_done=False))
         console.print_note(f"The lab will start the servers of {region}. Nothing was changed: pass `--yes` to do it.")
@@ -70,9 +74,10 @@ def command(
     end(edit.topology, left, is_done, f"Region {region} is in again. {topology} says so: commit it.")
 
 
-def _runs_in_lab(name: str, topology: Topology, region: str) -> bool:
+def _runs_in_lab(name: str, topology: Topology, region: str, how_many: Callable[[Iterable[bool]], bool]) -> bool:
+    """Whether all, or any, servers of *region* run."""
     running = {server.name for server in labs.status(name).servers if server.pid}
-    return {seat.server.name for seat in topology.processes if seat.region == region} <= running
+    return how_many(seat.server.name in running for seat in topology.processes if seat.region == region)
 
 
 def _start_in_lab(name: str, topology: Topology) -> None:
