@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Annotated, NoReturn
 
 import typer
@@ -14,7 +13,6 @@ from vstream.cli.chaos.session import find_target_servers
 from vstream.cli.exit_codes import FAILED, NO, OK
 from vstream.cli.failover import GateTimeout, ShipWith, carry_out_edit, end, read_edit, require_nothing_lost
 from vstream.cli.plan_request import Planned, plan_servers
-from vstream.cli.servers import find_servers
 from vstream.cli.views import console
 from vstream.cli.views import drain as view
 from vstream.cli.views import plan as plan_view
@@ -65,7 +63,8 @@ def command(
         edit = before.undo_drain(target) if is_undone else before.drain(target, to)
         if edit.topology is not current:
             require_nothing_else(run(plan_servers(current, lab, templates)).plan)
-        _drain_region(edit, target, lab, templates, output, gate_timeout, ship_with, is_undone=is_undone, yes=yes)
+        planned = run(plan_servers(edit.topology, lab, templates))
+        _drain_region(edit, target, planned, output, gate_timeout, ship_with, is_undone=is_undone, yes=yes)
         return
     servers = [seat.server.name for seat in current.processes]
     if target not in servers:
@@ -81,8 +80,7 @@ def command(
 def _drain_region(
     edit: TopologyEdit,
     region: str,
-    lab: str | None,
-    templates: Path | None,
+    planned: Planned,
     output: str,
     gate_timeout: float,
     ship_with: str | None,
@@ -91,10 +89,8 @@ def _drain_region(
     yes: bool,
 ) -> None:
     topology, is_json = edit.topology, output == "json"
-    where = find_servers(topology, lab)
-    planned = run(plan_servers(topology, lab, templates))
     if not is_json:
-        console.print_note(f"{topology.name} on {where.description}")
+        console.print_note(f"{topology.name} on {planned.where.description}")
         console.print_lines(plan_view.text(planned.plan, is_allowed=True))
     left = planned.plan
     require_nothing_lost(left, topology)
@@ -112,7 +108,9 @@ def _drain_region(
             raise typer.Exit(NO)
         return
     within = gate_timeout if yes else _LOOK
-    seen = run(empty_region(topology, find_target_servers(topology, lab), region, within=within, moves=yes))
+    seen = run(
+        empty_region(topology, find_target_servers(topology, planned.where.lab), region, within=within, moves=yes)
+    )
     if unread := left.unknown_servers:
         rules = f"whether the rules that lead publishes away from {region} are loaded on {', '.join(unread)}"
         seen = replace(seen, unknown=(*seen.unknown, rules))

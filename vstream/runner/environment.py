@@ -66,15 +66,11 @@ class Environment:
 
     def write_stream(self, virtual: str, region: str) -> str:
         """The physical stream that stores what is published on *virtual* in *region*."""
-        return physical.write_stream_in(
-            next(stream for stream in self.topology.streams if stream.name == virtual), region
-        )
+        return physical.write_stream_in({stream.name: stream for stream in self.topology.streams}[virtual], region)
 
     def read_stream(self, virtual: str, region: str) -> str:
         """The physical stream that answers reads of *virtual* in *region*."""
-        return physical.read_stream_in(
-            next(stream for stream in self.topology.streams if stream.name == virtual), region
-        )
+        return physical.read_stream_in({stream.name: stream for stream in self.topology.streams}[virtual], region)
 
 
 def topology_of(scenario: Scenario) -> Topology:

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
 
 from tests.support.plans import FakeServers, make_plan, rendered
 from vstream.cli.views import plan as view
 from vstream.plan import saved
 from vstream.plan.context import Observed
-from vstream.plan.plan import Plan, UnreachableRegion
+from vstream.plan.plan import Delete, Plan, UnreachableRegion
+from vstream.topology.model import Role
+from vstream.topology.stream_config import STREAM_KEY, StreamConfig
 
 MANY = [f"s{number}" for number in range(50)]
 
@@ -54,6 +59,24 @@ async def test_a_deleted_stream_takes_the_positions_of_its_consumers_along() -> 
     assert "bar-write-west  write stream in west  data loss: 9 messages\n" in text(planned)
     (deleted,) = (item for item in saved.to_dict(planned)["changes"] if item["name"] == "bar-read-west")
     assert deleted["consumers"] == 2
+
+
+@pytest.mark.parametrize(
+    ("mirror", "is_replaced", "loss"),
+    [
+        ({"mirror": {"name": "prices"}}, False, "of its 9 messages, those that `prices` no longer has"),
+        ({}, True, "none of its 9 messages, which `prices` has by then"),
+        ({}, False, "9 messages"),
+    ],
+    ids=["the home moves there", "it becomes the home", "no copy"],
+)
+def test_a_copy_in_the_new_home_loses_what_the_origin_lacks(
+    mirror: dict[str, Any], is_replaced: bool, loss: str
+) -> None:
+    config = StreamConfig(name="prices-read-east", fields={**mirror, "metadata": {STREAM_KEY: "prices"}})
+    deleted = Delete(config=config, region="east", role=Role.READ, messages=9, consumers=1, is_replaced=is_replaced)
+    line = next(view.text(Plan(topology="acme", observed="", changes=(deleted,)))).plain
+    assert line == f"  - prices-read-east  read stream in east  data loss: {loss}, positions of 1 consumer"
 
 
 async def shorter(max_age: str, *, oldest: timedelta, messages: int = 9) -> Plan:

@@ -28,6 +28,7 @@ from vstream.plan.plan import (
 from vstream.plan.risk import Risk
 from vstream.plan.stages import stages
 from vstream.topology.profiles import profile_of
+from vstream.topology.stream_config import STREAM_KEY
 from vstream.topology.units import format_duration, format_size
 
 if TYPE_CHECKING:
@@ -239,6 +240,10 @@ def _change_lines(change: Change) -> Iterator[Text]:
                 yield _field_line(field)
         case Delete():
             held = "all its messages" if change.is_dead else format_count(change.messages, "message")
+            if change.is_replaced:
+                held = f"none of its {held}, which `{change.config.metadata.get(STREAM_KEY)}` has by then"
+            elif change.config.mirror_name is not None:  # whether that has lost some to its limits is not known
+                held = f"of its {held}, those that `{change.config.mirror_name}` no longer has"
             held += f", positions of {format_count(change.consumers, 'consumer')}" if change.consumers else ""
             yield Text.assemble(("  - ", "bold red"), name, where, (f"  data loss: {held}", "bold red"))
         case _:
