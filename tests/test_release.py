@@ -63,6 +63,25 @@ def test_workflows_and_examples_are_yaml_and_run_scripts_that_exist() -> None:
             assert (ROOT / script).is_file(), f"{file.name}: {script}"
 
 
+def test_only_what_pypi_takes_is_uploaded(tmp_path: Path) -> None:
+    """The manual pages are a `.tar.gz`, too, and no source distribution."""
+    jobs = yaml.safe_load((ROOT / ".github" / "workflows" / "release.yml").read_text())["jobs"]
+    (step,) = [step["run"] for step in jobs["pypi"]["steps"] if "run" in step]
+    (tmp_path / "dist").mkdir()
+    uploaded = ["vstream-0.1.0-py3-none-any.whl", "vstream-0.1.0.tar.gz"]
+    for name in [*uploaded, "vstream-0.1.0-man.tar.gz", "vstream-0.1.0.cdx.json", "SHA256SUMS"]:
+        (tmp_path / "dist" / name).touch()
+    variables = {**os.environ, "GITHUB_REF_NAME": "v0.1.0"}
+    subprocess.run(["bash", "-ec", step], cwd=tmp_path, env=variables, check=True)
+    assert sorted(path.name for path in (tmp_path / "upload").iterdir()) == uploaded
+
+
+def test_the_browser_of_ci_keeps_its_screenshots() -> None:
+    steps = yaml.safe_load((ROOT / ".github" / "workflows" / "tests.yml").read_text())["jobs"]["browser"]["steps"]
+    assert {"scripts/browser"} < {step.get("run") for step in steps}
+    assert steps[-1]["with"]["path"] == "build/browser"
+
+
 def test_the_container_is_built_from_files_that_exist() -> None:
     sources = re.findall(r"^COPY ((?:[\w./]+ )+)[\w./]+$", (ROOT / "Containerfile").read_text(), re.MULTILINE)
     assert sources
