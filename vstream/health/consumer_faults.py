@@ -35,6 +35,8 @@ def find_consumer_faults(topology: Topology, snapshot: Snapshot) -> Iterator[Con
 def _evidence(fields: Mapping[str, Any], expected: Mapping[str, Any]) -> Iterator[str]:
     if fields.get("deliver_subject"):
         yield f"it pushes to `{fields['deliver_subject']}`, and answers no pull request"
+    if (policy := fields.get("ack_policy")) not in {None, expected["ack_policy"]}:
+        yield f"it has `ack_policy: {policy}`, not `{expected['ack_policy']}`"
     if fields.get("headers_only") and not expected.get("headers_only"):
         yield "it delivers headers without payloads (`headers_only`)"
     if _filters(fields) != _filters(expected):

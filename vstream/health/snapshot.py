@@ -104,6 +104,7 @@ class StreamSnapshot:
     """When the last message was stored, in seconds since 1970; None if there never was one."""
     first_at: float | None = None
     """When the oldest message that it still has was stored."""
+    consumers: int = 0
     replicas: int
     current: int
     """How many of them have everything, the leader included."""
@@ -248,6 +249,7 @@ def parse_stream(detail: Mapping[str, Any], name: str | None = None) -> StreamSn
         created=str(detail.get("created", "")),
         messages=int(state["messages"]),
         bytes=int(state.get("bytes", 0)),
+        consumers=int(state.get("consumer_count", 0)),
         first_seq=int(state["first_seq"]),
         last_seq=last,
         last_at=to_unix_seconds(state["last_ts"]) if last and state.get("last_ts") else None,

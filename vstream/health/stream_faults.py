@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from vstream.formatting import format_size, list_names
+from vstream.formatting import format_count, format_size, list_names
 from vstream.subjects.algebra import is_subset
 from vstream.topology import naming, physical
 from vstream.topology.model import Role
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 _PAYLOAD = 2**20
 """Bytes that a message may have where servers have no limit of their own."""
-_LIMITS = ("max_msgs", "max_bytes")
 _DIRECT = ("allow_direct", "mirror_direct")
 _TAKES_PUBLISHES = frozenset({Role.WRITE, Role.ORIGIN})
 
@@ -48,10 +47,11 @@ def find_stream_faults(topology: Topology, snapshot: Snapshot) -> Iterator[Strea
                     yield StreamFault(stream=part.name, evidence=evidence)
                 for field in _DIRECT:
                     if part.limits.get(field) is True and not observed.config.get(field):
-                        evidence = f"it does not answer Direct Get (`{field}` is off)"
-                        yield StreamFault(
-                            stream=part.name, evidence=evidence, stops_storing=False, stops_direct_get=True
-                        )
+                        text = f"it does not answer Direct Get (`{field}` is off)"
+                        yield StreamFault(stream=part.name, evidence=text, stops_storing=False, stops_direct_get=True)
+                if 0 < _tighter_limit(part, observed.config, "max_consumers") <= observed.consumers:
+                    text = f"it has {format_count(observed.consumers, 'consumer')}, and refuses more (`max_consumers`)"
+                    yield StreamFault(stream=part.name, evidence=text, stops_storing=False)
                 if observed.unsubscribed:
                     yield _deafness(observed)
 
@@ -102,9 +102,8 @@ def _refusals(part: PhysicalStream, observed: StreamSnapshot, fields: Mapping[st
         yield f"it refuses messages above {format_size(largest)} (`max_msg_size`)"
     if 0 < (room := _tighter_limit(part, fields, "max_bytes")) < _PAYLOAD:
         yield f"it keeps no message above {format_size(room)} (`max_bytes`)"
-    refused = [field for field, value in part.limits.items() if _is_feature(field) and value is True]
-    for field in refused:
-        if not fields.get(field):
+    for field, value in part.limits.items():
+        if value is True and field.startswith("allow_") and field not in _DIRECT and not fields.get(field):
             yield f"it refuses messages that need `{field}`, which is off"
 
 
@@ -113,10 +112,6 @@ def _tighter_limit(part: PhysicalStream, fields: Mapping[str, Any], name: str) -
     limit, expected = fields.get(name), part.limits.get(name)
     is_expected = isinstance(expected, int) and isinstance(limit, int) and 0 < expected <= limit
     return max(0, limit) if isinstance(limit, int) and not is_expected else 0
-
-
-def _is_feature(field: str) -> bool:
-    return field.startswith("allow_") and field not in _DIRECT
 
 
 def _changed_subjects(
@@ -138,8 +133,7 @@ def _changed_subjects(
 
 
 def _full(observed: StreamSnapshot, fields: Mapping[str, Any]) -> Iterator[str]:
-    used = {"max_msgs": observed.messages, "max_bytes": observed.bytes}
-    for limit in _LIMITS:
+    for limit, used in (("max_msgs", observed.messages), ("max_bytes", observed.bytes)):
         most = fields.get(limit)
-        if isinstance(most, int) and 0 < most <= used[limit]:
+        if isinstance(most, int) and 0 < most <= used:
             yield f"it is full (`{limit}`), and refuses new messages (`discard: new`)"

@@ -238,6 +238,16 @@ def test_a_read_stream_that_refuses_is_seen(fields: dict[str, object], evidence:
     assert (west.publish.works, west.direct_get.works) == (1, readable)
 
 
+@pytest.mark.parametrize(("most", "used", "is_seen"), [(1, 1, True), (2, 1, False), (-1, 1, False)])
+def test_a_read_stream_that_takes_no_more_consumers_is_seen(most: int, used: int, is_seen: bool) -> None:
+    observed = healthy().streams["foo-read-west"]
+    limited = replace(observed, config={**(observed.config or {}), "max_consumers": most}, consumers=used)
+    status = assess(TOPOLOGY, with_stream(healthy(), observed.name, limited), BUNDLE)
+    evidence = "it has 1 consumer, and refuses more (`max_consumers`)"
+    assert [(problem.text, problem.code) for problem in status.problems] == ([(evidence, "VD509")] if is_seen else [])
+    assert (status.regions[0].publish.works, status.regions[0].direct_get.works) == (1, 1)
+
+
 @pytest.mark.parametrize(
     ("name", "unsubscribed", "works"),
     [
@@ -278,6 +288,8 @@ def test_a_stream_that_is_not_where_it_survives_is_seen_by_status() -> None:
         ({}, {"filter_subject": "foo.a"}, "it delivers `foo.a`, not every subject"),
         ({"filter_subjects": ["foo.a"]}, {"filter_subject": "foo.a"}, None),
         ({}, {"headers_only": True}, "it delivers headers without payloads (`headers_only`)"),
+        ({}, {"ack_policy": "none"}, "it has `ack_policy: none`, not `explicit`"),
+        ({"ack_policy": "all"}, {"ack_policy": "all"}, None),
         ({}, {"deliver_subject": "x"}, "it pushes to `x`, and answers no pull request"),
     ],
 )

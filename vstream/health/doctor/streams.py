@@ -294,7 +294,7 @@ def refuses_messages(patient: Patient) -> Iterator[Symptom]:
     A sealed stream stores nothing. A full stream with `discard: new` refuses every publish; a full reader stops
     sourcing. A stream with other subjects never receives the mapped publishes: publishers get "no responders". If it
     changes subjects, messages are stored, but readers of the virtual stream do not find them. With `no_ack`, publishers
-    wait in vain; without `allow_direct`, Direct Get is not answered.
+    wait in vain; without `allow_direct`, Direct Get is not answered. Above `max_consumers`, clients get no new one.
 
     ## What to do
     `vstream plan` shows what was changed, and `vstream apply` restores it. A sealed stream cannot be unsealed: delete
@@ -329,11 +329,11 @@ def other_deliveries(patient: Patient) -> Iterator[Symptom]:
     A consumer of the topology delivers something else than the topology says.
 
     ## Why is this bad?
-    With another filter its clients miss messages, or get those of others. With `headers_only` they get no payloads. A
-    consumer that pushes refuses pull requests.
+    With another filter its clients miss messages, or get those of others. With `headers_only` they get no payloads. With
+    `ack_policy: none`, what a client loses never comes again. A consumer that pushes refuses pull requests.
 
     ## What to do
-    `vstream plan` shows the difference, and `vstream apply` restores it. A consumer that pushes must be deleted first.
+    `vstream plan` shows the difference, and `vstream apply` restores it. One that pushes or has another `ack_policy` must be deleted first.
     """
     for fault in find_consumer_faults(patient.topology, patient.snapshot):
         yield Symptom(about=fault.consumer, evidence=fault.evidence, do=APPLY)
