@@ -43,6 +43,12 @@ def test_help_and_version_import_no_command(arguments: tuple[str, ...]) -> None:
     assert {name for name in list_modules(*arguments) if name.startswith("vstream.")} <= _STARTUP
 
 
+def test_a_command_that_connects_imports_nothing_for_websockets() -> None:
+    modules = list_modules("plan", "--help")
+    assert "nats.aio.client" in modules
+    assert "aiohttp" not in modules
+
+
 @pytest.mark.parametrize("options", [(), ("--format", "concise"), ("--select", "default")])
 def test_lint_of_a_configuration_imports_what_it_needs_and_no_more(tmp_path: Path, options: tuple[str, ...]) -> None:
     file = tmp_path / "server.conf"

@@ -11,7 +11,15 @@ import pytest
 from tests.support.paths import ROOT
 from vstream.errors import MalformedAnswerError
 from vstream.health.live.lag import origin_of
-from vstream.jetstream.answers import api_error, check_feeds, check_state, decode_object, describe_error, read_sequence
+from vstream.jetstream.answers import (
+    api_error,
+    check_feeds,
+    check_state,
+    decode_list,
+    decode_object,
+    describe_error,
+    read_sequence,
+)
 from vstream.jetstream.connection import Reply
 from vstream.jetstream.direct import DirectMessage
 from vstream.jetstream.source_header import parse_provenance
@@ -70,6 +78,8 @@ def test_a_key_that_is_missing_is_an_error_of_whoever_sent_it_wherever_it_is_rea
 def test_a_number_that_no_server_has_is_refused(number: str) -> None:
     with pytest.raises(MalformedAnswerError):
         decode_object(f'{{"a": [{number}]}}'.encode(), "subject")
+    with pytest.raises(MalformedAnswerError):
+        decode_list(f'{{"a": [{number}]}}'.encode(), "subject")
     assert decode_object(b'{"a": 18446744073709551615, "b": -9223372036854775808, "c": 1.5}', "subject")["c"] == 1.5
 
 

@@ -1,12 +1,17 @@
 from __future__ import annotations
 
-from typing import Any
+from collections import Counter
+from typing import TYPE_CHECKING, Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.plans import rendered
-from vstream.plan.canonical import DEFAULTS, canonical, is_known
+from vstream.plan.canonical import DEFAULTS, Likeness, canonical, is_known
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 
 def test_a_bare_stream_is_what_the_servers_fill_in() -> None:
@@ -84,3 +89,49 @@ def test_canonical_form_is_its_own_canonical_form(fields: dict[str, Any]) -> Non
     fields.pop("max_age", None)
     once = canonical(fields)
     assert canonical(once) == once
+
+
+_STREAMS = st.fixed_dictionaries(
+    {"name": st.sampled_from("ab"), "metadata": st.sampled_from([{}, {"a": "b"}])},
+    optional={
+        "subjects": st.sampled_from([["a"], ["a", "b"], ["b", "a"]]),
+        "sources": st.sampled_from([[], [{"name": "x"}], [{"name": "x", "external": {"api": "y", "deliver": ""}}]]),
+        "max_age": st.sampled_from([0, 10**9]),
+        "max_msgs": st.sampled_from([0, -1, 5]),
+        "duplicate_window": st.sampled_from([0, 10**9, 120 * 10**9]),
+    },
+)
+
+
+@settings(derandomize=True)
+@given(st.lists(st.tuples(_STREAMS, _STREAMS), max_size=20))
+def test_what_is_said_to_mean_the_same_does_whatever_was_compared_before(
+    pairs: list[tuple[dict[str, Any], dict[str, Any]]],
+) -> None:
+    likeness = Likeness()
+    for desired, observed in pairs:
+        assert not likeness.is_certain(desired, observed) or canonical(desired) == canonical(observed)
+        assert likeness.is_certain(desired, dict(desired))
+
+
+def test_of_a_thousand_streams_that_are_as_desired_a_few_are_compared_at_length(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    compared = Counter[str]()
+
+    def count(fields: Mapping[str, Any]) -> dict[str, Any]:
+        compared[fields["name"]] += 1
+        return canonical(fields)
+
+    monkeypatch.setattr("vstream.plan.canonical.canonical", count)
+    likeness = Likeness()
+    for number in range(1000):
+        desired: dict[str, Any] = {
+            "name": f"s{number}",
+            "subjects": [f"s{number}.>"],
+            "max_age": number % 7,
+            "metadata": {"a": "b"},
+        }
+        observed = {"sealed": False, **desired, "consumer_limits": {}, "metadata": {"a": "b", "_nats.ver": "2.15.1"}}
+        assert likeness.is_certain(desired, observed)
+    assert len(compared) == 7

@@ -428,16 +428,7 @@ def find_misplaced(copies: DataFrame, cut: CutTables, ahead: Iterable[int], *, s
         classify_by_cut(rows, cut)
         .withColumn("kind", kind)
         .where(F.col("kind").isNotNull())
-        .select(
-            *MESSAGE,
-            "stream",
-            "region",
-            "kind",
-            "seq",
-            F.lit(1).cast("bigint").alias("number"),
-            "time_ns",
-            "key",
-        )
+        .select(*MESSAGE, "stream", "region", "kind", "seq", F.lit(1).cast("bigint").alias("number"), "time_ns", "key")
     )
 
 
@@ -483,8 +474,7 @@ def pair_with_stretches(behind: DataFrame, backsteps: DataFrame) -> DataFrame:
         .join(F.broadcast(backsteps.select(*reader).distinct()), reader, how="left_semi")
         .groupBy(*reader, "origin_seq")
         .agg(
-            F.min("seq").alias("seq"),
-            *(F.min_by(name, "seq").alias(name) for name in ("time_ns", "key", "is_replay")),
+            F.min("seq").alias("seq"), *(F.min_by(name, "seq").alias(name) for name in ("time_ns", "key", "is_replay"))
         )
     )
     return first.withColumn("slice", F.expr(f"seq div {_SLICE}")).join(stretches, [*reader, "slice"])

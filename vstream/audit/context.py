@@ -69,8 +69,7 @@ def read_context(shelf: TableStore, subject: str) -> AuditContext:
             Consistency(model)
     except ValueError as error:
         raise VstreamError(
-            "the table `context` is damaged or was written by another version",
-            hint=rebuild_hint("context"),
+            "the table `context` is damaged or was written by another version", hint=rebuild_hint("context")
         ) from error
     return replace(stored, subject=subject)
 

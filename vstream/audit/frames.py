@@ -75,8 +75,7 @@ def read_live(
 def to_spark(spark: SparkSession, extracted: ExtractedTables) -> AuditTables:
     """Convert tables that were extracted without Spark to DataFrames."""
     return AuditTables(
-        messages=from_arrow(spark, extracted.messages, MESSAGES),
-        streams=make_table(spark, extracted.streams, STREAMS),
+        messages=from_arrow(spark, extracted.messages, MESSAGES), streams=make_table(spark, extracted.streams, STREAMS)
     )
 
 

@@ -71,10 +71,7 @@ STREAMS = StructType(
         StructField(
             "transform",
             StructType(
-                [
-                    StructField("src", StringType(), nullable=False),
-                    StructField("dest", StringType(), nullable=False),
-                ]
+                [StructField("src", StringType(), nullable=False), StructField("dest", StringType(), nullable=False)]
             ),
             nullable=True,
         ),

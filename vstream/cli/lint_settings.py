@@ -38,7 +38,7 @@ def anchor_at(directory: Path) -> Anchor:
 
 def find_settings(directory: Path) -> Settings:
     """The settings of the nearest directory that has some, up to the top of the repository. Raises VstreamError."""
-    top = _top_of(directory)
+    top = next((parent for parent in (directory, *directory.parents) if (parent / ".git").exists()), directory)
     for parent in (directory, *directory.parents):
         for name in CONFIG_FILES:
             file = parent / name
@@ -57,11 +57,6 @@ def common_directory(names: Sequence[str]) -> Path:
         return Path.cwd()
     common = Path(os.path.commonpath([path if path.is_dir() else path.parent for path in paths]))
     return Path(os.path.normpath(common))
-
-
-def _top_of(directory: Path) -> Path:
-    """The top of the repository; outside of one, the directory itself."""
-    return next((parent for parent in (directory, *directory.parents) if (parent / ".git").exists()), directory)
 
 
 def _read(file: Path) -> LintConfig | None:

@@ -151,7 +151,7 @@ def compare_mappings(topology: Topology, bundle: Bundle | str, snapshot: Snapsho
     for server in snapshot.servers:
         if server.rules is not None:
             loaded[server.name] = _without_other_clusters(topology, expected, server.rules)
-    changes = tuple(diff_rules(expected, loaded, OwnRules(bundle.streams, {}, {})))
+    changes = tuple(diff_rules(expected, loaded, OwnRules(bundle.streams, {})))
     tokens = [change for change in changes if change.kind == USERS and topology.security is Security.OPERATOR]
     return LoadedMappings(changes=changes, servers=frozenset(loaded), foreign_tokens=tuple(map(_foreign_token, tokens)))
 

@@ -68,11 +68,7 @@ def _deafness(observed: StreamSnapshot) -> StreamFault:
 
 
 def _evidence(
-    topology: Topology,
-    stream: VirtualStream,
-    part: PhysicalStream,
-    observed: StreamSnapshot,
-    fields: Mapping[str, Any],
+    topology: Topology, stream: VirtualStream, part: PhysicalStream, observed: StreamSnapshot, fields: Mapping[str, Any]
 ) -> Iterator[str]:
     config = StreamConfig(name=part.name, fields=fields)
     if fields.get("sealed"):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from vstream.errors import MalformedAnswerError, NoRespondersError, NotPermittedError, NotReachableError, ServerError
 from vstream.jetstream import error_codes
-from vstream.jetstream.answers import api_error, check_config, check_feeds, read_list, read_total, reading
+from vstream.jetstream.answers import api_error, check_config, check_feeds, decode_list, read_list, read_total, reading
 from vstream.topology import naming
 from vstream.topology.consumer_config import ConsumerConfig, ObservedConsumer
 from vstream.topology.stream_config import ACCOUNT_SEPARATOR, ObservedStream, StreamConfig, source_name
@@ -65,7 +65,7 @@ class JetStreamAdmin:
 
     async def _account(self, account: str | None) -> tuple[dict[str, ObservedStream], list[str]]:
         subject = _list_subject(account)
-        first = await self._list(subject, 0)
+        first = await self._list(subject, 0, decode=decode_list)
         total = read_total(first, subject)
         with reading(subject):
             size = max(1, int(first.get("limit", 0)) or _PAGE)
@@ -73,27 +73,28 @@ class JetStreamAdmin:
         # A few pages at a time: a server that announces more than it has is asked once too often, and no more.
         for offset in range(size, total, size * PAGES_IN_FLIGHT):
             offsets = range(offset, min(total, offset + size * PAGES_IN_FLIGHT), size)
-            answers = await asyncio.gather(*(self._list(subject, start) for start in offsets))
+            answers = await asyncio.gather(*(self._list(subject, start, decode=decode_list) for start in offsets))
             pages.extend(answers)
             if not all(read_list(answer, "streams", subject) or answer.get("missing") for answer in answers):
                 break
         streams, missing = {}, set()
-        for answer in pages:
-            for info in read_list(answer, "streams", subject):
-                stream = _read_stream(info, account, subject)
-                if _is_placeholder(info):
-                    missing.add(stream.config.name)
-                else:
-                    streams[stream.config.name] = stream
-            for name in read_list(answer, "missing", subject):
-                missing.add(naming.qualified_name(account, str(name)))
+        with reading(subject):
+            for answer in pages:
+                for info in read_list(answer, "streams", subject):
+                    stream = _read_stream(info, account, subject)
+                    if _is_placeholder(info):
+                        missing.add(stream.config.name)
+                    else:
+                        streams[stream.config.name] = stream
+                for name in read_list(answer, "missing", subject):
+                    missing.add(naming.qualified_name(account, str(name)))
         return streams, sorted(missing - streams.keys())
 
-    async def _list(self, subject: str, offset: int) -> dict[str, Any]:
+    async def _list(self, subject: str, offset: int, **options: Any) -> dict[str, Any]:
         until = time.monotonic() + _RELOAD
         while True:
             try:
-                return await ask_until_available(lambda: self._ask(subject, {"offset": offset}))
+                return await ask_until_available(lambda: self._ask(subject, {"offset": offset}, **options))
             except NoRespondersError:
                 # A server that loads its accounts again serves no imports for a moment.
                 if not subject.startswith(naming.ACCOUNT_API_PREFIX) or time.monotonic() > until:
@@ -224,8 +225,10 @@ class JetStreamAdmin:
     ) -> dict[str, Any]:
         return await self._ask(naming.api_subject(verb, stream), body, timeout=timeout)
 
-    async def _ask(self, full: str, body: dict[str, Any] | None, *, timeout: float = DEADLINE) -> dict[str, Any]:
-        answer = await self._connection.request_json(full, body, timeout=timeout)
+    async def _ask(
+        self, full: str, body: dict[str, Any] | None, *, timeout: float = DEADLINE, **options: Any
+    ) -> dict[str, Any]:
+        answer = await self._connection.request_json(full, body, timeout=timeout, **options)
         if (error := api_error(answer, full)) is not None:
             raise error
         return answer
@@ -258,24 +261,26 @@ def _list_subject(account: str | None) -> str:
 
 
 def _read_stream(info: dict[str, Any], account: str | None, origin: str) -> ObservedStream:
-    with reading(origin):
-        config = check_config(info.get("config"), origin)
-        cluster, state = info.get("cluster") or {}, info.get("state") or {}
-        return ObservedStream(
-            config=StreamConfig(name=naming.qualified_name(account, config["name"]), fields=config),
-            created=str(info.get("created", "")),
-            cluster=str(cluster["name"]) if cluster.get("name") else None,
-            messages=int(state.get("messages", 0)),
-            consumers=int(state.get("consumer_count", 0)),
-            bytes=int(state.get("bytes", 0)),
-            first_at=_read_time(state.get("first_ts")),
-            subject_count=int(state["num_subjects"]) if "num_subjects" in state else None,
-            last_seq=int(state.get("last_seq", 0)),
-            replicas=len(cluster.get("replicas") or ()) + 1 if cluster else None,
-            at=_read_time(info.get("ts")),
-            leader_since=_read_time(cluster.get("leader_since")),
-            silence=dict(_silences(info, naming.qualified_name(account, config["name"]))),
-        )
+    """Raises one of UNREADABLE for what cannot be read."""
+    config = check_config(info.get("config"), origin)
+    name = naming.qualified_name(account, config["name"])
+    cluster, state = info.get("cluster") or {}, info.get("state") or {}
+    replicas = len(cluster.get("replicas") or ()) + 1 if cluster else None
+    return ObservedStream(
+        config=StreamConfig(name=name, fields=config),
+        created=str(info.get("created", "")),
+        cluster=str(cluster["name"]) if cluster.get("name") else None,
+        messages=int(state.get("messages", 0)),
+        consumers=int(state.get("consumer_count", 0)),
+        bytes=int(state.get("bytes", 0)),
+        first_at=_read_time(state.get("first_ts")),
+        subject_count=int(state["num_subjects"]) if "num_subjects" in state else None,
+        last_seq=int(state.get("last_seq", 0)),
+        replicas=replicas,
+        at=_read_time(info.get("ts")),
+        leader_since=_read_time(cluster.get("leader_since")),
+        silence={} if replicas == 1 else dict(_silences(info, name)),
+    )
 
 
 def _silences(info: dict[str, Any], taker: str) -> Iterator[tuple[str, timedelta]]:

@@ -34,6 +34,9 @@ _NO_LEADER = "do more than half of all servers run, and reach each other? `vstre
 """The hint where the meta group or a stream has no leader."""
 _DIGITS = 20
 """Digits of the largest 64-bit number."""
+_LONG = b"0" * 19
+_ZEROS = bytes(ord("0") if chr(byte).isdecimal() else byte for byte in range(256))
+"""Makes every digit a 0."""
 _INTEGERS = (
     "max_age max_bytes max_msgs max_msgs_per_subject max_msg_size max_consumers num_replicas duplicate_window first_seq "
     "subject_delete_marker_ttl ack_wait max_deliver max_ack_pending max_waiting max_batch max_expires opt_start_seq "
@@ -114,17 +117,26 @@ def decode_object(data: bytes, origin: str) -> dict[str, Any]:
             read_text(value["leader"])  # of a stream, a consumer or the meta group: those who count votes compare names
         return value
 
+    return _decode(data, origin, object_pairs_hook=as_object)
+
+
+def decode_list(data: bytes, origin: str) -> dict[str, Any]:
+    """
+    Like `decode_object`, at half the cost: for thousands of entries, which are read with `reading`.
+
+    Reading a missing key raises KeyError.
+    """
+    return _decode(data, origin)
+
+
+def _decode(data: bytes, origin: str, **hooks: Any) -> dict[str, Any]:
     is_long = len(data) > MOST_JSON and not data.isascii()  # then a text takes four times as many
     if is_long or sum(map(data.count, (b"[", b"{", b","))) > MOST_VALUES:
         raise MalformedAnswerError(origin, f"it has more than {MOST_JSON:,} bytes or {MOST_VALUES:,} values")
+    if _LONG in data.translate(_ZEROS):
+        hooks["parse_int"] = _parse_int  # what is shorter has less than 64 bits
     with reading(origin):
-        value = json.loads(
-            data,
-            object_pairs_hook=as_object,
-            parse_int=_parse_int,
-            parse_float=_parse_float,
-            parse_constant=_refuse_constant,
-        )
+        value = json.loads(data, parse_float=_parse_float, parse_constant=_refuse_constant, **hooks)
         if b"\\ud" in data or b"\\uD" in data:
             json.dumps(value, ensure_ascii=False).encode()  # raises for half a character, which cannot be printed
     if not isinstance(value, dict):

@@ -6,10 +6,12 @@ import asyncio
 import re
 import ssl
 from contextlib import suppress
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 import nats.errors
+from nats.aio import transport
 from nats.aio.client import Client
 from nats.errors import ProtocolError
 from nats.protocol import parser
@@ -66,6 +68,9 @@ class TidyClient(Client):
     """
 
     def __init__(self, endpoint: Endpoint) -> None:
+        if any(url.startswith(("ws:", "wss:")) for url in endpoint.urls):
+            with suppress(ImportError):  # then the library says so when it connects
+                vars(transport).update(aiohttp=import_module("aiohttp"), multidict=import_module("multidict"))
         super().__init__()
         self._ps = _BoundedParser(self)
         self._connecting_to: object = None

@@ -220,12 +220,17 @@ class Connection:
             await asyncio.sleep(_REPEAT)
 
     async def request_json(
-        self, subject: str, body: Mapping[str, Any] | None = None, *, timeout: float = REQUEST_TIMEOUT
+        self,
+        subject: str,
+        body: Mapping[str, Any] | None = None,
+        *,
+        timeout: float = REQUEST_TIMEOUT,
+        decode: Callable[[bytes, str], dict[str, Any]] = decode_object,
     ) -> dict[str, Any]:
         """Send a JSON object and return the JSON answer. Raises MalformedAnswerError if it is no object."""
         payload = json.dumps(body).encode() if body is not None else b""
         reply = await self.request(subject, payload, timeout=timeout)
-        return decode_object(reply.data, f"{self.region}: {subject}")
+        return decode(reply.data, f"{self.region}: {subject}")
 
     async def close(self) -> None:
         """Close the connection. Does nothing if it is already closed."""

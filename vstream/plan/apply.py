@@ -10,16 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 from vstream.errors import NoRespondersError, NotPermittedError, NotReachableError, ServerError, VstreamError
 from vstream.jetstream import error_codes
 from vstream.plan.consumer_failover import continue_from
-from vstream.plan.plan import (
-    Create,
-    CreateConsumer,
-    Delete,
-    DeleteConsumer,
-    Handover,
-    Phase,
-    Update,
-    UpdateConsumer,
-)
+from vstream.plan.plan import Create, CreateConsumer, Delete, DeleteConsumer, Handover, Phase, Update, UpdateConsumer
 from vstream.plan.transitions import seed_region, start_sequence
 from vstream.topology.consumer_config import ConsumerConfig
 from vstream.topology.stream_config import UNTIL_KEY

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cache
 from typing import TYPE_CHECKING, TypeAlias
 
-from vstream.plan.canonical import canonical
+from vstream.plan.canonical import Likeness, canonical
 from vstream.plan.plan import Blocked, Change, Note
 from vstream.plan.rules import OwnRules, account_entries, diff_rules, rule_entries
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from datetime import datetime
 
     from vstream.plan.plan import RuleChange
@@ -56,12 +57,13 @@ class DiffContext:
     """Existing streams of this topology, whether or not it still lists them."""
     gone: Mapping[str, ObservedStream]
     """Streams of *owned* that the topology no longer lists."""
-    forms: Mapping[str, Mapping[str, Json]]
-    """Canonical form of each observed stream that is desired or owned."""
+    form_of: Callable[[str], Mapping[str, Json]]
+    """The canonical form of an observed stream: most are as desired, and nobody asks for theirs."""
     siblings: Mapping[str, Sequence[RenderedStream]]
     """Virtual stream → its desired physical streams."""
     readers: Mapping[str, Sequence[str]]
     """Stream → the desired streams that source or mirror it."""
+    likeness: Likeness
     rules: tuple[RuleChange, ...]
     rule_count: int
     """Number of mapping rules and account entries that every server should have loaded."""
@@ -97,8 +99,7 @@ class DiffContext:
         # A plain stream that is taken over stays until the topology does not name it any more.
         staying = desired | {stream.takes_over for stream in bundle.streams if stream.takes_over is not None}
         owned = {name: stream for name, stream in observed.streams.items() if stream.config.owner == topology.name}
-        compared = [name for name in observed.streams if name in desired or name in owned]
-        forms = {name: canonical(observed.streams[name].config.fields) for name in compared}
+        form_of = cache(lambda name: canonical(observed.streams[name].config.fields))
         desired_rules = {**rule_entries(bundle.mappings), **account_entries(bundle.accounts)}
         return cls(
             topology=topology,
@@ -107,9 +108,10 @@ class DiffContext:
             adopt=adopt,
             owned=owned,
             gone={name: stream for name, stream in owned.items() if name not in staying},
-            forms=forms,
+            form_of=form_of,
+            likeness=Likeness(),
             siblings=siblings,
             readers=readers,
             rule_count=len(desired_rules),
-            rules=tuple(diff_rules(desired_rules, observed.rules, OwnRules(bundle.streams, owned, forms))),
+            rules=tuple(diff_rules(desired_rules, observed.rules, OwnRules(bundle.streams, owned))),
         )

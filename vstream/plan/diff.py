@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from vstream.plan import consumers
@@ -17,6 +18,7 @@ from vstream.plan.plan import (
     Create,
     Delete,
     FieldChange,
+    Fingerprint,
     Note,
     Plan,
     Update,
@@ -37,7 +39,7 @@ from vstream.topology.model import Role
 from vstream.topology.stream_config import FORMER_PREFIX, ROLE_KEY, STREAM_KEY, StreamConfig, source_name
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from vstream.plan.context import Observed, Outcome
     from vstream.syntax.json_types import Json
@@ -58,7 +60,10 @@ def diff(topology: Topology, bundle: Bundle, observed: Observed, *, adopt: froze
     context = DiffContext.of(topology, bundle, observed, adopt=adopt)
     if blocked := change_routing.block_profile_change(context):
         return Plan(
-            topology=topology.name, observed=_fingerprint(context, {}), blocked=blocked, owned=len(context.owned)
+            topology=topology.name,
+            observed=Fingerprint(partial(_digest, context, ())),
+            blocked=blocked,
+            owned=len(context.owned),
         )
     outcomes = [outcome for stream in bundle.streams for outcome in _compare_stream(stream, context)]
     for transition in _TRANSITIONS:
@@ -71,9 +76,11 @@ def _plan_of(context: DiffContext, outcomes: Sequence[Outcome]) -> Plan:
     changes.sort(key=lambda change: (phase_of(change), change.config.name))
     blocked = [outcome for outcome in outcomes if isinstance(outcome, Blocked)]
     blocked.sort(key=lambda outcome: outcome.name)
+    desired = context.desired_names
+    compared = [name for name in context.streams if name in desired or name in context.owned]
     return Plan(
         topology=context.topology.name,
-        observed=_fingerprint(context, context.forms),
+        observed=Fingerprint(partial(_digest, context, compared)),
         changes=tuple(changes),
         blocked=tuple(blocked),
         rules=context.rules,
@@ -87,10 +94,10 @@ def _plan_of(context: DiffContext, outcomes: Sequence[Outcome]) -> Plan:
     )
 
 
-def _fingerprint(context: DiffContext, forms: Mapping[str, Mapping[str, Json]]) -> str:
-    """A digest of everything that a plan depends on: streams it wants or owns, and the loaded rules."""
+def _digest(context: DiffContext, names: Iterable[str]) -> str:
+    """Of everything that a plan depends on: streams it wants or owns, which *names* are, and the loaded rules."""
     observed = context.observed
-    streams = {name: [form, observed.streams[name].created] for name, form in forms.items()}
+    streams = {name: [context.form_of(name), observed.streams[name].created] for name in names}
     all_consumers = [consumer for on_stream in observed.consumers.values() for consumer in on_stream.values()]
     durables = {}
     for consumer in all_consumers:
@@ -105,6 +112,8 @@ def _compare_stream(stream: RenderedStream, context: DiffContext) -> Iterator[Ou
     """The changes that make one physical stream as desired, in order; or why none can."""
     name = stream.config.name
     observed = context.streams.get(name)
+    if observed is not None and context.likeness.is_certain(stream.config.fields, observed.config.fields):
+        return
     if steps := promote_home.promote(stream, context):
         yield from steps
         return
@@ -205,7 +214,7 @@ def _unknown_fields(desired: StreamConfig, observed: StreamConfig) -> dict[str, 
 
 def _canonical_config(observed: ObservedStream, context: DiffContext) -> StreamConfig:
     name = observed.config.name
-    return StreamConfig(name=name, fields=context.forms[name])
+    return StreamConfig(name=name, fields=context.form_of(name))
 
 
 def _block(stream: RenderedStream, reason: str, hint: str) -> Blocked:
@@ -264,7 +273,7 @@ def _field_changes(
     stream: RenderedStream, observed: ObservedStream, context: DiffContext
 ) -> tuple[tuple[FieldChange, ...], tuple[Note, ...]]:
     """How *observed* differs from *stream*, field by field, and what is left as it is."""
-    before = context.forms[stream.config.name]
+    before = context.form_of(stream.config.name)
     desired = start_sequence.preserve_start_sequences(stream.config, _canonical_config(observed, context))
     after = canonical(desired.fields)
     if before == after:

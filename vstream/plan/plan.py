@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import UserString
 from dataclasses import dataclass
 from dataclasses import field as dataclass_field
 from enum import Enum, IntEnum
+from functools import cached_property
 from typing import TYPE_CHECKING, TypeAlias
 
 from vstream.formatting import join_names
@@ -15,7 +17,7 @@ from vstream.topology.profiles import profile_named
 from vstream.topology.stream_config import FORMER_PREFIX, ROUTING_KEY, account_in, is_beside_write_stream
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from vstream.syntax.json_types import Json
     from vstream.topology.consumer_config import ConsumerConfig
@@ -322,13 +324,25 @@ ConsumerChange: TypeAlias = CreateConsumer | UpdateConsumer | DeleteConsumer
 Change: TypeAlias = StreamChange | ConsumerChange
 
 
+class Fingerprint(UserString):
+    """A digest that is worked out when somebody compares or writes it: most plans are only shown."""
+
+    def __init__(self, digest: Callable[[], str]) -> None:
+        self._digest = digest
+
+    @cached_property
+    def data(self) -> str:  # type: ignore[override]
+        """The digest itself."""
+        return self._digest()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """Everything that `apply` would do, in order, and everything that it would not."""
 
     topology: str
-    observed: str
-    """Fingerprint of the state of the servers that the plan was made against."""
+    observed: str | Fingerprint
+    """Of the state of the servers that the plan was made against."""
     changes: tuple[Change, ...] = ()
     blocked: tuple[Blocked, ...] = ()
     rules: tuple[RuleChange, ...] = ()

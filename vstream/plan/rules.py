@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from vstream.subjects.mapping import Mapping as SubjectMapping
-    from vstream.syntax.json_types import Json
     from vstream.topology.accounts import Account
     from vstream.topology.bundle import RenderedStream
     from vstream.topology.stream_config import ObservedStream
@@ -71,20 +70,14 @@ def account_entries(accounts: Iterable[Account]) -> Entries:
 class OwnRules:
     """Tells rules that lead to this topology's streams, current or former, from other rules."""
 
-    def __init__(
-        self,
-        desired: Sequence[RenderedStream],
-        owned: Mapping[str, ObservedStream],
-        forms: Mapping[str, Mapping[str, Json]],
-    ) -> None:
+    def __init__(self, desired: Sequence[RenderedStream], owned: Mapping[str, ObservedStream]) -> None:
         # Nothing of ours maps to an origin or an order: if they list subjects, whoever maps to these is a client.
         unmapped = {Role.ORIGIN.value, Role.ORDER.value}
-        mapped = {name for name, stream in owned.items() if stream.config.metadata_value(ROLE_KEY) not in unmapped}
-        self._names = mapped | {stream.config.name for stream in desired if stream.role.value not in unmapped}
-        self._subjects: list[str] = []
-        for name in mapped:
-            subjects = forms[name]["subjects"]
-            self._subjects += map(str, subjects if isinstance(subjects, list) else ())
+        self._mapped = [
+            stream.config for stream in owned.values() if stream.config.metadata_value(ROLE_KEY) not in unmapped
+        ]
+        self._names = {config.name for config in self._mapped}
+        self._names |= {stream.config.name for stream in desired if stream.role.value not in unmapped}
 
     def leads(self, destinations: tuple[str, ...]) -> bool:
         """Whether a rule with these spelled *destinations* leads to a stream of the topology."""
@@ -97,7 +90,7 @@ class OwnRules:
         if not self._names.isdisjoint(tokens):
             return True
         pattern = ".".join(tokens)
-        return any(overlaps(pattern, listed) for listed in self._subjects)
+        return any(overlaps(pattern, listed) for config in self._mapped for listed in config.subjects)
 
 
 def diff_rules(

@@ -58,7 +58,7 @@ def to_dict(plan: Plan) -> dict[str, Any]:
     """A plan as plain JSON data."""
     return {
         "topology": plan.topology,
-        "observed": plan.observed,
+        "observed": str(plan.observed),
         "changes": [_change(change) for change in plan.changes],
         "blocked": [asdict(blocked) for blocked in plan.blocked],
         "mappings": [_rule(rule) for rule in plan.rules],
@@ -144,12 +144,7 @@ def _consumer_change(change: CreateConsumer | UpdateConsumer | DeleteConsumer) -
         case DeleteConsumer():
             return {"action": "delete consumer", **common}
         case UpdateConsumer():
-            return {
-                "action": "update consumer",
-                **common,
-                "adopts": change.adopts,
-                "fields": _fields(change.fields),
-            }
+            return {"action": "update consumer", **common, "adopts": change.adopts, "fields": _fields(change.fields)}
 
 
 def dump(saved: SavedPlan) -> str:

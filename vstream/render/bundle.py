@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from contextlib import nullcontext
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import jinja2
@@ -13,7 +14,7 @@ from vstream import resources
 from vstream.diagnostics import Finding, Severity, Span
 from vstream.errors import InvalidInputError, VstreamError
 from vstream.render import account_view, claims, jwt, server_view, stream_view
-from vstream.render.environment import bound_template, environment, to_json
+from vstream.render.environment import bound_template, environment, quote, to_json
 from vstream.render.jwt import Unsigned
 from vstream.subjects.read_conf import read_mappings
 from vstream.syntax import natsconf
@@ -27,13 +28,13 @@ from vstream.topology.signing import account_key
 from vstream.topology.stream_config import StreamConfig
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from vstream.subjects.mapping import Mapping as SubjectMapping
     from vstream.syntax.json_types import Json
     from vstream.topology.accounts import Account
-    from vstream.topology.model import PhysicalPart, Topology, VirtualStream
+    from vstream.topology.model import PhysicalPart, StreamSettings, Topology, VirtualStream
     from vstream.topology.signing import Signer
 
 
@@ -122,6 +123,7 @@ class _Renderer:
         self._is_foreign = is_foreign
         self._signer = signer
         self._shapes: dict[tuple[str, ...], stream_view.StreamShape | None] = {}
+        self._settings: dict[int, tuple[StreamSettings, tuple[list[tuple[str, Json]], str]]] = {}
         self.diagnostics: list[Finding] = []
         self.parsed_streams: list[bundle.RenderedStream] = []
         self.parsed_consumers: list[bundle.RenderedConsumer] = []
@@ -175,26 +177,29 @@ class _Renderer:
                     yield artifact
 
     def _stream(self, topology: Topology, stream: VirtualStream, part: PhysicalPart) -> bundle.Artifact | None:
-        role, place, settings = part.role, part.place, part.settings.fields
+        role, place = part.role, part.place
         name, metadata = physical.physical_name(stream, role, place), stream_view.metadata(topology, stream, part)
-        kind = stream_view.kind(stream, role)
-        template = kind.template
+        kind, (settings, settings_text) = stream_view.kind(stream, role), self._sort_settings(part.settings)
         view = {
             "name": naming.local_name(name),
             "subjects": stream_view.declared_subjects(topology, stream, part),
             "external": stream_view.mirror_api(stream, part),
-            "settings": sorted((field, value) for field, value in settings.items() if field != "metadata"),
+            "settings": settings,
             "metadata": dict(sorted(metadata.items())),
             kind.takes: stream_view.sources_of(topology, stream, part),
         }
-        text, fields = self._write_stream(template, view)
+        filled = None if self._is_foreign else self._fill_shape(kind.template, view, settings_text)
+        if filled is None:
+            text = self._text("VS201", kind.template, view)
+            parsed = None if text is None else self._json("VS201", kind.template, text)
+            if text is None or parsed is None:
+                return None
+            if problem := stream_view.stream_problem(parsed, naming.local_name(name), kind, metadata):
+                self._fail("VS201", kind.template, problem)
+                return None
+            filled = text.__str__, parsed
+        write, fields = filled
         path = f"streams/{place}/{name}.json"
-        if text is None or fields is None:
-            return None
-        problem = stream_view.stream_problem(fields, naming.local_name(name), kind, metadata)
-        if problem:
-            self._fail("VS201", template, problem)
-            return None
         self.parsed_streams.append(
             bundle.RenderedStream(
                 config=StreamConfig(name=name, fields=fields),
@@ -207,21 +212,26 @@ class _Renderer:
                 subjects=stream.subjects,
             )
         )
-        return bundle.Artifact(path=path, text=text, origin=("streams", stream.name))
+        return bundle.LateArtifact(path, write, ("streams", stream.name))
 
-    def _write_stream(self, template: str, view: dict[str, Any]) -> tuple[str | None, dict[str, Json] | None]:
-        """What *template* writes for *view*, and the same read back. Of vstream's own templates, a shape is rendered once."""
-        if not self._is_foreign:
-            marked, values = stream_view.mark_values(view)
-            key = (template, to_json(view["settings"]), *values)
-            if key not in self._shapes:
-                written = self._text("VS201", template, marked)
-                self._shapes[key] = stream_view.StreamShape(written) if written else None
-            shape = self._shapes[key]
-            if shape is not None and shape.is_plain and (filled := shape.text(values)).isascii():
-                return filled, shape.fields(values)
-        text = self._text("VS201", template, view)
-        return text, None if text is None else self._json("VS201", template, text)
+    def _sort_settings(self, settings: StreamSettings) -> tuple[list[tuple[str, Json]], str]:
+        """Those that templates write, and the same as text. Most streams share them."""
+        if id(settings) not in self._settings:
+            pairs = sorted((field, value) for field, value in settings.fields.items() if field != "metadata")
+            self._settings[id(settings)] = settings, (pairs, to_json(pairs))
+        return self._settings[id(settings)][1]
+
+    def _fill_shape(
+        self, template: str, view: dict[str, Any], settings: str
+    ) -> tuple[Callable[[], str], dict[str, Json]] | None:
+        """What writes *view* as vstream's own *template* does, and the same read back: each shape is rendered once."""
+        marked, values = stream_view.mark_values(view)
+        key = (template, settings, *values)
+        if key not in self._shapes:
+            written = self._text("VS201", template, marked)
+            self._shapes[key] = stream_view.StreamShape(written) if written else None
+        shape = self._shapes[key]
+        return (partial(shape.text, values), shape.fields(values)) if shape is not None and shape.is_plain else None
 
     def consumers(self, topology: Topology) -> Iterator[bundle.Artifact]:
         template = "consumer.json.j2"
@@ -282,11 +292,12 @@ class _Renderer:
         if is_whole and (whole := _within(root, ("accounts",))):
             # Of the text itself, so that what a template of yours adds counts too.
             mark = f"{naming.DIGEST_PREFIX}.{unreported_digest(whole)}"
-            text = self._text("VS301", template, {**view, "mark": mark}) or ""
             if self._is_foreign:
+                text = self._text("VS301", template, {**view, "mark": mark}) or ""
                 root = self._conf("VS301", template, text)
                 self.parsed_accounts = read_accounts(_within(root, ("accounts",)) or whole)
             else:  # vstream's own writes the mark as this subject, and nothing else of it
+                text = text.replace(quote(naming.DIGEST_PREFIX), quote(mark))
                 self.parsed_accounts = read_accounts(whole, marks={naming.DIGEST_PREFIX: mark})
         if not self.diagnostics:
             # The text of accounts is checked as a whole: the mappings are in the one that clients are in.

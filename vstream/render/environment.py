@@ -9,7 +9,6 @@ import signal
 import sys
 import threading
 from contextlib import contextmanager
-from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -145,10 +144,4 @@ _ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, default=_refuse
 
 def to_json(value: Json) -> str:
     """One line of JSON; keys keep their order."""
-    return _scalar_to_json(value) if isinstance(value, (str, int)) else _ENCODER.encode(value)
-
-
-@lru_cache(maxsize=10_000, typed=True)
-def _scalar_to_json(value: Json) -> str:
-    # The settings of all streams are a few values, and an encoder is built for each one.
     return _ENCODER.encode(value)

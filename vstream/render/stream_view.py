@@ -137,6 +137,8 @@ def declared_subjects(topology: Topology, stream: VirtualStream, part: PhysicalP
 
 def mirror_api(stream: VirtualStream, part: PhysicalPart) -> dict[str, str] | None:
     """How a mirror reaches a stream in another account; None in the same account."""
+    if not stream.consistency.has_mirrors:
+        return None
     account = physical.account_of(stream, part.role, part.place)
     return naming.external_api(physical.mirrored_stream(stream) or stream.name, account)
 

@@ -94,12 +94,7 @@ def _key_value(name: str, bucket: KeyValueDocument) -> StreamDocument:
     return _stream(
         bucket,
         [f"$KV.{name}.>"],
-        {
-            "max_msgs_per_subject": bucket.history,
-            "max_msg_size": bucket.max_value_size,
-            "deny_delete": True,
-            **ttl,
-        },
+        {"max_msgs_per_subject": bucket.history, "max_msg_size": bucket.max_value_size, "deny_delete": True, **ttl},
         writing,
     )
 

@@ -16,6 +16,8 @@ from vstream.topology.accounts import (
 from vstream.topology.model import Security
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from vstream.subjects.mapping import Mapping as SubjectMapping
     from vstream.topology.accounts import Account
     from vstream.topology.consumer_config import ConsumerConfig
@@ -87,6 +89,26 @@ class Artifact:
     text: str
     origin: tuple[str | int, ...] = ()
     """The path in the topology document that this file comes from."""
+
+
+class LateArtifact(Artifact):
+    """One that is written when its text is asked for: a plan of thousands of streams needs none of theirs."""
+
+    __slots__ = ("_write",)
+    _write: Callable[[], str]
+
+    def __init__(self, path: str, write: Callable[[], str], origin: tuple[str | int, ...]) -> None:
+        for name, value in (("path", path), ("_write", write), ("origin", origin)):
+            object.__setattr__(self, name, value)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A copy is written late, too."""
+        return LateArtifact, (self.path, self._write, self.origin)
+
+    @property
+    def text(self) -> str:
+        """What the file holds."""
+        return self._write()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -47,6 +47,7 @@ def resolve(document: TopologyDocument) -> model.Topology:
     lost = tuple(_lost_regions(document))
     document = _without_lost_regions(document)
     regions = tuple(_region(document, name, region) for name, region in document.regions.items())
+    shared: _SharedSettings = {}
     return model.Topology(
         name=document.name,
         server_version=document.server_version,
@@ -64,7 +65,7 @@ def resolve(document: TopologyDocument) -> model.Topology:
         is_plaintext_meant=document.security.transport is not None and document.security.transport.none is not None,
         roots=document.roots,
         regions=regions,
-        streams=tuple(_stream(document, name, stream) for name, stream in document.streams.items()),
+        streams=tuple(_stream(document, name, stream, shared) for name, stream in document.streams.items()),
         links=tuple(_links(document)),
         stretch=_stretch(document),
         hubs=_hubs(document),
@@ -172,10 +173,7 @@ def _hubs(document: TopologyDocument) -> model.Hubs | None:
         members[name] = model.Server(
             name=naming.hub_name(name), host=document.hubs.hosts.get(name, next(iter(region.servers), None))
         )
-    return model.Hubs(
-        members=members,
-        ports=model.Ports(**document.hubs.ports.model_dump()),
-    )
+    return model.Hubs(members=members, ports=model.Ports(**document.hubs.ports.model_dump()))
 
 
 def _stretch(document: TopologyDocument) -> model.Stretch | None:
@@ -256,16 +254,31 @@ def _endpoint(document: TopologyDocument, region: str) -> model.Endpoint | None:
     return replace(endpoint, system=replace(without_login, **connect.system.model_dump(), monitor=()))
 
 
-def _stream(document: TopologyDocument, name: str, stream: StreamDocument) -> model.VirtualStream:
+_SharedSettings = dict[tuple[model.Role, str, tuple[str, ...], str], model.StreamSettings]
+"""By role, place, regions, and what a stream says beside `_ALONE`: most of thousands of streams have the same."""
+_ALONE = frozenset({"subjects", "regions", "canary", "takes_over", "consumers", "survive"})
+"""What has no say in the settings of a stream."""
+
+
+def _stream(
+    document: TopologyDocument, name: str, stream: StreamDocument, shared: _SharedSettings
+) -> model.VirtualStream:
     named = document.regions if stream.regions == "all" else stream.regions
     regions = tuple(region for region in document.regions if region in named)
     consistency = model.Consistency(stream.consistency)
     stretch = _stretch(document)
     home = stream.home if consistency is model.Consistency.HOMED and stream.home in regions else None
     wide = stretch.cluster if stretch and consistency.needs_stretch else None
+    stated = repr([(field, getattr(stream, field)) for field in sorted(stream.model_fields_set - _ALONE)])
 
     def settings(role: model.Role, places: Iterable[str | None]) -> dict[str, model.StreamSettings]:
-        return {place: _settings(document, name, regions, place, role) for place in places if place is not None}
+        by_place = {}
+        for place in filter(None, places):
+            key = (role, place, regions, stated)
+            if key not in shared:
+                shared[key] = _settings(document, name, regions, place, role)
+            by_place[place] = shared[key]
+        return by_place
 
     return model.VirtualStream(
         name=name,

@@ -274,6 +274,7 @@ class SurviveDocument(_Closed):
     """The same for the clients in that region."""
     power: _Abilities = []
     """All servers of a region lose power and come back: nothing that was acknowledged is lost."""
+    __hash__ = object.__hash__  # what has none, pydantic copies for each stream
 
 
 class SettingsDocument(_Closed):

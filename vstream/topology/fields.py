@@ -276,9 +276,7 @@ def _members(value: object) -> dict[str, str | None] | Literal["all"]:
         for region, host in value.items():
             if [other_host.lower() for other_host in hosts].count(host.lower()) > 1:
                 raise PydanticCustomError(
-                    "repeated",
-                    "the host {value} is listed twice",
-                    {"value": quote_value(host), "index": region},
+                    "repeated", "the host {value} is listed twice", {"value": quote_value(host), "index": region}
                 )
         return dict(value)
     if not isinstance(value, list) or not value:
@@ -345,9 +343,7 @@ Share = Annotated[float, BeforeValidator(_share), WithJsonSchema({"type": "strin
 Size = Annotated[int, BeforeValidator(_size), WithJsonSchema({"anyOf": _BYTES})]
 Limit = Annotated[int, BeforeValidator(_limit), WithJsonSchema({"anyOf": [_BYTES[0], _INTEGER]})]
 MessageSize = Annotated[
-    int,
-    BeforeValidator(_message_size),
-    WithJsonSchema({"anyOf": [_BYTES[0], {**_INTEGER, "maximum": _MAX_INT32}]}),
+    int, BeforeValidator(_message_size), WithJsonSchema({"anyOf": [_BYTES[0], {**_INTEGER, "maximum": _MAX_INT32}]})
 ]
 Count = Annotated[int, BeforeValidator(_count), WithJsonSchema({"anyOf": [_UNLIMITED, _INTEGER]})]
 Version = Annotated[

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import cached_property
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -21,7 +22,12 @@ DEDUPE_OFF_SINCE: ServerVersion = (2, 14)
 """Major and minor, such as (2, 12): features arrive with minor versions."""
 
 
-class Role(Enum):
+class _QuickEnum(Enum):
+    # That of others is a function in Python, and a plan of a thousand streams asks for 200,000.
+    __hash__ = object.__hash__
+
+
+class Role(_QuickEnum):
     """What a physical stream does for its virtual stream."""
 
     WRITE = "write"
@@ -36,7 +42,7 @@ class Role(Enum):
     """With `routing: accounts`, stands beside write streams for a stream with an origin, so that it is found by subject."""
 
 
-class Consistency(Enum):
+class Consistency(_QuickEnum):
     """What a virtual stream promises, and with it, which physical streams it has."""
 
     VIRTUAL = "virtual"
@@ -64,7 +70,7 @@ class Consistency(Enum):
         return self is not Consistency.VIRTUAL
 
 
-class Routing(Enum):
+class Routing(_QuickEnum):
     """How clients reach the physical streams, and with it, which accounts there are."""
 
     MAPPED = "mapped"
@@ -368,7 +374,7 @@ class Consumer:
     """Fields of the JetStream API, in its spelling and units, without its names."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class VirtualStream:
     """A stream that clients know by *name* in every region of *regions*."""
 
@@ -409,7 +415,7 @@ class VirtualStream:
         """Whether one physical stream is what all regions mean by the virtual name, and mirrors answer Direct Get for it."""
         return self.consistency.has_origin or self.is_order_named
 
-    @property
+    @cached_property
     def physical(self) -> tuple[PhysicalPart, ...]:
         """Every physical stream, place by place: the regions in order, then the stretch cluster."""
         by_role = {Role.WRITE: self.write, Role.ORIGIN: self.origin, Role.ORDER: self.order, Role.READ: self.read}
@@ -507,18 +513,10 @@ class Topology:
         for region, server in hubs.members.items():
             hub_seats.append(
                 Seat(
-                    server=server,
-                    region=region,
-                    cluster=server.name,
-                    ports=hubs.ports,
-                    jetstream=nothing,
-                    is_hub=True,
+                    server=server, region=region, cluster=server.name, ports=hubs.ports, jetstream=nothing, is_hub=True
                 )
             )
-        return (
-            *self.seats,
-            *hub_seats,
-        )
+        return (*self.seats, *hub_seats)
 
     def servers_in(self, region: str) -> tuple[str, ...]:
         """The names of all servers that store in *region*, which may be lost."""

@@ -31,7 +31,7 @@ CONSUMER_FIELDS: Final = {
 """Keys that cannot mean the same in every region, and why."""
 _INSTEAD: Final = {
     "retention": "remove it; for a work queue, let all regions share a consumer of a `stretch` or `homed` stream, "
-    "or use a plain stream outside of the topology",
+    "or use a plain stream outside of the topology"
 }
 
 

@@ -116,7 +116,8 @@ class StreamConfig:
     @property
     def source_names(self) -> tuple[str, ...]:
         """The names of the streams that this one sources, as written."""
-        return tuple(source.stream for source in self.sources)
+        objects = _objects(self.fields.get("sources"))
+        return tuple(source_name(source, self.name) for source in objects if "name" in source)
 
     def start_of(self, origin: str) -> int:
         """The sequence of *origin* that it began with: it has had everything before. 0 if it does not say."""
@@ -272,4 +273,4 @@ class ObservedStream:
     leader_since: datetime | None = None
     """None before 2.12, and with one replica."""
     silence: Mapping[str, timedelta] = field(default_factory=dict)
-    """For how long it has not heard of each stream that it takes from."""
+    """For how long it has not heard of each stream that it takes from; with one replica nobody asks."""

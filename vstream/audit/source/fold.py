@@ -287,7 +287,7 @@ class _Rows:
     def digests(self, track: int, size: int) -> pa.Table:
         """Digests of the rows; a bucket may have several."""
         buckets = self.origin_seq // size
-        begins = _run_starts(buckets)
+        begins = np.concatenate([np.zeros(1, np.int64), np.flatnonzero(buckets[1:] != buckets[:-1]) + 1])
         if len(begins) * _MIXED_UP > len(buckets) and (np.diff(buckets) < 0).any():
             return self.select_rows(np.argsort(buckets, kind="stable")).digests(track, size)
         return self._digest_table(track, buckets, begins)
@@ -353,11 +353,6 @@ def _by_track(rows: _Rows) -> Iterator[tuple[int, _Rows]]:
     rows = rows.select_rows(order)
     for number, track in enumerate(tracks):
         yield track, rows.select_rows(slice(ends[number - 1] if number else 0, ends[number]))
-
-
-def _run_starts(values: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The indices at which *values* change."""
-    return np.concatenate([np.zeros(1, np.int64), np.flatnonzero(values[1:] != values[:-1]) + 1])
 
 
 def _extend(known: list[list[int]], seqs: NDArray[np.int64], origin_seqs: NDArray[np.int64]) -> None:

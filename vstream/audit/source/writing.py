@@ -20,13 +20,7 @@ from pyspark.sql.types import BinaryType, MapType, StringType
 
 from vstream.audit.source.client import RetryableError, api_request, back_off, connect
 from vstream.audit.source.reading import ATTEMPTS
-from vstream.errors import (
-    NoRespondersError,
-    NotPermittedError,
-    NotReachableError,
-    ServerError,
-    VstreamError,
-)
+from vstream.errors import NoRespondersError, NotPermittedError, NotReachableError, ServerError, VstreamError
 from vstream.jetstream.answers import api_error, decode_object, reading
 
 if TYPE_CHECKING:

@@ -77,16 +77,13 @@ class Measurements:
             measured = self._over_the_run(question)
             window = None
         else:
-            window = self._window(expectation.window)
+            window = self.run if expectation.window is None else self.windows.get(expectation.window)
             if window is None:
                 return no_measurement(f"there was no step `{expectation.window}`")
             measured = self._in_window(question, window)
         return self._with_doubts(
             question, measured, window.window if window is not None and expectation.window else None
         )
-
-    def _window(self, name: str | None) -> WindowVerdict | None:
-        return self.run if name is None else self.windows.get(name)
 
     def _with_doubts(self, question: Question, found: Measurement, window: Window | None) -> Measurement:
         doubts = list(found.doubts)

@@ -34,11 +34,7 @@ MARKS = {
     AuditVerdict.FAIL: ("✗", "bold red"),
     AuditVerdict.UNKNOWN: ("?", "bold yellow"),
 }
-_WEIGHTS = {
-    Severity.ERROR: ("✗", "bold red"),
-    Severity.WARNING: ("!", "bold yellow"),
-    Severity.NOTE: ("·", "dim"),
-}
+_WEIGHTS = {Severity.ERROR: ("✗", "bold red"), Severity.WARNING: ("!", "bold yellow"), Severity.NOTE: ("·", "dim")}
 _CHAPTERS = {
     "VA004": "{n:row that cannot be|rows that cannot be}",
     "VA006": "{n:stream that does|streams that do} not exist",

@@ -100,10 +100,7 @@ def _sarif_result(finding: Finding, rule: int) -> dict[str, Any]:
         ]
     if finding.fix:
         result["fixes"] = [
-            {
-                "description": {"text": finding.hint or finding.message},
-                "artifactChanges": list(_changes(finding.fix)),
-            }
+            {"description": {"text": finding.hint or finding.message}, "artifactChanges": list(_changes(finding.fix))}
         ]
     return result
 
@@ -128,12 +125,7 @@ def _physical(span: Span) -> dict[str, Any]:
 
 
 def _region(span: Span) -> dict[str, int]:
-    return {
-        "startLine": span.line,
-        "startColumn": span.column,
-        "endLine": span.end_line,
-        "endColumn": span.end_column,
-    }
+    return {"startLine": span.line, "startColumn": span.column, "endLine": span.end_line, "endColumn": span.end_column}
 
 
 def _uri(file: str) -> str:

@@ -29,11 +29,7 @@ if TYPE_CHECKING:
         WindowVerdict,
     )
 
-MARKS = {
-    CaseStatus.PASS: ("✓", "green"),
-    CaseStatus.FAIL: ("✗", "bold red"),
-    CaseStatus.UNKNOWN: ("?", "bold yellow"),
-}
+MARKS = {CaseStatus.PASS: ("✓", "green"), CaseStatus.FAIL: ("✗", "bold red"), CaseStatus.UNKNOWN: ("?", "bold yellow")}
 _SHOWN_EXAMPLES = 3
 _MOST_WRONG = 20
 _NONE = Text("–", style="dim")
@@ -168,16 +164,7 @@ def _streams(streams: Sequence[StreamVerdict]) -> Table:
 
 def _windows(verdict: Verdict) -> Iterator[Table]:
     table = _table(
-        "by window",
-        "window",
-        "region",
-        "published",
-        "longest gap",
-        "median",
-        "p99",
-        "read",
-        "median",
-        "control plane",
+        "by window", "window", "region", "published", "longest gap", "median", "p99", "read", "median", "control plane"
     )
     several = len({row.stream for window in verdict.windows for row in window.publishes}) > 1
     for window in verdict.windows:

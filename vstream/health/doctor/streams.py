@@ -176,9 +176,7 @@ def no_leader(patient: Patient) -> Iterator[Symptom]:
             silent.append(stream.name)
     if silent:
         yield Symptom(
-            about=list_names(silent),
-            evidence=f"{len(silent):,} without a leader, or without an answer",
-            do=_BRING_BACK,
+            about=list_names(silent), evidence=f"{len(silent):,} without a leader, or without an answer", do=_BRING_BACK
         )
 
 

@@ -39,10 +39,7 @@ _IN_FLIGHT = 32
 
 
 async def measure_lag(
-    topology: Topology,
-    streams: Mapping[str, StreamSnapshot],
-    connections: Mapping[str, Connection],
-    deadline: float,
+    topology: Topology, streams: Mapping[str, StreamSnapshot], connections: Mapping[str, Connection], deadline: float
 ) -> dict[tuple[str, str], Lag]:
     """
     The lag of pairs that differ, or whose reader's position is not known, by origin and reader.

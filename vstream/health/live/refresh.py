@@ -32,12 +32,7 @@ class RefreshLook:
 
 
 async def watch(
-    topology: Topology,
-    target: TargetServers,
-    *,
-    every: float,
-    deadline: float,
-    on_look: Callable[[RefreshLook], None],
+    topology: Topology, target: TargetServers, *, every: float, deadline: float, on_look: Callable[[RefreshLook], None]
 ) -> NoReturn:
     """
     Look every *every* seconds until cancelled; each look takes *deadline* seconds at most.

@@ -250,8 +250,5 @@ def _export(export: Mapping[str, Any], importers: tuple[str, ...]) -> Export:
 
 def _import(imported: Mapping[str, Any], account: str) -> Import:
     return Import(
-        kind=ShareKind(imported["type"]),
-        account=account,
-        subject=imported["subject"],
-        to=imported.get("local_subject"),
+        kind=ShareKind(imported["type"]), account=account, subject=imported["subject"], to=imported.get("local_subject")
     )

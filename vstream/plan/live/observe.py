@@ -119,9 +119,7 @@ def _check(topology: Topology, region: str, connection: Connection) -> None:
 
 
 async def _check_signed(
-    topology: Topology,
-    connections: Mapping[str, Connection | NotReachableError],
-    endpoints: Mapping[str, Endpoint],
+    topology: Topology, connections: Mapping[str, Connection | NotReachableError], endpoints: Mapping[str, Endpoint]
 ) -> None:
     """
     Raises VstreamError where whoever connects is in another account than the topology's, or servers have that of another profile.
@@ -209,9 +207,7 @@ def check_mode(topology: Topology, account: str) -> None:
 
 
 async def observe(
-    topology: Topology,
-    connections: Mapping[str, Connection | NotReachableError],
-    endpoints: Mapping[str, Endpoint],
+    topology: Topology, connections: Mapping[str, Connection | NotReachableError], endpoints: Mapping[str, Endpoint]
 ) -> Observed:
     """Everything that a plan compares. Raises VstreamError if the streams cannot be listed."""
     connection = any_connection(connections)

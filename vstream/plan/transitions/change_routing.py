@@ -270,6 +270,8 @@ def note_profile_change(outcomes: Sequence[Outcome], context: DiffContext) -> It
 
 
 def _profile_note(context: DiffContext) -> str | None:
+    if not (context.gone or context.rules):
+        return None
     staying = {_layout(stream.config.name, stream.config) for stream in context.desired_streams}
     going = {_layout(name, stream.config) for name, stream in context.gone.items()}
     new, old, former = (_ACCOUNTS, False), (_MAPPED, False), (_MAPPED, True)

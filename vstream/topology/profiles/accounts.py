@@ -60,12 +60,7 @@ roots: [v.>]                # everything below belongs to virtual streams: one m
         """See Profile."""
         return subject
 
-    def source_transforms(
-        self,
-        topology: Topology,
-        stream: VirtualStream,
-        origin: str,
-    ) -> tuple[tuple[str, str], ...]:
+    def source_transforms(self, topology: Topology, stream: VirtualStream, origin: str) -> tuple[tuple[str, str], ...]:
         """None: subjects are stored as clients publish them."""
         return ()
 
@@ -96,7 +91,4 @@ def _region_rule(topology: Topology, subject: str, regions: tuple[str, ...]) -> 
     for region in regions:
         target = f"{naming.REGION_PREFIX}.{region}.{spelled}"
         destinations.append(Destination(subject=target, cluster=topology.region(region).cluster))
-    return Mapping(
-        source=subject,
-        destinations=tuple(destinations),
-    )
+    return Mapping(source=subject, destinations=tuple(destinations))

@@ -76,8 +76,7 @@ def _users(topology: Topology) -> tuple[User, ...]:
         ),
         user(VSTREAM_USER, (*written, *shared.MANAGED, "$JS.ACK.>", shared.WHO_AM_I)),
         user(
-            PROBE_USER,
-            (*canaries(topology, PUBLISH_PREFIX), *reading, f"{API}.STREAM.MSG.DELETE.*", shared.WHO_AM_I),
+            PROBE_USER, (*canaries(topology, PUBLISH_PREFIX), *reading, f"{API}.STREAM.MSG.DELETE.*", shared.WHO_AM_I)
         ),
         user(AUDIT_USER, (*reading, shared.WHO_AM_I)),
     )

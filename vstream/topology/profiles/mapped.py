@@ -239,10 +239,7 @@ def _users(topology: Topology) -> tuple[accounts.User, ...]:
             accounts.PROBE_USER,
             (*canaries(topology, f"{PHYSICAL_PREFIX}.*.*"), *reading, f"{API}.STREAM.MSG.DELETE.*", shared.WHO_AM_I),
         ),
-        user(
-            accounts.AUDIT_USER,
-            (*looking, *(f"{API}.{subject}" for subject in shared.READS_ALL), shared.WHO_AM_I),
-        ),
+        user(accounts.AUDIT_USER, (*looking, *(f"{API}.{subject}" for subject in shared.READS_ALL), shared.WHO_AM_I)),
     )
 
 
@@ -261,7 +258,9 @@ def _stream_rules(topology: Topology, stream: VirtualStream) -> Iterator[Mapping
         if stream.takers:
             destinations += _leave_unchanged(topology, stream, spelled)
         elif stream.is_order_named:
-            destinations += _nowhere(topology, stream, spelled)
+            destinations += (
+                Destination(subject=naming.physical_subject(topology.naming, stream.name, naming.NO_REGION, spelled)),
+            )
         yield Mapping(source=subject, destinations=tuple(destinations))
     if stream.has_namesake:
         return
@@ -285,12 +284,3 @@ def _leave_unchanged(topology: Topology, stream: VirtualStream, spelled: str) ->
         clusters.append(topology.stretch.cluster)
     for cluster in clusters:
         yield Destination(subject=spelled, cluster=cluster)
-
-
-def _nowhere(topology: Topology, stream: VirtualStream, spelled: str) -> tuple[Destination, ...]:
-    """
-    Where publishes go in clusters that have no write stream, such as that of the stretch cluster's members.
-
-    An order that lists the subjects itself would take what is not mapped.
-    """
-    return (Destination(subject=naming.physical_subject(topology.naming, stream.name, naming.NO_REGION, spelled)),)

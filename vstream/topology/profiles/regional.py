@@ -148,18 +148,8 @@ def _exports(
     for account, stream in _origins(topology):
         if account == name and (takers := tuple(peer for peer in map(region_account, stream.regions) if peer != name)):
             for subject in stream.subjects:
-                origin_exports.append(
-                    Export(
-                        kind=ShareKind.SERVICE,
-                        subject=subject,
-                        accounts=takers,
-                    )
-                )
-    return (
-        *origin_exports,
-        *(feeding if peers else ()),
-        shared.management_export(managers),
-    )
+                origin_exports.append(Export(kind=ShareKind.SERVICE, subject=subject, accounts=takers))
+    return (*origin_exports, *(feeding if peers else ()), shared.management_export(managers))
 
 
 def _sourcing_imports(name: str, everybody: tuple[str, ...]) -> Iterator[Import]:

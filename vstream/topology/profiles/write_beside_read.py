@@ -39,12 +39,7 @@ class WriteBesideReadProfile(Profile):
         """See Profile."""
         return subject.removeprefix(f"{PUBLISH_PREFIX}.")
 
-    def source_transforms(
-        self,
-        topology: Topology,
-        stream: VirtualStream,
-        origin: str,
-    ) -> tuple[tuple[str, str], ...]:
+    def source_transforms(self, topology: Topology, stream: VirtualStream, origin: str) -> tuple[tuple[str, str], ...]:
         """See Profile."""
         return ((f"{PUBLISH_PREFIX}.>", ">"),)
 

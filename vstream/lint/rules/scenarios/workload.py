@@ -80,15 +80,11 @@ def not_measured(subject: ScenarioSubject) -> Iterator[Violation]:
         place: Path = ("expect", index)
         if not group.model_fields_set - {"in_", "stream"}:
             yield Violation(at=place, message="this expectation is empty", hint='such as `published: ">= 99.9%"`')
-        for word in _words(group):
+        for word in [name for name in type(group).model_fields if name in group.model_fields_set - {"in_", "stream"}]:
             complaint = _window(subject, group, word) or _clients(subject, word)
             if complaint:
                 yield Violation(at=(*place, yaml_key(word)), message=complaint[0], hint=complaint[1], on_key=True)
         yield from _regions_that_try(subject, group, place)
-
-
-def _words(group: ExpectDocument) -> list[str]:
-    return [name for name in type(group).model_fields if name in group.model_fields_set - {"in_", "stream"}]
 
 
 def _window(subject: ScenarioSubject, group: ExpectDocument, word: str) -> tuple[str, str] | None:
