@@ -65,7 +65,7 @@ class Cost:
 
 
 @contextmanager
-def measured() -> Iterator[Cost]:
+def measure_cost() -> Iterator[Cost]:
     """Measures to the end of the block, or to `stop`: processes that have ended say no longer what they took."""
     cost, ended = Cost(), threading.Event()
 
@@ -357,7 +357,7 @@ def main(sizes: list[int], *, with_others: bool, with_datacompy: bool) -> float:
                 for name, several in judges.items():
                     # The first time, Spark compiles what it runs: little beside what the others take.
                     for which in ("first", "second", "third") if name in _THRICE else ("once",):
-                        with measured() as cost:
+                        with measure_cost() as cost:
                             counts = several(copies, cut)
                         spark.catalog.clearCache()
                         report(f"{name}, {which}", cost, counts)
@@ -365,7 +365,7 @@ def main(sizes: list[int], *, with_others: bool, with_datacompy: bool) -> float:
                 ratio = walls[0] / min(walls[1:])
             for name in _THRICE if with_others else ():
                 # From the start of Java to the result.
-                with measured() as cost, open_session() as spark:
+                with measure_cost() as cost, open_session() as spark:
                     counts = judges[name](spark.read.schema(COPIES).parquet(f"{place}/copies"), streams(spark, rows))
                     cost.stop()
                 report(f"{name}, from Java's start", cost, counts)

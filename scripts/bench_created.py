@@ -89,7 +89,7 @@ def hogs() -> Iterator[None]:
         yield
 
 
-async def asked(client: Client, subject: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+async def ask(client: Client, subject: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
     """The answer, whatever it says."""
     payload = json.dumps(body).encode() if body is not None else b""
     answer: dict[str, Any] = json.loads((await client.request(f"$JS.API.{subject}", payload, timeout=10)).data)
@@ -102,7 +102,7 @@ async def until_made(client: Client, server: str) -> None:
     config = {"name": server, "subjects": [f"{server}.>"], "num_replicas": 1, "placement": {"tags": [server]}}
     while True:
         try:
-            answer = await asked(client, f"STREAM.CREATE.{server}", config)
+            answer = await ask(client, f"STREAM.CREATE.{server}", config)
         except (nats.errors.TimeoutError, nats.errors.NoRespondersError) as error:
             answer = {"error": str(error)}
         if "error" not in answer:
@@ -115,20 +115,20 @@ async def until_made(client: Client, server: str) -> None:
 async def one(client: Client, stream: str, name: str, what: str, found: Found) -> None:
     """A consumer that is created, and at once asked for."""
     config = {"durable_name": name, "name": name, "ack_policy": "explicit"}
-    made = await asked(client, f"CONSUMER.CREATE.{stream}.{name}", {"stream_name": stream, "config": config})
+    made = await ask(client, f"CONSUMER.CREATE.{stream}.{name}", {"stream_name": stream, "config": config})
     assert "error" not in made, made
     until = (datetime.now(UTC) + timedelta(minutes=1)).isoformat().replace("+00:00", "Z")
     subject, body = f"CONSUMER.{what}.{stream}.{name}", {"pause_until": until} if what == "PAUSE" else None
     found.tried += 1
     began = time.monotonic()
     tries = 0
-    while "error" in (answer := await asked(client, subject, body)):
+    while "error" in (answer := await ask(client, subject, body)):
         assert answer["error"]["err_code"] == _NOT_FOUND, answer
         tries += 1
     if tries:
         found.late.append(time.monotonic() - began)
     if what != "DELETE":
-        await asked(client, f"CONSUMER.DELETE.{stream}.{name}")
+        await ask(client, f"CONSUMER.DELETE.{stream}.{name}")
 
 
 async def rounds(clients: dict[str, Client], places: Sequence[str], what: str) -> dict[str, Found]:
@@ -143,7 +143,7 @@ async def rounds(clients: dict[str, Client], places: Sequence[str], what: str) -
     return counts
 
 
-async def measured(urls: dict[str, str], monitor: str) -> None:
+async def measure_requests(urls: dict[str, str], monitor: str) -> None:
     """Print a line for each request, with one client away from the meta leader, and with all."""
 
     async def silent(_: Exception) -> None:
@@ -188,4 +188,4 @@ def main() -> None:
             cluster(version, Path(directory)) as (urls, monitor),
             hogs(),
         ):
-            asyncio.run(measured(urls, monitor))
+            asyncio.run(measure_requests(urls, monitor))

@@ -12,7 +12,7 @@ import tempfile
 from typing import TYPE_CHECKING
 
 import numpy as np
-from bench_audit import generate, measured, ours, report
+from bench_audit import generate, measure_cost, ours, report
 from pyspark.sql import functions as F
 
 from vstream.audit.session import open_session
@@ -39,7 +39,7 @@ def main(sizes: list[int]) -> None:
                 expected = count_disordered(copies)
                 ours(copies, cut)  # Spark compiles
                 spark.catalog.clearCache()
-                with measured() as cost:
+                with measure_cost() as cost:
                     counts = ours(copies, cut)
                 report("west shuffled" if is_shuffled else "in order", cost, counts)
                 if counts.get("reordered", 0) != expected:

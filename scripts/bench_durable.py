@@ -25,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 import nats
 
 from tests.support.command import vstream
-from tests.support.publish_load import Load, compared, under_load
+from tests.support.publish_load import Load, compare, under_load
 from vstream.lab import lab
 
 NAME = "bench-durable"
@@ -72,7 +72,7 @@ async def _measure(options: argparse.Namespace, file: Path) -> int:
     print(f"{'':8}" + "".join(f"{f'{kind} {region}':>17}" for kind, region in readers))
     load = Load(RATE)
     async with under_load(load, lab.client_endpoints(NAME)):
-        await load.acknowledged(RATE * 5)
+        await load.wait_for_acknowledged(RATE * 5)
         for number in range(1, options.rounds + 1):
             await asyncio.to_thread(_run, "chaos", options.fault, REGIONS[0], "--topology", file, "--lab", NAME)
             await asyncio.sleep(options.down)
@@ -85,7 +85,7 @@ async def _measure(options: argparse.Namespace, file: Path) -> int:
     is_well = True
     print(f"{len(load.everything):,} acknowledged")
     for kind, region in readers:
-        lost, doubled, _ = await compared(NAME, region, _reader(kind, region), load, PATIENCE)
+        lost, doubled, _ = await compare(NAME, region, _reader(kind, region), load, PATIENCE)
         print(f"{kind:8} {region:8} {len(lost):6} lost {len(doubled):6} doubled", flush=True)
         is_well &= not (lost or doubled)
     return 0 if is_well else 1

@@ -198,7 +198,7 @@ def tree() -> dict[int, float]:
     return result
 
 
-def measured(one: Server, count: int, work: Callable[[], object]) -> tuple[float, float, float]:
+def measure_work(one: Server, count: int, work: Callable[[], object]) -> tuple[float, float, float]:
     """Microseconds of CPU per message of readers and of the server, and seconds."""
     server_before, before, began = one.cpu, tree(), time.perf_counter()
     work()
@@ -241,7 +241,7 @@ def main(count: int, rounds: int) -> None:
                 }
                 extract(stream, CONSUMER, f"{directory}/out")  # the first time compiles
                 results = {
-                    name: [measured(nats_server, few if name == USUAL else count, work) for _ in range(rounds)]
+                    name: [measure_work(nats_server, few if name == USUAL else count, work) for _ in range(rounds)]
                     for name, work in readers.items()
                 }
                 medians = {

@@ -89,7 +89,7 @@ class Round:
     converged: list[float | None] = field(default_factory=list)
     """Seconds from the first step of the healing until a region had everything. None: never."""
 
-    def operated(self, operation: OperationRecord) -> None:
+    def take_operation(self, operation: OperationRecord) -> None:
         """Take in one operation of a client."""
         is_ok, is_here = operation.outcome is OperationOutcome.OK, operation.region == self.region
         if (
@@ -103,11 +103,11 @@ class Round:
         elif not _within(self.window, operation.due):
             return
         elif operation.kind is OperationKind.PUBLISH:
-            self._published(operation, is_ok=is_ok, is_here=is_here)
+            self._take_publish(operation, is_ok=is_ok, is_here=is_here)
         elif operation.kind is OperationKind.FETCH and operation.region in self.watched:
             self.fetches = _sum((self.fetches, (is_ok, 1)))
 
-    def _published(self, operation: OperationRecord, *, is_ok: bool, is_here: bool) -> None:
+    def _take_publish(self, operation: OperationRecord, *, is_ok: bool, is_here: bool) -> None:
         if is_here:
             self.refused = _sum((self.refused, (not is_ok, 1)))
         else:
@@ -191,7 +191,7 @@ def rounds(capture: Capture, verdict: Verdict, fault: str) -> dict[tuple[str, st
     for operation in capture.operations():
         for region in REGIONS:
             if (operation.stream, region) in loads:
-                loads[operation.stream, region].operated(operation)
+                loads[operation.stream, region].take_operation(operation)
     for delivery in capture.deliveries():
         for region in REGIONS:
             if (delivery.stream, region) in loads:

@@ -97,7 +97,7 @@ async def running(number: int, layout: str) -> AsyncIterator[Place]:
         for role in (Role.WRITE, Role.READ):
             await bench_routing.create(endpoint, load_topology.render_bundle(topology), role)
         await asyncio.to_thread(bench_routing.fill, endpoint)
-        await bench_routing.sourced(client, len(bench_routing.SIZES) * bench_routing.FILLED)
+        await bench_routing.wait_until_sourced(client, len(bench_routing.SIZES) * bench_routing.FILLED)
         process = psutil.Process(lab.status(name).servers[0].pid)
         yield Place(number=number, endpoint=endpoint, process=process, client=client)
         await client.close()
@@ -169,7 +169,7 @@ async def once(place: Place, pull: Puller, first: int, way: tuple[str, int, int]
 
 
 async def _table() -> None:
-    version = javascript.installed()
+    version = javascript.install()
     async with AsyncExitStack() as stack:
         places = [await stack.enter_async_context(running(number, layout)) for number, layout in enumerate(LAYOUTS)]
         pullers = {"nats.py": python, f"nats.js {version}": await stack.enter_async_context(node(places))}

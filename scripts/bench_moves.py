@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 
 from tests.support.command import vstream
-from tests.support.publish_load import Load, compared, under_load
+from tests.support.publish_load import Load, compare, under_load
 from vstream.lab import lab
 
 if TYPE_CHECKING:
@@ -59,35 +59,35 @@ def topology(mode: str, step: dict[str, str]) -> str:
     )
 
 
-async def _done(*arguments: str | Path) -> None:
+async def _run_vstream(*arguments: str | Path) -> None:
     ran = await asyncio.to_thread(vstream, *arguments, timeout=300)
     if ran.code:
         raise RuntimeError(f"vstream {' '.join(map(str, arguments))}: {ran.code}\n{ran.out}\n{ran.err}")
 
 
-async def _moved(mode: str, version: str, file: Path) -> bool:
+async def _try_moves(mode: str, version: str, file: Path) -> bool:
     await asyncio.to_thread(file.write_text, topology(mode, {"routing": "mapped"}))
     try:
-        await _done("lab", "up", file, "--server-version", version)
-        await _done("apply", file, "--yes")
+        await _run_vstream("lab", "up", file, "--server-version", version)
+        await _run_vstream("apply", file, "--yes")
         sent = Load(RATE)
         async with under_load(sent, lab.client_endpoints(NAME)):
             for step in STEPS:
-                await sent.acknowledged(BETWEEN)
+                await sent.wait_for_acknowledged(BETWEEN)
                 await asyncio.to_thread(file.write_text, topology(mode, step))
-                await _done("apply", file, "--yes", "--allow-destructive", "--allow-many")
-                await _done("plan", file, "--detailed-exitcode")
-            await sent.acknowledged(BETWEEN)
+                await _run_vstream("apply", file, "--yes", "--allow-destructive", "--allow-many")
+                await _run_vstream("plan", file, "--detailed-exitcode")
+            await sent.wait_for_acknowledged(BETWEEN)
         lost = doubled = strange = 0
         for region in REGIONS:
-            comparison = await compared(NAME, region, f"R_{region}/foo", sent)
+            comparison = await compare(NAME, region, f"R_{region}/foo", sent)
             lost, doubled, strange = (
                 lost + len(comparison[0]),
                 doubled + len(comparison[1]),
                 strange + len(comparison[2]),
             )
     finally:
-        await _done("lab", "down", NAME, "--purge")
+        await _run_vstream("lab", "down", NAME, "--purge")
     print(
         f"{mode:13}{version:8}{len(sent.everything):13,}{lost:6}{doubled:9}{strange:9}{sum(sent.refused.values()):9}"
         f"{len(sent.unknown):11}{max(sent.gap.values()):9.2f} s",
@@ -107,5 +107,5 @@ def main(versions: Sequence[str] = VERSIONS) -> int:
                 os.environ.update(VSTREAM_STATE_DIR=f"{scratch}/state", VSTREAM_KEYS=f"{scratch}/keys")
                 if mode == "certificates":
                     shutil.copytree(CERTIFICATES, Path(scratch) / "keys" / NAME)
-                is_well &= asyncio.run(_moved(mode, version, Path(scratch) / "topology.yaml"))
+                is_well &= asyncio.run(_try_moves(mode, version, Path(scratch) / "topology.yaml"))
     return 0 if is_well else 1

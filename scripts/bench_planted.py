@@ -12,7 +12,7 @@ import tempfile
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from bench_audit import EPOCH, REGIONS, measured, report
+from bench_audit import EPOCH, REGIONS, measure_cost, report
 from pyspark.sql import functions as F
 
 from vstream.audit.codes import BY_KIND
@@ -58,7 +58,7 @@ _GONE = 1_000
 def generate(spark: SparkSession, rows: int, place: str) -> tuple[DataFrame, DataFrame]:
     """`messages` below *place*, and `streams`: *rows* messages, a third of them from each region, and every region has all."""
     count = rows // 3
-    parts = [_written(spark, number, count) for number in range(3)] + [
+    parts = [_make_write_stream(spark, number, count) for number in range(3)] + [
         _read(spark, number, count) for number in range(3)
     ]
     for number, part in enumerate(parts):
@@ -72,7 +72,7 @@ def _is(origin: int, first: Column, number: int) -> Column:
     return (F.col("o") == origin) & F.col("s").between(first, first + number - 1)
 
 
-def _described(some: DataFrame, middle: int) -> DataFrame:
+def _describe_messages(some: DataFrame, middle: int) -> DataFrame:
     """Messages, given by the number *o* of their origin and their sequence *s* in it."""
     s, o = F.col("s"), F.col("o")
     name = F.element_at(F.array(*map(F.lit, REGIONS)), (o + 1).cast("int"))
@@ -106,11 +106,11 @@ def _row(some: DataFrame, stream: str, region: str, role: str, **columns: Column
     )
 
 
-def _written(spark: SparkSession, number: int, count: int) -> DataFrame:
+def _make_write_stream(spark: SparkSession, number: int, count: int) -> DataFrame:
     """The write stream of one region."""
     middle = count // 2
     rows = spark.range(1, count + 1).select(F.col("id").alias("s"), F.lit(number).cast("long").alias("o"))
-    rows = _described(rows, middle).where(~_is(2, F.lit(1), _GONE) & ~_is(1, F.lit(middle + 6000), 8))
+    rows = _describe_messages(rows, middle).where(~_is(2, F.lit(1), _GONE) & ~_is(1, F.lit(middle + 6000), 8))
     is_reused = _is(2, F.lit(middle + 5000), 2)
     again = rows.where(_is(1, F.lit(middle + 9000), 2))
     return _row(
@@ -154,7 +154,7 @@ def _read(spark: SparkSession, number: int, count: int) -> DataFrame:
             which.alias("s"),
         )
         copied_rows = copied_rows.unionByName(extra)
-    copied_rows = _described(copied_rows.where(~_lacking(region, count)), middle)
+    copied_rows = _describe_messages(copied_rows.where(~_lacking(region, count)), middle)
     is_changed, is_renamed = _is(0, F.lit(middle + 2000), 3), _is(0, F.lit(middle + 3000), 4)
     filters = F.concat(F.lit(" _vs.foo."), F.col("home"), F.lit(".> foo.> "), F.col("sent"), F.lit(" AbCdEfGh"))
     rows = _row(
@@ -230,7 +230,7 @@ def main(sizes: list[int]) -> None:
         with tempfile.TemporaryDirectory(prefix="vstream-bench-") as place, open_session() as spark:
             messages, stream_rows = generate(spark, rows, place)
             shelf = TableStore(spark, f"file://{place}/audit")
-            with measured() as cost:
+            with measure_cost() as cost:
                 audited = AuditPipeline(store=shelf, context=AuditContext(subject="planted"))(messages, stream_rows)
             result = Counter[str]()
             for finding in audited.findings:

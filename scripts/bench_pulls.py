@@ -90,7 +90,7 @@ def by_stream(bundle: Bundle, clients: str) -> Bundle:
     return replace(bundle, artifacts=artifacts)
 
 
-async def pulled(client: Client) -> bool:
+async def pull_once(client: Client) -> bool:
     """Whether a message came to a new inbox that was pulled with at once."""
     inbox = client.new_inbox()
     came = asyncio.get_running_loop().create_future()
@@ -109,7 +109,7 @@ async def pulled(client: Client) -> bool:
         await subscription.unsubscribe()
 
 
-async def missed(render: Callable[[Any], Bundle], wanted: Topology) -> tuple[int, int]:
+async def count_missed(render: Callable[[Any], Bundle], wanted: Topology) -> tuple[int, int]:
     """How many pulls had no message, and of how many."""
     await lab.up(NAME, wanted, render, on_progress=lambda _: None, timeout=120)
     try:
@@ -129,7 +129,7 @@ async def missed(render: Callable[[Any], Bundle], wanted: Topology) -> tuple[int
         js = clients[0].jetstream(timeout=60)
         for _ in range(ROUNDS):
             await asyncio.gather(*(js.publish("v.s0.x", b"x" * 64) for _ in range(TOGETHER)))
-        await bench_routing.sourced(clients[0], ROUNDS * TOGETHER)
+        await bench_routing.wait_until_sourced(clients[0], ROUNDS * TOGETHER)
         consumer = ConsumerConfig(durable_name="pulls", ack_policy=AckPolicy.NONE, max_waiting=10 * TOGETHER)
         made = await js.add_consumer("s0", consumer)
         assert made.cluster is not None
@@ -141,7 +141,7 @@ async def missed(render: Callable[[Any], Bundle], wanted: Topology) -> tuple[int
         ]
         came = []
         for _ in range(ROUNDS):
-            came += await asyncio.gather(*(pulled(away[number % len(away)]) for number in range(TOGETHER)))
+            came += await asyncio.gather(*(pull_once(away[number % len(away)]) for number in range(TOGETHER)))
         for client in clients:
             await client.close()
         return came.count(False), len(came)
@@ -162,11 +162,11 @@ async def _table() -> None:
         def as_it_is(addresses: Any, wanted: Topology = desired) -> Bundle:
             return load_topology.render_bundle(wanted, addresses=addresses)
 
-        def changed(addresses: Any, wanted: Topology = desired, clients: str = clients) -> Bundle:
+        def render_changed(addresses: Any, wanted: Topology = desired, clients: str = clients) -> Bundle:
             return by_stream(load_topology.render_bundle(wanted, addresses=addresses), clients)
 
-        for title, render in (("as it is", as_it_is), ("a stream import", changed)):
-            without, tried = await missed(render, desired)
+        for title, render in (("as it is", as_it_is), ("a stream import", render_changed)):
+            without, tried = await count_missed(render, desired)
             how = "one connection for both accounts" if is_shared else "a connection for each account"
             print(f"  {title:16} {how:34} {without:6,} of {tried:6,}", flush=True)
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from tests.support.moving_region import command
-from tests.support.publish_load import Load, compared, under_load
+from tests.support.publish_load import Load, compare, under_load
 from vstream.lab import lab
 from vstream.lint.load_topology import load as loaded
 from vstream.topology import physical
@@ -45,22 +45,22 @@ def document(routing: str, more: int) -> str:
     return json.dumps(document)
 
 
-async def pushed(file: Path, routing: str, *, has_ids: bool) -> tuple[Load, list[float], int, int]:
+async def push_changes(file: Path, routing: str, *, has_ids: bool) -> tuple[Load, list[float], int, int]:
     """The load, how long each apply took in seconds, and how many messages were lost and doubled, of all regions together."""
     await asyncio.to_thread(file.write_text, document(routing, 0))
     await command("lab", "up", file, "--server-version", VERSION)
     await command("apply", file, "--yes")
     load, took = Load(RATE, has_ids=has_ids), []
     async with under_load(load, lab.client_endpoints(NAME)):
-        await load.acknowledged(2 * RATE)
+        await load.wait_for_acknowledged(2 * RATE)
         for number in range(PUSHES):
             await asyncio.to_thread(file.write_text, document(routing, number + 1))
             began = time.monotonic()
             await command("apply", file, "--yes")
             took.append(time.monotonic() - began)
-            await load.acknowledged(2 * RATE)
+            await load.wait_for_acknowledged(2 * RATE)
     (stream, *_) = loaded(document(routing, 0).encode(), file.name).require().streams
-    comparisons = [await compared(NAME, region, physical.read_stream_in(stream, region), load) for region in REGIONS]
+    comparisons = [await compare(NAME, region, physical.read_stream_in(stream, region), load) for region in REGIONS]
     return load, took, sum(len(lost) for lost, _, _ in comparisons), sum(len(doubled) for _, doubled, _ in comparisons)
 
 
@@ -74,7 +74,7 @@ def main(profiles: Sequence[str]) -> int:
             os.environ["VSTREAM_STATE_DIR"] = directory
             try:
                 load, took, lost, doubled = asyncio.run(
-                    pushed(Path(directory) / "pushes.yaml", routing, has_ids=has_ids)
+                    push_changes(Path(directory) / "pushes.yaml", routing, has_ids=has_ids)
                 )
             finally:
                 asyncio.run(lab.down(NAME, purge=True))

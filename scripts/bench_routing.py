@@ -98,14 +98,14 @@ async def core(client: Client) -> None:
     await client.jetstream(timeout=120).publish("v.s0.x", b"x" * 64)
 
 
-async def acked(client: Client) -> None:
+async def publish_acknowledged(client: Client) -> None:
     """Acknowledged publishes to one virtual stream."""
     js = client.jetstream(timeout=120)
     for _ in range(ACKED // IN_FLIGHT):
         await asyncio.gather(*(js.publish("v.s0.x", b"x" * 64) for _ in range(IN_FLIGHT)))
 
 
-async def fetched(client: Client, made_on: str) -> None:
+async def fetch_messages(client: Client, made_on: str) -> None:
     """ACKED messages of one virtual stream, by a consumer of its own."""
     js = client.jetstream(timeout=120)
     created = await js.add_consumer(made_on, durable_name="bench", ack_policy="none")
@@ -175,12 +175,14 @@ async def thin(
                 wire.close()
                 await js.delete_consumer(made_on, "thin")
             result[size, batch] = (min(cost for cost, _ in rounds), max(rate for _, rate in rounds))
-        rounds = [await pushed(process, client, endpoint, made_on, first + number * FILLED) for _ in range(ROUNDS)]
+        rounds = [
+            await measure_push(process, client, endpoint, made_on, first + number * FILLED) for _ in range(ROUNDS)
+        ]
         result[size, PUSHED] = (min(cost for cost, _ in rounds), max(rate for _, rate in rounds))
     return result
 
 
-async def pushed(
+async def measure_push(
     process: psutil.Process, client: Client, endpoint: Endpoint, made_on: str, first: int
 ) -> tuple[float, float]:
     """As `thin`, of FILLED messages that a push consumer delivers, from the request that makes it."""
@@ -243,17 +245,17 @@ async def measure(
         rules = len(bundles[-1].mappings)
         many = CORE_OF_MANY if rules > MANY_RULES else CORE
         unrelated = await cost(process, partial(publish, client, OTHER.get(layout, "other.x"), many), many)
-        stored = await cost(process, partial(acked, client), ACKED)
+        stored = await cost(process, partial(publish_acknowledged, client), ACKED)
         unanswered = await cost(process, partial(core, client), STORED)
         # Only now, as sourcing would be counted as publishing.
         await create(endpoint, bundles[-1], Role.READ)
-        await sourced(client, ROUNDS * (ACKED + STORED))
-        pulled = await cost(process, partial(fetched, client, READ.get(layout, "s0")), ACKED)
+        await wait_until_sourced(client, ROUNDS * (ACKED + STORED))
+        pulled = await cost(process, partial(fetch_messages, client, READ.get(layout, "s0")), ACKED)
         quick: dict[tuple[int, int], tuple[float, float]] = {}
         if is_thin:
             published = ROUNDS * (ACKED + STORED)
             await asyncio.to_thread(fill, endpoint)
-            await sourced(client, published + len(SIZES) * FILLED)
+            await wait_until_sourced(client, published + len(SIZES) * FILLED)
             quick = await thin(process, client, endpoint, READ.get(layout, "s0"), published + 1)
         await client.close()
         return Row(layout=layout, streams=count, rules=rules, costs=(unrelated, unanswered, stored, pulled), thin=quick)
@@ -270,7 +272,7 @@ async def create(endpoint: Endpoint, bundle: Bundle, role: Role) -> None:
                 await JetStreamAdmin(connection).create(replace(stream.config, fields=fields))
 
 
-async def sourced(client: Client, count: int) -> None:
+async def wait_until_sourced(client: Client, count: int) -> None:
     """Return once everything is where it is read: sourcing must not be counted as fetching."""
     async with asyncio.timeout(120):
         while (await client.jetstream(timeout=30).stream_info("s0")).state.messages < count:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import bench_goals
-from bench_extract import fill, measured, server, texts
+from bench_extract import fill, measure_work, server, texts
 
 from vstream.audit.context import AuditContext
 from vstream.audit.extract import stream_row
@@ -90,7 +90,7 @@ def audit(spark: SparkSession, one: Server, place: Path) -> dict[str, tuple[floa
             )
         assert not report.findings, report.findings
 
-    costs = {"reading": measured(one, 1_000_000, read), "judging": measured(one, 1_000_000, judge)}
+    costs = {"reading": measure_work(one, 1_000_000, read), "judging": measure_work(one, 1_000_000, judge)}
     print(f"    {held[0][0].new:>12,} read", end="")
     for name, (mine, theirs, seconds) in costs.items():
         print(f"   {name} {mine:6.1f} + server {theirs:5.1f} s CPU, {seconds:6.1f} s", end="")

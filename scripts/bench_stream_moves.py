@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from tests.support.command import vstream
-from tests.support.publish_load import Load, compared, under_load
+from tests.support.publish_load import Load, compare, under_load
 from vstream.jetstream.read_stream import read_messages
 from vstream.jetstream.reconnecting import open_reconnecting
 from vstream.lab import lab
@@ -58,7 +58,7 @@ def topology(write: dict[str, object]) -> str:
     )
 
 
-async def _done(*arguments: str | Path) -> None:
+async def _run_vstream(*arguments: str | Path) -> None:
     ran = await asyncio.to_thread(vstream, *arguments, timeout=300)
     if ran.code:
         raise RuntimeError(f"vstream {' '.join(map(str, arguments))}: {ran.code}\n{ran.out}\n{ran.err}")
@@ -79,26 +79,26 @@ async def _arrivals(region: str) -> list[int]:
 async def _measure(version: str, file: Path) -> bool:
     await asyncio.to_thread(file.write_text, topology(FIRST))
     try:
-        await _done("lab", "up", file, "--server-version", version)
-        await _done("apply", file, "--yes")
+        await _run_vstream("lab", "up", file, "--server-version", version)
+        await _run_vstream("apply", file, "--yes")
         load = Load(RATE)
         began: list[tuple[int, float]] = []
         async with under_load(load, lab.client_endpoints(NAME)):
             for _, write in STEPS:
-                await load.acknowledged(RATE * 3)
+                await load.wait_for_acknowledged(RATE * 3)
                 await asyncio.to_thread(file.write_text, topology(write))
                 start = time.time_ns()
-                await _done("apply", file, "--yes", "--allow-destructive", "--allow-many")
+                await _run_vstream("apply", file, "--yes", "--allow-destructive", "--allow-many")
                 began.append((start, (time.time_ns() - start) / _NS))
                 await asyncio.sleep(BETWEEN)
         lost = doubled = 0
         arrivals = {}
         for region in REGIONS:
-            missing, twice, _ = await compared(NAME, region, f"foo-read-{region}", load)
+            missing, twice, _ = await compare(NAME, region, f"foo-read-{region}", load)
             lost, doubled = lost + len(missing), doubled + len(twice)
             arrivals[region] = await _arrivals(region)
     finally:
-        await _done("lab", "down", NAME, "--purge")
+        await _run_vstream("lab", "down", NAME, "--purge")
     ends = [start for start, _ in began[1:]] + [time.time_ns()]
     for (title, _), (start, took), end in zip(STEPS, began, ends, strict=True):
         gaps = [_longest_gap(times, start, end) for times in arrivals.values()]

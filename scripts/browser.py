@@ -90,7 +90,7 @@ async def check_claims(browser: Browser, out: Path) -> None:
     content["regions"][0]["direct_get"] = {"works": 0, "of": 3, "unknown": 3}
     history = json.dumps([[1_800_000_000, "ok", 0, 0]])
     feed = Feed(lambda: format_event("history", history) + format_event("status", json.dumps(content)))
-    async with serving(feed) as address, opened(browser, address, 400, "dark") as page:
+    async with serving(feed) as address, open_page(browser, address, 400, "dark") as page:
         await expect(page.locator("#problems")).to_contain_text(f"{name}: {name} and `{name}")
         drawn = page.locator("#map svg")
         await expect(drawn).to_have_attribute("aria-label", re.compile("region-00: not known, region-01: well"))
@@ -110,7 +110,7 @@ async def replay(browser: Browser, out: Path) -> None:
         file = Path(directory) / "verdict.html"
         file.write_text(verdict_page.page(check_capture(eventful().write(Path(directory)))), encoding="utf-8")
         for width, scheme in ((400, "dark"), (1200, "light")):
-            async with opened(browser, file.as_uri(), width, scheme) as page:
+            async with open_page(browser, file.as_uri(), width, scheme) as page:
                 moment, happening = page.locator("#moment"), page.locator("#happening")
                 await moment.focus()
                 await page.keyboard.press("ArrowRight")
@@ -140,7 +140,7 @@ def vstream(*arguments: str) -> None:
 
 
 @asynccontextmanager
-async def opened(browser: Browser, address: str, width: int, scheme: Any = "light") -> AsyncIterator[Page]:
+async def open_page(browser: Browser, address: str, width: int, scheme: Any = "light") -> AsyncIterator[Page]:
     context = await browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
     page = await context.new_page()
     faults: list[str] = []
@@ -160,7 +160,7 @@ async def follow_lab(browser: Browser, out: Path) -> None:
     assert console.stderr is not None
     line = (await console.stderr.readuntil(b"/metrics")).decode()
     address = next(word for word in line.split() if word.startswith("http://"))
-    async with opened(browser, address, 1600) as page:
+    async with open_page(browser, address, 1600) as page:
         verdict, faults = page.locator("#verdict"), page.locator("#faults")
         await expect(verdict).to_contain_text("OK", timeout=PATIENCE)
         await take_screenshots(browser, address, out, "well")
@@ -190,7 +190,7 @@ async def follow_lab(browser: Browser, out: Path) -> None:
 async def take_screenshots(browser: Browser, address: str, out: Path, name: str) -> None:
     for width in (400, 800, 1600):
         for scheme in ("light", "dark"):
-            async with opened(browser, address, width, scheme) as page:
+            async with open_page(browser, address, width, scheme) as page:
                 await expect(page.locator("#streams tbody tr").first).to_be_attached()
                 too_wide = await page.evaluate("document.documentElement.scrollWidth - innerWidth")
                 assert too_wide <= 0, f"{width} px: the page is {too_wide} px wider"
@@ -202,7 +202,7 @@ async def measure(browser: Browser, streams: int, regions: int, out: Path) -> No
     history = ConsoleHistory()
     events = [make_event(streams, regions, look) for look in range(LOOKS)]
     feed = Feed(lambda: format_event("history", history.as_json()) + events[0])
-    async with serving(feed) as address, opened(browser, address, 1600) as page:
+    async with serving(feed) as address, open_page(browser, address, 1600) as page:
         await expect(page.locator("#streams tbody tr").first).to_be_attached()
         session = await page.context.new_cdp_session(page)
         await session.send("Performance.enable", {"timeDomain": "threadTicks"})

@@ -23,8 +23,8 @@ DOCUMENT = Path(__file__).parent.parent / "docs" / "compatibility.md"
 
 def main() -> int:
     """Run what is asked for, and keep what is known of the rest; 1 if an operation fails for a reason nobody expects."""
-    asked = _asked()
-    clients = {"nats.py": importlib.metadata.version("nats-py"), "nats.js": javascript.installed()}
+    asked = _parse_arguments()
+    clients = {"nats.py": importlib.metadata.version("nats-py"), "nats.js": javascript.install()}
     for version in asked.version or VERSIONS:
         for profile in asked.profile or matrix.PROFILES:
             if asked.security != "operator":
@@ -33,12 +33,12 @@ def main() -> int:
                 _try(version, profile, clients, asked.operation, is_signed=True)
     recorded = results.read()
     DOCUMENT.write_text(table.document(recorded), encoding="utf-8", newline="\n")
-    problems = [*table.unexplained(recorded), *table.differing(recorded)]
+    problems = [*table.list_unexplained(recorded), *table.differing(recorded)]
     print("\n".join(problems) or f"{len(recorded.cells)} cells, all as expected", file=sys.stderr)
     return 1 if problems else 0
 
 
-def _asked() -> argparse.Namespace:
+def _parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--version", action="append", choices=VERSIONS, help="only on this nats-server; repeatable")
     parser.add_argument("--profile", action="append", choices=matrix.PROFILES, help="only this profile; repeatable")
@@ -49,7 +49,7 @@ def _asked() -> argparse.Namespace:
 
 def _try(version: str, profile: str, clients: dict[str, str], only: list[str], *, is_signed: bool) -> None:
     """Every operation of both clients on one lab, or *only* some, in the place of what was known of them."""
-    called = matrix.signed(profile) if is_signed else profile
+    called = matrix.name_signed(profile) if is_signed else profile
     print(f"{version}, {called}", file=sys.stderr, flush=True)
     models = matrix.PROFILES[profile]
     places = [(model, region) for model in models for region in matrix.REGIONS]

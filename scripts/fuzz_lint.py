@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from hypothesis import HealthCheck, given, settings
 
-from tests.support.lint_inputs import INPUTS, checked
+from tests.support.lint_inputs import INPUTS, check_files
 
 ROUND = 2_000
 
@@ -33,7 +33,7 @@ def main() -> None:
     def one_round(files: dict[str, bytes]) -> None:
         nonlocal inputs
         inputs += 1
-        checked(files)
+        check_files(files)
 
     while time.monotonic() < end:
         one_round()

@@ -81,9 +81,9 @@ class Soak:
     def cycle(self) -> None:
         """Up, and down."""
         began = time.monotonic()
-        with self.spawned("lab up") as up:
+        with self.spawn("lab up") as up:
             placed = asyncio.run(streams_placed(up))
-            self.ended("lab up", up)
+            self.wait_for_end("lab up", up)
         self.up.append(time.monotonic() - began)
         if placed is not None:
             self.placed.append(placed)
@@ -94,21 +94,21 @@ class Soak:
         held = Held.of_labs()
         for name in lab.names():
             began = time.monotonic()
-            with self.spawned("lab down", name) as down:
-                self.ended("lab down", down)
+            with self.spawn("lab down", name) as down:
+                self.wait_for_end("lab down", down)
             self.down.append(time.monotonic() - began)
-        self.left += held.left()
+        self.left += held.find_leftovers()
 
     def kill(self, kind: str) -> str:
         """Kill a command of *kind*, and clean up after it. Returns at which second it was."""
         if kind in {"lab down", "chaos"}:
-            with self.spawned("lab up") as up:
-                self.ended("lab up", up)
+            with self.spawn("lab up") as up:
+                self.wait_for_end("lab up", up)
         if kind not in self.longest:
-            self.longest[kind] = self.timed(kind)
+            self.longest[kind] = self.measure(kind)
         at = self.random.uniform(0, self.longest[kind])
         held = Held.of_labs()
-        with self.spawned(kind) as victim:
+        with self.spawn(kind) as victim:
             with suppress(subprocess.TimeoutExpired):
                 victim.wait(at)
             held.add()
@@ -118,29 +118,29 @@ class Soak:
             if healing.returncode != 0:
                 self.left.append(f"chaos, killed after {at:.2f} s, and not healed: {healing.stderr.strip()}")
         self.taken_down()
-        self.left += held.left()
+        self.left += held.find_leftovers()
         return f"killed after {at:.2f} s"
 
-    def timed(self, kind: str) -> float:
+    def measure(self, kind: str) -> float:
         """How long *kind* takes, with everything back as it was."""
         began = time.monotonic()
-        with self.spawned(kind) as command:
-            self.ended(kind, command)
+        with self.spawn(kind) as command:
+            self.wait_for_end(kind, command)
         took = time.monotonic() - began
         if kind == "lab down":
-            with self.spawned("lab up") as up:
-                self.ended("lab up", up)
+            with self.spawn("lab up") as up:
+                self.wait_for_end("lab up", up)
         if kind == "lab up":
             self.taken_down()
         return took
 
-    def spawned(self, kind: str, name: str | None = None) -> subprocess.Popen[str]:
+    def spawn(self, kind: str, name: str | None = None) -> subprocess.Popen[str]:
         argv = self.argv(kind) if name is None else ["lab", "down", name, "--purge"]
         output = (self.files / "said.txt").open("w")
         with output:
             return subprocess.Popen([*VSTREAM, *argv], stdout=output, stderr=output, text=True, cwd=self.files)
 
-    def ended(self, kind: str, command: subprocess.Popen[str]) -> None:
+    def wait_for_end(self, kind: str, command: subprocess.Popen[str]) -> None:
         code = command.wait()
         # A verdict of a busy machine, or of a scenario cut short, is not what this is about.
         if code != 0 and not (kind == "scenario run" and code in {1, 3}):
@@ -167,14 +167,14 @@ class Held:
                     for address in record.servers:
                         self.ports |= {*ports.server_ports(address), *ports.front_ports(address)}
 
-    def left(self) -> list[str]:
+    def find_leftovers(self) -> list[str]:
         """What is still there. Waits a moment for what ends by itself."""
         deadline = time.monotonic() + PATIENCE
-        while (leftovers := self._left()) and time.monotonic() < deadline:
+        while (leftovers := self._find_leftovers()) and time.monotonic() < deadline:
             time.sleep(POLL)
         return leftovers
 
-    def _left(self) -> list[str]:
+    def _find_leftovers(self) -> list[str]:
         busy_ports = {port for port in self.ports if not ports.is_free(port)}
         listening = [f"port {port}" for port in sorted(busy_ports - of_other_labs(busy_ports))]
         processes = [f"process {our.pid}: {' '.join(our.cmdline())}" for our in ours() if our.is_running()]
@@ -222,7 +222,7 @@ def is_held(path: Path) -> bool:
 async def streams_placed(up: subprocess.Popen[str]) -> float | None:
     """Seconds from the start of the first server until each region has a stream of its own; None if `up` ended first."""
 
-    async def placed(region: str) -> None:
+    async def place_stream(region: str) -> None:
         servers = sum(address.region == region for address in lab.addresses(NAME))
         stream = {"name": f"soak-{region}", "subjects": [f"soak.{region}"], "num_replicas": servers}
         body = {**stream, "placement": {"cluster": region}}
@@ -241,7 +241,7 @@ async def streams_placed(up: subprocess.Popen[str]) -> float | None:
         if up.poll() is not None:
             return None
         await asyncio.sleep(POLL)
-    await asyncio.gather(*(placed(region) for region in REGIONS))
+    await asyncio.gather(*(place_stream(region) for region in REGIONS))
     return time.time() - first if up.poll() in {None, 0} else None
 
 
@@ -253,7 +253,7 @@ def first_server() -> float | None:
     return min(times, default=None)
 
 
-def written(directory: Path, servers: int) -> None:
+def write_files(directory: Path, servers: int) -> None:
     """A topology, and a scenario that kills a region of it."""
     regions = ", ".join(f"{name}: {{servers: {servers}}}" for name in REGIONS)
     (directory / "topology.yaml").write_text(
@@ -295,7 +295,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="vstream-soak.") as directory:
         files = Path(directory).resolve()
         os.environ["VSTREAM_STATE_DIR"] = str(files / "state")
-        written(files, options.servers)
+        write_files(files, options.servers)
         soak = Soak(options.links, files, random.Random(options.seed))
         try:
             for number in range(options.cycles):

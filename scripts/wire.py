@@ -36,20 +36,20 @@ class Wire:
         """Return once *mark*, of one byte, has come *wanted* times."""
         result = 0
         while result < wanted:
-            result += self._received().count(mark)
+            result += self._receive().count(mark)
 
     def flush(self) -> None:
         """Return once the server has taken everything; what comes until then is thrown away."""
         self._socket.sendall(b"PING\r\n")
         last = b""
         while b"PONG\r\n" not in last:
-            last = last[-8:] + self._received()
+            last = last[-8:] + self._receive()
 
     def close(self) -> None:
         """Hang up."""
         self._socket.close()
 
-    def _received(self) -> bytes:
+    def _receive(self) -> bytes:
         data = self._socket.recv(_BUFFER)
         if not data:
             raise ConnectionError("the server hung up")

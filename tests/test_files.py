@@ -24,11 +24,11 @@ def test_a_private_file_is_private_from_its_first_byte(tmp_path: Path, monkeypat
     opened: list[int] = []
     really = os.fdopen
 
-    def watched(descriptor: int, *arguments: object, **options: object) -> object:
+    def open_watched(descriptor: int, *arguments: object, **options: object) -> object:
         opened.append(stat.S_IMODE(os.fstat(descriptor).st_mode))
         return really(descriptor, *arguments, **options)  # type: ignore[call-overload]
 
-    monkeypatch.setattr(os, "fdopen", watched)
+    monkeypatch.setattr(os, "fdopen", open_watched)
     write_atomically(tmp_path / "secret", "s", mode=0o600)
     assert opened == [0o600]
     assert stat.S_IMODE((tmp_path / "secret").stat().st_mode) == 0o600

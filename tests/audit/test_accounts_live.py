@@ -129,7 +129,7 @@ async def delete(name: str, seq: int) -> None:
     assert answer["success"], answer
 
 
-def audited(spark: SparkSession, file: Path, scratch: Path, **how: Any) -> Report:
+def audit_streams(spark: SparkSession, file: Path, scratch: Path, **how: Any) -> Report:
     topology = load(file.read_bytes(), file.name).require()
     streams = render_bundle(topology, addresses=lab.addresses("audited")).streams
     scratch.mkdir()
@@ -155,7 +155,7 @@ def test_what_is_missing_in_a_region_is_found_whatever_accounts_its_streams_are_
     spark: SparkSession, topology: Path, tmp_path: Path
 ) -> None:
     desired = load(topology.read_bytes(), topology.name).require()
-    report = audited(spark, topology, tmp_path / "direct", path="direct")
+    report = audit_streams(spark, topology, tmp_path / "direct", path="direct")
     # Not even pending: streams that hold nothing lack nothing either.
     assert (report.verdict(), report.findings) == (AuditVerdict.PASS, ()), report.as_dict()
     regions = {region.name for region in desired.regions}
@@ -183,7 +183,7 @@ def test_what_is_missing_in_a_region_is_found_whatever_accounts_its_streams_are_
     removed = [physical.read_stream_in(stream, "west") for stream in desired.streams]
     for name in removed:
         asyncio.run(delete(name, 11))
-    report = audited(spark, topology, tmp_path / "consumer", path="consumer")
+    report = audit_streams(spark, topology, tmp_path / "consumer", path="consumer")
     assert {stream.name: report.verdict(stream.name) for stream in desired.streams} == dict.fromkeys(
         (stream.name for stream in desired.streams), AuditVerdict.FAIL
     )

@@ -52,11 +52,11 @@ def kinds(report: Report, virtual: str | None = None) -> Counter[str]:
     return +counts
 
 
-def unanswered() -> History:
+def make_unanswered() -> History:
     return clean(Shape(rejected=0.1, indeterminate=0.2, messages=60))
 
 
-def wrong_in_the_journal() -> History:
+def make_wrong_in_the_journal() -> History:
     history = clean(Shape(rejected=0.1))
     west, east = history.streams["foo-write-west"], history.streams["foo-write-east"]
     # Acknowledged, and nowhere: the last message of a write stream, and all copies of it.
@@ -77,12 +77,12 @@ def wrong_in_the_journal() -> History:
     return history
 
 
-def ordered() -> History:
+def make_ordered() -> History:
     return clean(Shape(model="ordered"))
 
 
-def misordered() -> History:
-    history = ordered()
+def make_misordered() -> History:
+    history = make_ordered()
     rows = history.streams["foo-read-east"]
     place = next(place for place, row in enumerate(rows) if row.origin != rows[place + 1].origin)
     first, second = rows[place], rows[place + 1]
@@ -93,7 +93,7 @@ def misordered() -> History:
     return history
 
 
-def emptied() -> History:
+def make_emptied() -> History:
     history = clean(Shape(model="ordered", consumers=False))
     writes = {name: len(rows) for name, rows in history.streams.items() if history.is_published_to(name)}
     history.samples = [replace(sample, sourced={"foo-order-stretch": writes}) for sample in history.samples]
@@ -103,7 +103,7 @@ def emptied() -> History:
     return history
 
 
-def repeated() -> History:
+def make_repeated() -> History:
     history = clean()
     rows = history.streams["foo-read-east"]
     again = [row for row in rows if row.origin == "foo-write-west"][:15]
@@ -111,15 +111,16 @@ def repeated() -> History:
     return history
 
 
-PLANTED = (unanswered, wrong_in_the_journal, ordered, misordered, emptied, repeated)
+PLANTED = (make_unanswered, make_wrong_in_the_journal, make_ordered, make_misordered, make_emptied, make_repeated)
 
 
 @pytest.fixture(scope="module")
-def planted(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Report:
-    """One audit of all PLANTED, each a virtual stream called like its function: Spark plans one for seconds, however small."""
+def planted_report(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Report:
+    """One audit of all PLANTED, each a virtual stream called like what is made: Spark plans one for seconds, however small."""
     place = tmp_path_factory.mktemp("planted")
-    captures = {make.__name__: make().write(place / make.__name__) for make in PLANTED}
-    tables = [renamed(extract_capture(capture), name) for name, capture in captures.items()]
+    names = {make.__name__.removeprefix("make_"): make for make in PLANTED}
+    captures = {name: make().write(place / name) for name, make in names.items()}
+    tables = [rename_virtual(extract_capture(capture), name) for name, capture in captures.items()]
     journals = [journal_table(spark, capture).withColumn("virtual", F.lit(name)) for name, capture in captures.items()]
     every = ExtractedTables(
         messages=pa.concat_tables(table.messages for table in tables),
@@ -134,7 +135,7 @@ def planted(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Re
         return run(frames_.messages, frames_.streams, reduce(DataFrame.unionByName, journals))
 
 
-def renamed(tables: ExtractedTables, virtual: str) -> ExtractedTables:
+def rename_virtual(tables: ExtractedTables, virtual: str) -> ExtractedTables:
     """*tables*, of a virtual stream that is called *virtual*."""
     place, column = tables.messages.schema.get_field_index("virtual"), STREAMS.names.index("virtual")
     names = pa.array([virtual] * tables.messages.num_rows, pa.string())
@@ -144,18 +145,18 @@ def renamed(tables: ExtractedTables, virtual: str) -> ExtractedTables:
     )
 
 
-def test_publishes_without_an_answer_are_neither_lost_nor_failed(planted: Report) -> None:
-    assert planted.verdict("unanswered") is AuditVerdict.PASS
-    answers = [answer for answer in planted.answers if answer.virtual == "unanswered"]
+def test_publishes_without_an_answer_are_neither_lost_nor_failed(planted_report: Report) -> None:
+    assert planted_report.verdict("unanswered") is AuditVerdict.PASS
+    answers = [answer for answer in planted_report.answers if answer.virtual == "unanswered"]
     indeterminate = [answer for answer in answers if answer.outcome == "indeterminate"]
     publishes, stored = (
         sum(window.publishes for window in indeterminate),
         sum(window.stored for window in indeterminate),
     )
-    assert publishes == len(unanswered().of(OperationOutcome.INDETERMINATE))
+    assert publishes == len(make_unanswered().of(OperationOutcome.INDETERMINATE))
     assert 0 < stored < publishes
     assert {answer.outcome: answer.stored for answer in answers if answer.outcome == "rejected"} == {"rejected": 0}
-    settled = [settlement for settlement in planted.settled if settlement.virtual == "unanswered"]
+    settled = [settlement for settlement in planted_report.settled if settlement.virtual == "unanswered"]
     assert {(settlement.window, settlement.region) for settlement in settled} == {
         ("kill-region west", region) for region in ("west", "central", "east")
     }
@@ -163,27 +164,29 @@ def test_publishes_without_an_answer_are_neither_lost_nor_failed(planted: Report
     assert 0 < max(settlement.settled_ns for settlement in settled) < SECOND // 5
 
 
-def test_what_only_the_journal_of_publishes_shows_is_found(planted: Report) -> None:
+def test_what_only_the_journal_of_publishes_shows_is_found(planted_report: Report) -> None:
     virtual = "wrong_in_the_journal"
-    assert planted.verdict(virtual) is AuditVerdict.FAIL
-    counts = kinds(planted, virtual)
+    assert planted_report.verdict(virtual) is AuditVerdict.FAIL
+    counts = kinds(planted_report, virtual)
     assert (counts["acked-lost"], counts["overwritten"], counts["unpublished"]) == (1, 1, 1)
-    assert [finding.count for finding in planted.of(virtual) if finding.name == "refused-stored"] == [1]
+    assert [finding.count for finding in planted_report.of(virtual) if finding.name == "refused-stored"] == [1]
 
 
-def test_messages_out_of_the_common_order_are_found_where_it_is_promised(planted: Report) -> None:
-    assert planted.verdict("ordered") is AuditVerdict.PASS
-    assert kinds(planted, "misordered") == {"misordered": 2}
-    assert {finding.stream for finding in planted.of("misordered") if finding.name == "misordered"} == {"foo-read-east"}
+def test_messages_out_of_the_common_order_are_found_where_it_is_promised(planted_report: Report) -> None:
+    assert planted_report.verdict("ordered") is AuditVerdict.PASS
+    assert kinds(planted_report, "misordered") == {"misordered": 2}
+    assert {finding.stream for finding in planted_report.of("misordered") if finding.name == "misordered"} == {
+        "foo-read-east"
+    }
 
 
-def test_mirrors_that_limits_have_emptied_have_come_as_far_as_what_they_mirror(planted: Report) -> None:
+def test_mirrors_that_limits_have_emptied_have_come_as_far_as_what_they_mirror(planted_report: Report) -> None:
     """Nothing in them says how far: what was mirrored, and how far that had come, was recorded."""
-    assert (planted.verdict("emptied"), kinds(planted, "emptied")) == (AuditVerdict.PASS, Counter())
+    assert (planted_report.verdict("emptied"), kinds(planted_report, "emptied")) == (AuditVerdict.PASS, Counter())
 
 
-def test_ranges_that_repeat_are_explained(planted: Report) -> None:
-    [repeat] = [finding for finding in planted.of("repeated") if finding.severity is Severity.ERROR]
+def test_ranges_that_repeat_are_explained(planted_report: Report) -> None:
+    [repeat] = [finding for finding in planted_report.of("repeated") if finding.severity is Severity.ERROR]
     assert (repeat.name, repeat.count, repeat.stream) == ("duplicated", 15, "foo-read-east")
     assert "started over" in repeat.examples[0]
 
@@ -230,7 +233,7 @@ def test_an_audit_is_done_again_from_any_stage_that_was_kept(spark: SparkSession
         "context": lambda: read_context(store(), "test"),
     }
 
-    def refused(read: Callable[[], object]) -> tuple[str, str | None]:
+    def catch_refusal(read: Callable[[], object]) -> tuple[str, str | None]:
         with pytest.raises(VstreamError) as caught, explain_spark_errors():
             read()
         assert "\n" not in caught.value.message
@@ -243,31 +246,31 @@ def test_an_audit_is_done_again_from_any_stage_that_was_kept(spark: SparkSession
     # A file that is gone is no message that is, and a table that is gone is made by its stage.
     for name, read in readers.items():
         next((tables / name).glob("part-*.parquet")).unlink()
-        message, hint = refused(read)
+        message, hint = catch_refusal(read)
         assert (f"`{uri}/{name}`" in message, hint) == (True, hints.get(name, extract))
     for name, read, hint in (
         ("faults", readers["faults"], hints["faults"]),
         ("messages", readers["messages"], extract),
     ):
         spoil(tables / name, b"nothing of the kind")
-        assert refused(read)[1] == f"a file of the table `{name}` is damaged: {hint}"
+        assert catch_refusal(read)[1] == f"a file of the table `{name}` is damaged: {hint}"
     for text in (None, "no JSON", '{"subject": "test", "models": {"foo": "none of ours"}}'):
         written = pa.BufferOutputStream()
         parquet.write_table(pa.table({"context": pa.array([text], pa.string())}), written)
         spoil(tables / "context", written.getvalue().to_pybytes())
-        assert refused(readers["context"]) == (
+        assert catch_refusal(readers["context"]) == (
             "the table `context` is damaged or was written by another version",
             extract,
         )
     spoil(tables / "files", b"no JSON")
-    assert refused(readers["context"])[1] == extract
+    assert catch_refusal(readers["context"])[1] == extract
     # Of an audit that was ended, what it had not come to the end of is not read: it was made of other messages.
     write_tables(extracted, uri)
     for stage in (AuditStage.RECONCILE, AuditStage.JUDGE):
         with pytest.raises(VstreamError, match="/copies` is not in the list") as caught:
             begin_at(stage)
         assert caught.value.hint == hints["copies"]
-    assert refused(readers["context"])[1] == extract
+    assert catch_refusal(readers["context"])[1] == extract
 
 
 def spoil(table: Path, data: bytes) -> None:
@@ -302,12 +305,12 @@ def test_who_stops_an_audit_does_not_wait_for_what_is_computed_beside_it(
         is_begun.set()
         may_end.wait()
 
-    def stopped(*_: object) -> None:
+    def stop_audit(*_: object) -> None:
         assert is_begun.wait(60)
         raise KeyboardInterrupt
 
     monkeypatch.setattr(keys, "find_shared_ids", endless)
-    monkeypatch.setattr(AuditPipeline, "find_differences", stopped)
+    monkeypatch.setattr(AuditPipeline, "find_differences", stop_audit)
     try:
         with pytest.raises(KeyboardInterrupt):
             AuditPipeline(store=TableStore(spark), context=AuditContext(subject="test"))(

@@ -57,7 +57,7 @@ with open_session(master=master, conf=json.loads(conf)) as spark:
 """
 
 
-def extracted(spark: SparkSession, url: str, scratch: Path, tables: str) -> None:
+def extract_tables(spark: SparkSession, url: str, scratch: Path, tables: str) -> None:
     """The first stage of an audit."""
     streams = [
         RenderedStream(
@@ -74,7 +74,7 @@ def extracted(spark: SparkSession, url: str, scratch: Path, tables: str) -> None
     frames.write_tables(frames.read_live(spark, extraction, scratch), tables)
 
 
-def judged(spark: SparkSession, tables: str) -> dict[str, Any]:
+def judge_tables(spark: SparkSession, tables: str) -> dict[str, Any]:
     """All later stages, from the tables of the first to the report, without what differs each time."""
     read = frames.read_tables(spark, tables)
     report = AuditPipeline(store=TableStore(spark, tables), context=AuditContext(subject="test"))(
@@ -154,13 +154,13 @@ def test_a_cluster_says_the_same_and_so_does_what_is_left_of_it(
         command = [sys.executable, "-c", DRIVER, two_workers.master, str(scratch), json.dumps(conf), *urls]
         driver = subprocess.Popen(command, env=two_workers.environment, stdout=subprocess.PIPE, text=True)
         try:
-            extracted(spark, three.url, scratch, directory.as_uri())
-            expected = json.loads(json.dumps(judged(spark, directory.as_uri())))
+            extract_tables(spark, three.url, scratch, directory.as_uri())
+            expected = json.loads(json.dumps(judge_tables(spark, directory.as_uri())))
             output, _ = driver.communicate(timeout=700)
         finally:
             driver.kill()
             driver.wait()
-    assert driver.returncode == 0, two_workers.said()
+    assert driver.returncode == 0, two_workers.read_logs()
     places, report = (json.loads(line) for line in output.splitlines())
     # It is not the checkout that executors import.
     assert all("vstream-source.zip" in place for place in places), places

@@ -89,7 +89,7 @@ def compare(report: Report, shelf: TableStore, some: Mapping[str, History]) -> N
         for name, faults in by_history.items()
     }
     assert told == {name: faults - swapped[name] for name, faults in by_history.items()}, "faults"
-    assert {name: reference.misordered(audit) for name, audit in expected.items() if is_ordered(name)} == {
+    assert {name: reference.count_misordered(audit) for name, audit in expected.items() if is_ordered(name)} == {
         name: dict(Counter(element.seq for element in faults.elements()))
         for name, faults in swapped.items()
         if is_ordered(name)
@@ -218,9 +218,9 @@ class Audited:
 
 
 @pytest.fixture(scope="module")
-def audited(spark: SparkSession) -> Audited:
+def audited_histories(spark: SparkSession) -> Audited:
     clean = {
-        f"{name}-clean": renamed(history, f"{name}-clean")
+        f"{name}-clean": rename_history(history, f"{name}-clean")
         for name, history in histories(range(repetitions(24, night=180)), wild=False).items()
         # Each region of a clean one has an order of its own.
         if any(row["role"] == "read" for row in history.messages) and not is_ordered(name)
@@ -230,13 +230,13 @@ def audited(spark: SparkSession) -> Audited:
         random = Random(name.removesuffix("-clean"))
         disguised = (replace_by_copy, give_to_another, rotate_headers, alter_everywhere)
         for change in (delete, double, swap, *random.sample(disguised, 2)):
-            changed_history = change(random, renamed(clean_history, f"{name}-{change.__name__}"))
+            changed_history = change(random, rename_history(clean_history, f"{name}-{change.__name__}"))
             if changed_history is not None:
                 changed[f"{name}-{change.__name__}"] = changed_history
     recovered: dict[str, History] = {}
     for name, clean_history in clean.items():
         for change in (give_up, give_up_unequal, make_again, make_again_idle):
-            changed_history = renamed(clean_history, f"{name}-{change.__name__}")
+            changed_history = rename_history(clean_history, f"{name}-{change.__name__}")
             if sum(row["role"] == "write" for row in changed_history.streams) > 1:
                 change(Random(name), changed_history)
                 recovered[f"{name}-{change.__name__}"] = changed_history
@@ -246,8 +246,8 @@ def audited(spark: SparkSession) -> Audited:
     return Audited(wild, clean, changed, recovered, report, store)
 
 
-def test_histories_are_judged_as_the_reference_judges_them(audited: Audited) -> None:
-    compare(audited.report, audited.store, audited.wild)
+def test_histories_are_judged_as_the_reference_judges_them(audited_histories: Audited) -> None:
+    compare(audited_histories.report, audited_histories.store, audited_histories.wild)
 
 
 def test_histories_on_the_driver_are_judged_as_the_reference_judges_them(spark: SparkSession) -> None:
@@ -282,8 +282,10 @@ def test_every_kind_of_fault_is_planted_and_found() -> None:
     assert set(BY_KIND) - elsewhere == set(result)
 
 
-def test_what_is_clean_passes_and_one_row_deleted_doubled_swapped_or_disguised_does_not(audited: Audited) -> None:
-    clean, changed, report = audited.clean, audited.changed, audited.report
+def test_what_is_clean_passes_and_one_row_deleted_doubled_swapped_or_disguised_does_not(
+    audited_histories: Audited,
+) -> None:
+    clean, changed, report = audited_histories.clean, audited_histories.changed, audited_histories.report
     assert {name for name in clean if report.verdict(name) is not AuditVerdict.PASS} == set()
     assert {name for name in changed if report.verdict(name) is AuditVerdict.PASS} == set()
     assert len(changed) > 3 * len(clean)
@@ -291,21 +293,25 @@ def test_what_is_clean_passes_and_one_row_deleted_doubled_swapped_or_disguised_d
     doubled = {finding.virtual for finding in report.findings if finding.name in {"incomplete", "row-twice"}}
     assert {name for name in changed if name.endswith("-double")} <= doubled
     assert {finding.virtual for finding in report.findings if finding.severity is Severity.ERROR} <= {
-        *(*changed, *audited.wild),
-        *(name for name in audited.recovered if name.endswith("_unequal")),
+        *(*changed, *audited_histories.wild),
+        *(name for name in audited_histories.recovered if name.endswith("_unequal")),
     }
 
 
-def test_what_a_region_sent_before_it_was_given_up_is_no_stranger_and_no_loss(audited: Audited) -> None:
-    verdicts = {name: audited.report.verdict(name) for name in audited.recovered if not name.endswith("_unequal")}
+def test_what_a_region_sent_before_it_was_given_up_is_no_stranger_and_no_loss(audited_histories: Audited) -> None:
+    verdicts = {
+        name: audited_histories.report.verdict(name)
+        for name in audited_histories.recovered
+        if not name.endswith("_unequal")
+    }
     assert len(verdicts) > 10
     assert {name: verdict for name, verdict in verdicts.items() if verdict is not AuditVerdict.PASS} == {}
 
 
-def test_what_a_region_had_not_taken_before_the_origin_was_given_up_will_not_arrive(audited: Audited) -> None:
-    unequal = {name for name in audited.recovered if name.endswith("_unequal")}
+def test_what_a_region_had_not_taken_before_the_origin_was_given_up_will_not_arrive(audited_histories: Audited) -> None:
+    unequal = {name for name in audited_histories.recovered if name.endswith("_unequal")}
     finding_names = {
-        (finding.virtual, finding.name) for finding in audited.report.findings if finding.virtual in unequal
+        (finding.virtual, finding.name) for finding in audited_histories.report.findings if finding.virtual in unequal
     }
     assert {name for _, name in finding_names} & {"late", "pending"} == set()
     assert len({virtual for virtual, name in finding_names if name == "expired"}) > len(unequal) / 2
@@ -362,7 +368,7 @@ def make_again_idle(random: Random, one: History) -> None:
             source["last_seq"] = 0 if source["origin"] == again["stream"] else source["last_seq"]
 
 
-def renamed(one: History, name: str) -> History:
+def rename_history(one: History, name: str) -> History:
     return History(
         messages=[row | {"virtual": name} for row in one.messages],
         streams=[

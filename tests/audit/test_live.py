@@ -69,7 +69,7 @@ def wait_for(server: JetStreamServer, messages: int) -> None:
 
 
 @pytest.fixture
-def filled(server: JetStreamServer) -> JetStreamServer:
+def filled_server(server: JetStreamServer) -> JetStreamServer:
     for region in REGIONS:
         fill(server, f"w-{region}", [(f"w-{region}.k{n % 5}", b"%d" % n, None) for n in range(MESSAGES_EACH)])
     for region in REGIONS:
@@ -83,7 +83,7 @@ def endpoints(server: JetStreamServer) -> dict[str, Endpoint]:
     return dict.fromkeys(REGIONS, Endpoint(urls=(server.url,)))
 
 
-def audited(spark: SparkSession, server: JetStreamServer, scratch: Path, **how: Any) -> Report:
+def audit_server(spark: SparkSession, server: JetStreamServer, scratch: Path, **how: Any) -> Report:
     frames_ = frames.read_live(spark, extract.plan_extraction(streams(), endpoints(server), scratch, **how), scratch)
     context = AuditContext(
         subject="test", models={"foo": "virtual"}, is_sampled="subjects" in how, is_narrow="since_ns" in how
@@ -102,14 +102,14 @@ def errors(report: Report) -> list[tuple[str, str | None, int]]:
 
 @pytest.mark.night
 def test_of_some_subjects_every_message_is_looked_at(
-    spark: SparkSession, filled: JetStreamServer, tmp_path: Path
+    spark: SparkSession, filled_server: JetStreamServer, tmp_path: Path
 ) -> None:
-    report = audited(spark, filled, tmp_path, subjects=2)
+    report = audit_server(spark, filled_server, tmp_path, subjects=2)
     assert report.verdict() is AuditVerdict.PASS
     # Two of five subjects, in two write streams and two read streams.
     assert report.messages == 2 * 6 * 2 + 2 * 2 * 6 * 2
-    filled.api("STREAM.MSG.DELETE.r-east", {"seq": 11})
-    every = audited(spark, filled, tmp_path, subjects=500)
+    filled_server.api("STREAM.MSG.DELETE.r-east", {"seq": 11})
+    every = audit_server(spark, filled_server, tmp_path, subjects=500)
     assert errors(every) == [("lost-middle", "r-east", 1)]
 
 
@@ -127,13 +127,13 @@ def test_a_message_is_only_deduplicated_where_its_reader_does_that(
     while server.api(f"STREAM.INFO.r-{REGIONS[1]}")["state"]["messages"] < len(REGIONS):
         assert time.monotonic() < deadline
         time.sleep(0.05)
-    report = audited(spark, server, tmp_path)
+    report = audit_server(spark, server, tmp_path)
     assert (errors(report), [finding.stream for finding in report.findings if finding.name == "deduplicated"]) == (
         [],
         [f"r-{REGIONS[0]}"],
     )
     server.api(f"STREAM.MSG.DELETE.r-{REGIONS[1]}", {"seq": 1})
-    assert [(name[:4], stream) for name, stream, _ in errors(audited(spark, server, tmp_path))] == [
+    assert [(name[:4], stream) for name, stream, _ in errors(audit_server(spark, server, tmp_path))] == [
         ("lost", f"r-{REGIONS[1]}")
     ]
 
@@ -144,23 +144,25 @@ def set_clock(monkeypatch: pytest.MonkeyPatch, module: ModuleType, hours: int) -
 
 
 def test_only_what_is_new_is_read_without_a_meta_leader_too(
-    spark: SparkSession, filled: JetStreamServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, filled_server: JetStreamServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for path in ("consumer", "direct"):
         for hours, messages in ((1, 0), (-1, 6 * MESSAGES_EACH)):
             since_ns = time.time_ns() + hours * 3600 * 10**9
-            extraction = extract.plan_extraction(streams(), endpoints(filled), tmp_path, since_ns=since_ns, path=path)
+            extraction = extract.plan_extraction(
+                streams(), endpoints(filled_server), tmp_path, since_ns=since_ns, path=path
+            )
             assert frames.read_live(spark, extraction, tmp_path).messages.count() == messages
     # The clock here is wrong, and those of servers are not.
     for wrong in (2, -2):
         set_clock(monkeypatch, extract, wrong)
         since_ns = time.time_ns() + (wrong - 1) * 3600 * 10**9
-        extraction = extract.plan_extraction(streams(), endpoints(filled), tmp_path, since_ns=since_ns)
+        extraction = extract.plan_extraction(streams(), endpoints(filled_server), tmp_path, since_ns=since_ns)
         assert frames.read_live(spark, extraction, tmp_path).messages.count() == 6 * MESSAGES_EACH
 
 
 def test_of_a_part_nothing_is_made_up_and_no_limit_explains_what_it_has_not_done(
-    spark: SparkSession, filled: JetStreamServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, filled_server: JetStreamServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(datasource, "_CLOCKS", 0)
     # Readers are read from before the moment on, for their clocks may be behind.
@@ -168,60 +170,66 @@ def test_of_a_part_nothing_is_made_up_and_no_limit_explains_what_it_has_not_done
     since_ns = time.time_ns()
     config = {"name": "r-east", "storage": "memory", "allow_direct": True, "sources": sources()}
     # Everything arrives in one region once more, long after it was written.
-    filled.api("STREAM.DELETE.r-east")
-    filled.api("STREAM.CREATE.r-east", config)
-    wait_for(filled, 2 * MESSAGES_EACH)
-    extraction = extract.plan_extraction(streams(), endpoints(filled), tmp_path, since_ns=since_ns)
+    filled_server.api("STREAM.DELETE.r-east")
+    filled_server.api("STREAM.CREATE.r-east", config)
+    wait_for(filled_server, 2 * MESSAGES_EACH)
+    extraction = extract.plan_extraction(streams(), endpoints(filled_server), tmp_path, since_ns=since_ns)
     assert frames.read_live(spark, extraction, tmp_path).messages.count() == 2 * 2 * MESSAGES_EACH
     monkeypatch.setattr(extract, "_BEHIND_NS", 0)
-    report = audited(spark, filled, tmp_path, since_ns=since_ns)
+    report = audit_server(spark, filled_server, tmp_path, since_ns=since_ns)
     assert (errors(report), report.messages) == ([], 2 * MESSAGES_EACH)
     # There are older messages: its limit has not taken the first of these.
-    filled.api("STREAM.UPDATE.r-east", config | {"max_msgs": 1000})
+    filled_server.api("STREAM.UPDATE.r-east", config | {"max_msgs": 1000})
     since_ns = time.time_ns()
-    fill_more(filled, "west", 7)
-    wait_for(filled, 2 * MESSAGES_EACH + 7)
-    filled.api("STREAM.MSG.DELETE.r-east", {"seq": 2 * MESSAGES_EACH + 1})
-    assert errors(audited(spark, filled, tmp_path, since_ns=since_ns)) == [("lost-prefix", "r-east", 1)]
+    fill_more(filled_server, "west", 7)
+    wait_for(filled_server, 2 * MESSAGES_EACH + 7)
+    filled_server.api("STREAM.MSG.DELETE.r-east", {"seq": 2 * MESSAGES_EACH + 1})
+    assert errors(audit_server(spark, filled_server, tmp_path, since_ns=since_ns)) == [("lost-prefix", "r-east", 1)]
 
 
 @pytest.fixture(params=with_night([1], [-1]), ids=lambda hours: f"clock {hours} h wrong")
 def follower(
     request: pytest.FixtureRequest,
     spark: SparkSession,
-    filled: JetStreamServer,
+    filled_server: JetStreamServer,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Follower:
     for module in (follow, extract):
         set_clock(monkeypatch, module, request.param)
     context = AuditContext(subject="test", models={"foo": "virtual"})
-    return Follower(spark=spark, streams=streams(), endpoints=endpoints(filled), scratch=tmp_path, context=context)
+    return Follower(
+        spark=spark, streams=streams(), endpoints=endpoints(filled_server), scratch=tmp_path, context=context
+    )
 
 
-def test_following_reads_what_is_new_and_judges_the_last_minutes(filled: JetStreamServer, follower: Follower) -> None:
+def test_following_reads_what_is_new_and_judges_the_last_minutes(
+    filled_server: JetStreamServer, follower: Follower
+) -> None:
     first = follower.round()
     assert (first.verdict(), first.messages) == (AuditVerdict.PASS, 6 * MESSAGES_EACH)
-    fill_more(filled, "west", 7)
-    wait_for(filled, 2 * MESSAGES_EACH + 7)
-    filled.api("STREAM.MSG.DELETE.r-east", {"seq": 2 * MESSAGES_EACH + 3})
+    fill_more(filled_server, "west", 7)
+    wait_for(filled_server, 2 * MESSAGES_EACH + 7)
+    filled_server.api("STREAM.MSG.DELETE.r-east", {"seq": 2 * MESSAGES_EACH + 3})
     second = follower.round()
     assert second.messages == first.messages + 3 * 7 - 1
     assert errors(second) == [("lost-middle", "r-east", 1)]
-    filled.stop()
+    filled_server.stop()
     with pytest.raises(NotReachableError, match="no stream can be read"):
         follower.round()
 
 
 @pytest.mark.night
-def test_a_stream_that_is_made_anew_is_followed_from_its_beginning(filled: JetStreamServer, follower: Follower) -> None:
+def test_a_stream_that_is_made_anew_is_followed_from_its_beginning(
+    filled_server: JetStreamServer, follower: Follower
+) -> None:
     follower.round()
-    filled.api("STREAM.DELETE.r-east")
+    filled_server.api("STREAM.DELETE.r-east")
     with_error = follower.round()
     assert (with_error.verdict(), errors(with_error)) == (AuditVerdict.FAIL, [("no-such-stream", "r-east", 1)])
     config = {"name": "r-east", "storage": "memory", "allow_direct": True, "sources": sources()}
-    filled.api("STREAM.CREATE.r-east", config)
-    wait_for(filled, 2 * MESSAGES_EACH)
+    filled_server.api("STREAM.CREATE.r-east", config)
+    wait_for(filled_server, 2 * MESSAGES_EACH)
     again = follower.round()
     assert (again.verdict(), again.messages) == (AuditVerdict.PASS, 6 * MESSAGES_EACH)
 
@@ -234,7 +242,7 @@ def fill_more(server: JetStreamServer, region: str, number: int) -> None:
     server.run(work)
 
 
-def judged(spark: SparkSession, uri: str) -> Report:
+def judge_tables(spark: SparkSession, uri: str) -> Report:
     with explain_spark_errors():
         tables = frames.read_tables(spark, uri)
         return AuditPipeline(store=TableStore(spark), context=AuditContext(subject="test"))(
@@ -330,7 +338,7 @@ def test_tables_that_somebody_has_changed_are_refused(
     messages.write.mode("overwrite").parquet(f"{uri}/messages")
     streams.write.mode("overwrite").parquet(f"{uri}/streams")
     with pytest.raises(VstreamError, match=said) as raised:
-        judged(spark, uri)
+        judge_tables(spark, uri)
     assert "\n" not in raised.value.message
 
 
@@ -350,6 +358,6 @@ def test_a_column_more_does_no_harm(spark: SparkSession, tmp_path: Path) -> None
                 content.truncate(file.stat().st_size // 2)
             (file.parent / f".{file.name}.crc").unlink(missing_ok=True)
         with pytest.raises(VstreamError, match=r"part-.*\.parquet") as raised:
-            judged(spark, uri)
+            judge_tables(spark, uri)
         assert "damaged: extract" in str(raised.value.hint)
         assert "\n" not in raised.value.message

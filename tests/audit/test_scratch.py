@@ -27,7 +27,7 @@ with scratch_directory() as place:
 """
 
 
-def begun() -> tuple[subprocess.Popen[str], Path]:
+def begin_process() -> tuple[subprocess.Popen[str], Path]:
     """A process with a directory that looks as if it had been made an hour ago."""
     process = subprocess.Popen([sys.executable, "-c", HOLD], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
@@ -45,7 +45,7 @@ def test_what_killed_processes_left_is_removed_and_nothing_else(
 ) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    (running, in_use), (killed, left) = begun(), begun()
+    (running, in_use), (killed, left) = begin_process(), begin_process()
     killed.send_signal(signal.SIGKILL)
     killed.communicate()
     elsewhere = tmp_path / "elsewhere"

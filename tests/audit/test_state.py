@@ -104,11 +104,11 @@ def pasts(random: Random, final: Stored, number: int) -> list[Stored]:
         if moment < turn and kind == "loses":
             stored = replace(stored, rows=with_more(final, last))
         elif moment < turn and kind == "again":
-            stored = replace(stored, rows=changed(rows), created="before")
+            stored = replace(stored, rows=change_rows(rows), created="before")
         elif moment < turn and kind == "set back" and rows:
             since = random.choice(sorted(rows))
             tail = {seq: row for seq, row in rows.items() if seq >= since}
-            stored = replace(stored, rows=rows | changed(tail), era=1)
+            stored = replace(stored, rows=rows | change_rows(tail), era=1)
         if random.random() < 0.15:
             stored = replace(stored, error="no answer")
         result.append(stored)
@@ -124,7 +124,7 @@ def with_more(final: Stored, last: int) -> dict[int, Row]:
     return {seq: final.rows.get(seq, model | {"seq": seq, "digest": 5}) for seq in range(first, last + 1)}
 
 
-def changed(rows: Mapping[int, Row]) -> dict[int, Row]:
+def change_rows(rows: Mapping[int, Row]) -> dict[int, Row]:
     return {seq: row | {"digest": row["digest"] ^ 3, "time_ns": row["time_ns"] - 1} for seq, row in rows.items()}
 
 
@@ -209,7 +209,7 @@ REF = StreamRef(stream="w-west", region="west", virtual="foo", role="write")
 OTHER = StreamRef(stream="r-west", region="west", virtual="foo", role="read")
 
 
-def stored(last: int, *, first: int = 1, **more: Any) -> Stored:
+def make_stored(last: int, *, first: int = 1, **more: Any) -> Stored:
     rows = {seq: message(seq) for seq in range(first, last + 1)}
     return Stored(rows, last, **more)
 
@@ -225,19 +225,19 @@ def message(seq: int) -> Row:
 def test_only_what_is_new_is_read(spark: SparkSession, tmp_path: Path) -> None:
     state = AuditState(spark, tmp_path, "acme")
     empty = {OTHER: Stored({}, 0)}
-    assert advance(state, spark, {REF: stored(100)} | empty).new == 100
-    assert advance(state, spark, {REF: stored(100)} | empty).new == 0
+    assert advance(state, spark, {REF: make_stored(100)} | empty).new == 100
+    assert advance(state, spark, {REF: make_stored(100)} | empty).new == 0
     # The last one shows that it is the same stream; the oldest ones are gone by age.
-    grown = advance(state, spark, {REF: stored(107, first=20)} | empty)
+    grown = advance(state, spark, {REF: make_stored(107, first=20)} | empty)
     assert (grown.new, grown.reread, grown.messages.count()) == (8, (), 88)
-    again = advance(state, spark, {REF: stored(110, first=20, created="later")} | empty)
+    again = advance(state, spark, {REF: make_stored(110, first=20, created="later")} | empty)
     assert (again.new, again.reread, again.messages.count()) == (91, ("w-west",), 91)
 
 
 def test_many_audits_leave_few_parts_and_little_that_is_gone(spark: SparkSession, tmp_path: Path) -> None:
     state = AuditState(spark, tmp_path, "acme")
     for last in range(100, 197, 16):
-        result = advance(state, spark, {REF: stored(last, first=last - 90)})
+        result = advance(state, spark, {REF: make_stored(last, first=last - 90)})
     assert [row.seq for row in result.messages.orderBy("seq").collect()] == list(range(106, 197))
     parts = json.loads((tmp_path / MANIFEST).read_text())["parts"]
     assert len(parts) <= 4
@@ -246,12 +246,12 @@ def test_many_audits_leave_few_parts_and_little_that_is_gone(spark: SparkSession
 
 
 def test_a_state_of_something_else_or_without_a_file_is_refused(spark: SparkSession, tmp_path: Path) -> None:
-    moment = {REF: stored(10)}
+    moment = {REF: make_stored(10)}
     advance(AuditState(spark, tmp_path, "acme"), spark, moment)
     with pytest.raises(VstreamError, match="is of `acme`, not of `other`"):
         advance(AuditState(spark, tmp_path, "other"), spark, moment)
     with pytest.raises(VstreamError, match="is of other servers, or all its 1 streams"):
-        advance(AuditState(spark, tmp_path, "acme"), spark, {REF: stored(10, created="x"), OTHER: Stored({}, 0)})
+        advance(AuditState(spark, tmp_path, "acme"), spark, {REF: make_stored(10, created="x"), OTHER: Stored({}, 0)})
     next(tmp_path.glob("part=1/part-*.parquet")).unlink()
     with pytest.raises(VstreamError, match="has lost"):
         advance(AuditState(spark, tmp_path, "acme"), spark, moment)
@@ -263,5 +263,5 @@ def test_a_state_of_something_else_or_without_a_file_is_refused(spark: SparkSess
 def test_a_state_is_kept_only_where_nothing_else_is(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "part=1").mkdir()
     with pytest.raises(VstreamError, match="other files are there"):
-        advance(AuditState(spark, tmp_path, "acme"), spark, {REF: stored(10)})
+        advance(AuditState(spark, tmp_path, "acme"), spark, {REF: make_stored(10)})
     assert (tmp_path / "part=1").is_dir()

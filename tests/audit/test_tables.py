@@ -40,7 +40,7 @@ STREAMS_WANTED = (physical("foo-write-west", Role.WRITE), physical("foo-read-wes
 
 
 @pytest.fixture
-def filled(server: JetStreamServer) -> JetStreamServer:
+def filled_server(server: JetStreamServer) -> JetStreamServer:
     messages: list[tuple[str, bytes, dict[str, str] | None]] = [
         ("foo-write-west.a", b"west-%d rest" % number, {"Nats-Msg-Id": f"i{number}"}) for number in range(60)
     ]
@@ -68,12 +68,14 @@ def rows(table: Any) -> list[dict[str, Any]]:
 
 
 def test_servers_and_what_was_written_down_are_the_same(
-    spark: SparkSession, filled: JetStreamServer, tmp_path: Path
+    spark: SparkSession, filled_server: JetStreamServer, tmp_path: Path
 ) -> None:
     stream_refs = (*STREAMS_WANTED, physical("foo-read-east", Role.READ, "east"), physical("gone", Role.READ))
     dead = Endpoint(urls=("nats://127.0.0.1:1",))
     tables = frames.read_live(
-        spark, plan_extraction(stream_refs, {"west": Endpoint(urls=(filled.url,)), "east": dead}, tmp_path), tmp_path
+        spark,
+        plan_extraction(stream_refs, {"west": Endpoint(urls=(filled_server.url,)), "east": dead}, tmp_path),
+        tmp_path,
     )
     assert (tables.messages.schema, tables.streams.schema) == (MESSAGES, STREAMS)
     target = str(tmp_path / "tables")
@@ -125,7 +127,7 @@ def test_servers_and_what_was_written_down_are_the_same(
     # What is in the stretch cluster is in no region, and is reached by any that answers.
     wide, endpoints = (
         [physical("foo-read-west", Role.ORDER, "far")],
-        {"east": dead, "west": Endpoint(urls=(filled.url,))},
+        {"east": dead, "west": Endpoint(urls=(filled_server.url,))},
     )
     extraction = plan_extraction(wide, endpoints, tmp_path)
     assert extraction.messages == 59
@@ -135,10 +137,10 @@ def test_servers_and_what_was_written_down_are_the_same(
 
 
 def test_since_reads_only_messages_stored_after_it(
-    spark: SparkSession, filled: JetStreamServer, tmp_path: Path
+    spark: SparkSession, filled_server: JetStreamServer, tmp_path: Path
 ) -> None:
-    fill(filled, "foo-write-west", [("foo-write-west.a", b"x", None)] * 5)
-    endpoints = {"west": Endpoint(urls=(filled.url,))}
+    fill(filled_server, "foo-write-west", [("foo-write-west.a", b"x", None)] * 5)
+    endpoints = {"west": Endpoint(urls=(filled_server.url,))}
     now = time.time_ns()
     later = plan_extraction(STREAMS_WANTED, endpoints, tmp_path, since_ns=now + 60 * 10**9)
     assert frames.read_live(spark, later, tmp_path).messages.count() == 0
@@ -147,10 +149,12 @@ def test_since_reads_only_messages_stored_after_it(
     assert frames.read_live(spark, earlier, tmp_path).messages.where("role = 'write'").count() == 65
 
 
-def test_what_is_read_without_spark_is_the_same(spark: SparkSession, filled: JetStreamServer, tmp_path: Path) -> None:
+def test_what_is_read_without_spark_is_the_same(
+    spark: SparkSession, filled_server: JetStreamServer, tmp_path: Path
+) -> None:
     dead = Endpoint(urls=("nats://127.0.0.1:1",))
     streams = [*STREAMS_WANTED, physical("foo-read-east", Role.READ, "east")]
-    extraction = plan_extraction(streams, {"west": Endpoint(urls=(filled.url,)), "east": dead}, tmp_path)
+    extraction = plan_extraction(streams, {"west": Endpoint(urls=(filled_server.url,)), "east": dead}, tmp_path)
     by_spark, without_spark = frames.read_live(spark, extraction, tmp_path), frames.to_spark(spark, extract(extraction))
     messages = sorted(without_spark.messages.collect())
     assert len(messages) == extraction.messages > 0
@@ -159,9 +163,12 @@ def test_what_is_read_without_spark_is_the_same(spark: SparkSession, filled: Jet
     assert sorted(without_spark.streams.collect()) == sorted(by_spark.streams.collect())
 
 
-def test_a_capture_has_the_same_tables(spark: SparkSession, filled: JetStreamServer, tmp_path: Path) -> None:
+def test_a_capture_has_the_same_tables(spark: SparkSession, filled_server: JetStreamServer, tmp_path: Path) -> None:
     tables = frames.read_live(
-        spark, plan_extraction(STREAMS_WANTED, {"west": Endpoint(urls=(filled.url,))}, tmp_path), tmp_path, payload=True
+        spark,
+        plan_extraction(STREAMS_WANTED, {"west": Endpoint(urls=(filled_server.url,))}, tmp_path),
+        tmp_path,
+        payload=True,
     )
     capture = Capture(tmp_path / "capture")
     counts: dict[str, int] = {}

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.backups import NAME, backed_up, command, document, goes_on, killed_after, killed_before_the_end
-from tests.support.publish_load import Load, compared, under_load
+from tests.support.publish_load import Load, compare, under_load
 from vstream.lab import lab
 
 pytestmark = [pytest.mark.lab, pytest.mark.usefixtures("state")]
@@ -23,11 +23,11 @@ MODELS = (
 )
 
 
-async def published(stream: str) -> Load:
+async def publish_everywhere(stream: str) -> Load:
     """What clients of all regions have published into *stream*, all of it acknowledged."""
     load = Load(50, prefix=stream)
     async with under_load(load, lab.client_endpoints(NAME)):
-        await load.acknowledged(20)
+        await load.wait_for_acknowledged(20)
     assert not load.unknown
     return load
 
@@ -62,7 +62,7 @@ async def test_all_models_on_three_servers_a_region_and_their_audits(version: st
     file.write_text(document(3, MODELS))
     await command("lab", "up", file, *options)
     await command("apply", file, "--yes")
-    models = {stream: await published(stream) for stream in ("ord", "str", "hom")}
+    models = {stream: await publish_everywhere(stream) for stream in ("ord", "str", "hom")}
     load = await backed_up(file, directory, 200, killed=(1.2, 2.0, 3.0))
     assert "PASS" in await command("audit", directory)
     await start_again(file, *options)
@@ -73,6 +73,6 @@ async def test_all_models_on_three_servers_a_region_and_their_audits(version: st
     await command("backup", "restore", directory, file, "--yes")
     await goes_on(file, directory, load)
     for stream, before in models.items():
-        assert await compared(NAME, "east", f"{stream}-read-east", before) == ([], [], []), stream
+        assert await compare(NAME, "east", f"{stream}-read-east", before) == ([], [], []), stream
     assert "PASS" in await command("audit", file)
     await command("lab", "down", NAME, "--purge")

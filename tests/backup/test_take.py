@@ -15,7 +15,7 @@ from vstream.backup.take import find_cut
 from vstream.errors import RefusedError, VstreamError
 
 
-def saved(name: str, role: str, last: int, **positions: int) -> SavedStream:
+def make_saved(name: str, role: str, last: int, **positions: int) -> SavedStream:
     return SavedStream(
         name=name,
         virtual="foo",
@@ -32,17 +32,17 @@ def saved(name: str, role: str, last: int, **positions: int) -> SavedStream:
 
 def test_the_cut_is_where_the_reader_is_that_is_furthest_behind() -> None:
     streams = [
-        saved("w", "write", 9),
-        saved("e", "write", 5),
-        saved("r1", "read", 12, w=8, e=5),
-        saved("r2", "read", 9, w=7),
+        make_saved("w", "write", 9),
+        make_saved("e", "write", 5),
+        make_saved("r1", "read", 12, w=8, e=5),
+        make_saved("r2", "read", 9, w=7),
     ]
     assert find_cut(streams) == {"w": 7, "e": 0}
 
 
 def test_a_reader_that_has_taken_as_much_as_there_ever_was_has_taken_everything() -> None:
     """Also of an origin of which it holds nothing any more, where servers do not say how far it is."""
-    streams = [saved("w", "write", 9), saved("e", "write", 5), saved("r1", "read", 14, w=9)]
+    streams = [make_saved("w", "write", 9), make_saved("e", "write", 5), make_saved("r1", "read", 14, w=9)]
     assert find_cut(streams) == {"w": 9, "e": 5}
 
 
@@ -54,7 +54,7 @@ def record(directory: BackupDirectory) -> BackupRecord:
         topology="acme",
         started="2026-11-26T00:00:00+00:00",
         cut={"w": 9},
-        streams=(saved("w", "write", 9),),
+        streams=(make_saved("w", "write", 9),),
         checksums=directory.checksums(),
     )
 
@@ -136,7 +136,7 @@ def test_a_backup_of_somebody_else_has_nothing_outside_of_it_read(tmp_path: Path
 def test_a_record_of_another_shape_is_one_error(tmp_path: Path, change: dict[str, Any]) -> None:
     directory = BackupDirectory(tmp_path / "dir")
     directory.begin(b"version: 1\n")
-    directory.finish(replace(record(directory), streams=(replace(saved("w", "write", 9), **change),)))
+    directory.finish(replace(record(directory), streams=(replace(make_saved("w", "write", 9), **change),)))
     with pytest.raises(VstreamError, match=r"backup\.json cannot be understood"):
         directory.read()
 

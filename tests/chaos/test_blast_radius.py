@@ -153,18 +153,18 @@ def test_a_region_without_its_hub_serves_and_copies_nothing() -> None:
         "streams: {foo: {subjects: [v.foo.>], write: {max_age: 1h}}}\n"
     )
     domains = load_topology.load(text.encode(), "acme.yaml").require()
-    assert said(assess_impact(domains, lost=(), taken=("hub-west",))) == [
+    assert render_impact(assess_impact(domains, lost=(), taken=("hub-west",))) == [
         "west: no hub, nothing is copied to or from it"
     ]
-    assert said(assess_impact(domains, lost=("hub-west",), taken=("west-1",))) == [
+    assert render_impact(assess_impact(domains, lost=("hub-west",), taken=("west-1",))) == [
         "west: 0 of 1 servers left, 1 of 1 write stream cannot store"
     ]
-    assert said(assess_impact(domains, lost=(), taken=(), cut=WEST_ALONE)) == [
+    assert render_impact(assess_impact(domains, lost=(), taken=(), cut=WEST_ALONE)) == [
         "on one side: west, 1 server, a meta leader in each region",
         "on one side: central, east, 2 servers, a meta leader in each region",
     ]
-    assert said(assess_impact(domains, lost=(), taken=())) == ["every server, and every link"]
+    assert render_impact(assess_impact(domains, lost=(), taken=())) == ["every server, and every link"]
 
 
-def said(effects: Impact) -> list[str]:
+def render_impact(effects: Impact) -> list[str]:
     return [line.plain.strip() for line in view.impact_lines(effects)]

@@ -8,7 +8,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.support.chaos_lab import LAB, background, chaos, open_faults, publish, says, stored, succeeded
+from tests.support.chaos_lab import LAB, background, chaos, open_faults, publish, read_stored, require_success, says
 from tests.support.command import vstream
 from tests.support.labs import pids, states
 from vstream.chaos import target_servers
@@ -34,7 +34,7 @@ def limit(server: str) -> int:
 async def test_a_region_without_room_stores_nothing_until_it_is_healed(file: Path) -> None:
     before = pids(LAB)
     assert await publish("west", "before", within=60)
-    full = succeeded(chaos(file, "disk-full", "west"))
+    full = require_success(chaos(file, "disk-full", "west"))
     assert "west: 0 of 1 servers left, 1 of 1 write stream cannot store" in full.err
     assert "west-1 is not able to write" in full.out
     assert not await publish("west", "no room", within=3)
@@ -43,16 +43,16 @@ async def test_a_region_without_room_stores_nothing_until_it_is_healed(file: Pat
     assert [(fault["kind"], fault["over"]) for fault in open_faults(file)] == [("disk-full", False)]
 
     # Another fault can be healed meanwhile, and the disk stays full.
-    succeeded(chaos(file, "link", "central", "east", "--rtt", "20ms", "--for", "0s"))
+    require_success(chaos(file, "link", "central", "east", "--rtt", "20ms", "--for", "0s"))
     assert control.read(LAB).overlays == {}
     assert limit("west-1") == 0
 
-    succeeded(chaos(file, "heal"))
+    require_success(chaos(file, "heal"))
     after = pids(LAB)
     assert {name for name in after if after[name] != before[name]} == {"west-1"}
     assert limit("west-1") == psutil.RLIM_INFINITY
     assert await publish("west", "room again", within=60)
-    assert "before" in await stored("west", "write")
+    assert "before" in await read_stored("west", "write")
     assert open_faults(file) == []
 
 
@@ -67,32 +67,32 @@ async def test_a_heal_that_was_cut_off_before_the_restart_is_ended(file: Path) -
     assert not await publish("east", "no room", within=3)
     psutil.Process(sick).rlimit(psutil.RLIMIT_FSIZE, (psutil.RLIM_INFINITY, psutil.RLIM_INFINITY))
     assert [fault["over"] for fault in open_faults(file)] == [False]
-    succeeded(chaos(file, "heal"))
+    require_success(chaos(file, "heal"))
     assert pids(LAB)["east-1"] != sick
     assert await publish("east", "well", within=60)
 
 
 def test_a_full_disk_is_healed_although_its_server_was_paused_since(file: Path) -> None:
-    succeeded(chaos(file, "disk-full", "west-1"))
-    succeeded(chaos(file, "pause", "west-1"))
+    require_success(chaos(file, "disk-full", "west-1"))
+    require_success(chaos(file, "pause", "west-1"))
     full, _ = open_faults(file)
     alone = chaos(file, "heal", full["id"])
     assert alone.code == 3
     assert "`west-1` is paused" in alone.err
     assert limit("west-1") == 0, "a heal that cannot be has begun"
-    succeeded(chaos(file, "heal"))
+    require_success(chaos(file, "heal"))
     assert open_faults(file) == []
     assert limit("west-1") == psutil.RLIM_INFINITY
 
 
 def test_a_server_that_was_killed_since_stays_down_when_its_disk_has_room_again(file: Path) -> None:
-    succeeded(chaos(file, "disk-full", "west-1"))
-    succeeded(chaos(file, "kill-server", "west-1"))
+    require_success(chaos(file, "disk-full", "west-1"))
+    require_success(chaos(file, "kill-server", "west-1"))
     full, killed = open_faults(file)
-    succeeded(chaos(file, "heal", full["id"]))
+    require_success(chaos(file, "heal", full["id"]))
     assert states(LAB)["west-1"] != "running"
     assert [(fault["id"], fault["over"]) for fault in open_faults(file)] == [(killed["id"], False)]
-    succeeded(chaos(file, "heal"))
+    require_success(chaos(file, "heal"))
     assert states(LAB)["west-1"] == "running"
     assert limit("west-1") == psutil.RLIM_INFINITY
 

@@ -9,7 +9,17 @@ from pathlib import Path
 import pytest
 
 from tests.support import connectivity
-from tests.support.chaos_lab import LAB, REGIONS, background, chaos, open_faults, publish, running_lab, says, succeeded
+from tests.support.chaos_lab import (
+    LAB,
+    REGIONS,
+    background,
+    chaos,
+    open_faults,
+    publish,
+    require_success,
+    running_lab,
+    says,
+)
 from tests.support.command import vstream
 from vstream.lab import lab
 from vstream.lab.links import control
@@ -46,13 +56,13 @@ async def hears(expected: Collection[Pair]) -> None:
 async def test_a_partition_is_felt_by_its_sides_alone_and_heals(file: Path, how: str) -> None:
     async with connectivity.ears(LAB) as ears:
         await ears.require(EVERYBODY, within=60)
-        cut = succeeded(chaos(file, "partition", "west | central,east", "--how", how))
+        cut = require_success(chaos(file, "partition", "west | central,east", "--how", how))
         assert "on one side: west, 1 server, no meta leader" in cut.err
         assert "messages went over central ↔ west, east ↔ west and do not any more, and still over" in cut.out
         await ears.require(EVERYBODY - WEST_ALONE)
         for region in REGIONS:
             assert await publish(region, f"{how} in {region}", within=60)
-        succeeded(chaos(file, "heal"))
+        require_success(chaos(file, "heal"))
         await ears.require(EVERYBODY, within=60)
     assert open_faults(file) == []
 
@@ -60,17 +70,17 @@ async def test_a_partition_is_felt_by_its_sides_alone_and_heals(file: Path, how:
 async def test_two_open_faults_compose_and_each_is_undone_by_name(file: Path) -> None:
     async with connectivity.ears(LAB) as ears:
         await ears.require(EVERYBODY, within=60)
-        succeeded(chaos(file, "partition", "west", "east"))
-        succeeded(chaos(file, "link", "central", "east", "--rtt", "80ms"))
+        require_success(chaos(file, "partition", "west", "east"))
+        require_success(chaos(file, "link", "central", "east", "--rtt", "80ms"))
         await ears.require(EVERYBODY - WEST_EAST)
         assert await ears.round_trip("central", "east") >= 0.08
         first, second = open_faults(file)
         assert (first["where"], second["where"]) == ("east ↔ west", "central ↔ east")
-        succeeded(chaos(file, "heal", first["id"]))
+        require_success(chaos(file, "heal", first["id"]))
         await ears.require(EVERYBODY, within=60)
         assert await ears.round_trip("central", "east") >= 0.08
         assert [fault["id"] for fault in open_faults(file)] == [second["id"]]
-        succeeded(chaos(file, "heal"))
+        require_success(chaos(file, "heal"))
     assert control.read(LAB).state(("central", "east")).is_ideal
 
 
@@ -78,40 +88,40 @@ async def test_two_open_faults_compose_and_each_is_undone_by_name(file: Path) ->
 async def test_an_uneven_narrow_lossy_link_is_what_it_was_asked_to_be(file: Path) -> None:
     async with connectivity.ears(LAB) as ears:
         await ears.require(EVERYBODY, within=60)
-        uneven = succeeded(chaos(file, "link", "west", "east", "--jitter", "200ms"))
+        uneven = require_success(chaos(file, "link", "west", "east", "--jitter", "200ms"))
         assert uneven.out.count(" apart over ") == 2
         took = await ears.round_trips("west", "east", 20)
         assert max(took) - min(took) >= 0.05
-        succeeded(chaos(file, "heal"))
+        require_success(chaos(file, "heal"))
 
-        narrow = succeeded(chaos(file, "link", "west", "east", "--rate", "1mbit"))
+        narrow = require_success(chaos(file, "link", "west", "east", "--rate", "1mbit"))
         assert narrow.out.count(" bytes take ") == 2
         assert min(await ears.round_trips("west", "east", 2, size=100_000)) >= 0.4
-        succeeded(chaos(file, "heal"))
+        require_success(chaos(file, "heal"))
 
-        lossy = succeeded(chaos(file, "link", "west", "east", "--loss", "10%"))
+        lossy = require_success(chaos(file, "link", "west", "east", "--loss", "10%"))
         assert lossy.out.count(" came late over ") == 2
         took = await ears.round_trips("west", "east", 40)
         assert max(took) >= min(took) + 0.15
-        rare = succeeded(chaos(file, "link", "west", "central", "--loss", "0.001%"))
+        rare = require_success(chaos(file, "link", "west", "central", "--loss", "0.001%"))
         assert "too rare to be seen" in rare.out
-        succeeded(chaos(file, "heal"))
+        require_success(chaos(file, "heal"))
 
 
 def test_what_lies_over_a_link_that_is_cut_is_not_said_to_be_felt(file: Path) -> None:
-    succeeded(chaos(file, "isolate", "west"))
-    shaped = succeeded(chaos(file, "link", "west", "east", "--rtt", "20ms"))
+    require_success(chaos(file, "isolate", "west"))
+    shaped = require_success(chaos(file, "link", "west", "east", "--rtt", "20ms"))
     assert "no message gets through now" in shaped.out
-    succeeded(chaos(file, "heal", open_faults(file)[0]["id"]))
+    require_success(chaos(file, "heal", open_faults(file)[0]["id"]))
     assert control.read(LAB).state(("west", "east")).delay == pytest.approx(0.01)
 
 
 async def test_one_direction_is_cut_alone(file: Path) -> None:
     async with connectivity.ears(LAB) as ears:
         await ears.require(EVERYBODY, within=60)
-        succeeded(chaos(file, "partition", "west | east", "--one-way", "--how", "drop"))
+        require_success(chaos(file, "partition", "west | east", "--one-way", "--how", "drop"))
         await ears.require(EVERYBODY - {("west", "east")})
-        succeeded(chaos(file, "heal"))
+        require_success(chaos(file, "heal"))
         await ears.require(EVERYBODY, within=60)
 
 
@@ -134,7 +144,7 @@ async def test_what_a_killed_tool_has_cut_is_healed_by_the_next(file: Path) -> N
     await hears(EVERYBODY - between(("east",), ("west", "central")))
     (fault,) = open_faults(file)
     assert (fault["kind"], fault["confirmed"], fault["over"]) == ("partition", True, False)
-    succeeded(chaos(file, "heal", fault["id"]))
+    require_success(chaos(file, "heal", fault["id"]))
     await hears(EVERYBODY)
 
 
@@ -143,7 +153,7 @@ def test_what_takes_more_or_bites_nobody_is_not_done(file: Path) -> None:
     assert split.code == 1
     assert "meta group would have 1 of its 3 servers: no majority" in split.err
     assert open_faults(file) == []
-    succeeded(chaos(file, "isolate", "west"))
+    require_success(chaos(file, "isolate", "west"))
     again = chaos(file, "partition", "west | east")
     assert again.code == 1
     assert "nothing is left to cut: east ↔ west is cut already" in again.err
@@ -163,17 +173,17 @@ def test_what_takes_more_or_bites_nobody_is_not_done(file: Path) -> None:
 
 
 async def test_a_lab_that_is_taken_down_has_no_cut_links_when_it_comes_back(file: Path) -> None:
-    succeeded(chaos(file, "isolate", "east"))
-    succeeded(chaos(file, "kill-server", "west-1", "--yes-really"))
-    succeeded(vstream("lab", "down", LAB))
-    nothing_well = succeeded(chaos(file, "heal", open_faults(file)[1]["id"])).out
+    require_success(chaos(file, "isolate", "east"))
+    require_success(chaos(file, "kill-server", "west-1", "--yes-really"))
+    require_success(vstream("lab", "down", LAB))
+    nothing_well = require_success(chaos(file, "heal", open_faults(file)[1]["id"])).out
     assert "no server of the lab runs" in nothing_well
     assert "healthy" not in nothing_well
     assert [fault["over"] for fault in open_faults(file)] == [True]
-    succeeded(vstream("lab", "up", file))
+    require_success(vstream("lab", "up", file))
     await hears(EVERYBODY)
     assert lab.is_running(LAB)
-    succeeded(chaos(file, "kill-server", "west-1", "--for", "0s"))
+    require_success(chaos(file, "kill-server", "west-1", "--for", "0s"))
     assert open_faults(file) == []
 
 
@@ -183,4 +193,4 @@ def test_without_links_a_cut_is_unsupported(tmp_path: Path) -> None:
         assert refused.code == 3
         assert "has no links that could be changed" in refused.err
         assert "vstream lab up --links proxy" in refused.err
-        assert succeeded(chaos(file, "status", "--format", "json")).json()["faults"] == []
+        assert require_success(chaos(file, "status", "--format", "json")).json()["faults"] == []

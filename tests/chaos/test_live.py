@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.support.chaos_lab import LAB, background, chaos, open_faults, publish, says, succeeded
+from tests.support.chaos_lab import LAB, background, chaos, open_faults, publish, require_success, says
 from tests.support.command import vstream
 from tests.support.labs import eventually, pids, states
 from vstream.chaos import journal
@@ -42,7 +42,7 @@ def is_stopped(pid: int) -> bool:
 
 
 async def test_a_killed_region_stops_only_its_own_writes_and_heal_brings_all_back(file: Path) -> None:
-    killed = succeeded(chaos(file, "kill-region", "west"))
+    killed = require_success(chaos(file, "kill-region", "west"))
     assert "west: 0 of 1 servers left, 1 of 1 write stream cannot store" in killed.err
     assert "meta group: 2 of 3 servers left, keeps its majority" in killed.err
     assert killed.out.endswith(": west-1 is gone, and silent on the monitoring port\n")
@@ -56,15 +56,15 @@ async def test_a_killed_region_stops_only_its_own_writes_and_heal_brings_all_bac
     assert states(LAB)["east-1"] == "running"
     assert [fault["asked"] for fault in open_faults(file)] == ["kill-region west"]
 
-    succeeded(chaos(file, "kill-region", "east", "--yes-really"))
+    require_success(chaos(file, "kill-region", "east", "--yes-really"))
     assert states(LAB) == {"west-1": "crashed", "central-1": "running", "east-1": "crashed"}
     assert [fault["asked"] for fault in open_faults(file)] == ["kill-region west", "kill-region east"]
 
-    healed = succeeded(chaos(file, "heal"))
+    healed = require_success(chaos(file, "heal"))
     assert "healthy after" in healed.out
     assert open_faults(file) == []
     assert states(LAB) == ALL_UP
-    succeeded(vstream("repair", "sources", file))
+    require_success(vstream("repair", "sources", file))
     probed = vstream("probe", file, "--timeout", "60")
     assert probed.code == 0, probed.out + probed.err
 
@@ -76,10 +76,10 @@ def test_killing_the_tool_leaves_a_journal_that_the_next_one_heals(file: Path) -
         tool.wait()
     (fault,) = open_faults(file)
     assert (fault["asked"], fault["confirmed"], fault["over"]) == ("kill-region east", True, False)
-    healed = succeeded(chaos(file, "heal", fault["id"], "--format", "json")).json()
+    healed = require_success(chaos(file, "heal", fault["id"], "--format", "json")).json()
     assert [fault["id"] for fault in healed["healed"]] == [fault["id"]]
     assert states(LAB) == ALL_UP
-    assert succeeded(chaos(file, "heal")).out == "no open faults\n"
+    assert require_success(chaos(file, "heal")).out == "no open faults\n"
 
 
 def test_ctrl_c_heals(file: Path) -> None:
@@ -96,18 +96,18 @@ def test_ctrl_c_heals(file: Path) -> None:
 
 
 async def test_a_paused_server_is_resumed_by_name(file: Path) -> None:
-    succeeded(chaos(file, "pause", "east-1"))
+    require_success(chaos(file, "pause", "east-1"))
     assert "`east` is paused already" in chaos(file, "pause", "east").err
     assert not await publish("east", "never", within=1)
     assert "`west-1` is not paused" in chaos(file, "resume", "west-1").err
-    succeeded(chaos(file, "resume", "east-1"))
+    require_success(chaos(file, "resume", "east-1"))
     assert await publish("east", "again", within=60)
     assert open_faults(file) == []
 
 
 def test_a_fault_for_some_time_is_over_after_it(file: Path) -> None:
     before = pids(LAB)
-    answer = succeeded(chaos(file, "kill-server", "west-1", "--for", "1s", "--format", "json")).json()
+    answer = require_success(chaos(file, "kill-server", "west-1", "--for", "1s", "--format", "json")).json()
     assert answer["fault"]["servers"] == ["west-1"]
     assert answer["healthy_after_seconds"] > 0
     assert answer["effects"]["meta"] == {"peers": 3, "left": 2, "majority": True}
@@ -118,7 +118,7 @@ def test_a_fault_for_some_time_is_over_after_it(file: Path) -> None:
 def test_what_the_lab_did_not_start_is_never_signalled(file: Path) -> None:
     """A record that points to another process, as after a process id was given away, is not believed."""
     directory = lab_directory(LAB)
-    succeeded(chaos(file, "kill-server", "west-1"))
+    require_success(chaos(file, "kill-server", "west-1"))
     record = records.read(directory, "west-1")
     assert record is not None
     stranger = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
@@ -139,7 +139,7 @@ def test_what_the_lab_did_not_start_is_never_signalled(file: Path) -> None:
             refused = chaos(file, command, "west-1")
             assert refused.code == 3
             assert "server `west-1` does not run" in refused.err
-        succeeded(chaos(file, "heal"))
+        require_success(chaos(file, "heal"))
         assert stranger.poll() is None
         assert not is_stopped(stranger.pid)
         assert pids(LAB)["west-1"] != stranger.pid
@@ -199,20 +199,20 @@ async def test_a_restart_that_was_cut_off_is_finished(file: Path, is_lame_duck: 
             server.signal(signal.SIGUSR2)
             await eventually(lambda: any("Entering lame duck mode" in line for line in server.said_since(mark)))
         assert [fault["over"] for fault in open_faults(file)] == [False]
-        succeeded(await asyncio.to_thread(chaos, file, "heal"))
+        require_success(await asyncio.to_thread(chaos, file, "heal"))
     after = pids(LAB)
     assert {name for name in after if after[name] != before[name]} == {"west-1"}
     assert open_faults(file) == []
 
 
 async def test_a_lab_is_taken_down_with_its_faults_open_and_comes_up_without(file: Path) -> None:
-    succeeded(chaos(file, "pause", "west"))
-    succeeded(vstream("lab", "down", LAB))
+    require_success(chaos(file, "pause", "west"))
+    require_success(vstream("lab", "down", LAB))
     await eventually(lambda: set(states(LAB).values()) == {"stopped"})
     assert [fault["over"] for fault in open_faults(file)] == [True]
-    healed = succeeded(chaos(file, "heal")).out
+    healed = require_success(chaos(file, "heal")).out
     assert "undone" in healed
     assert "no server of the lab runs" in healed
     assert set(states(LAB).values()) == {"stopped"}
-    succeeded(vstream("lab", "up", file))
+    require_success(vstream("lab", "up", file))
     assert open_faults(file) == []

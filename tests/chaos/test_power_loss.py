@@ -40,7 +40,7 @@ def ran(directory: LabDirectory, pid: int) -> None:
         )
 
 
-def held(root: Path) -> dict[str, str]:
+def read_files(root: Path) -> dict[str, str]:
     return {str(path.relative_to(root)): path.read_text() for path in root.rglob("*") if path.is_file()}
 
 
@@ -67,8 +67,8 @@ async def test_what_was_begun_is_ended_wherever_it_was_cut_off(
         await FAULT.heal(where, "f1")
     await FAULT.heal(where, "f1")
     for server in FAULT.servers:
-        assert held(data / server) == {"kept": "old", "grown": "more"}
-    assert held(place) == {"dead": (place / "dead").read_text()}
+        assert read_files(data / server) == {"kept": "old", "grown": "more"}
+    assert read_files(place) == {"dead": (place / "dead").read_text()}
 
 
 async def test_a_server_that_is_started_between_the_renames_has_its_store(tmp_path: Path) -> None:
@@ -80,8 +80,8 @@ async def test_a_server_that_is_started_between_the_renames_has_its_store(tmp_pa
     for server in FAULT.servers:
         with pytest.raises(LabError, match="cannot be started"):
             NatsServer(directory, server).start(tmp_path / "nowhere", "2.15.1")
-    assert held(directory.store("r0-0")) == {"kept": "old"}
-    assert held(directory.store("r1-0")) == {"kept": "old", "new": "new"}
+    assert read_files(directory.store("r0-0")) == {"kept": "old"}
+    assert read_files(directory.store("r1-0")) == {"kept": "old", "new": "new"}
 
 
 async def test_what_was_started_since_keeps_what_it_has_stored_since(tmp_path: Path) -> None:
@@ -95,7 +95,7 @@ async def test_what_was_started_since_keeps_what_it_has_stored_since(tmp_path: P
     (place / "dead").write_text(json.dumps(dict.fromkeys(FAULT.servers, NOBODY)))
     await FAULT.heal(where, "f1")
     for server in FAULT.servers:
-        assert held(where.directory.store(server)) == {"kept": "old", "since": "new"}
+        assert read_files(where.directory.store(server)) == {"kept": "old", "since": "new"}
         assert not where.directory.next_store(server).exists()
 
 
@@ -110,7 +110,7 @@ async def test_while_all_servers_live_nothing_is_lost(tmp_path: Path, has_begun:
         (place / "dead").write_text("{}")
     await FAULT.heal(where, "f1")
     for server in FAULT.servers:
-        assert held(data / server) == {"new": "new"}
+        assert read_files(data / server) == {"new": "new"}
 
 
 def test_a_fault_that_is_over_leaves_no_copies(tmp_path: Path) -> None:

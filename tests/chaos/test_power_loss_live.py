@@ -9,7 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.chaos_lab import LAB, background, chaos, copied, open_faults, publish, stored, succeeded
+from tests.support.chaos_lab import (
+    LAB,
+    background,
+    chaos,
+    open_faults,
+    publish,
+    read_stored,
+    require_success,
+    wait_until_copied,
+)
 from tests.support.command import vstream
 from tests.support.labs import pids, states
 from vstream.jetstream.connection import connect
@@ -28,7 +37,7 @@ def file(small_lab: Path) -> Iterator[Path]:
 
 async def has(region: str, text: str) -> None:
     deadline = time.monotonic() + 60
-    while text not in await stored(region):
+    while text not in await read_stored(region):
         assert time.monotonic() < deadline, f"{text} is not in {region}"
         await asyncio.sleep(0.1)
 
@@ -39,9 +48,9 @@ async def test_what_was_acknowledged_last_is_lost_where_the_power_was(file: Path
     # Connected before: that alone takes a busy machine seconds of the eight.
     async with connect(endpoints(LAB)["west"], "west") as west:
         with background(file, "power-loss", "west", "--lose", "8s", "--yes-really") as tool:
-            await copied(tool)
+            await wait_until_copied(tool)
             assert await publish("west", "just now", within=5, connection=west)
-            assert "just now" in await stored("west", "write")
+            assert "just now" in await read_stored("west", "write")
             assert tool.wait(120) == 0
             output = tool.stdout.read() if tool.stdout else ""
     assert "what west-1 stored and acknowledged in the last 8 s will be lost" in output
@@ -49,8 +58,8 @@ async def test_what_was_acknowledged_last_is_lost_where_the_power_was(file: Path
     assert "files that had changed in the last 8 s are as they were" in output
     assert states(LAB)["west-1"] == "crashed"
     assert [(fault["asked"], fault["over"]) for fault in open_faults(file)] == [("power-loss west --lose 8s", False)]
-    succeeded(chaos(file, "heal"))
-    assert await stored("west", "write") == ["long ago"]
+    require_success(chaos(file, "heal"))
+    assert await read_stored("west", "write") == ["long ago"]
     assert open_faults(file) == []
     assert not any(lab_directory(LAB).faults.iterdir())
 
@@ -69,12 +78,12 @@ def test_power_loss_needs_confirmation_because_it_loses_data(file: Path) -> None
 async def test_a_tool_that_is_killed_before_it_kills_takes_nothing(file: Path) -> None:
     before = pids(LAB)
     with background(file, "power-loss", "central", "--lose", "60s", "--yes-really") as tool:
-        await copied(tool)
+        await wait_until_copied(tool)
         assert await publish("central", "stays", within=60)
         tool.kill()
         tool.wait()
-    healed = succeeded(chaos(file, "heal", "--format", "json")).json()
+    healed = require_success(chaos(file, "heal", "--format", "json")).json()
     assert [fault["kind"] for fault in healed["healed"]] == ["power-loss"]
     assert pids(LAB) == before
-    assert "stays" in await stored("central", "write")
+    assert "stays" in await read_stored("central", "write")
     assert not any(lab_directory(LAB).faults.iterdir())

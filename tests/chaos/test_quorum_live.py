@@ -22,9 +22,9 @@ from tests.support.chaos_lab import (
     chaos,
     open_faults,
     publish,
+    read_stored,
+    require_success,
     running_lab,
-    stored,
-    succeeded,
     until_stored,
 )
 from tests.support.command import environment, vstream
@@ -75,7 +75,7 @@ async def meta_leader() -> str | None:
 
 async def test_the_leader_is_who_is_killed(file: Path) -> None:
     before = await leader("foo-write-west")
-    killed = succeeded(chaos(file, "kill-leader", "foo", "--region", "west", "--format", "json")).json()
+    killed = require_success(chaos(file, "kill-leader", "foo", "--region", "west", "--format", "json")).json()
     assert killed["fault"]["servers"] == [before]
     assert killed["fault"]["asked"] == "kill-leader foo --region west"
     assert f"instead of {before}" in killed["evidence"]
@@ -83,24 +83,24 @@ async def test_the_leader_is_who_is_killed(file: Path) -> None:
     after = await leader("foo-write-west")
     assert after != before
     assert await publish("west", "by the next leader", within=60)
-    succeeded(chaos(file, "heal"))
+    require_success(chaos(file, "heal"))
     assert open_faults(file) == []
 
 
 async def test_the_meta_leader_is_who_is_killed(file: Path) -> None:
     before = await meta_leader()
     assert before is not None
-    killed = succeeded(chaos(file, "kill-meta-leader", "--for", "0s", "--format", "json")).json()
+    killed = require_success(chaos(file, "kill-meta-leader", "--for", "0s", "--format", "json")).json()
     assert killed["fault"]["servers"] == [before]
     assert f"instead of {before}" in killed["evidence"]
 
 
 async def test_leaders_hand_over(file: Path) -> None:
     before = await leader("foo-read-east")
-    assert f"instead of {before}" in succeeded(chaos(file, "step-down", "foo-read-east")).out
+    assert f"instead of {before}" in require_success(chaos(file, "step-down", "foo-read-east")).out
     assert await leader("foo-read-east") != before
     meta = await meta_leader()
-    assert f"instead of {meta}" in succeeded(chaos(file, "step-down-meta")).out
+    assert f"instead of {meta}" in require_success(chaos(file, "step-down-meta")).out
     assert await meta_leader() != meta
 
 
@@ -160,14 +160,14 @@ async def test_a_rolling_restart_loses_and_doubles_nothing(file: Path, is_resync
     rolled = await asyncio.to_thread(chaos, file, "rolling-restart", "--format", "json")
     load.stop()
     await publishing
-    restarted = [restart["server"] for restart in succeeded(rolled).json()["restarted"]]
+    restarted = [restart["server"] for restart in require_success(rolled).json()["restarted"]]
     assert restarted == list(pids(LAB))
     print(f"\nnine servers in {time.monotonic() - began:.1f} s, {len(load.acked)} messages acknowledged")  # noqa: T201
     assert load.given_up == []
     assert len(load.acked) > 2 * len(REGIONS)
 
     # Every read stream must come to hold all that the write streams hold, of earlier tests too.
-    written = [text for region in REGIONS for text in await stored(region, "write")]
+    written = [text for region in REGIONS for text in await read_stored(region, "write")]
     acked = Counter(load.acked)
     mine = Counter(text for text in written if text.startswith(f"{label}-"))
     lost = [(text, ACKNOWLEDGED.get(text)) for text in sorted((acked - mine).elements())]
@@ -177,12 +177,12 @@ async def test_a_rolling_restart_loses_and_doubles_nothing(file: Path, is_resync
     waiting = asyncio.create_task(until_stored(count, within=90))
     if is_resynced:
         report = await asyncio.to_thread(vstream, "repair", "sources", file, "--format", "json", timeout=300)
-        streams = succeeded(report).json()["streams"]
+        streams = require_success(report).json()["streams"]
         assert [stream["stepped_down"] for stream in streams] == [True, True, True]
         print({stream["stream"]: stream["caught_up_seconds"] for stream in streams})  # noqa: T201
     print(f"everything everywhere after: {await waiting}")  # noqa: T201
     for region in REGIONS:
-        assert Counter(await stored(region)) == Counter(written)
+        assert Counter(await read_stored(region)) == Counter(written)
 
 
 @contextmanager
@@ -204,19 +204,19 @@ async def test_a_region_that_comes_back_is_everywhere_without_anyone(file: Path,
     region = REGIONS[number % len(REGIONS)]
     with _watching(file, out):
         injected = await asyncio.to_thread(chaos, file, "kill-region", region)
-        succeeded(injected)
+        require_success(injected)
         other_names = [name for name in REGIONS if name != region]
         assert all([await publish(name, f"away-{number}-{name}", within=30) for name in other_names])
         while_away = out.read_text()
-        succeeded(await asyncio.to_thread(chaos, file, "heal"))
+        require_success(await asyncio.to_thread(chaos, file, "heal"))
         assert all([await publish(name, f"back-{number}-{name}", within=30) for name in REGIONS])
-        texts = [text for name in REGIONS for text in await stored(name, "write")]
+        texts = [text for name in REGIONS for text in await read_stored(name, "write")]
         written = Counter(texts)
         seconds = await until_stored(len(texts), within=60)
     print(f"everything of {region} everywhere after: {seconds}")  # noqa: T201
     assert set(seconds) == set(REGIONS)
     for name in REGIONS:
-        assert Counter(await stored(name)) == written
+        assert Counter(await read_stored(name)) == written
     # Whoever takes from a region that is gone would only be refused: nobody is disturbed for it.
     looks = [json.loads(line) for line in while_away.splitlines()]
     assert [item for look in looks for item in look["streams"] if item["action"] == "refresh"] == []

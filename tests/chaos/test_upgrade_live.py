@@ -7,7 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.chaos_lab import LAB, chaos, open_faults, publish, running_lab, stored, succeeded, until_stored
+from tests.support.chaos_lab import (
+    LAB,
+    chaos,
+    open_faults,
+    publish,
+    read_stored,
+    require_success,
+    running_lab,
+    until_stored,
+)
 from tests.support.command import vstream
 from tests.support.labs import pids
 from vstream.jetstream import monitoring
@@ -45,7 +54,7 @@ async def test_servers_are_upgraded_in_turn_and_stay_so(file: Path) -> None:
     assert await publish("west", "before", within=60)
     before = pids(LAB)
 
-    upgraded = succeeded(chaos(file, "upgrade", "west", "--to", NEW, "--format", "json")).json()
+    upgraded = require_success(chaos(file, "upgrade", "west", "--to", NEW, "--format", "json")).json()
     assert [(restart["server"], restart["version"]) for restart in upgraded["restarted"]] == [("west-1", NEW)]
     assert await versions() == {"west-1": NEW, "central-1": OLD, "east-1": NEW} == said_by_lab()
     after = pids(LAB)
@@ -53,18 +62,18 @@ async def test_servers_are_upgraded_in_turn_and_stay_so(file: Path) -> None:
     assert open_faults(file) == []
 
     # What has crashed comes back as what it was last, by heal and by `lab up`.
-    succeeded(chaos(file, "kill-region", "west", "--for", "0s"))
+    require_success(chaos(file, "kill-region", "west", "--for", "0s"))
     assert (await versions())["west-1"] == NEW
-    succeeded(chaos(file, "kill-region", "central"))
-    succeeded(vstream("lab", "up", file))
+    require_success(chaos(file, "kill-region", "central"))
+    require_success(vstream("lab", "up", file))
     assert await versions() == {"west-1": NEW, "central-1": OLD, "east-1": NEW}
 
-    succeeded(chaos(file, "upgrade", "--to", NEW))
+    require_success(chaos(file, "upgrade", "--to", NEW))
     assert set((await versions()).values()) == {NEW}
     assert await publish("central", "after", within=60)
-    succeeded(vstream("repair", "sources", file))
+    require_success(vstream("repair", "sources", file))
     assert await until_stored(2, within=60) != {}
-    assert sorted(await stored("east")) == ["after", "before"]
+    assert sorted(await read_stored("east")) == ["after", "before"]
 
 
 def test_what_runs_is_not_started_as_another_version(file: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.chaos_lab import succeeded
+from tests.support.chaos_lab import require_success
 from tests.support.command import check_output, vstream
 from tests.support.shared_lab import shared_lab
 from vstream.health.live.answers import ask_servers
@@ -33,9 +33,9 @@ streams: {{foo: {{subjects: [foo.>], write: {{max_age: 1h}}}}}}
 @pytest.mark.lab
 def test_a_lab_with_passwords_and_tls_leaves_no_secret(tmp_path: Path) -> None:
     with shared_lab(tmp_path, TOPOLOGY, "--tls") as file:
-        succeeded(vstream("apply", file, "--yes"))
+        require_success(vstream("apply", file, "--yes"))
         out = tmp_path / "out.tar.gz"
-        succeeded(vstream("doctor", file, "--bundle", out))
+        require_success(vstream("doctor", file, "--bundle", out))
         lab = lab_directory(NAME)
         texts = [path.read_text() for top in (lab.conf, lab.certificates) for path in top.rglob("*") if path.is_file()]
     passwords = {secret for text in texts for secret in re.findall(r'PASSWORD\w*: "([^"]+)"', text)}

@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.command import vstream
 from tests.support.lost_region import LIVING, REGIONS, command, document, foo_in_living, run_killed
-from tests.support.publish_load import Load, compared, identities, under_load
+from tests.support.publish_load import Load, compare, identities, under_load
 from vstream.lab import lab
 
 pytestmark = [pytest.mark.lab, pytest.mark.usefixtures("state")]
@@ -37,9 +37,9 @@ async def drained_and_back(file: Path, name: str, rate: float, delays: tuple[flo
     endpoints = lab.client_endpoints(name)
     async with under_load(prices, {region: endpoints[region] for region in LIVING}):
         async with under_load(foo, endpoints):
-            await foo.acknowledged(round(rate))
+            await foo.wait_for_acknowledged(round(rate))
             killed = await run_killed(["region", "drain", "west", file, "--yes"], delays)
-            await foo.acknowledged(round(rate / 2))
+            await foo.wait_for_acknowledged(round(rate / 2))
         safe = json.loads(await command("region", "drain", "west", file, "--format", "json"))
         assert (safe["safe"], safe["missing"], safe["unknown"]) == (True, [], [])
         elsewhere = Load(rate, tag="b")
@@ -58,7 +58,7 @@ async def drained_and_back(file: Path, name: str, rate: float, delays: tuple[flo
         (prices, {"west": "prices", **{region: f"prices-read-{region}" for region in LIVING}}),
     ):
         for region, stream in streams.items():
-            missing, twice, _ = await compared(name, region, stream, load)
+            missing, twice, _ = await compare(name, region, stream, load)
             lost, doubled = lost + len(missing), doubled + len(twice)
     return Outcome(
         acknowledged=sum(len(load.everything) for load in (foo, elsewhere, prices)),
@@ -100,16 +100,16 @@ async def test_a_drained_region_is_empty_and_comes_back(tmp_path: Path) -> None:
             assert "are loaded on central-1, east-1, west-1" in unknown.out
         load = Load(50)
         async with under_load(load, lab.client_endpoints("drained")):
-            await load.acknowledged(20)
+            await load.wait_for_acknowledged(20)
             text = await command("region", "drain", "west", file, "--yes")
             assert "Safe to stop: west-1" in text
             west = len(await identities("drained", "west", "foo-write-west"))
-            await load.acknowledged(20)
+            await load.wait_for_acknowledged(20)
             assert len(await identities("drained", "west", "foo-write-west")) == west
             await command("region", "drain", "west", file, "--undo", "--yes")
-            await load.acknowledged(20)
+            await load.wait_for_acknowledged(20)
             assert len(await identities("drained", "west", "foo-write-west")) > west
-        missing, twice, _ = await compared("drained", "east", "foo-read-east", load)
+        missing, twice, _ = await compare("drained", "east", "foo-read-east", load)
         assert (missing, twice) == ([], [])
         # Of so few publishes, one that is refused is a thousandth already: the night has the bar.
         assert load.availability(REGIONS) >= 0.99, (load.refused, load.unknown)

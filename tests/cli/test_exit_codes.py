@@ -25,13 +25,13 @@ def test_a_directory_that_is_closed_to_this_user_is_said(
 
     stat = Path.stat
 
-    def closed(path: Path, **options: bool) -> os.stat_result:
+    def refuse_stat(path: Path, **options: bool) -> os.stat_result:
         if path.name == "acme.yaml":
             raise PermissionError(errno.EACCES, "Permission denied", str(path))
         return stat(path, **options)
 
     monkeypatch.setattr("sys.argv", ["vstream", command, "closed/acme.yaml"])
-    monkeypatch.setattr(Path, "stat", closed)
+    monkeypatch.setattr(Path, "stat", refuse_stat)
     with pytest.raises(SystemExit) as ended:
         run()
     assert ended.value.code == 3

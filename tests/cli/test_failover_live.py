@@ -53,9 +53,9 @@ async def test_what_is_said_to_be_lost_is_what_is_lost(tmp_path: Path) -> None:
         assert vstream("apply", file, "--yes").code == 0
         load = Load(200, patience=10)
         async with under_load(load, {"west": lab.client_endpoints("announced")["west"]}):
-            await load.acknowledged(200)
+            await load.wait_for_acknowledged(200)
             await command("chaos", "isolate", "west", "-t", file)
-            await load.acknowledged(200)
+            await load.wait_for_acknowledged(200)
         await command("chaos", "kill-region", "west", "-t", file, "--yes-really")
         last_seq = said_losses(await command("region", "failover", "west", file))["foo-write-west"]
         announced = {identity for identity in load.acked["west"] if load.seqs[identity] > last_seq}

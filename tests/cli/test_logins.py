@@ -63,7 +63,7 @@ def file(state: Path, tmp_path: Path) -> Iterator[Path]:
     assert processes_in(state) == []
 
 
-def done(*arguments: str | Path, code: int = 0, said: list[Ran]) -> Ran:
+def run_recorded(*arguments: str | Path, code: int = 0, said: list[Ran]) -> Ran:
     ran = vstream(*arguments)
     assert ran.code == code, f"{arguments}\n{ran.out}\n{ran.err}"
     said.append(ran)
@@ -85,7 +85,7 @@ async def everybody_logs_in(run: partial[Ran], file: Path, tmp_path: Path) -> No
             assert reader.server_version
 
 
-async def refused(endpoint: Endpoint) -> str:
+async def read_refusal(endpoint: Endpoint) -> str:
     """What is said to who may not log in: one line."""
     with pytest.raises(NotReachableError) as caught:
         async with connect(endpoint, "west"):
@@ -98,7 +98,7 @@ async def refused(endpoint: Endpoint) -> str:
 @pytest.mark.asyncio
 async def test_users_log_in_with_keys_of_which_servers_know_the_public_half(file: Path, tmp_path: Path) -> None:
     runs: list[Ran] = []
-    run = partial(done, said=runs)
+    run = partial(run_recorded, said=runs)
     await asyncio.to_thread(file.write_text, BY_KEY)
     await everybody_logs_in(run, file, tmp_path)
     tried = access_attempts.in_regions("west", ("west", "east"))
@@ -115,7 +115,7 @@ async def test_users_log_in_with_keys_of_which_servers_know_the_public_half(file
     run("keys", "rotate", "app-west", file, "--lab", "logins")
     assert "users" in run("plan", file, "--detailed-exitcode", code=2).out
     run("apply", file, "--yes")
-    assert "authorization violation" in (await refused(replace(mine, nkey=str(old)))).lower()
+    assert "authorization violation" in (await read_refusal(replace(mine, nkey=str(old)))).lower()
     async with labs.client("logins", "west") as connection:
         await connection.jetstream(timeout=PATIENCE).publish("v.foo.b", b"")
     nothing_secret_is_anywhere(runs, old.read_text().strip())
@@ -151,20 +151,20 @@ async def test_users_are_who_their_certificates_say(
     assert "Traceback" not in lacking.err
     shutil.copytree(CERTIFICATES, tmp_path / "keys" / "logins")
     runs: list[Ran] = []
-    await everybody_logs_in(partial(done, said=runs), file, tmp_path)
+    await everybody_logs_in(partial(run_recorded, said=runs), file, tmp_path)
     assert not any("eof_received" in ran.err for ran in runs)
     tried = access_attempts.in_domains("west", ("west", "east"))
     await access_attempts.nothing_physical_is_reached("logins", "west", tried)
 
     mine = lab.client_endpoints("logins")["west"]
     stranger = replace(mine, tls_cert=str(CERTIFICATES / "stranger.pem"), tls_key=str(CERTIFICATES / "stranger.key"))
-    assert "authorization violation" in (await refused(stranger)).lower()
+    assert "authorization violation" in (await read_refusal(stranger)).lower()
     # Whoever has a certificate is that user, whatever name and password come with it.
     async with connect(replace(mine, user="vstream", password=""), "west") as connection:
         await connection.request_json("$JS.API.STREAM.INFO.foo", timeout=PATIENCE)
         with pytest.raises(NotReachableError):  # `vstream` may
             await connection.request("$JS.API.STREAM.INFO.foo-write", timeout=1)
     # Without one, nobody is let in: also not with the name of a user that has no password.
-    assert await refused(replace(mine, tls_cert=None, tls_key=None, user="vstream", password=""))
+    assert await read_refusal(replace(mine, tls_cert=None, tls_key=None, user="vstream", password=""))
     for path in (lab_directory("logins").path / "keys").iterdir():
         assert stat.S_IMODE(path.stat().st_mode) == 0o600, path

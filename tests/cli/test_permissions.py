@@ -75,19 +75,19 @@ NOT_ASKED = {("regional", "repair messages", "$JS.API.STREAM.INFO.*")}
 
 @pytest.fixture(scope="module", params=ROUTINGS)
 def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[PermittedServer]:
-    with applied(tmp_path_factory.mktemp("permitted"), request.param) as running:
+    with serve_applied(tmp_path_factory.mktemp("permitted"), request.param) as running:
         yield running
 
 
 @pytest.fixture(params=ROUTINGS)
 def unused_server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[PermittedServer]:
     """One of its own: a probe that may not delete its canaries leaves what an audit then finds."""
-    with applied(tmp_path, request.param) as running:
+    with serve_applied(tmp_path, request.param) as running:
         yield running
 
 
 @contextmanager
-def applied(directory: Path, routing: str) -> Iterator[PermittedServer]:
+def serve_applied(directory: Path, routing: str) -> Iterator[PermittedServer]:
     """A server with the streams of its topology."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(permitted_server.VARIABLE, permitted_server.PASSWORD)

@@ -16,7 +16,7 @@ LARGE = 300_000
 """Bytes: more than one chunk of an object store."""
 
 
-async def seeded(place: Place) -> None:
+async def write_seed(place: Place) -> None:
     """Write the key that other regions look at."""
     await (await _bucket(place)).put(place.region, b"seed")
 
@@ -117,10 +117,10 @@ async def keys(place: Place) -> None:
     bucket, key = await _bucket(place), place.fresh()
     await bucket.put(key, b"1")
 
-    async def listed() -> bool:
+    async def is_listed() -> bool:
         return key in await bucket.keys()
 
-    await eventually(listed, "not listed")
+    await eventually(is_listed, "not listed")
 
 
 async def watch(place: Place) -> None:
@@ -129,11 +129,11 @@ async def watch(place: Place) -> None:
     try:
         await bucket.put(key, b"1")
 
-        async def seen() -> bool:
+        async def is_seen() -> bool:
             entry = await watcher.updates(timeout=5)  # type: ignore[no-untyped-call]
             return entry is not None and entry.value == b"1"
 
-        await eventually(seen, "not seen")
+        await eventually(is_seen, "not seen")
     finally:
         await watcher.stop()  # type: ignore[no-untyped-call]
 
@@ -144,11 +144,11 @@ async def watch_all(place: Place) -> None:
     try:
         await bucket.put(key, b"1")
 
-        async def seen() -> bool:
+        async def is_seen() -> bool:
             entry = await watcher.updates(timeout=5)  # type: ignore[no-untyped-call]
             return entry is not None and entry.key == key
 
-        await eventually(seen, "not seen")
+        await eventually(is_seen, "not seen")
     finally:
         await watcher.stop()  # type: ignore[no-untyped-call]
 
@@ -187,10 +187,10 @@ async def object_info(place: Place) -> None:
 async def object_list(place: Place) -> None:
     store, name = await _object(place)
 
-    async def listed() -> bool:
+    async def is_listed() -> bool:
         return name in {info.name for info in await store.list()}
 
-    await eventually(listed, "not listed", within=SOON)
+    await eventually(is_listed, "not listed", within=SOON)
 
 
 async def object_status(place: Place) -> None:
@@ -202,10 +202,10 @@ async def object_update(place: Place) -> None:
     store, name = await _object(place)
     await store.update_meta(name, ObjectMeta(name=name, description="changed"))
 
-    async def changed() -> bool:
+    async def is_changed() -> bool:
         return (await store.get_info(name)).description == "changed"
 
-    await eventually(changed, "not changed")
+    await eventually(is_changed, "not changed")
 
 
 async def object_watch(place: Place) -> None:
@@ -215,11 +215,11 @@ async def object_watch(place: Place) -> None:
         name = place.fresh()
         await store.put(name, b"x")
 
-        async def seen() -> bool:
+        async def is_seen() -> bool:
             update = await watcher.updates(timeout=5)  # type: ignore[no-untyped-call]
             return update is not None and update.name == name
 
-        await eventually(seen, "not seen")
+        await eventually(is_seen, "not seen")
     finally:
         await watcher.stop()  # type: ignore[no-untyped-call]
 
@@ -228,13 +228,13 @@ async def object_delete(place: Place) -> None:
     store, name = await _object(place)
     await store.delete(name)
 
-    async def gone() -> bool:
+    async def is_gone() -> bool:
         with contextlib.suppress(nats.js.errors.ObjectNotFoundError):
             await store.get_info(name)
             return False
         return True
 
-    await eventually(gone, "still there")
+    await eventually(is_gone, "still there")
 
 
 async def _bucket(place: Place) -> KeyValue:
@@ -246,25 +246,25 @@ async def _store(place: Place) -> ObjectStore:
 
 
 async def _holds(bucket: KeyValue, key: str, value: bytes | None) -> None:
-    async def shown() -> bool:
+    async def is_shown() -> bool:
         try:
             return (await bucket.get(key)).value == value
         except nats.js.errors.KeyNotFoundError:
             return value is None
 
-    await eventually(shown, "not read")
+    await eventually(is_shown, "not read")
 
 
 async def _object(place: Place) -> tuple[ObjectStore, str]:
     store, name = await _store(place), place.fresh()
     await store.put(name, b"x" * LARGE)
 
-    async def shown() -> bool:
+    async def is_shown() -> bool:
         with contextlib.suppress(nats.js.errors.ObjectNotFoundError):
             return (await store.get_info(name)).size == LARGE
         return False
 
-    await eventually(shown, "not read")
+    await eventually(is_shown, "not read")
     return store, name
 
 

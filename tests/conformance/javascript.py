@@ -14,7 +14,7 @@ DIRECTORY = Path(__file__).parent / "js"
 _LIMIT = 600.0
 
 
-def installed() -> str:
+def install() -> str:
     """Install nats.js beside the script, and say which version that is."""
     subprocess.run(
         ["npm", "install", "--no-package-lock", "--no-audit", "--no-fund", "--silent"], cwd=DIRECTORY, check=True

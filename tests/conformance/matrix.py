@@ -47,7 +47,7 @@ _SETTINGS = {
 }
 
 
-def signed(profile: str) -> str:
+def name_signed(profile: str) -> str:
     """What *profile* is called where an operator signs its accounts."""
     return f"{profile}, signed"
 
@@ -142,7 +142,7 @@ async def run(name: str, places: Sequence[tuple[str, str]], only: Sequence[str] 
                 if (model, region) not in everywhere:
                     everywhere[model, region] = await stack.enter_async_context(_place(name, model, region))
         # Reads have other sequences than publishes from here on, where they can have.
-        seeds = await asyncio.gather(*(_seeded(place) for place in everywhere.values()))
+        seeds = await asyncio.gather(*(_seed(place) for place in everywhere.values()))
         for (model, _), seed in zip(everywhere, seeds, strict=True):
             same = (place for place in everywhere.values() if place.stream == model)
             await asyncio.gather(*(place.visible(seed, _SEEDS, within=_LIMIT) for place in same))
@@ -153,9 +153,9 @@ async def run(name: str, places: Sequence[tuple[str, str]], only: Sequence[str] 
     return cells
 
 
-async def _seeded(place: Place) -> str:
-    await buckets.seeded(place)
-    return await place.stored(_SEEDS)
+async def _seed(place: Place) -> str:
+    await buckets.write_seed(place)
+    return await place.store(_SEEDS)
 
 
 async def _all(place: Place, part: Mapping[str, Mapping[str, Operation]], cells: Cells, only: Sequence[str]) -> None:

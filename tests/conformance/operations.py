@@ -86,7 +86,7 @@ async def expect_sequence_of_ack(place: Place) -> None:
 
 
 async def expect_sequence_of_read(place: Place) -> None:
-    subject = await place.stored()
+    subject = await place.store()
     read = await place.js.get_last_msg(place.stream, subject, direct=True)
     await place.js.publish(subject, b"", headers={"Nats-Expected-Last-Subject-Sequence": str(read.seq)})
 
@@ -119,7 +119,7 @@ async def core_subscribe(place: Place) -> None:
     try:
         await place.js.publish(subject, b"0")
         await place.visible(subject, stream=place.heard)
-        await place.stored()  # what takes longer than a round trip through JetStream does not come
+        await place.store()  # what takes longer than a round trip through JetStream does not come
         copies = 0
         with contextlib.suppress(nats.errors.TimeoutError):
             while True:
@@ -131,33 +131,33 @@ async def core_subscribe(place: Place) -> None:
 
 
 async def pull_durable(place: Place) -> None:
-    subject, name = await place.stored(_COUNT), place.fresh()
+    subject, name = await place.store(_COUNT), place.fresh()
     subscription = await place.js.pull_subscribe(subject, durable=name, stream=place.stream)
-    messages = await _fetched(subscription, _COUNT)
+    messages = await _fetch(subscription, _COUNT)
     for message in messages:
         must(message.subject == subject, "another subject")
         await message.ack_sync(timeout=_WAIT)
 
-    async def acknowledged() -> bool:
+    async def is_acknowledged() -> bool:
         return (await subscription.consumer_info()).num_ack_pending == 0
 
-    await eventually(acknowledged, "not acknowledged")
+    await eventually(is_acknowledged, "not acknowledged")
 
 
 async def pull_wildcard(place: Place) -> None:
-    subject = await place.stored()
+    subject = await place.store()
     subscription = await place.js.pull_subscribe(f"{place.stream}.>", stream=place.stream, durable=place.fresh())
     await _until_found(subscription, subject)
 
 
 async def pull_unfiltered(place: Place) -> None:
-    subject, name = await place.stored(), place.fresh()
+    subject, name = await place.store(), place.fresh()
     await place.js.add_consumer(place.stream, durable_name=name, ack_policy=AckPolicy.EXPLICIT)
     await _until_found(await place.js.pull_subscribe_bind(name, place.stream), subject)
 
 
 async def pull_other_inbox(place: Place) -> None:
-    subject, name = await place.stored(), place.fresh()
+    subject, name = await place.store(), place.fresh()
     await place.js.add_consumer(place.stream, durable_name=name, filter_subject=subject, ack_policy=AckPolicy.EXPLICIT)
     subscription = await place.js.pull_subscribe_bind(name, place.stream, inbox_prefix=b"mine.")
     for _ in range(50):
@@ -183,18 +183,18 @@ async def pull_empty(place: Place) -> None:
 
 
 async def pull_ephemeral(place: Place) -> None:
-    subscription = await place.js.pull_subscribe(await place.stored(_COUNT), stream=place.stream)
-    await _fetched(subscription, _COUNT)
+    subscription = await place.js.pull_subscribe(await place.store(_COUNT), stream=place.stream)
+    await _fetch(subscription, _COUNT)
 
 
 async def pull_several_filters(place: Place) -> None:
-    subjects = [await place.stored(), await place.stored()]
+    subjects = [await place.store(), await place.store()]
     config = ConsumerConfig(
         filter_subjects=subjects, durable_name=place.fresh(), ack_policy=AckPolicy.EXPLICIT, inactive_threshold=60
     )
     await place.js.add_consumer(place.stream, config)
     subscription = await place.js.pull_subscribe_bind(config.durable_name, place.stream)
-    must({message.subject for message in await _fetched(subscription, 2)} == set(subjects), "another subject")
+    must({message.subject for message in await _fetch(subscription, 2)} == set(subjects), "another subject")
 
 
 async def pull_nothing(place: Place) -> None:
@@ -213,18 +213,18 @@ async def pull_nothing(place: Place) -> None:
 
 
 async def nak(place: Place) -> None:
-    subscription = await place.js.pull_subscribe(await place.stored(), stream=place.stream)
-    (first,) = await _fetched(subscription, 1)
+    subscription = await place.js.pull_subscribe(await place.store(), stream=place.stream)
+    (first,) = await _fetch(subscription, 1)
     await first.nak()
-    (again,) = await _fetched(subscription, 1)
+    (again,) = await _fetch(subscription, 1)
     must(again.metadata.num_delivered == 2, "not delivered again")
 
 
 async def term(place: Place) -> None:
     subscription = await place.js.pull_subscribe(
-        await place.stored(), stream=place.stream, config=ConsumerConfig(ack_wait=0.5)
+        await place.store(), stream=place.stream, config=ConsumerConfig(ack_wait=0.5)
     )
-    (first,) = await _fetched(subscription, 1)
+    (first,) = await _fetch(subscription, 1)
     await first.term()
     try:
         await subscription.fetch(1, timeout=1.0)
@@ -234,56 +234,58 @@ async def term(place: Place) -> None:
 
 
 async def in_progress(place: Place) -> None:
-    subscription = await place.js.pull_subscribe(await place.stored(), stream=place.stream)
-    (message,) = await _fetched(subscription, 1)
+    subscription = await place.js.pull_subscribe(await place.store(), stream=place.stream)
+    (message,) = await _fetch(subscription, 1)
     await message.in_progress()
     await message.ack_sync(timeout=_WAIT)
 
 
 async def bind_and_fetch(place: Place) -> None:
     """A consumer that somebody made by the name that STREAM.INFO gives, as vstream's `consumers` are."""
-    subject, name = await place.stored(_COUNT), place.fresh()
+    subject, name = await place.store(_COUNT), place.fresh()
     physical = (await place.js.stream_info(place.stream)).config.name or place.stream
     config = ConsumerConfig(durable_name=name, filter_subject=subject, ack_policy=AckPolicy.EXPLICIT)
     await place.js.add_consumer(physical, config)
     subscription = await place.js.pull_subscribe_bind(name, place.stream)
-    for message in await _fetched(subscription, _COUNT):
+    for message in await _fetch(subscription, _COUNT):
         await message.ack_sync(timeout=_WAIT)
 
 
 async def push_durable(place: Place) -> None:
-    subject = await place.stored(_COUNT)
-    await _pushed(await place.js.subscribe(subject, stream=place.stream, durable=place.fresh(), manual_ack=True))
+    subject = await place.store(_COUNT)
+    await _receive_pushed(
+        await place.js.subscribe(subject, stream=place.stream, durable=place.fresh(), manual_ack=True)
+    )
 
 
 async def push_unfiltered(place: Place) -> None:
-    subject = await place.stored()
+    subject = await place.store()
     await _pushed_to(place, place.client.new_inbox(), subject, filter_subject=None)
 
 
 async def push_fixed(place: Place) -> None:
-    subject = await place.stored()
+    subject = await place.store()
     await _pushed_to(place, f"mine.{place.stream}.{place.fresh()}", subject, filter_subject=subject)
 
 
 async def push_ephemeral(place: Place) -> None:
-    await _pushed(await place.js.subscribe(await place.stored(_COUNT), stream=place.stream, manual_ack=True))
+    await _receive_pushed(await place.js.subscribe(await place.store(_COUNT), stream=place.stream, manual_ack=True))
 
 
 async def push_queue(place: Place) -> None:
-    subject, name = await place.stored(_COUNT), place.fresh()
-    await _pushed(await place.js.subscribe(subject, queue=name, stream=place.stream, manual_ack=True))
+    subject, name = await place.store(_COUNT), place.fresh()
+    await _receive_pushed(await place.js.subscribe(subject, queue=name, stream=place.stream, manual_ack=True))
 
 
 async def push_flow_control(place: Place) -> None:
-    subject = await place.stored(_COUNT)
-    await _pushed(
+    subject = await place.store(_COUNT)
+    await _receive_pushed(
         await place.js.subscribe(subject, stream=place.stream, manual_ack=True, flow_control=True, idle_heartbeat=1.0)
     )
 
 
 async def ordered_consumer(place: Place) -> None:
-    subject = await place.stored(_COUNT)
+    subject = await place.store(_COUNT)
     subscription = await place.js.subscribe(subject, stream=place.stream, ordered_consumer=True)
     for number in range(_COUNT):
         message = await subscription.next_msg(timeout=_WAIT)
@@ -292,7 +294,7 @@ async def ordered_consumer(place: Place) -> None:
 
 
 async def ordered_consumer_of_all(place: Place) -> None:
-    subject = await place.stored()
+    subject = await place.store()
     subscription = await place.js.subscribe(f"{place.stream}.>", stream=place.stream, ordered_consumer=True)
     while (await subscription.next_msg(timeout=_WAIT)).subject != subject:
         pass
@@ -300,28 +302,28 @@ async def ordered_consumer_of_all(place: Place) -> None:
 
 
 async def subscribe_by_subject(place: Place) -> None:
-    subscription = await place.js.pull_subscribe(await place.stored(_COUNT))
-    await _fetched(subscription, _COUNT)
+    subscription = await place.js.pull_subscribe(await place.store(_COUNT))
+    await _fetch(subscription, _COUNT)
 
 
 async def consumer_info(place: Place) -> None:
-    name = await _made(place)
+    name = await _make_consumer(place)
     must((await place.js.consumer_info(place.stream, name)).name == name, "another name")
 
 
 async def consumer_list(place: Place) -> None:
-    name = await _made(place)
+    name = await _make_consumer(place)
 
-    async def listed() -> bool:  # servers that take too long to answer are left out
+    async def is_listed() -> bool:  # servers that take too long to answer are left out
         return name in {info.name for info in await place.js.consumers_info(place.stream)}
 
-    await eventually(listed, "not listed")
+    await eventually(is_listed, "not listed")
 
 
 async def consumer_pause(place: Place) -> None:
-    name = await _made(place)
+    name = await _make_consumer(place)
     until = (datetime.now(UTC) + timedelta(minutes=1)).isoformat().replace("+00:00", "Z")
-    paused = await _known(lambda: place.js.pause_consumer(place.stream, name, until))
+    paused = await _ask_until_known(lambda: place.js.pause_consumer(place.stream, name, until))
     must(bool(paused.paused), "not paused")
     must(not (await place.js.resume_consumer(place.stream, name)).paused, "not resumed")
 
@@ -334,19 +336,19 @@ async def consumer_update(place: Place) -> None:
 
 
 async def consumer_reset(place: Place) -> None:
-    subject, name = await place.stored(_COUNT), place.fresh()
+    subject, name = await place.store(_COUNT), place.fresh()
     physical = (await place.js.stream_info(place.stream)).config.name or place.stream
     await place.js.add_consumer(physical, durable_name=name, filter_subject=subject, ack_policy=AckPolicy.EXPLICIT)
     subscription = await place.js.pull_subscribe_bind(name, place.stream)
-    for message in await _fetched(subscription, _COUNT):
+    for message in await _fetch(subscription, _COUNT):
         await message.ack_sync(timeout=_WAIT)
     await place.js.reset_consumer(place.stream, name, 1, timeout=SOON)
-    await _fetched(subscription, _COUNT)
+    await _fetch(subscription, _COUNT)
 
 
 async def consumer_delete(place: Place) -> None:
-    name = await _made(place)
-    must(await _known(lambda: place.js.delete_consumer(place.stream, name)), "not deleted")
+    name = await _make_consumer(place)
+    must(await _ask_until_known(lambda: place.js.delete_consumer(place.stream, name)), "not deleted")
 
 
 async def stream_info(place: Place) -> None:
@@ -374,16 +376,16 @@ async def get_by_sequence(place: Place) -> None:
 
 
 async def get_last(place: Place) -> None:
-    subject = await place.stored()
+    subject = await place.store()
 
-    async def found() -> bool:  # where it is answered by another copy than direct gets are
+    async def is_found() -> bool:  # where it is answered by another copy than direct gets are
         return (await place.js.get_last_msg(place.stream, subject)).subject == subject
 
-    await eventually(found, "not found")
+    await eventually(is_found, "not found")
 
 
 async def direct_last(place: Place) -> None:
-    subject = await place.stored(_COUNT)
+    subject = await place.store(_COUNT)
     message = await place.js.get_last_msg(place.stream, subject, direct=True)
     must((message.subject, message.data) == (subject, str(_COUNT - 1).encode()), "another message")
 
@@ -393,30 +395,30 @@ async def direct_by_sequence(place: Place) -> None:
 
 
 async def direct_next(place: Place) -> None:
-    subject = await place.stored()
+    subject = await place.store()
     message = await place.js.get_msg(place.stream, seq=1, subject=subject, direct=True, next=True)
     must(message.subject == subject, "another subject")
 
 
 async def delete_message(place: Place) -> None:
-    subject = await place.stored()
+    subject = await place.store()
     message = await place.js.get_last_msg(place.stream, subject)
     must(await place.js.delete_msg(place.stream, message.seq or 0), "not deleted")
 
-    async def gone() -> bool:
+    async def is_gone() -> bool:
         with contextlib.suppress(nats.js.errors.NotFoundError):
             await place.js.get_last_msg(place.stream, subject, direct=True)
             return False
         return True
 
-    await eventually(gone, "copies keep it", within=SOON)
+    await eventually(is_gone, "copies keep it", within=SOON)
 
 
 async def purge_subject(place: Place) -> None:
-    await place.js.purge_stream(place.stream, subject=await place.stored())
+    await place.js.purge_stream(place.stream, subject=await place.store())
 
 
-async def _made(place: Place) -> str:
+async def _make_consumer(place: Place) -> str:
     """A consumer that is made by the physical name where it cannot be by the virtual one."""
     name = place.fresh()
     physical = (await place.js.stream_info(place.stream)).config.name or place.stream
@@ -425,7 +427,7 @@ async def _made(place: Place) -> str:
     return name
 
 
-async def _known(ask: Callable[[], Awaitable[_Answer]]) -> _Answer:
+async def _ask_until_known(ask: Callable[[], Awaitable[_Answer]]) -> _Answer:
     """
     What *ask* returns, which is about a consumer that was just made.
 
@@ -443,13 +445,13 @@ async def _known(ask: Callable[[], Awaitable[_Answer]]) -> _Answer:
 
 
 async def _got(place: Place, *, direct: bool) -> None:
-    subject = await place.stored()
+    subject = await place.store()
     last = await place.js.get_last_msg(place.stream, subject, direct=direct)
     message = await place.js.get_msg(place.stream, seq=last.seq, direct=direct)
     must(message.subject == subject, "another subject")
 
 
-async def _fetched(subscription: JetStreamContext.PullSubscription, count: int) -> list[Msg]:
+async def _fetch(subscription: JetStreamContext.PullSubscription, count: int) -> list[Msg]:
     result: list[Msg] = []
     for _ in range(50):
         with contextlib.suppress(nats.js.errors.ServiceUnavailableError):  # a consumer in another cluster, just made
@@ -462,7 +464,7 @@ async def _fetched(subscription: JetStreamContext.PullSubscription, count: int) 
 
 async def _until_found(subscription: JetStreamContext.PullSubscription, subject: str) -> None:
     while True:
-        (message,) = await _fetched(subscription, 1)
+        (message,) = await _fetch(subscription, 1)
         await message.ack()
         if message.subject == subject:
             return
@@ -485,7 +487,7 @@ async def _pushed_to(place: Place, deliver: str, subject: str, *, filter_subject
     await subscription.unsubscribe()
 
 
-async def _pushed(subscription: JetStreamContext.PushSubscription) -> None:
+async def _receive_pushed(subscription: JetStreamContext.PushSubscription) -> None:
     for _ in range(_COUNT):
         await (await subscription.next_msg(timeout=_WAIT)).ack()
     await subscription.unsubscribe()

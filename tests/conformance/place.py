@@ -45,7 +45,7 @@ class Place:
         """A subject of the stream that nothing else uses."""
         return f"{self.stream}.{self.fresh()}"
 
-    async def stored(self, count: int = 1) -> str:
+    async def store(self, count: int = 1) -> str:
         """A fresh subject with *count* messages, which this region's clients can read."""
         subject = self.subject()
         for number in range(count):
@@ -58,11 +58,11 @@ class Place:
     ) -> None:
         """Wait until reads by the virtual name find the last of *count* messages on *subject*."""
 
-        async def shown() -> bool:
+        async def is_shown() -> bool:
             message = await self.js.get_last_msg(stream or self.stream, subject, direct=True)
             return message.data == str(count - 1).encode()
 
-        await eventually(shown, f"nothing of `{subject}` arrived", within=within)
+        await eventually(is_shown, f"nothing of `{subject}` arrived", within=within)
 
 
 async def eventually(holds: Callable[[], Awaitable[bool]], otherwise: str, *, within: float = PATIENCE) -> None:

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterator
 from dataclasses import replace
 
-from tests.conformance.matrix import PROFILES, SIGNED, WORKS, all_operations, signed
+from tests.conformance.matrix import PROFILES, SIGNED, WORKS, all_operations, name_signed
 from tests.conformance.reasons import REASONS
 from tests.conformance.results import Cell, Results, by_outcome
 
@@ -32,7 +32,7 @@ _KNOWN_TITLES = {
 }
 
 
-def unexplained(results: Results) -> list[str]:
+def list_unexplained(results: Results) -> list[str]:
     """Each cell that failed for a reason which nobody expects."""
     return [
         f"{cell.client}, {cell.profile}, {cell.model}, {version} in {region}: {cell.operation}: {outcome}"
@@ -48,7 +48,7 @@ def differing(results: Results) -> list[str]:
         f"{cell.client}, {cell.profile}, {cell.model}, {version} in {region}: {cell.operation}: {outcome}, and {usual}"
         for profile in SIGNED
         for cell, outcomes in sorted(results.cells.items())
-        if cell.profile == signed(profile)
+        if cell.profile == name_signed(profile)
         for (version, region), outcome in sorted(outcomes.items())
         if outcome != (usual := results.cells[replace(cell, profile=profile)].get((version, region), outcome))
     ]
@@ -84,7 +84,7 @@ def _operator_mode(results: Results) -> Iterator[str]:
     yield "|---|---|---|---|---|---|"
     different = differing(results)
     for profile, client in itertools.product(SIGNED, results.clients):
-        cells = [(cell, places) for cell, places in results.cells.items() if cell.profile == signed(profile)]
+        cells = [(cell, places) for cell, places in results.cells.items() if cell.profile == name_signed(profile)]
         items = [item for cell, places in cells if cell.client == client for item in places.items()]
         versions = [tested for tested in results.versions() if any(tested == version for (version, _), _ in items)]
         works = sum(outcome == WORKS for _, outcome in items)
@@ -95,7 +95,7 @@ def _operator_mode(results: Results) -> Iterator[str]:
             for where in places
             if where in results.cells.get(replace(cell, profile=profile), {})
         )
-        differs = sum(text.startswith(f"{client}, {signed(profile)}, ") for text in different)
+        differs = sum(text.startswith(f"{client}, {name_signed(profile)}, ") for text in different)
         yield f"| `{profile}` | {', '.join(versions)} | {client} | {len(items)} | {works} | {differs} of {compared} |"
     yield ""
     yield from ([f"- {difference}" for difference in different] + [""] if different else [])
@@ -110,7 +110,7 @@ def _rows(results: Results, client: str, group: str) -> Iterator[str]:
     alike: dict[tuple[str, ...], list[str]] = {}
     for operation in operations:
         cells = (Cell(client, profile, model, group, operation) for profile, model in columns)
-        alike.setdefault(tuple(_shown(results, cell) for cell in cells), []).append(operation)
+        alike.setdefault(tuple(_render_cell(results, cell) for cell in cells), []).append(operation)
     working = alike.pop(("✓",) * len(columns), [])
     if working:
         yield f"Works everywhere: {'; '.join(working)}.\n"
@@ -121,7 +121,7 @@ def _rows(results: Results, client: str, group: str) -> Iterator[str]:
         yield f"| {'<br>'.join(names)} | {' | '.join(shown)} |"
 
 
-def _shown(results: Results, cell: Cell) -> str:
+def _render_cell(results: Results, cell: Cell) -> str:
     shown = []
     for outcome, where in by_outcome(results.cells.get(cell, {})):
         mark = "✓" if outcome == WORKS else REASONS.get(outcome, (outcome, ""))[0]

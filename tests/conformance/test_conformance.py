@@ -44,7 +44,7 @@ def test_the_document_is_what_was_found_and_every_failure_has_a_reason() -> None
     """After a change of clients, operations or reasons: `scripts/conformance`."""
     recorded = results.read()
     assert recorded.clients["nats.py"] == importlib.metadata.version("nats-py")
-    assert table.unexplained(recorded) == []
+    assert table.list_unexplained(recorded) == []
     assert table.differing(recorded) == []
     assert DOCUMENT.read_text(encoding="utf-8") == table.document(recorded)
     everywhere = {(version, region) for version in recorded.versions() for region in matrix.REGIONS}

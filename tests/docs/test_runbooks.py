@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.chaos_lab import succeeded
+from tests.support.chaos_lab import require_success
 from tests.support.command import vstream
 from tests.support.paths import ROOT
 from tests.support.shared_lab import shared_lab
@@ -43,7 +43,7 @@ REPEATABLE = {"status", "doctor", "probe", "plan", "audit", "repair"}
 @pytest.fixture
 def file(tmp_path: Path) -> Iterator[Path]:
     with shared_lab(tmp_path, DOCUMENT, "--server-version", "2.15.1") as file:
-        succeeded(vstream("apply", file, "--yes"))
+        require_success(vstream("apply", file, "--yes"))
         look(file, "vstream probe acme.yaml", 0)
         asyncio.run(publish())
         yield file
@@ -90,11 +90,11 @@ def look(file: Path, command: str, code: int) -> str:
 
 
 def chaos(file: Path, *arguments: str) -> None:
-    succeeded(vstream("chaos", *arguments, "-t", file))
+    require_success(vstream("chaos", *arguments, "-t", file))
 
 
 def heal() -> None:
-    succeeded(vstream("chaos", "heal", "--lab", "acme"))
+    require_success(vstream("chaos", "heal", "--lab", "acme"))
 
 
 @pytest.mark.parametrize(
@@ -203,8 +203,8 @@ def test_restore(file: Path, tmp_path: Path) -> None:
     directory = str(tmp_path / "monday")
     look(file, backup.replace("/backups/monday", directory), 0)
     assert check.split() == ["vstream", "audit", "/backups/monday"]  # which may stand in two lines
-    succeeded(vstream("lab", "down", "acme", "--purge"))
-    succeeded(vstream("lab", "up", file, "--server-version", "2.15.1"))
+    require_success(vstream("lab", "down", "acme", "--purge"))
+    require_success(vstream("lab", "up", file, "--server-version", "2.15.1"))
     for command in read_commands("Restore", "Act."):
         look(file, command.replace("/backups/monday", directory), 0)
     follow(file, "Restore", "Verify.")

@@ -15,15 +15,15 @@ ROWS = [[cell.strip() for cell in line.strip("|").split("|")] for line in PAGE.s
 RIGHTS = {command: row[1] for row in ROWS if len(row) == 3 for command in re.findall("`([^`]+)`", row[0])}
 
 
-def needed(command: str) -> set[str]:
+def find_needed(command: str) -> set[str]:
     """The subjects that the row of *command* names, with those of the commands that it refers to."""
     words = re.findall("`([^`]+)`", RIGHTS[command].partition("; with `mapped`")[0])
-    return {subject for word in words for subject in (needed(word) if word in RIGHTS else {word})}
+    return {subject for word in words for subject in (find_needed(word) if word in RIGHTS else {word})}
 
 
 @pytest.mark.parametrize("command", permissions.COMMANDS)
 def test_a_row_says_what_the_command_asks_of_streams(command: str) -> None:
-    assert needed(command) == {*permissions.MANAGED[command], *permissions.AS_CLIENT.get(command, ())}
+    assert find_needed(command) == {*permissions.MANAGED[command], *permissions.AS_CLIENT.get(command, ())}
 
 
 def test_what_each_command_of_the_table_needs_can_be_printed() -> None:

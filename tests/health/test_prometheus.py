@@ -97,10 +97,12 @@ def test_metrics_have_margins_and_beacons() -> None:
     assert (thin.origin, thin.reader, thin.retention) == (*pair, 3600)
     assert thin.margin == pytest.approx(1200)
     assert picture.as_dict()["margin"] == thin.as_dict()
-    assert "outage margin 20 min  (west → east, `foo-write-west` keeps 1 h, 40 min of it used up)" in shown(picture)
-    assert "outage margin 1 h  (" in shown(assess(TOPOLOGY, facts))
-    assert "newest beacon" not in shown(picture)
-    seen_now = shown(assess(TOPOLOGY, replace(facts, beacons=seen)))
+    assert "outage margin 20 min  (west → east, `foo-write-west` keeps 1 h, 40 min of it used up)" in render_status(
+        picture
+    )
+    assert "outage margin 1 h  (" in render_status(assess(TOPOLOGY, facts))
+    assert "newest beacon" not in render_status(picture)
+    seen_now = render_status(assess(TOPOLOGY, replace(facts, beacons=seen)))
     assert re.search(r"west +there is none +\? no answer +7 s", seen_now), seen_now
     # What is lost already has no margin left.
     lossy = replace(late, cursor=1, first=5)
@@ -128,7 +130,7 @@ def test_a_stream_keeps_what_its_limits_of_now_let_it() -> None:
     assert margin(max_age=3600 * NS, max_bytes=500, discard="new") == 3600
 
 
-def shown(picture: Status) -> str:
+def render_status(picture: Status) -> str:
     console = Console(width=120)
     with console.capture() as capture:
         console.print(screen(picture, width=120))

@@ -25,13 +25,13 @@ streams:
 """
 
 
-def sized(load_: Load, *, room: str = "10GB", write: str = "") -> Sizing:
+def size_topology(load_: Load, *, room: str = "10GB", write: str = "") -> Sizing:
     topology = load_topology.load(TEXT.format(room=room, write=write).encode(), "sized.yaml").require()
     return estimate_size(topology, {"foo": load_})
 
 
 def test_sizes_and_traffic_of_a_virtual_stream_follow_from_its_load() -> None:
-    sizing = sized(Load(rate=100, size=930))
+    sizing = size_topology(Load(rate=100, size=930))
     (foo,) = sizing.streams
     # 930 bytes, 30 of the record, 40 of the subject; read streams also the header that names the origin.
     by_name = {part.stream: part for part in foo.parts}
@@ -46,13 +46,13 @@ def test_sizes_and_traffic_of_a_virtual_stream_follow_from_its_load() -> None:
 
 
 def test_the_first_limit_ends_the_outage() -> None:
-    assert sized(Load(rate=100, size=930), write=", max_bytes: 100MB").streams[0].outage == 1000
-    assert sized(Load(rate=100, size=930), write=", max_msgs: 6000").streams[0].outage == 60
-    assert sized(Load(rate=0, size=930)).places[0].needs == 0
+    assert size_topology(Load(rate=100, size=930), write=", max_bytes: 100MB").streams[0].outage == 1000
+    assert size_topology(Load(rate=100, size=930), write=", max_msgs: 6000").streams[0].outage == 60
+    assert size_topology(Load(rate=0, size=930)).places[0].needs == 0
 
 
 def test_a_place_with_too_little_room_does_not_fit() -> None:
-    assert not sized(Load(rate=100, size=930), room="1GB").fits
+    assert not size_topology(Load(rate=100, size=930), room="1GB").fits
 
 
 @pytest.mark.parametrize(("room", "fits", "code"), [("10GB", True, 0), ("1GB", None, 3), ("100MB", False, 1)])

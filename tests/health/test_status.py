@@ -33,7 +33,7 @@ def with_server(snapshot: Snapshot, name: str, **changes: object) -> Snapshot:
     return replace(snapshot, servers=servers)
 
 
-def shown(status: Status, before: Status | None = None) -> str:
+def render_status(status: Status, before: Status | None = None) -> str:
     console = Console(width=200)
     with console.capture() as capture:
         console.print(screen(status, width=200, before=before))
@@ -52,7 +52,7 @@ def test_a_healthy_snapshot_is_well() -> None:
     assert (status.verdict, status.problems, status.unknown) == (StatusVerdict.OK, (), ())
     assert all(region.publish == Share(works=1, of=1) for region in status.regions)
     assert set(metric(status, "vstream_server_mapping_ok").values()) == {1}
-    assert "OK: all checks passed" in shown(status)
+    assert "OK: all checks passed" in render_status(status)
 
 
 def test_a_second_look_says_what_has_come_since_and_whether_lag_grows() -> None:
@@ -64,12 +64,12 @@ def test_a_second_look_says_what_has_come_since_and_whether_lag_grows() -> None:
     pairs = tuple(
         replace(pair, pending=7 if pair.origin == "foo-write-west" else pair.pending) for pair in before.pairs
     )
-    text = shown(replace(before, at=before.at + 2, streams=streams, pairs=pairs), before)
+    text = render_status(replace(before, at=before.at + 2, streams=streams, pairs=pairs), before)
     (row,) = [line.split() for line in text.splitlines() if line.split()[:1] == ["foo-write-west"]]
     assert "50" in row
     (lag,) = [line for line in text.splitlines() if line.split()[:3] == ["west", "✓", "7"]]
     assert lag.count("↑") == len(TOPOLOGY.regions)
-    assert "per s" not in shown(before)
+    assert "per s" not in render_status(before)
 
 
 def test_a_second_look_says_what_regions_have_sent_each_other_and_where_that_is_not_known() -> None:
@@ -86,8 +86,8 @@ def test_a_second_look_says_what_regions_have_sent_each_other_and_where_that_is_
         ("east", "central"): None,
         ("east", "west"): None,
     }
-    assert "2 KiB" in shown(status, before)
-    assert "not known" in shown(status, before)
+    assert "2 KiB" in render_status(status, before)
+    assert "not known" in render_status(status, before)
 
 
 def test_status_names_a_server_that_lost_its_mapping_rules() -> None:
@@ -159,7 +159,7 @@ def test_what_nobody_could_read_is_not_known(unseen: dict[str, object]) -> None:
     (unknown,) = status.unknown
     assert unknown.about == "west"
     assert "west-1" not in metric(status, "vstream_server_mapping_ok")
-    text = shown(status)
+    text = render_status(status)
     assert "UNKNOWN: no problem was found, but not everything could be checked" in text
     working = [
         sample.labels["region"]
@@ -180,13 +180,15 @@ def test_a_server_that_is_down_has_no_clients() -> None:
     assert [problem.code for problem in status.problems] == ["VD404"]
     unwatched = with_server(healthy(), "west-1", url=None, version=None, rules=None)
     assert "west-1" not in metric(assess(TOPOLOGY, unwatched, BUNDLE), "vstream_server_up")
-    assert "2 of 3 servers, 1 not known" in shown(assess(TOPOLOGY, unwatched, BUNDLE))
+    assert "2 of 3 servers, 1 not known" in render_status(assess(TOPOLOGY, unwatched, BUNDLE))
 
 
 def test_nobody_says_that_there_is_no_meta_leader_if_no_server_was_asked() -> None:
     silent = tuple(replace(server, meta_leader=None) for server in healthy().servers)
     unasked = tuple(replace(server, url=None, version=None, rules=None) for server in silent)
-    headlines = [shown(assess(TOPOLOGY, replace(healthy(), servers=servers), BUNDLE)) for servers in (silent, unasked)]
+    headlines = [
+        render_status(assess(TOPOLOGY, replace(healthy(), servers=servers), BUNDLE)) for servers in (silent, unasked)
+    ]
     assert ["meta leader none" in headline for headline in headlines] == [True, False]
     assert "0 of 3 servers, 3 not known · meta leader ?" in headlines[1]
 

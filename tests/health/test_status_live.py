@@ -131,7 +131,7 @@ def test_status_where_servers_do_not_say_source_positions(state: Path, tmp_path:
 def test_status_with_one_region_dead_says_what_that_endangers(state: Path, tmp_path: Path) -> None:
     with running(tmp_path) as file:
         well(file)
-        scraped(file)
+        scrape_export(file)
         dead(file)
         repeats(file)
 
@@ -173,7 +173,7 @@ def scrape(port: int) -> dict[str, list[Sample]]:
         return {family.name: family.samples for family in text_string_to_metric_families(answer.read().decode())}
 
 
-def scraped(file: Path) -> None:
+def scrape_export(file: Path) -> None:
     """`export` serves what `status` says to whoever asks over HTTP."""
     port = free_port()
     tool = subprocess.Popen(

@@ -31,7 +31,7 @@ from tests.support.broken_labs import (
     unfinished_restore,
     wrong_login,
 )
-from tests.support.chaos_lab import succeeded
+from tests.support.chaos_lab import require_success
 from tests.support.command import vstream
 from tests.support.golden import Golden
 from tests.support.night import IS_NIGHT
@@ -66,7 +66,7 @@ def large(tmp_path: Path) -> Iterator[BrokenLab]:
 
 
 @pytest.fixture
-def routed(case: Case, tmp_path: Path) -> Iterator[BrokenLab]:
+def routed_lab(case: Case, tmp_path: Path) -> Iterator[BrokenLab]:
     """For one case, like `large`: its users and accounts are those of the profile."""
     with running_lab(tmp_path, case.routing, west=1, central=1, east=1) as started:
         yield started
@@ -127,7 +127,7 @@ def update_row(title: str, row: str) -> None:
     [pytest.param(case, id=case.title, marks=() if case.is_in_suite else pytest.mark.night) for case in CASES],
 )
 async def test_every_command_tells_the_truth(case: Case, request: pytest.FixtureRequest, golden: Golden) -> None:
-    unlike_small = "large" if case.is_large else "routed"
+    unlike_small = "large" if case.is_large else "routed_lab"
     is_small = not case.is_large and case.routing == MAPPED
     broken: BrokenLab = request.getfixturevalue("small" if is_small else unlike_small)
     commands = [command for command in COMMANDS if IS_NIGHT or command != SLOW]
@@ -178,7 +178,7 @@ async def test_a_server_that_hangs_is_not_one_to_start(small: BrokenLab) -> None
         await small.chaos(fault, "central")
         doctor = (await asyncio.to_thread(vstream, "doctor", small.file, "--format", "json")).json()
         (by_fault[fault],) = (finding for finding in doctor["findings"] if finding["code"] == "VD404")
-        succeeded(await asyncio.to_thread(vstream, "chaos", "heal", "--lab", LAB))
+        require_success(await asyncio.to_thread(vstream, "chaos", "heal", "--lab", LAB))
     assert "takes connections, but has not answered" in by_fault["pause"]["evidence"]
     assert ["restart it" in finding["do"] for finding in by_fault.values()] == [True, False]
 

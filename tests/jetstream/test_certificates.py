@@ -16,7 +16,7 @@ from nats.aio import transport
 
 from tests.support.paths import TESTS
 from tests.support.ports import free_port
-from tests.support.single_server import configured
+from tests.support.single_server import run_configured
 from vstream.audit.source.client import connect
 from vstream.audit.source.values import Access
 from vstream.errors import NotReachableError
@@ -70,7 +70,7 @@ def _endpoint(port: int, ca: str) -> Endpoint:
 
 
 @pytest.fixture(autouse=True)
-def collected() -> Iterator[None]:
+def collect_garbage() -> Iterator[None]:
     """A connection whose TLS handshake fails is closed just after its loop has ended: no later test is blamed for it."""
     yield
     gc.collect()
@@ -120,7 +120,7 @@ def serving(certificate: trustme.LeafCert | None, directory: Path) -> Iterator[t
         f'websocket {{ listen: "127.0.0.1:{socket}", {files or "no_tls: true"} }}\n'
         f"authorization {{ user: ops, password: {SECRET} }}\n"
     )
-    with configured(conf, log):
+    with run_configured(conf, log):
         yield port, https, socket
 
 

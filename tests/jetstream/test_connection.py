@@ -25,7 +25,7 @@ Saved = Callable[..., Endpoint]
 
 
 @pytest.fixture
-def saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Saved:
+def save_context(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Saved:
     """Saves a nats CLI context and gives the endpoint that it stands for."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     directory = tmp_path / "nats" / "context"
@@ -38,17 +38,17 @@ def saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Saved:
     return save
 
 
-def test_a_contexts_secrets_are_used(saved: Saved) -> None:
+def test_a_contexts_secrets_are_used(save_context: Saved) -> None:
     inbox = {"inbox_prefix": "_INBOX.vstream"}
-    assert connection_options(saved(token="s3cret"), "west") == {"token": "s3cret", **inbox}
-    assert connection_options(saved(user="u", password="p"), "west") == {"user": "u", "password": "p", **inbox}
+    assert connection_options(save_context(token="s3cret"), "west") == {"token": "s3cret", **inbox}
+    assert connection_options(save_context(user="u", password="p"), "west") == {"user": "u", "password": "p", **inbox}
     # The nats CLI connects with an empty password then.
-    assert connection_options(saved(user="u"), "west") == {"user": "u", "password": "", **inbox}
-    assert "s3cret" not in repr(saved(token="s3cret", password="s3cret"))
+    assert connection_options(save_context(user="u"), "west") == {"user": "u", "password": "", **inbox}
+    assert "s3cret" not in repr(save_context(token="s3cret", password="s3cret"))
 
 
-async def test_no_secret_of_an_address_is_in_an_error(saved: Saved) -> None:
-    endpoint = saved(url="nats://u:s3cret@127.0.0.1:1,127.0.0.1:2,tok@127.0.0.1:3")
+async def test_no_secret_of_an_address_is_in_an_error(save_context: Saved) -> None:
+    endpoint = save_context(url="nats://u:s3cret@127.0.0.1:1,127.0.0.1:2,tok@127.0.0.1:3")
     addresses = "nats://127.0.0.1:1, 127.0.0.1:2, 127.0.0.1:3"
     with pytest.raises(NotReachableError, match=f"{addresses}: connection refused$"):
         async with connect(endpoint, "west"):

@@ -16,7 +16,7 @@ import pytest
 from tests.support.command import vstream
 from tests.support.paths import TESTS
 from tests.support.ports import free_port
-from tests.support.single_server import configured
+from tests.support.single_server import run_configured
 from vstream.errors import MalformedAnswerError, NotReachableError, ServerError, VstreamError
 from vstream.jetstream import monitoring
 from vstream.jetstream.admin import JetStreamAdmin
@@ -84,7 +84,7 @@ def real_server(directory: Path, *, is_secure: bool) -> Iterator[int]:
         f'listen: "127.0.0.1:{port}"\nauthorization {{ user: ops, password: {SECRET} }}\n{tls if is_secure else ""}\n'
     )
     log = directory / "server.log"
-    with configured(conf, log):
+    with run_configured(conf, log):
         yield port
 
 

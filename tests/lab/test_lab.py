@@ -227,7 +227,7 @@ async def test_a_server_that_dies_at_start_is_named_and_quoted_and_the_others_ar
 async def test_a_lab_that_never_gets_ready_says_what_is_missing_and_is_stopped(binary: Path) -> None:
     """A cluster of one waits for ever for somebody to elect a leader with."""
 
-    def clustered(addresses: Sequence[ServerAddress]) -> Bundle:
+    def render_clustered(addresses: Sequence[ServerAddress]) -> Bundle:
         port = addresses[0].cluster
         routes = f'listen: "127.0.0.1:{port}", routes: ["nats://127.0.0.1:{port}"]'
         bundle = render(addresses)
@@ -238,5 +238,5 @@ async def test_a_lab_that_never_gets_ready_says_what_is_missing_and_is_stopped(b
     with pytest.raises(
         LabError, match="0 of 1 servers with a JetStream leader; server `r0-0`: no JetStream meta leader"
     ):
-        await lab.up("a", topology(1, 1), clustered, binary=binary, on_progress=ignore_progress, timeout=6)
+        await lab.up("a", topology(1, 1), render_clustered, binary=binary, on_progress=ignore_progress, timeout=6)
     assert lab.status("a").running == 0

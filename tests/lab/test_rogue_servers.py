@@ -33,7 +33,7 @@ PATIENCE = 60.0
 
 
 @contextmanager
-def besieged(directory: Path, profile: str, mode: str) -> Iterator[None]:
+def run_besieged(directory: Path, profile: str, mode: str) -> Iterator[None]:
     """A running lab that speaks TLS."""
     account = "account: ACME\n" if profile == "mapped" and mode != "operator" else ""
     file = directory / "besieged.yaml"
@@ -93,7 +93,7 @@ async def list_neighbours() -> dict[str, Any]:
 @pytest.mark.parametrize("mode", ["passwords", "nkeys", "certificates", "operator"])
 @pytest.mark.parametrize("profile", ["mapped", "accounts", "regional", "domains"])
 def test_a_rogue_server_that_knows_no_secret_joins_no_lab(tmp_path: Path, profile: str, mode: str) -> None:
-    with besieged(tmp_path, profile, mode):
+    with run_besieged(tmp_path, profile, mode):
         authority = str(lab_directory(LAB).certificates / "ca.pem")
         monitoring.trust_ca([address.monitor_url for address in lab.addresses(LAB)], authority)
         names = {address.server.name for address in lab.addresses(LAB)}

@@ -45,7 +45,7 @@ streams:
 
 
 @pytest.fixture(scope="module")
-def sealed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def sealed_file(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """The topology of a running lab, applied."""
     directory = tmp_path_factory.mktemp("tls")
     file = directory / "sealed.yaml"
@@ -67,39 +67,39 @@ def run(*arguments: str | Path, code: int = 0) -> Ran:
     return ran
 
 
-def test_commands_find_the_authority_by_themselves(sealed: Path) -> None:
-    run("plan", sealed, "--detailed-exitcode")
-    run("plan", "--drift", sealed)
-    run("status", sealed)
-    run("doctor", sealed)
-    run("probe", sealed)
-    run("export", sealed, "--once")
+def test_commands_find_the_authority_by_themselves(sealed_file: Path) -> None:
+    run("plan", sealed_file, "--detailed-exitcode")
+    run("plan", "--drift", sealed_file)
+    run("status", sealed_file)
+    run("doctor", sealed_file)
+    run("probe", sealed_file)
+    run("export", sealed_file, "--once")
     shown: dict[str, Any] = json.loads(run("lab", "status", LAB, "--format", "json").out)["labs"][0]
     assert {server["url"].partition(":")[0] for server in shown["servers"]} == {"tls"}
     assert {server["monitor"].partition(":")[0] for server in shown["servers"]} == {"https"}
 
 
-def test_the_client_of_the_audit_finds_it_too(sealed: Path, tmp_path: Path) -> None:
+def test_the_client_of_the_audit_finds_it_too(sealed_file: Path, tmp_path: Path) -> None:
     for region, endpoint in lab.endpoints(LAB, AUDIT_USER).items():
         with audit_client(local_access(endpoint, region, tmp_path)) as reader:
             assert isinstance(reader._socket, ssl.SSLSocket)
 
 
 @pytest.mark.night
-def test_servers_are_killed_restarted_and_cut_off_as_in_any_lab(sealed: Path) -> None:
+def test_servers_are_killed_restarted_and_cut_off_as_in_any_lab(sealed_file: Path) -> None:
     def chaos(*arguments: str) -> None:
-        run("chaos", *arguments, "--topology", sealed)
+        run("chaos", *arguments, "--topology", sealed_file)
 
     chaos("kill-region", "east")
     run("chaos", "heal", "--lab", LAB)
     chaos("isolate", "east")
     run("chaos", "heal", "--lab", LAB)
     chaos("rolling-restart", "west")
-    run("repair", "sources", sealed)
-    run("probe", sealed)
+    run("repair", "sources", sealed_file)
+    run("probe", sealed_file)
 
 
-async def test_nothing_is_said_in_clear(sealed: Path) -> None:
+async def test_nothing_is_said_in_clear(sealed_file: Path) -> None:
     endpoint = lab.client_endpoints(LAB)["west"]
     login: dict[str, Any] = {"user": endpoint.user, "password": endpoint.password}
     for address in lab.addresses(LAB):
@@ -115,7 +115,7 @@ async def test_nothing_is_said_in_clear(sealed: Path) -> None:
             )
 
 
-async def test_a_server_without_its_key_joins_nothing(sealed: Path, tmp_path: Path) -> None:
+async def test_a_server_without_its_key_joins_nothing(sealed_file: Path, tmp_path: Path) -> None:
     address = next(address for address in lab.addresses(LAB) if address.server.name == "west-2")
     log = lab_directory(LAB).log / "west-2.log"
     conf = tmp_path / "rogue.conf"
@@ -135,7 +135,7 @@ async def test_a_server_without_its_key_joins_nothing(sealed: Path, tmp_path: Pa
     assert await monitoring.routed_servers(lab.endpoints(LAB)["west"].monitor[1]) == {"west-1"}
 
 
-def test_the_authority_can_sign_nothing_else_and_keys_are_private(sealed: Path) -> None:
+def test_the_authority_can_sign_nothing_else_and_keys_are_private(sealed_file: Path) -> None:
     directory = lab_directory(LAB)
     files = {path.name: path for path in directory.certificates.iterdir()}
     assert files.keys() == {"ca.pem", "server.pem", "server.key"}
@@ -145,19 +145,19 @@ def test_the_authority_can_sign_nothing_else_and_keys_are_private(sealed: Path) 
     assert holders == [files["server.key"]]
 
 
-def test_a_lab_keeps_what_it_speaks(sealed: Path) -> None:
-    ran = run("lab", "up", sealed, "--no-tls", code=3)
+def test_a_lab_keeps_what_it_speaks(sealed_file: Path) -> None:
+    ran = run("lab", "up", sealed_file, "--no-tls", code=3)
     assert "lab `sealed` runs, and speaks TLS" in ran.err
     certificate = (lab_directory(LAB).certificates / "server.pem").read_bytes()
     run("lab", "down", LAB)
-    run("lab", "up", sealed)
+    run("lab", "up", sealed_file)
     assert {endpoint.urls[0].partition(":")[0] for endpoint in lab.endpoints(LAB).values()} == {"tls"}
     assert (lab_directory(LAB).certificates / "server.pem").read_bytes() == certificate
-    run("plan", sealed, "--detailed-exitcode")  # a probe waits for sources, for 30 to 40 s with TLS and without
+    run("plan", sealed_file, "--detailed-exitcode")  # a probe waits for sources, for 30 to 40 s with TLS and without
 
 
 @pytest.mark.night
-def test_a_new_region_joins_over_tls(sealed: Path, tmp_path: Path) -> None:
+def test_a_new_region_joins_over_tls(sealed_file: Path, tmp_path: Path) -> None:
     grown = tmp_path / "grown.yaml"
     grown.write_text(TOPOLOGY.replace("east: {servers: 1}", "east: {servers: 1}, north: {servers: 1}"))
     run("lab", "up", grown)
@@ -168,7 +168,7 @@ def test_a_new_region_joins_over_tls(sealed: Path, tmp_path: Path) -> None:
 
 @pytest.mark.night
 @pytest.mark.spark
-async def test_all_messages_are_audited_over_tls(sealed: Path) -> None:
+async def test_all_messages_are_audited_over_tls(sealed_file: Path) -> None:
     """Short form: the audit's client alone, above."""
     endpoint = lab.client_endpoints(LAB)["west"]
     client = await nats.connect(
@@ -180,8 +180,8 @@ async def test_all_messages_are_audited_over_tls(sealed: Path) -> None:
     for number in range(10):
         await client.jetstream(timeout=30).publish(f"v.foo.{number}", b"")
     await client.close()
-    await asyncio.to_thread(run, "repair", "sources", sealed, "--wait-only")
-    audited = await asyncio.to_thread(run, "audit", sealed)
+    await asyncio.to_thread(run, "repair", "sources", sealed_file, "--wait-only")
+    audited = await asyncio.to_thread(run, "audit", sealed_file)
     assert "every region holds every message" in audited.out
 
 

@@ -17,7 +17,7 @@ REFUSED = "no_such_option: 1\n"
 DEFECT = Defect(repository="owner/two", path="nats.conf", line=4, column=10, code="VS308")
 
 
-def listed(directory: Path, texts: dict[str, str]) -> list[Configuration]:
+def write_configurations(directory: Path, texts: dict[str, str]) -> list[Configuration]:
     configurations = []
     for name, text in texts.items():
         configuration = Configuration(
@@ -51,22 +51,22 @@ def test_known_defects_pass_and_a_new_one_or_a_missing_one_does_not(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     files = {"one": SOUND, "two": DEFECTIVE} | {f"more-{number}": SOUND for number in range(20)}
-    configurations = listed(tmp_path, files)
+    configurations = write_configurations(tmp_path, files)
     assert judge(configurations, frozenset({DEFECT}), tmp_path) == 0
     assert "1 of 22 accepted files end with 1" in capsys.readouterr().out
     assert judge(configurations, frozenset(), tmp_path) == 1
     assert f"new: {DEFECT}" in capsys.readouterr().out
     (tmp_path / configurations[1].copy).write_text(SOUND)
     assert judge(configurations, frozenset({DEFECT}), tmp_path) == 0  # a changed file is left out
-    assert judge(listed(tmp_path / "..", {}), frozenset(), tmp_path) == 0
+    assert judge(write_configurations(tmp_path / "..", {}), frozenset(), tmp_path) == 0
 
 
 @pytest.mark.server
 def test_more_than_one_in_twenty_that_fails_is_too_many_and_few_files_say_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    configurations = listed(tmp_path, {"one": SOUND, "two": DEFECTIVE})
+    configurations = write_configurations(tmp_path, {"one": SOUND, "two": DEFECTIVE})
     assert judge(configurations, frozenset({DEFECT}), tmp_path) == 1
-    refused = listed(tmp_path, {"three": REFUSED})
+    refused = write_configurations(tmp_path, {"three": REFUSED})
     assert judge([*configurations, *refused], frozenset({DEFECT}), tmp_path) == 3
     assert "too few files" in capsys.readouterr().err

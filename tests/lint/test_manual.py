@@ -24,7 +24,7 @@ LISTED: tuple[Rule[Any], ...] = (
 HEADINGS = ("## Why is this bad?", "## Example", "## Use instead")
 
 
-def defined() -> set[str]:
+def find_defined_codes() -> set[str]:
     """The codes of all rules that any module defines."""
     names = [info.name for info in pkgutil.walk_packages(rules.__path__, f"{rules.__name__}.")]
     values = (value for name in names for value in vars(importlib.import_module(name)).values())
@@ -32,7 +32,7 @@ def defined() -> set[str]:
 
 
 def test_every_rule_runs() -> None:
-    assert defined() == {rule.code for rule in LISTED}
+    assert find_defined_codes() == {rule.code for rule in LISTED}
 
 
 def test_codes_are_unique_and_in_order() -> None:

@@ -45,7 +45,7 @@ class Case:
         return self.text.replace("‹", "").replace("›", "")
 
     @property
-    def corrected(self) -> str:
+    def corrected_text(self) -> str:
         before, rest = self.text.split("‹")
         return before + self.cure + rest.split("›")[1]
 
@@ -59,7 +59,7 @@ def stream(fields: str) -> str:
     return f'{{"name": "orders", "subjects": ["o.>"], {fields}}}'
 
 
-def limited(limit: str) -> str:
+def render_limited(limit: str) -> str:
     return f"accounts {{ A {{ jetstream {{ {limit} }} }} }}\n"
 
 
@@ -67,7 +67,7 @@ def consumer(fields: str) -> str:
     return f'{{"durable_name": "d", "ack_policy": "explicit", {fields}}}'
 
 
-def routed(name: str, port: int, peer: int) -> str:
+def render_routed(name: str, port: int, peer: int) -> str:
     return (
         f"server_name: {name}\nlisten: 127.0.0.1:{port}\n"
         f"cluster {{ name: A, listen: 127.0.0.1:{port + 2000}, routes: ['nats://127.0.0.1:{peer + 2000}'] }}\n"
@@ -462,7 +462,10 @@ CASES = [
     ),
     *(
         option(
-            "VS426", f"jetstream {{ store_dir: /d, {text} }}\n" + routed("s", 4222, 4223).partition("\n")[2], cure, hint
+            "VS426",
+            f"jetstream {{ store_dir: /d, {text} }}\n" + render_routed("s", 4222, 4223).partition("\n")[2],
+            cure,
+            hint,
         )
         for text, cure, hint in (
             ("extension_hint: ‹extend›", "no_extend", "did you mean `no_extend`?"),
@@ -1293,7 +1296,7 @@ def test_a_mistake_is_found_at_its_place_and_its_hint_makes_it_go_away(case: Cas
     }
     assert (case.code, *case.place) in hints
     assert case.hint in hints[case.code, *case.place]
-    assert case.code not in {finding.code for finding in check(case, case.corrected)}
+    assert case.code not in {finding.code for finding in check(case, case.corrected_text)}
 
 
 @pytest.mark.parametrize(
@@ -1315,8 +1318,8 @@ def test_what_servers_take_and_do_is_not_reported(text: str) -> None:
     [
         # Another account has no limits, and another server has room.
         (STORE + "accounts { A { jetstream { max_streams: 1, max_file: 1M } }, B { jetstream: enabled } }\n", ""),
-        (STORE + "leafnodes { remotes: [{ url: 'nats://h' }] }\n" + limited("max_streams: 1, max_file: 1M"), ""),
-        (STORE + limited("max_streams: 2, max_file: 12M, max_bytes_required: true"), ""),
+        (STORE + "leafnodes { remotes: [{ url: 'nats://h' }] }\n" + render_limited("max_streams: 1, max_file: 1M"), ""),
+        (STORE + render_limited("max_streams: 2, max_file: 12M, max_bytes_required: true"), ""),
         (STORE, "other/"),
     ],
 )
@@ -1379,7 +1382,7 @@ def users(name: str, rights: str) -> str:
     return f"accounts {{ A {{ users: [{{user: {name}, password: $P, permissions {{{rights}}}}}] }} }}\n"
 
 
-def linked(cluster: str, port: int, own: str) -> bytes:
+def render_linked(cluster: str, port: int, own: str) -> bytes:
     remotes = ", ".join(f'{{name: {name}, url: "nats://127.0.0.1:1"}}' for name in ("west", "east", "cent"))
     destinations = ", ".join(
         f'{{destination: "_vs.o.{name}.>", weight: 100%, cluster: {name}}}' for name in ("west", "east", own)
@@ -1397,7 +1400,7 @@ def linked(cluster: str, port: int, own: str) -> bytes:
         (Case("VS244", stream('"max_bytes": ‹20000000000›'), "1000000000", "or less", "o.json"), SERVER + STORE),
         (Case("VS244", stream('"num_replicas": ‹3›'), "1", "write 1", "o.json"), SERVER + STORE),
         *(
-            (Case("VS244", stream(fields), cure, hint, "o.json"), SERVER + STORE + limited(limit))
+            (Case("VS244", stream(fields), cure, hint, "o.json"), SERVER + STORE + render_limited(limit))
             for fields, cure, hint, limit in (
                 ('"max_bytes": ‹30000000›', "20000000", "write 20000000", "disk_max_stream_bytes: 20M"),
                 ('"max_bytes": ‹30000000›', "20000000", "write 20000000", "max_file: 20M"),
@@ -1441,7 +1444,7 @@ def linked(cluster: str, port: int, own: str) -> bytes:
             for fields, cure, hint, conf in (
                 ('"max_ack_pending": ‹50›', "10", "write 10", STORE.replace("{", "{ limits { max_ack_pending: 10 },")),
                 ('"max_batch": ‹50›', "10", "write 10", STORE.replace("{", "{ limits { max_request_batch: 10 },")),
-                ('"max_ack_pending": ‹50›', "10", "write 10", STORE + limited("max_ack_pending: 10")),
+                ('"max_ack_pending": ‹50›', "10", "write 10", STORE + render_limited("max_ack_pending: 10")),
             )
         ),
         (
@@ -1555,8 +1558,14 @@ def linked(cluster: str, port: int, own: str) -> bytes:
         ),
         *(
             (
-                Case("VS432", routed("b", 4223, 4222) + logins.replace("one", "‹two›"), "one", "the same", "b.conf"),
-                routed("a", 4222, 4223) + logins,
+                Case(
+                    "VS432",
+                    render_routed("b", 4223, 4222) + logins.replace("one", "‹two›"),
+                    "one",
+                    "the same",
+                    "b.conf",
+                ),
+                render_routed("a", 4222, 4223) + logins,
             )
             for logins in (
                 "accounts { A { users: [{user: u, password: one}] } }\n",
@@ -1566,21 +1575,27 @@ def linked(cluster: str, port: int, own: str) -> bytes:
         (
             Case(
                 "VS432",
-                routed("‹b›", 4223, 4222),
+                render_routed("‹b›", 4223, 4222),
                 "b\nauthorization { user: u, password: $P }",
                 "the same `accounts`",
                 "b.conf",
             ),
-            routed("a", 4222, 4223) + "authorization { user: u, password: $P }\n",
+            render_routed("a", 4222, 4223) + "authorization { user: u, password: $P }\n",
         ),
         (
-            Case("VS432", routed("b", 4223, 4222) + "max_payload: ‹2MB›\n", "8MB", "`max_payload: 8388608`", "b.conf"),
-            routed("a", 4222, 4223) + "max_payload: 8MB\n",
+            Case(
+                "VS432",
+                render_routed("b", 4223, 4222) + "max_payload: ‹2MB›\n",
+                "8MB",
+                "`max_payload: 8388608`",
+                "b.conf",
+            ),
+            render_routed("a", 4222, 4223) + "max_payload: 8MB\n",
         ),
         *(
             (
-                Case("VS432", routed("b", 4223, 4222) + users("‹u›", rights), SAME_USER, "the same", "b.conf"),
-                routed("a", 4222, 4223) + users("u", "publish: 'o.>'"),
+                Case("VS432", render_routed("b", 4223, 4222) + users("‹u›", rights), SAME_USER, "the same", "b.conf"),
+                render_routed("a", 4222, 4223) + users("u", "publish: 'o.>'"),
             )
             for rights in (
                 "publish: '>'",
@@ -1591,8 +1606,8 @@ def linked(cluster: str, port: int, own: str) -> bytes:
         ),
         *(
             (
-                Case("VS432", routed(name, 4223, 4222) + text, cure, hint, "b.conf"),
-                routed("a", 4222, 4223) + text.replace("‹", "").replace("›", "").replace(*difference),
+                Case("VS432", render_routed(name, 4223, 4222) + text, cure, hint, "b.conf"),
+                render_routed("a", 4222, 4223) + text.replace("‹", "").replace("›", "").replace(*difference),
             )
             for name, text, cure, hint, difference in (
                 ("b", users("u", "") + "no_auth_user: ‹v›\n", "u", "the same", ("user: v", "user: u")),
@@ -1600,7 +1615,7 @@ def linked(cluster: str, port: int, own: str) -> bytes:
                 (
                     "‹b",
                     users("u", "") + "›",
-                    routed("b", 4223, 4222).removeprefix("server_name: ") + TWO_USERS,
+                    render_routed("b", 4223, 4222).removeprefix("server_name: ") + TWO_USERS,
                     "add it to the `users`",
                     (users("u", ""), TWO_USERS),
                 ),
@@ -1630,17 +1645,17 @@ def linked(cluster: str, port: int, own: str) -> bytes:
         (
             Case(
                 "VS432",
-                routed("b", 4223, 4223).replace("name: A", "name: ‹A›") + gateway_to("A", 7223, "hub"),
+                render_routed("b", 4223, 4223).replace("name: A", "name: ‹A›") + gateway_to("A", 7223, "hub"),
                 "B }\n# ",
                 "its own cluster name",
                 "b.conf",
             ),
-            routed("a", 4222, 4222) + gateway_to("A", 7222, "hub"),
+            render_routed("a", 4222, 4222) + gateway_to("A", 7222, "hub"),
         ),
         *(
             (
-                Case("VS319", routed(name, 4223, 4222) + rules, cure, "the same mappings file", "b.conf"),
-                routed("a", 4222, 4223) + 'mappings { "a.>": "b.>", "c": d }\n',
+                Case("VS319", render_routed(name, 4223, 4222) + rules, cure, "the same mappings file", "b.conf"),
+                render_routed("a", 4222, 4223) + 'mappings { "a.>": "b.>", "c": d }\n',
             )
             for name, rules, cure in (
                 ("b", 'mappings { "c": d, ‹"a.>"›: "e.>" }\n', '"a.>": "b.>" }\n# '),
@@ -1651,22 +1666,22 @@ def linked(cluster: str, port: int, own: str) -> bytes:
         (
             Case(
                 "VS319",
-                linked("east", 4223, "cent").decode().partition("mappings")[0].replace("east", "‹east", 1) + "›",
-                linked("east", 4223, "cent").decode().removeprefix("server_name: "),
+                render_linked("east", 4223, "cent").decode().partition("mappings")[0].replace("east", "‹east", 1) + "›",
+                render_linked("east", 4223, "cent").decode().removeprefix("server_name: "),
                 "the same mappings file",
                 "b.conf",
             ),
-            linked("west", 4222, "cent").decode(),
+            render_linked("west", 4222, "cent").decode(),
         ),
         (
             Case(
                 "VS432",
-                routed("b", 4223, 4222) + "accounts { ‹A› { exports: [{service: a}, {stream: 'p.>'}] } }\n",
+                render_routed("b", 4223, 4222) + "accounts { ‹A› { exports: [{service: a}, {stream: 'p.>'}] } }\n",
                 "A { exports: [{service: a}] } }\n# ",
                 "the same",
                 "b.conf",
             ),
-            routed("a", 4222, 4223) + "accounts { A { exports: [{service: a}] } }\n",
+            render_routed("a", 4222, 4223) + "accounts { A { exports: [{service: a}] } }\n",
         ),
     ],
 )
@@ -1683,7 +1698,7 @@ def test_a_mistake_beside_another_file_is_found_and_its_hint_makes_it_go_away(ca
 
     mistakes = find(case.mistake)
     assert case.hint in mistakes[case.code, case.file, *case.place]
-    assert case.code not in {key[0] for key in find(case.corrected)}
+    assert case.code not in {key[0] for key in find(case.corrected_text)}
 
 
 @pytest.mark.parametrize(
@@ -1706,8 +1721,8 @@ def test_a_mistake_beside_another_file_is_found_and_its_hint_makes_it_go_away(ca
 )
 def test_logins_that_may_be_the_same_are_not_reported(first: str, second: str) -> None:
     files = {
-        "a.conf": (routed("a", 4222, 4223) + first).encode(),
-        "b.conf": (routed("b", 4223, 4222) + second).encode(),
+        "a.conf": (render_routed("a", 4222, 4223) + first).encode(),
+        "b.conf": (render_routed("b", 4223, 4222) + second).encode(),
         "users.conf": b"max_payload: 1MB\n",
     }
     sources = [Source(name=name, content=files[name]) for name in ("a.conf", "b.conf")]
@@ -1827,8 +1842,8 @@ def test_a_server_without_an_account_or_user_of_all_others_is_found(all_have: st
 @pytest.mark.parametrize("of_b", ["nats://127.0.0.1:6222", "nats://elsewhere:6222"])
 def test_servers_of_one_cluster_whose_routes_meet_or_lead_elsewhere_are_not_reported(of_b: str) -> None:
     texts = {
-        "a.conf": routed("a", 4222, 4222) + gateway_to("A", 7222, "hub"),
-        "b.conf": routed("b", 4223, 4223).replace("nats://127.0.0.1:6223", of_b) + gateway_to("A", 7223, "hub"),
+        "a.conf": render_routed("a", 4222, 4222) + gateway_to("A", 7222, "hub"),
+        "b.conf": render_routed("b", 4223, 4223).replace("nats://127.0.0.1:6223", of_b) + gateway_to("A", 7223, "hub"),
     }
     files = {name: text.encode() for name, text in texts.items()}
     report = lint([Source(name=name, content=content) for name, content in files.items()], surroundings(files))
@@ -1898,7 +1913,8 @@ def test_two_leaf_nodes_of_one_hub_with_one_domain_are_found() -> None:
 
 def test_a_server_that_leaves_out_its_own_cluster_is_found_beside_the_others() -> None:
     files = {
-        f"{name}.conf": linked(name, 4222 + number, "cent") for number, name in enumerate(("west", "east", "cent"))
+        f"{name}.conf": render_linked(name, 4222 + number, "cent")
+        for number, name in enumerate(("west", "east", "cent"))
     }
     files["cent.conf"] = files["cent.conf"].replace(
         b', {destination: "_vs.o.cent.>", weight: 100%, cluster: cent}', b""

@@ -19,7 +19,7 @@ from vstream.lint.workspace import MappingForm, StreamRole
 SCENARIO = "scenario: 1\nname: s\ntopology: {regions: {}, streams: {}}\nsteps:\n  - wait: 5s\n"
 
 
-def gathered(*names: str, env: Mapping[str, str] | None = None, **files: str) -> Gathered:
+def gather_files(*names: str, env: Mapping[str, str] | None = None, **files: str) -> Gathered:
     """What the files called *names* (`a_conf` is `a.conf`) say; the others can be included."""
     contents = {name.replace("__", "/").replace("_", "."): text.encode() for name, text in files.items()}
 
@@ -32,7 +32,7 @@ def gathered(*names: str, env: Mapping[str, str] | None = None, **files: str) ->
     return gather(sources, read=read, env=env)
 
 
-def found(diagnostics: list[Finding]) -> list[tuple[str, str, int, int]]:
+def list_places(diagnostics: list[Finding]) -> list[tuple[str, str, int, int]]:
     return [
         (diagnostic.code, diagnostic.span.file, diagnostic.span.line, diagnostic.span.column)
         for diagnostic in diagnostics
@@ -141,17 +141,17 @@ def test_what_is_no_text_is_one_clear_error(content: bytes, message: str) -> Non
 
 def test_bytes_that_are_no_text_have_a_place() -> None:
     problems = gather([Source(name="a.conf", content="é\nab".encode() + b"\xff")], read=lambda _: b"").diagnostics
-    assert found(problems) == [("VS004", "a.conf", 2, 3)]
+    assert list_places(problems) == [("VS004", "a.conf", 2, 3)]
 
 
 def test_a_configuration_with_too_many_values_is_refused_before_it_takes_memory() -> None:
-    assert [diagnostic.code for diagnostic in gathered(a_conf="port:1\n" * (detect.MAX_MARKS + 1)).diagnostics] == [
+    assert [diagnostic.code for diagnostic in gather_files(a_conf="port:1\n" * (detect.MAX_MARKS + 1)).diagnostics] == [
         "VS003"
     ]
 
 
 def test_included_files_are_read_relative_to_the_file_that_includes_them() -> None:
-    result = gathered(
+    result = gather_files(
         "servers/a.conf",
         servers__a_conf='server_name: a\ninclude "../shared/b.conf"\n',
         shared__b_conf="include /c.conf\n",
@@ -175,28 +175,28 @@ def test_a_file_that_nine_servers_include_has_one_block_of_mappings() -> None:
 
 
 def test_a_block_belongs_to_the_account_that_includes_it() -> None:
-    workspace = gathered(
+    workspace = gather_files(
         s_conf="server_name: s\naccounts { A { include mappings.cfg } }\n", mappings_cfg="mappings { foo: bar }"
     ).workspace()
     assert [block.account for block in workspace.blocks] == ["A"]
 
 
 def test_cycles_and_missing_files_are_errors_where_they_are_included() -> None:
-    result = gathered("a.conf", a_conf="include b.conf\ninclude none.conf\n", b_conf="port: 1\n include a.conf\n")
-    assert found(result.diagnostics) == [("VS011", "b.conf", 2, 10), ("VS011", "a.conf", 2, 9)]
+    result = gather_files("a.conf", a_conf="include b.conf\ninclude none.conf\n", b_conf="port: 1\n include a.conf\n")
+    assert list_places(result.diagnostics) == [("VS011", "b.conf", 2, 10), ("VS011", "a.conf", 2, 9)]
 
 
 def test_all_that_is_included_counts_towards_the_size(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(detect, "MAX_MARKS", 1000)
     lines = "a:1\n" * 500
-    result = gathered("a.conf", a_conf="include b.conf\ninclude b.conf\ninclude b.conf\n", b_conf=lines)
+    result = gather_files("a.conf", a_conf="include b.conf\ninclude b.conf\ninclude b.conf\n", b_conf=lines)
     assert {diagnostic.code for diagnostic in result.diagnostics} == {"VS011"}
 
 
 def test_variables_come_from_the_environment() -> None:
     text = "port: $PORT\nhost: $HOST\n"
-    result = gathered(a_conf=text, env={"PORT": "4222"})
-    assert found(result.diagnostics) == [("VS012", "a.conf", 2, 7)]
+    result = gather_files(a_conf=text, env={"PORT": "4222"})
+    assert list_places(result.diagnostics) == [("VS012", "a.conf", 2, 7)]
     assert result.servers[0].listeners[0].port == 4222
 
 
@@ -227,7 +227,7 @@ def test_a_finding_in_a_token_is_shown_at_the_token() -> None:
 
 
 def test_tokens_in_the_configuration_of_a_server_are_read() -> None:
-    (account,) = gathered(a_conf=f"port: 1\nresolver_preload {{ A: {token(CLAIMS)} }}\n").claims
+    (account,) = gather_files(a_conf=f"port: 1\nresolver_preload {{ A: {token(CLAIMS)} }}\n").claims
     assert account.block is not None
     assert account.block.entries[0].source == "foo.>"
 
@@ -258,14 +258,14 @@ def test_what_is_no_account_token_is_not_one(text: str) -> None:
 def test_the_role_of_a_stream_is_known_or_guessed(
     text: str, role: StreamRole, virtual: str | None, region: str | None
 ) -> None:
-    (stream,) = gathered(s_json=text).streams
+    (stream,) = gather_files(s_json=text).streams
     assert (stream.role, stream.virtual, stream.region) == (role, virtual, region)
 
 
 def test_a_topology_tells_the_role_of_a_stream_without_metadata() -> None:
     text = TOPOLOGY.replace("streams:\n", "streams:\n  users: {consistency: homed, home: west, subjects: [users.>]}\n")
     topology = load(text.encode(), "t.yaml").require()
-    files = gathered(
+    files = gather_files(
         s_json='{"name": "users", "subjects": ["users.>"]}', t_json='{"name": "u", "sources": [{"name": "users"}]}'
     )
     roles = [stream.role for stream in files.workspace(topology).streams]
@@ -276,7 +276,7 @@ def test_a_topology_tells_the_role_of_a_stream_without_metadata() -> None:
 def test_several_streams_can_stand_in_one_file() -> None:
     names = [
         stream.config.name
-        for stream in gathered(s_json='[{"name":"A","subjects":[]},{"name":"B","sources":[]}]').streams
+        for stream in gather_files(s_json='[{"name":"A","subjects":[]},{"name":"B","sources":[]}]').streams
     ]
     assert names == ["A", "B"]
 

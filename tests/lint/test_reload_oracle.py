@@ -172,7 +172,7 @@ def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     reloading.stop()
 
 
-def expected(server: Reloading, changes: dict[str, str | None]) -> list[str]:
+def find_expected(server: Reloading, changes: dict[str, str | None]) -> list[str]:
     """What the rule says of *changes*."""
     before, after = (
         gather([Source(name="server.conf", content=server.text(config).encode())], read=lambda _: b"")
@@ -187,7 +187,7 @@ def test_what_the_server_refuses_to_reload_is_found_and_nothing_else(server: Rel
     refusals = 0
     for name, values in CHANGES.items():
         for value in values:
-            reason, messages = server.refuses({name: value}), expected(server, {name: value})
+            reason, messages = server.refuses({name: value}), find_expected(server, {name: value})
             refusals += reason is not None
             if bool(messages) != bool(reason):
                 wrong.append(f"{name}: {value}\n    {reason}    {messages}")

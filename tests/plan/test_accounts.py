@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.plans import FakeServers, make_plan, rendered, topology
+from tests.support.plans import FakeServers, make_plan, render_streams, topology
 from vstream.cli.views import applied as outcome
 from vstream.cli.views import plan as view
 from vstream.lint.load_topology import render_bundle
@@ -28,14 +28,14 @@ CLIENTS = frozenset({"APP", "W_west", "W_east", "R_west", "R_east"})
 
 
 def accounts(streams: dict[str, Any], regions: dict[str, Any], **over: Any) -> Bundle:
-    return rendered(streams, regions=regions, routing="accounts", roots=["v.>"], server_version="2.12", **over)
+    return render_streams(streams, regions=regions, routing="accounts", roots=["v.>"], server_version="2.12", **over)
 
 
 def entries(of: Bundle) -> dict[str, tuple[str, ...]]:
     return {**rule_entries(of.mappings), **account_entries(of.accounts)}
 
 
-async def planned(before: Bundle, after: Bundle) -> Plan:
+async def plan_change(before: Bundle, after: Bundle) -> Plan:
     """The plan for *after* where servers are as *before* says."""
     servers = FakeServers()
     for stream in before.streams:
@@ -47,11 +47,11 @@ async def planned(before: Bundle, after: Bundle) -> Plan:
 
 async def test_what_is_loaded_as_it_should_be_needs_nothing() -> None:
     of = accounts(HOMED, TWO)
-    assert (await planned(of, of)).is_empty
+    assert (await plan_change(of, of)).is_empty
 
 
 async def test_what_only_adds_is_loaded_before_the_streams_that_need_it() -> None:
-    plan = await planned(accounts(FOO, TWO), accounts(HOMED, THREE))
+    plan = await plan_change(accounts(FOO, TWO), accounts(HOMED, THREE))
     assert plan.blocked == ()
     assert plan.loaded_in is Phase.ACCOUNTS
     assert next(iter(stages(plan))).title == "accounts"
@@ -63,7 +63,7 @@ async def test_what_only_adds_is_loaded_before_the_streams_that_need_it() -> Non
 async def test_nothing_is_made_before_somebody_has_loaded_what_it_needs() -> None:
     before, after = accounts(FOO, TWO), accounts(FOO, THREE)
     servers = FakeServers()
-    plan = await planned(before, after)
+    plan = await plan_change(before, after)
     applied = await apply(plan, servers, None, servers)
     assert applied.mappings_pending
     assert applied.skipped == plan.changes
@@ -74,36 +74,36 @@ async def test_nothing_is_made_before_somebody_has_loaded_what_it_needs() -> Non
 
 
 async def test_what_goes_is_loaded_before_its_streams_are_deleted() -> None:
-    plan = await planned(accounts(HOMED, TWO), accounts(FOO, TWO))
+    plan = await plan_change(accounts(HOMED, TWO), accounts(FOO, TWO))
     assert plan.loaded_in is Phase.MAPPINGS
     assert plan.blocked == ()
     assert [stage.title for stage in stages(plan)] == ["mappings", "delete read streams", "delete write streams"]
 
 
 async def test_a_stream_below_a_root_changes_nothing_that_servers_load() -> None:
-    plan = await planned(accounts(FOO, TWO), accounts(ROOTED, TWO))
+    plan = await plan_change(accounts(FOO, TWO), accounts(ROOTED, TWO))
     assert plan.rules == ()
     assert len(plan.changes) == 4
 
 
 async def test_users_are_compared_though_servers_do_not_tell_them() -> None:
     streams = {"foo": {"subjects": ["foo.>"], "canary": "foo._canary.*"}}
-    plan = await planned(accounts(FOO, TWO), accounts(streams, TWO))
+    plan = await plan_change(accounts(FOO, TWO), accounts(streams, TWO))
     assert [rule.source for rule in plan.rules] == ["users"]
     assert plan.rules[0].servers == ("east-1", "west-1")
 
 
 @pytest.mark.parametrize("before", [HOMED, FOO])
 async def test_a_region_does_not_go_before_its_streams(before: dict[str, Any]) -> None:
-    plan = await planned(accounts(before, THREE), accounts(before, TWO))
+    plan = await plan_change(accounts(before, THREE), accounts(before, TWO))
     assert {blocker.name for blocker in plan.blocked} >= {"R_south/foo", "W_south/foo"}
     empty = {name: {**stream, "regions": ["west", "east"]} for name, stream in before.items()}
-    assert (await planned(accounts(before, THREE), accounts(empty, THREE))).blocked == ()
-    assert (await planned(accounts(empty, THREE), accounts(before, TWO))).blocked == ()
+    assert (await plan_change(accounts(before, THREE), accounts(empty, THREE))).blocked == ()
+    assert (await plan_change(accounts(empty, THREE), accounts(before, TWO))).blocked == ()
 
 
 async def test_a_new_account_is_not_loaded_together_with_what_goes() -> None:
-    plan = await planned(accounts(HOMED, TWO), accounts(FOO, THREE))
+    plan = await plan_change(accounts(HOMED, TWO), accounts(FOO, THREE))
     assert {blocker.name for blocker in plan.blocked} == {"W_south", "R_south"}
 
 
@@ -159,7 +159,7 @@ async def test_a_new_region_begins_with_what_write_streams_hold_and_the_plan_say
     for stream in before.streams:
         await servers.create(stream.config)
     servers.hold("R_west/foo", 7)
-    plan = make_plan("acme", after, servers.observed())
+    plan = make_plan("acme", after, servers.observe())
     (note,) = plan.notes
     assert note.name == "R_south/foo"
     assert "does not reach another's" in note.text
@@ -199,12 +199,12 @@ SIGNED = {"security": {"mode": "operator"}}
 async def test_a_token_that_publishes_pass_through_twice_while_it_is_loaded_is_said() -> None:
     """server/accounts.go, updateAccountClaimsWithRefresh; `scripts/bench --pushes` counts them."""
     of, wider, below = accounts(FOO, TWO, **SIGNED), accounts(HOMED, TWO, **SIGNED), accounts(ROOTED, TWO, **SIGNED)
-    assert [note.name for note in (await planned(of, wider)).notes] == ["APP"]
-    assert (await planned(of, of)).notes == ()
+    assert [note.name for note in (await plan_change(of, wider)).notes] == ["APP"]
+    assert (await plan_change(of, of)).notes == ()
     # Below a root, nothing of the account of clients changes.
-    assert (await planned(of, below)).notes == ()
+    assert (await plan_change(of, below)).notes == ()
     # Configuration files are loaded at one moment.
-    assert (await planned(accounts(FOO, TWO), accounts(HOMED, TWO))).notes == ()
+    assert (await plan_change(accounts(FOO, TWO), accounts(HOMED, TWO))).notes == ()
 
 
 async def test_core_subscribers_of_an_account_that_is_new_are_told_to_connect_again() -> None:
@@ -213,15 +213,15 @@ async def test_core_subscribers_of_an_account_that_is_new_are_told_to_connect_ag
         two = {region: {"servers": servers} for region in TWO}
         three = {region: {"servers": servers} for region in THREE}
         before, after = rendered_in(streams, two), rendered_in(streams, three)
-        notes = [note.text for note in (await planned(before, after)).notes if "nats-server 8560" in note.text]
+        notes = [note.text for note in (await plan_change(before, after)).notes if "nats-server 8560" in note.text]
         assert len(notes) == number
         assert all("imports from W_south, which is new" in note for note in notes)
     assert (
-        await planned(
+        await plan_change(
             rendered_in(FOO, {r: {"servers": 2} for r in TWO}), rendered_in(FOO, {r: {"servers": 2} for r in THREE})
         )
     ).notes == ()
 
 
 def rendered_in(streams: dict[str, Any], regions: dict[str, Any]) -> Bundle:
-    return rendered(streams, regions=regions, routing="accounts", server_version="2.12")
+    return render_streams(streams, regions=regions, routing="accounts", server_version="2.12")

@@ -65,7 +65,7 @@ def file(state: Path, tmp_path: Path) -> Iterator[Path]:
         yield path
 
 
-def applied(file: Path, *options: str) -> str:
+def apply_file(file: Path, *options: str) -> str:
     ran = vstream("apply", file, "--yes", *options)
     assert ran.code == 0, ran.out + ran.err
     planned = vstream("plan", file, "--detailed-exitcode")
@@ -78,18 +78,18 @@ async def test_servers_load_what_is_new_and_one_that_was_left_out_is_named(file:
     wants(file, BEFORE, THREE)
     up = vstream("lab", "up", file)
     assert up.code == 0, up.err
-    applied(file)
+    apply_file(file)
     before = loads()
 
     async with client("east", "app") as early:
         waiting = await early.jetstream(timeout=PATIENCE).pull_subscribe("foo.>", durable="early", stream="foo")
         # A stream below a root asks nothing of servers.
         wants(file, {**BEFORE, "two": AFTER["two"]}, THREE)
-        assert "accounts.cfg loaded" not in applied(file)
+        assert "accounts.cfg loaded" not in apply_file(file)
         assert loads() == before
 
         wants(file, AFTER, THREE)
-        assert "accounts.cfg loaded on every server" in applied(file)
+        assert "accounts.cfg loaded on every server" in apply_file(file)
         for region in THREE:
             await publishes(region, "rates.", "bar.", "v.two.", "foo.")
         for region in THREE:
@@ -102,7 +102,7 @@ async def test_servers_load_what_is_new_and_one_that_was_left_out_is_named(file:
 
     wants(file, AFTER, FOUR)
     assert vstream("lab", "up", file).code == 0
-    assert "accounts.cfg loaded on every server" in applied(file, "--allow-many")
+    assert "accounts.cfg loaded on every server" in apply_file(file, "--allow-many")
     await publishes("south", "rates.", "bar.", "v.two.")
     await reads("south", FOUR)
     gone_too_early(file)
@@ -152,7 +152,7 @@ async def one_server_is_left_out(file: Path, before: str, binary: Path) -> None:
     examined = vstream("doctor", file)
     assert "`east-1`: error VD402: half-reloaded" in examined.out
     assert "put `accounts.cfg` there" in examined.out
-    applied(file)
+    apply_file(file)
     for server_address in lab.addresses("accounts"):
         detail = await monitoring.account_detail(monitor_url(server_address), "APP")
         assert "rates.>" in {imported["local_subject"] for imported in detail["imports"]}

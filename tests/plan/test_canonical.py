@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.support.plans import rendered
+from tests.support.plans import render_streams
 from vstream.plan.canonical import DEFAULTS, Likeness, canonical, is_known
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def test_what_vstream_does_not_know_is_kept() -> None:
 
 
 def test_every_rendered_field_is_known() -> None:
-    for stream in rendered().streams:
+    for stream in render_streams().streams:
         assert [field for field in stream.config.fields if not is_known(field)] == []
 
 

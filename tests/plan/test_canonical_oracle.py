@@ -119,7 +119,7 @@ def document(version: str, naming: str) -> dict[str, Any]:
     }
 
 
-def mirrored(version: str) -> dict[str, Any]:
+def make_mirrored(version: str) -> dict[str, Any]:
     """A topology of two regions and a stretch server, in which most read streams are mirrors."""
     chance = random.Random(7)
     streams: dict[str, Any] = {}
@@ -152,11 +152,11 @@ def own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
     assert vstream("lab", "down", "oracle", "--purge").code == 0
 
 
-def checked(content: dict[str, Any]) -> Topology:
+def load_checked(content: dict[str, Any]) -> Topology:
     return load(json.dumps(content).encode(), "oracle.yaml").require()
 
 
-async def listed(of: Bundle) -> Observed:
+async def create_and_list(of: Bundle) -> Observed:
     """Create every stream of *of* and read all back."""
     async with connect(lab.endpoints("oracle")["west"], "west") as connection:
         admin = JetStreamAdmin(connection)
@@ -183,19 +183,19 @@ async def listed(of: Bundle) -> Observed:
 )
 async def test_what_is_created_is_no_drift(own_state: Path, naming: str, version: str) -> None:
     file = own_state / "oracle.yaml"
-    topology = checked(document(version, naming))
+    topology = load_checked(document(version, naming))
     file.write_text(json.dumps(document(version, naming)))
     up = vstream("lab", "up", file, "--server-version", version)
     assert up.code == 0, up.err
     bundle = render_bundle(topology, addresses=lab.addresses("oracle"))
-    observed = await listed(bundle)
+    observed = await create_and_list(bundle)
     assert len(observed.streams) == len(bundle.streams) > 2 * STREAMS
     plan = make_plan("oracle", bundle, observed)
     assert [(change.config.name, getattr(change, "fields", ())) for change in plan.changes] == []
     assert plan.blocked == ()
     assert plan.notes == ()
     # The same again changes nothing: an apply that was cut off can repeat its requests.
-    assert {name: stream.created for name, stream in (await listed(bundle)).streams.items()} == {
+    assert {name: stream.created for name, stream in (await create_and_list(bundle)).streams.items()} == {
         name: stream.created for name, stream in observed.streams.items()
     }
 
@@ -203,12 +203,12 @@ async def test_what_is_created_is_no_drift(own_state: Path, naming: str, version
 @pytest.mark.parametrize("version", with_night(["2.15.1"], ["2.10.26", *BETWEEN]))
 async def test_what_is_mirrored_is_no_drift(own_state: Path, version: str) -> None:
     file = own_state / "oracle.yaml"
-    content = mirrored(version)
+    content = make_mirrored(version)
     file.write_text(json.dumps(content))
     up = vstream("lab", "up", file, "--server-version", version)
     assert up.code == 0, up.err
-    bundle = render_bundle(checked(content), addresses=lab.addresses("oracle"))
-    observed = await listed(bundle)
+    bundle = render_bundle(load_checked(content), addresses=lab.addresses("oracle"))
+    observed = await create_and_list(bundle)
     assert sum(bool(stream.config.mirror_name) for stream in observed.streams.values()) == 5 * MIRRORED
     plan = make_plan("oracle", bundle, observed)
     assert [(change.config.name, getattr(change, "fields", ())) for change in plan.changes] == []

@@ -43,7 +43,7 @@ def servers(two: Path, tmp_path: Path) -> dict[str, dict[str, str]]:
     return {server["name"]: server for server in lab["servers"]}
 
 
-def connected(
+def write_connected(
     directory: Path, servers: dict[str, dict[str, str]], monitors: dict[str, str], streams: str = HEAD
 ) -> Path:
     """A topology that reaches *servers* by `connect`; *monitors* names the server that each region's address leads to."""
@@ -61,7 +61,7 @@ def test_nothing_is_removed_while_nobody_knows_what_servers_map_to_it(
     servers: dict[str, dict[str, str]], tmp_path: Path
 ) -> None:
     for monitors, unread in ({}, "east-1, west-1"), ({"west": "west-1"}, "east-1"):
-        file = connected(tmp_path, servers, monitors)
+        file = write_connected(tmp_path, servers, monitors)
         planned = vstream("plan", file)
         assert f"could not read the loaded mappings of {unread}" in planned.out
         assert "4 removals must wait" in planned.out
@@ -77,7 +77,7 @@ def test_mappings_that_are_not_loaded_yet_keep_what_they_lead_to(
 ) -> None:
     ran = vstream(
         "apply",
-        connected(tmp_path, servers, {"west": "west-1", "east": "east-1"}),
+        write_connected(tmp_path, servers, {"west": "west-1", "east": "east-1"}),
         "--yes",
         "--allow-destructive",
     )
@@ -87,7 +87,7 @@ def test_mappings_that_are_not_loaded_yet_keep_what_they_lead_to(
 
 
 def test_a_monitoring_address_of_another_region_is_refused(servers: dict[str, dict[str, str]], tmp_path: Path) -> None:
-    file = connected(tmp_path, servers, {"west": "west-1", "east": "west-1"}, HEAD + BAR)
+    file = write_connected(tmp_path, servers, {"west": "west-1", "east": "west-1"}, HEAD + BAR)
     for command in (("plan", file), ("apply", file, "--yes")):
         ran = vstream(*command)
         assert ran.code == 3, ran.out
@@ -97,7 +97,7 @@ def test_a_monitoring_address_of_another_region_is_refused(servers: dict[str, di
 def test_creating_needs_no_monitoring_address_and_claims_nothing_about_rules(
     servers: dict[str, dict[str, str]], tmp_path: Path
 ) -> None:
-    file = connected(tmp_path, servers, {}, HEAD + BAR + "  neu: {subjects: [neu.>]}\n")
+    file = write_connected(tmp_path, servers, {}, HEAD + BAR + "  neu: {subjects: [neu.>]}\n")
     ran = vstream("apply", file, "--yes")
     assert ran.code == 3, ran.out + ran.err
     assert "Applied: 4 streams." in ran.out
@@ -114,7 +114,7 @@ def test_creating_needs_no_monitoring_address_and_claims_nothing_about_rules(
 
 
 def test_a_region_that_cannot_be_reached_is_named(servers: dict[str, dict[str, str]], tmp_path: Path) -> None:
-    file = connected(tmp_path, servers, {"east": "east-1"}, HEAD + BAR)
+    file = write_connected(tmp_path, servers, {"east": "east-1"}, HEAD + BAR)
     file.write_text(file.read_text().replace(servers["west-1"]["url"], "nats://127.0.0.1:1"))
     planned = vstream("plan", file)
     assert planned.code == 0, planned.out + planned.err

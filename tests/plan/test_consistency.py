@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.plan.test_diff import plan, world
-from tests.support.plans import make_plan, rendered, topology
+from tests.support.plans import make_plan, render_streams, topology
 from vstream.chaos import select
 from vstream.plan.plan import Create, Delete, GateKind, Phase, Update, phase_of, risk_of
 from vstream.plan.risk import Risk
@@ -25,7 +25,7 @@ FOO: dict[str, Any] = {"subjects": ["foo.>"]}
 
 
 def streams(consistency: str, **more: Any) -> Bundle:
-    return rendered({"foo": {**FOO, "consistency": consistency, **more}}, **WIDE)
+    return render_streams({"foo": {**FOO, "consistency": consistency, **more}}, **WIDE)
 
 
 def fields(bundle: Bundle, name: str) -> dict[str, Any]:
@@ -103,7 +103,7 @@ def test_the_order_is_kept_as_long_as_the_longest_write_stream(
 def test_streams_in_the_stretch_cluster_survive_what_it_can(members: int, replicas: int) -> None:
     regions = {f"r{number}": {"servers": 1} for number in range(6)}
     over = {"regions": regions, "stretch": {"members": [f"r{number}" for number in range(members)]}}
-    bundle = rendered({"foo": {**FOO, "consistency": "stretch"}}, **over)
+    bundle = render_streams({"foo": {**FOO, "consistency": "stretch"}}, **over)
     assert fields(bundle, "foo")["num_replicas"] == replicas
     assert fields(bundle, "foo-read-r5")["num_replicas"] == 1
 
@@ -116,12 +116,12 @@ def test_a_mirror_does_not_deduplicate_whatever_is_said() -> None:
 
 async def test_what_is_needed_comes_first_and_goes_last() -> None:
     desired = streams("ordered")
-    created = plan(desired, (await world(rendered({}, **WIDE))).observed())
+    created = plan(desired, (await world(render_streams({}, **WIDE))).observe())
     assert [getattr(change, "role", None) for change in created.changes] == [Role.WRITE] * 3 + [Role.ORDER] + [
         Role.READ
     ] * 3
     assert all(phase_of(change) < Phase.MAPPINGS for change in created.changes)
-    deleted = plan(rendered({}, **WIDE), (await world(desired)).observed())
+    deleted = plan(render_streams({}, **WIDE), (await world(desired)).observe())
     assert [getattr(change, "role", None) for change in deleted.changes] == [Role.READ] * 3 + [Role.ORDER] + [
         Role.WRITE
     ] * 3
@@ -129,7 +129,7 @@ async def test_what_is_needed_comes_first_and_goes_last() -> None:
 
 async def test_the_order_loses_a_region_only_when_nobody_publishes_there_any_more() -> None:
     narrow = streams("ordered", regions=["west", "east"])
-    made = plan(narrow, (await world(streams("ordered"))).observed())
+    made = plan(narrow, (await world(streams("ordered"))).observe())
     phases = {change.config.name: phase_of(change) for change in made.changes}
     assert phases["foo-order-stretch"] is Phase.DROPPED_SOURCES
     assert phases["foo-write-central"] > phases["foo-order-stretch"] > Phase.MAPPINGS
@@ -137,11 +137,11 @@ async def test_the_order_loses_a_region_only_when_nobody_publishes_there_any_mor
 
 async def test_nothing_changes_where_servers_say_what_was_rendered() -> None:
     for bundle in (streams("ordered"), streams("stretch"), streams("homed", home="west")):
-        assert plan(bundle, (await world(bundle)).observed()).is_empty
+        assert plan(bundle, (await world(bundle)).observe()).is_empty
 
 
 async def test_an_origin_moves_with_its_home() -> None:
-    made = plan(streams("homed", home="west"), (await world(streams("homed", home="east"))).observed())
+    made = plan(streams("homed", home="west"), (await world(streams("homed", home="east"))).observe())
     moved = next(change for change in made.changes if change.config.name == "foo")
     assert isinstance(moved, Update)
     assert {change.field for change in moved.fields} == {"placement", "metadata.vstream.region"}
@@ -161,7 +161,7 @@ async def test_an_origin_moves_with_its_home() -> None:
     ],
 )
 async def test_a_model_with_other_read_streams_is_blocked_with_the_reason(before: str, after: str) -> None:
-    made = plan(streams(after), (await world(streams(before))).observed())
+    made = plan(streams(after), (await world(streams(before))).observe())
     assert {blocker.name for blocker in made.blocked} == {"foo-read-west", "foo-read-central", "foo-read-east"}
     assert all("the consistency model" in blocker.reason for blocker in made.blocked)
     way_out = "add `takes_over: foo`" if after == "virtual" else "another name"
@@ -181,8 +181,8 @@ MODELS: dict[str, dict[str, Any]] = {
 async def test_in_accounts_of_vstream_no_model_changes(routing: str) -> None:
     """Nor is a way out named there that the topology may not take."""
     over = {"routing": routing, "server_version": "2.12", **WIDE}
-    bundles = {name: rendered({"foo": {**FOO, **model}}, **over) for name, model in MODELS.items()}
-    worlds = {name: (await world(made)).observed() for name, made in bundles.items()}
+    bundles = {name: render_streams({"foo": {**FOO, **model}}, **over) for name, model in MODELS.items()}
+    worlds = {name: (await world(made)).observe() for name, made in bundles.items()}
     for before, after in permutations(MODELS, 2):
         desired = bundles[after]
         plan = make_plan("acme", desired, worlds[before])
@@ -193,14 +193,14 @@ async def test_in_accounts_of_vstream_no_model_changes(routing: str) -> None:
 @pytest.mark.parametrize(("before", "after"), [("virtual", "homed"), ("homed", "virtual"), ("ordered", "homed")])
 async def test_a_stream_of_one_region_is_not_deleted_for_another_model(before: str, after: str) -> None:
     made, desired = (
-        rendered({"foo": {**FOO, "regions": ["west"], **MODELS[model]}}, **WIDE) for model in (before, after)
+        render_streams({"foo": {**FOO, "regions": ["west"], **MODELS[model]}}, **WIDE) for model in (before, after)
     )
-    change_plan = plan(desired, (await world(made)).observed())
+    change_plan = plan(desired, (await world(made)).observe())
     assert {blocker.name for blocker in change_plan.blocked} == {"foo" if before == "homed" else "foo-write-west"}
 
 
 async def test_what_mirrored_the_order_sources_from_where_it_is() -> None:
-    observed = (await world(streams("ordered"))).observed()
+    observed = (await world(streams("ordered"))).observe()
     made = plan(streams("virtual"), observed)
     assert made.blocked == ()
     steps = {Phase.STOPPED_COPIES: 3, Phase.SOURCED_COPIES: 3, Phase.DELETED_ORDER_STREAMS: 1}
@@ -220,7 +220,7 @@ async def test_servers_that_cannot_turn_a_mirror_are_to_be_updated(name: str) ->
     """`takes_over` is for an origin, and there, too, only where servers can."""
     desired = streams("virtual")
     for before in (streams("ordered", virtual_name=name), streams("stretch")):
-        observed = (await world(before)).observed()
+        observed = (await world(before)).observe()
         old = make_plan("acme", desired, observed, server_version=(2, 11))
         assert {blocker.name for blocker in old.blocked} == {"foo-read-west", "foo-read-central", "foo-read-east"}
         assert all("servers of 2.12" in blocker.hint and "takes_over" not in blocker.hint for blocker in old.blocked)
@@ -229,14 +229,14 @@ async def test_servers_that_cannot_turn_a_mirror_are_to_be_updated(name: str) ->
 @pytest.mark.parametrize("before", ["stretch", "homed"])
 async def test_an_origin_is_taken_over_as_a_plain_stream_is_and_goes_afterwards(before: str) -> None:
     origin = streams(before, **({"home": "west"} if before == "homed" else {}))
-    observed = (await world(origin)).observed()
+    observed = (await world(origin)).observe()
     made = plan(streams("virtual", takes_over="foo"), observed)
     assert made.blocked == ()
     assert not [change for change in made.changes if isinstance(change, Delete)]
     stopped = {change.config.name for change in made.changes if phase_of(change) is Phase.STOPPED_COPIES}
     assert stopped == {"foo-read-central", "foo-read-east"} | ({"foo-read-west"} if before == "stretch" else set())
     # Once it is sourced, and nobody publishes into it: that is waited for.
-    sourced = (await world(streams("virtual", takes_over="foo"))).observed()
+    sourced = (await world(streams("virtual", takes_over="foo"))).observe()
     left = replace(sourced, streams={**sourced.streams, "foo": observed.streams["foo"]})
     ended = plan(streams("virtual"), left)
     assert [change.config.name for change in ended.changes if isinstance(change, Delete)] == ["foo"]
@@ -254,11 +254,11 @@ async def test_rules_of_others_that_lead_to_an_origin_are_left_alone() -> None:
     desired = streams("stretch")
     servers = await world(desired)
     servers.rules = {"west-1": {"old.>": ("* 100% foo.old.>",), "bar": ("* 100% foo",)}}
-    assert plan(desired, servers.observed()).rules == ()
+    assert plan(desired, servers.observe()).rules == ()
     # One that still sends the stream's own subjects to a write stream of before is not.
-    left = await world(rendered())
-    observed = left.observed()
-    sources = {mapping.source for mapping in rendered().mappings}
+    left = await world(render_streams())
+    observed = left.observe()
+    sources = {mapping.source for mapping in render_streams().mappings}
     assert {rule.source for rule in plan(desired, observed).rules} == sources
 
 
@@ -268,16 +268,16 @@ async def test_an_origin_that_somebody_made_is_not_taken() -> None:
     mine = servers.streams_by_name["foo"]
     bare = StreamConfig(name="foo", fields={**mine.config.fields, "metadata": {}})
     servers.streams_by_name["foo"] = replace(mine, config=bare)
-    (blocked,) = plan(desired, servers.observed()).blocked
+    (blocked,) = plan(desired, servers.observe()).blocked
     assert (blocked.name, blocked.reason) == ("foo", "it exists, and vstream did not create it")
 
 
-def named(**more: Any) -> Bundle:
+def render_named(**more: Any) -> Bundle:
     return streams("ordered", virtual_name="order", **more)
 
 
 def test_an_order_that_carries_the_name_needs_the_mapping_of_publishes_alone() -> None:
-    bundle = named(regions=["west", "east"])
+    bundle = render_named(regions=["west", "east"])
     names = {f"foo-{role}-{place}" for role in ("write", "read") for place in ("west", "east")}
     assert {stream.config.name for stream in bundle.streams} == {*names, "foo"}
     assert fields(bundle, "foo-read-west")["mirror"] == {"name": "foo"}
@@ -301,11 +301,11 @@ def test_a_fault_of_a_named_order_is_told_from_one_of_a_write_stream() -> None:
 
 
 async def test_an_order_lists_subjects_only_once_they_are_mapped_past_it() -> None:
-    desired = named()
-    servers = await world(rendered({}, **WIDE))
+    desired = render_named()
+    servers = await world(render_streams({}, **WIDE))
     steps = [
         change
-        for change in plan(desired, servers.observed()).changes
+        for change in plan(desired, servers.observe()).changes
         if isinstance(change, Create | Update) and change.config.name == "foo"
     ]
     assert [(phase_of(step), step.config.fields.get("subjects")) for step in steps] == [
@@ -316,31 +316,31 @@ async def test_an_order_lists_subjects_only_once_they_are_mapped_past_it() -> No
     # Whoever was stopped in between goes on.
     servers = await world(desired)
     await servers.update(steps[0].config)
-    (rest,) = plan(desired, servers.observed()).changes
+    (rest,) = plan(desired, servers.observe()).changes
     assert isinstance(rest, Update)
     assert (rest.config.fields["subjects"], phase_of(rest)) == (["foo.>"], Phase.NAMED_STREAMS)
     await servers.update(rest.config)
-    assert plan(desired, servers.observed()).is_empty
+    assert plan(desired, servers.observe()).is_empty
 
 
 @pytest.mark.parametrize("is_named", [True, False])
 async def test_the_name_of_an_order_stays(is_named: bool) -> None:
-    before, after = (named(), streams("ordered"))[:: 1 if is_named else -1]
-    made = plan(after, (await world(before)).observed())
+    before, after = (render_named(), streams("ordered"))[:: 1 if is_named else -1]
+    made = plan(after, (await world(before)).observe())
     assert {blocker.name for blocker in made.blocked} == {"foo-read-west", "foo-read-central", "foo-read-east"}
     assert all("name of the order" in blocker.reason and "another name" in blocker.hint for blocker in made.blocked)
 
 
 async def test_what_mirrored_an_order_of_the_name_becomes_virtual_like_any_other() -> None:
-    made = make_plan("acme", streams("virtual"), (await world(named())).observed(), server_version=(2, 12))
+    made = make_plan("acme", streams("virtual"), (await world(render_named())).observe(), server_version=(2, 12))
     assert made.blocked == ()
     deleted = [change for change in made.changes if isinstance(change, Delete)]
     assert [(change.config.name, phase_of(change)) for change in deleted] == [("foo", Phase.DELETED_ORDER_STREAMS)]
 
 
 async def test_rules_of_others_that_lead_to_an_order_of_the_name_are_left_alone() -> None:
-    desired = named()
+    desired = render_named()
     servers = await world(desired)
     other_rules = {"old.>": ("* 100% foo.old.>",), "bar": ("* 100% foo",)}
     servers.rules = {name: {**rules, **other_rules} for name, rules in servers.rules.items()}
-    assert plan(desired, servers.observed()).is_empty
+    assert plan(desired, servers.observe()).is_empty

@@ -73,7 +73,7 @@ def models(models_lab: Path) -> Path:
 
 
 @asynccontextmanager
-async def connected() -> AsyncIterator[Mapping[str, Connection]]:
+async def open_connections() -> AsyncIterator[Mapping[str, Connection]]:
     connections = {
         region: await open_connection(endpoint, region) for region, endpoint in lab.endpoints("models").items()
     }
@@ -83,12 +83,12 @@ async def connected() -> AsyncIterator[Mapping[str, Connection]]:
         await asyncio.gather(*(connection.close() for connection in connections.values()))
 
 
-def applied(file: Path) -> None:
+def apply_file(file: Path) -> None:
     ran = vstream("apply", file, "--yes")
     assert ran.code == 0, ran.out + ran.err
 
 
-async def published(
+async def publish_acked(
     connection: Connection, subject: str, data: str = "", headers: Mapping[str, str] | None = None
 ) -> dict[str, Any]:
     reply = await connection.request(subject, data.encode(), headers=headers, timeout=PATIENCE)
@@ -110,7 +110,7 @@ async def test_every_model_keeps_its_promise(file: Path, version: str) -> None:
     await asyncio.to_thread(file.write_text, MODELS + JOURNAL)
     up = vstream("lab", "up", file, "--server-version", version)
     assert up.code == 0, up.err
-    applied(file)
+    apply_file(file)
     again = vstream("plan", file, "--detailed-exitcode")
     assert again.code == 0, again.out
     probed = vstream("probe", file, "--forms", "--format", "json")
@@ -132,7 +132,7 @@ async def test_every_model_keeps_its_promise(file: Path, version: str) -> None:
     }
     pairs = [check for check in report["checks"] if check["hop"] == "canary"]
     assert len(pairs) == 5 * len(REGIONS) ** 2
-    async with connected() as connections:
+    async with open_connections() as connections:
         listed = await connections["west"].request_json("$JS.API.STREAM.LIST")
         # The probe has left nothing: neither where canaries were stored first, nor in the order, nor in mirrors.
         assert {stream["config"]["name"]: stream["state"]["messages"] for stream in listed["streams"]} == dict.fromkeys(
@@ -143,7 +143,7 @@ async def test_every_model_keeps_its_promise(file: Path, version: str) -> None:
         await _ordered_agrees_everywhere(connections)
         await _homed_takes_all_and_is_read_locally(connections)
         await _order_that_carries_the_name_is_consumed_by_it(connections)
-    changed(file, MODELS + JOURNAL + USERS)
+    apply_changed(file, MODELS + JOURNAL + USERS)
     await _bucket_is_read_by_its_name()
 
 
@@ -151,10 +151,10 @@ async def _stretch_compares_and_sets(connections: Mapping[str, Connection]) -> N
     expect = "Nats-Expected-Last-Subject-Sequence"
     last = 0
     for region in REGIONS:
-        refused = await published(connections[region], "stock.a", headers={expect: "4711"})
+        refused = await publish_acked(connections[region], "stock.a", headers={expect: "4711"})
         assert refused["error"]["err_code"] == WRONG_LAST_SEQUENCE, refused
         # What another region has just written counts at once.
-        ack = await published(connections[region], "stock.a", region, headers={expect: str(last)})
+        ack = await publish_acked(connections[region], "stock.a", region, headers={expect: str(last)})
         assert ack["stream"] == "stock", ack
         last = ack["seq"]
 
@@ -173,13 +173,13 @@ async def _ordered_agrees_everywhere(connections: Mapping[str, Connection]) -> N
 
     async def write(region: str) -> None:
         for number in range(each):
-            ack = await published(connections[region], f"ledger.{number % 3}", f"{region} {number}")
+            ack = await publish_acked(connections[region], f"ledger.{number % 3}", f"{region} {number}")
             assert ack["stream"] == f"ledger-write-{region}", ack
 
     await asyncio.gather(*map(write, REGIONS))
     for region in REGIONS:
         # Accepted in each region, and one message of them all in the order, which remembers ids.
-        await published(connections[region], "ledger.once", region, headers={"Nats-Msg-Id": "the same"})
+        await publish_acked(connections[region], "ledger.once", region, headers={"Nats-Msg-Id": "the same"})
     copies: dict[str, list[DirectMessage]] = {}
 
     async def incomplete() -> str | None:
@@ -198,7 +198,7 @@ async def _ordered_agrees_everywhere(connections: Mapping[str, Connection]) -> N
 
 
 async def _homed_takes_all_and_is_read_locally(connections: Mapping[str, Connection]) -> None:
-    acks = {region: await published(connections[region], f"prices.{region}") for region in REGIONS}
+    acks = {region: await publish_acked(connections[region], f"prices.{region}") for region in REGIONS}
     assert {ack["stream"] for ack in acks.values()} == {"prices"}
     copies = {region: "prices" if region == "east" else f"prices-read-{region}" for region in REGIONS}
 
@@ -227,7 +227,7 @@ async def _order_that_carries_the_name_is_consumed_by_it(connections: Mapping[st
         clients = {region: await stack.enter_async_context(labs.client("models", region)) for region in REGIONS}
         await asyncio.gather(*(write(client, region) for region, client in clients.items()))
         readings = [
-            reading for client in clients.values() for reading in await _consumed(client, 2 * each * len(REGIONS))
+            reading for client in clients.values() for reading in await _consume(client, 2 * each * len(REGIONS))
         ]
     assert readings == [readings[0]] * len(readings)
     order = [(subject, data) for _, subject, data in readings[0]]
@@ -247,7 +247,7 @@ async def _order_that_carries_the_name_is_consumed_by_it(connections: Mapping[st
     await until(differs)
 
 
-async def _consumed(client: Client, count: int) -> list[list[tuple[int, str, bytes]]]:
+async def _consume(client: Client, count: int) -> list[list[tuple[int, str, bytes]]]:
     """Sequence, subject and data of all *count* messages, by each kind of consumer; the stream is found by its subject."""
     js = client.jetstream(timeout=PATIENCE)
     pull = await js.pull_subscribe("journal.>")
@@ -290,9 +290,9 @@ async def _bucket_is_read_by_its_name() -> None:
 
 
 async def test_a_stretch_stream_and_the_order_outlive_a_region(models: Path) -> None:
-    applied(models)
-    async with connected() as connections:
-        await published(connections["west"], "ledger.x", "before")
+    apply_file(models)
+    async with open_connections() as connections:
+        await publish_acked(connections["west"], "ledger.x", "before")
 
         async def unseen(*wanted: bytes) -> str | None:
             copies = [await contents(connections[region], "ledger", "ledger.x") for region in ("central", "east")]
@@ -305,7 +305,7 @@ async def test_a_stretch_stream_and_the_order_outlive_a_region(models: Path) -> 
         for server in lost:
             psutil.Process(server.pid).kill()
 
-        async def refused() -> str | None:
+        async def find_refusal() -> str | None:
             # What went to the leader that was killed is never answered: a client asks again.
             try:
                 reply = await connections["east"].request("stock.a", b"after", timeout=5)
@@ -314,12 +314,12 @@ async def test_a_stretch_stream_and_the_order_outlive_a_region(models: Path) -> 
             ack = json.loads(reply.data)
             return None if ack.get("stream") == "stock" else str(ack)
 
-        await until(refused, within=60)
-        assert (await published(connections["east"], "ledger.x", "after"))["stream"] == "ledger-write-east"
+        await until(find_refusal, within=60)
+        assert (await publish_acked(connections["east"], "ledger.x", "after"))["stream"] == "ledger-write-east"
         await until(lambda: unseen(b"before", b"after"), within=60)
 
 
-def changed(file: Path, text: str) -> None:
+def apply_changed(file: Path, text: str) -> None:
     file.write_text(text)
     ran = vstream("apply", file, "--yes", "--allow-destructive")
     assert ran.code == 0, ran.out + ran.err
@@ -328,10 +328,10 @@ def changed(file: Path, text: str) -> None:
 
 @pytest.mark.night
 async def test_a_homed_stream_moves_into_the_stretch_cluster_and_to_another_home(models: Path) -> None:
-    applied(models)
-    async with connected() as connections:
+    apply_file(models)
+    async with open_connections() as connections:
         for number in range(20):
-            await published(connections["west"], "prices.x", str(number))
+            await publish_acked(connections["west"], "prices.x", str(number))
         consumer = {"stream_name": "prices", "config": {"durable_name": "d", "ack_policy": "explicit"}}
         # By the virtual name and from anywhere: nothing is mapped.
         created = await connections["west"].request_json("$JS.API.CONSUMER.DURABLE.CREATE.prices.d", consumer)
@@ -340,7 +340,7 @@ async def test_a_homed_stream_moves_into_the_stretch_cluster_and_to_another_home
         wide, west = PRICES.replace("homed, home: east", "stretch"), PRICES.replace("east", "west")
         for text in (HEAD + SENSORS + LEDGER + STOCK + variant for variant in (wide, west)):
             # Servers move or scale a stream, not both at once: one replica all the way.
-            changed(models, text.replace("canary:", "write: {replicas: 1}, canary:"))
+            apply_changed(models, text.replace("canary:", "write: {replicas: 1}, canary:"))
 
             async def incomplete() -> str | None:
                 for region, connection in connections.items():
@@ -364,7 +364,7 @@ async def test_a_homed_stream_moves_into_the_stretch_cluster_and_to_another_home
 @pytest.mark.parametrize("model", ["ordered", "stretch", "homed, home: east"])
 def test_a_model_that_servers_cannot_change_to_is_blocked_and_nothing_is_done(models: Path, model: str) -> None:
     models.write_text(HEAD + SENSORS)
-    applied(models)
+    apply_file(models)
     models.write_text(HEAD + SENSORS.replace("canary:", f"consistency: {model}, canary:"))
     blocked = vstream("apply", models, "--yes", "--allow-destructive", "--allow-many")
     assert blocked.code == 1
@@ -375,17 +375,17 @@ def test_a_model_that_servers_cannot_change_to_is_blocked_and_nothing_is_done(mo
 
 
 async def test_a_copy_that_is_missing_is_named_and_others_answer_for_it(models: Path) -> None:
-    applied(models)
-    async with connected() as connections:
-        ack = await published(connections["west"], "stock.a")
+    apply_file(models)
+    async with open_connections() as connections:
+        ack = await publish_acked(connections["west"], "stock.a")
         deleted = await connections["west"].request_json("$JS.API.STREAM.DELETE.stock-read-west")
         assert deleted["success"], deleted
 
-        async def gone() -> str | None:
+        async def find_late_answer() -> str | None:
             message = await direct.get_by_seq(connections["west"], "stock", ack["seq"])
             return None if message and message.stream in {"stock", "stock-read-central", "stock-read-east"} else "late"
 
-        await until(gone)
+        await until(find_late_answer)
     probed = vstream("probe", models, "-s", "stock", "--format", "json")
     assert probed.code == 1
     checks = probed.json()["checks"]

@@ -12,7 +12,7 @@ from vstream.plan.consumer_failover import BackwardScan, SourcedMessage, read
 ORIGINS = ("w", "c", "e")
 
 
-def walked(
+def walk_back(
     steps: list[SourcedMessage], position: dict[str, int], taken: dict[str, int] | None = None, *filters: str
 ) -> BackwardScan:
     walk = BackwardScan(position, taken or {}, filters)
@@ -37,30 +37,30 @@ def stream(*messages: str) -> list[SourcedMessage]:
 
 
 def test_delivery_begins_with_the_first_message_that_was_not_acknowledged() -> None:
-    landing = walked(stream("w1", "c1", "w2", "c2", "w3"), {"w": 2, "c": 0}).landing("s", 5)
+    landing = walk_back(stream("w1", "c1", "w2", "c2", "w3"), {"w": 2, "c": 0}).landing("s", 5)
     assert (landing.start, landing.again, landing.ahead) == (2, 1, 4)
 
 
 def test_where_everything_was_acknowledged_it_begins_after_the_end() -> None:
-    landing = walked(stream("w1", "c1", "w2"), {"w": 2, "c": 1}).landing("s", 3)
+    landing = walk_back(stream("w1", "c1", "w2"), {"w": 2, "c": 1}).landing("s", 3)
     assert (landing.start, landing.again, landing.ahead) == (4, 0, 0)
 
 
 def test_only_what_the_consumer_takes_is_counted() -> None:
-    landing = walked(stream("c1", "w1", "w2", "c2"), {"w": 2, "c": 0}, None, "foo.w1").landing("s", 4)
+    landing = walk_back(stream("c1", "w1", "w2", "c2"), {"w": 2, "c": 0}, None, "foo.w1").landing("s", 4)
     assert (landing.start, landing.again, landing.ahead) == (1, 1, 1)
 
 
 def test_what_does_not_say_where_it_came_from_counts_as_not_acknowledged() -> None:
-    landing = walked(stream("w1", "?1", "w2"), {"w": 2}).landing("s", 3)
+    landing = walk_back(stream("w1", "?1", "w2"), {"w": 2}).landing("s", 3)
     assert landing.start == 4  # it stands before what was certainly acknowledged
-    landing = walked(stream("w1", "?1"), {"w": 1}).landing("s", 2)
+    landing = walk_back(stream("w1", "?1"), {"w": 1}).landing("s", 2)
     assert landing.start == 2
 
 
 def test_an_origin_that_the_stream_has_nothing_newer_of_is_not_looked_for() -> None:
     steps = stream(*(f"w{number}" for number in range(1, 50)))
-    walk = walked(steps, {"w": 48, "c": 7}, {"c": 7})
+    walk = walk_back(steps, {"w": 48, "c": 7}, {"c": 7})
     assert walk.is_over
     assert walk.landing("s", 49).start == 49
 
@@ -70,7 +70,7 @@ def test_nothing_is_ever_skipped_and_the_count_is_exact() -> None:
     for _ in range(300):
         counts = {origin: chance.randrange(0, 9) for origin in ORIGINS}
 
-        def merged(counts: dict[str, int] = counts) -> list[str]:
+        def merge_origins(counts: dict[str, int] = counts) -> list[str]:
             """The messages of all origins, each origin's in order."""
             order = [origin for origin, number in counts.items() for _ in range(number)]
             chance.shuffle(order)
@@ -81,7 +81,7 @@ def test_nothing_is_ever_skipped_and_the_count_is_exact() -> None:
                 result.append(f"{origin}{seen[origin]}")
             return result
 
-        old_order, new_order = merged(), merged()
+        old_order, new_order = merge_origins(), merge_origins()
         floor = chance.randrange(0, len(old_order) + 1)
         acknowledged = set(old_order[:floor])
         position = {
@@ -89,7 +89,7 @@ def test_nothing_is_ever_skipped_and_the_count_is_exact() -> None:
             for origin in ORIGINS
         }
         copied = {origin: number for origin, number in counts.items() if chance.random() < 0.5}
-        landing = walked(stream(*new_order), position, copied).landing("s", len(new_order))
+        landing = walk_back(stream(*new_order), position, copied).landing("s", len(new_order))
         delivered = new_order[landing.start - 1 :]
         assert set(old_order) - acknowledged <= set(delivered)
         assert landing.again == len(acknowledged & set(delivered))

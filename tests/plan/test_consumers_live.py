@@ -66,7 +66,7 @@ async def run_json(*arguments: str | Path) -> dict[str, Any]:
     return document
 
 
-async def fetched(region: str, durable: str, number: int) -> list[str]:
+async def fetch_acknowledged(region: str, durable: str, number: int) -> list[str]:
     """What an unmodified client gets that knows the virtual names only, and acknowledges."""
     async with client_in(region) as client:
         bound = await client.jetstream(timeout=60).pull_subscribe_bind(durable=durable, stream="orders")
@@ -97,8 +97,8 @@ async def test_consumers_from_their_first_apply_to_another_region(state: Path, t
         for subject in (*ORDERS, "orders.other"):
             await client.jetstream(timeout=60).publish(subject, b"")
     for region in REGIONS:
-        assert await fetched(region, "billing", 5) == ORDERS
-    assert await fetched("east", "audit", 2) == ORDERS[:2]
+        assert await fetch_acknowledged(region, "billing", 5) == ORDERS
+    assert await fetch_acknowledged("east", "audit", 2) == ORDERS[:2]
 
     seen = {
         (consumer["name"], consumer["region"]): consumer
@@ -141,7 +141,7 @@ async def test_consumers_from_their_first_apply_to_another_region(state: Path, t
     assert vstream("lab", "down", NAME, "--purge").code == 0
 
 
-async def taken(region: str, durable: str, number: int, *, out_of_order: int = 0) -> set[str]:
+async def take_messages(region: str, durable: str, number: int, *, out_of_order: int = 0) -> set[str]:
     """The identities of *number* messages that a client acknowledges, and of some that it leaves before the last of them."""
     result: set[str] = set()
     async with client_in(region) as client:
@@ -190,11 +190,11 @@ async def goes_on_elsewhere(file: Path, record: Path) -> None:
     assert (empty["start"], empty["ahead"], empty["done"]) == (1, 0, False)
     sent = Load(200)
     async with under_load(sent, lab.endpoints(NAME)):
-        await sent.acknowledged(80)
+        await sent.wait_for_acknowledged(80)
     await check_contents(NAME, {region: f"foo-read-{region}" for region in REGIONS}, sent)
     everything = len(sent.everything)
 
-    first = await taken("west", "reader", 120, out_of_order=5)
+    first = await take_messages("west", "reader", 120, out_of_order=5)
     failover = ("consumer", "failover", "foo", "reader", "-t", file)
     direction = ("--from", "west", "--to", "east")
     dry = await run_json(*failover, *direction)
@@ -216,7 +216,7 @@ async def goes_on_elsewhere(file: Path, record: Path) -> None:
     assert (await run("plan", file, "--detailed-exitcode")).code == 0
 
     # In central it is synced and recorded, goes on, and then central dies: everything since comes again.
-    before = await taken("central", "reader", 60)
+    before = await take_messages("central", "reader", 60)
     synced = await run_json("consumer", "sync", "-t", file, "--stream", "foo")
     assert [
         (consumer["region"], len(consumer["kept_in"]), consumer["problems"]) for consumer in synced["consumers"]
@@ -225,7 +225,7 @@ async def goes_on_elsewhere(file: Path, record: Path) -> None:
     assert (
         await run("consumer", "position", "foo", "reader", "--region", "central", "-t", file, "--output", record)
     ).code == 0
-    since = await taken("central", "reader", 30)
+    since = await take_messages("central", "reader", 30)
     assert (await run("chaos", "kill-region", "central", "-t", file)).code == 0
     moved = ("consumer", "failover", "orders", "billing", "-t", file, "--from", "central", "--to", "west")
     # Until the others have elected a JetStream meta leader, nobody says which consumers there are.

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.support.call_counts import count_calls
-from tests.support.plans import FakeServers, make_plan, rendered, topology
+from tests.support.plans import FakeServers, make_plan, render_streams, topology
 from tests.support.topologies import many_streams
 from vstream.lint.load_topology import load, render_bundle
 from vstream.plan.context import Observed
@@ -33,7 +33,7 @@ async def world(of: Bundle) -> FakeServers:
     return servers
 
 
-def changed(observed: Observed, name: str, **fields: Any) -> Observed:
+def change_stream(observed: Observed, name: str, **fields: Any) -> Observed:
     stream = observed.streams[name]
     config = StreamConfig(name=name, fields={**stream.config.fields, **fields})
     return replace(observed, streams={**observed.streams, name: replace(stream, config=config)})
@@ -47,12 +47,12 @@ def only_update(of: Plan) -> Update:
 
 
 async def test_a_matching_world_needs_nothing() -> None:
-    bundle = rendered()
-    assert plan(bundle, (await world(bundle)).observed()).is_empty
+    bundle = render_streams()
+    assert plan(bundle, (await world(bundle)).observe()).is_empty
 
 
 def test_an_empty_world_needs_everything_and_what_is_sourced_comes_first() -> None:
-    made = plan(rendered(), Observed(streams={}))
+    made = plan(render_streams(), Observed(streams={}))
     assert all(isinstance(change, Create) for change in made.changes)
     names = [change.config.name for change in made.changes]
     assert names[:3] == ["foo-write-central", "foo-write-east", "foo-write-west"]
@@ -64,44 +64,44 @@ def test_an_empty_world_needs_everything_and_what_is_sourced_comes_first() -> No
 
 
 async def test_drift_of_one_field_is_one_field_change() -> None:
-    bundle = rendered()
-    observed = changed((await world(bundle)).observed(), "foo-read-west", max_age=5)
+    bundle = render_streams()
+    observed = change_stream((await world(bundle)).observe(), "foo-read-west", max_age=5)
     update = only_update(plan(bundle, observed))
     (field,) = update.fields
     assert (field.field, field.before, field.after, field.risk) == ("max_age", 5, 0, Risk.SAFE)
 
 
 async def test_a_default_that_was_changed_by_hand_is_drift() -> None:
-    bundle = rendered()
-    observed = changed((await world(bundle)).observed(), "foo-write-west", no_ack=True)
+    bundle = render_streams()
+    observed = change_stream((await world(bundle)).observe(), "foo-write-west", no_ack=True)
     assert [field.field for field in only_update(plan(bundle, observed)).fields] == ["no_ack"]
 
 
 async def test_an_unknown_field_is_noted_kept_and_no_drift() -> None:
-    bundle = rendered()
-    observed = changed((await world(bundle)).observed(), "foo-read-west", brand_new=7)
+    bundle = render_streams()
+    observed = change_stream((await world(bundle)).observe(), "foo-read-west", brand_new=7)
     made = plan(bundle, observed)
     assert made.is_empty
     assert "brand_new" in made.notes[0].text
-    update = only_update(plan(bundle, changed(observed, "foo-read-west", brand_new=7, max_age=5)))
+    update = only_update(plan(bundle, change_stream(observed, "foo-read-west", brand_new=7, max_age=5)))
     assert update.config.fields["brand_new"] == 7
 
 
 async def test_tightening_a_limit_is_data_loss_and_loosening_is_not() -> None:
-    observed = (await world(rendered())).observed()
-    tighter = only_update(plan(rendered(), changed(observed, "foo-write-west", max_age=10**18)))
+    observed = (await world(render_streams())).observe()
+    tighter = only_update(plan(render_streams(), change_stream(observed, "foo-write-west", max_age=10**18)))
     assert risk_of(tighter) is Risk.DATA_LOSS
     assert "before another region has sourced them" in tighter.fields[0].why
-    looser = only_update(plan(rendered(), changed(observed, "foo-write-west", max_age=10**9)))
+    looser = only_update(plan(render_streams(), change_stream(observed, "foo-write-west", max_age=10**9)))
     assert risk_of(looser) is Risk.SAFE
 
 
 async def test_a_changed_source_stops_and_goes_on_where_it_was() -> None:
-    bundle = rendered()
-    observed = (await world(bundle)).observed()
+    bundle = render_streams()
+    observed = (await world(bundle)).observe()
     sources = [dict(source) for source in observed.streams["foo-read-west"].config.fields["sources"]]  # type: ignore[arg-type,union-attr]
     sources[0]["subject_transforms"] = [{"src": "other.>", "dest": ">"}]
-    made = plan(bundle, changed(observed, "foo-read-west", sources=sources))
+    made = plan(bundle, change_stream(observed, "foo-read-west", sources=sources))
     stop, go_on = made.changes
     assert isinstance(stop, Update)
     assert isinstance(go_on, Update)
@@ -114,7 +114,9 @@ async def test_a_changed_source_stops_and_goes_on_where_it_was() -> None:
     assert "arrives again" in back.why
     # Killed in between: what it stopped for, and where, is written down on the server.
     stopped = with_recorded_positions(stop.config, {str(sources[0]["name"]): 7}).fields
-    left = plan(bundle, changed(observed, "foo-read-west", sources=stopped["sources"], metadata=stopped["metadata"]))
+    left = plan(
+        bundle, change_stream(observed, "foo-read-west", sources=stopped["sources"], metadata=stopped["metadata"])
+    )
     assert [change.handover for change in left.changes if isinstance(change, Update)] == [Handover.SOURCE]
     assert not left.is_destructive
 
@@ -123,29 +125,29 @@ async def test_a_changed_source_stops_and_goes_on_where_it_was() -> None:
 async def test_another_naming_is_blocked_because_what_is_not_sourced_yet_would_be_left_out(
     before: str, after: str
 ) -> None:
-    servers = await world(rendered(naming=before))
-    made = plan(rendered(naming=after), servers.observed())
+    servers = await world(render_streams(naming=before))
+    made = plan(render_streams(naming=after), servers.observe())
     assert {blocker.name for blocker in made.blocked} == {"foo-read-west", "foo-read-central", "foo-read-east"}
     (reason,) = {blocker.reason.partition(" from ")[0] for blocker in made.blocked if blocker.region == "west"}
     assert reason == f"it would no longer take `{'_vs.foo.central.>' if before == 'isolated' else 'foo.central.>'}`"
 
 
 async def test_with_the_published_naming_subjects_can_come_and_not_go() -> None:
-    less = rendered({"foo": {"subjects": ["foo.>"]}}, naming="blog")
-    more = rendered({"foo": {"subjects": ["foo.>", "bar.>"]}}, naming="blog")
-    wider = plan(more, (await world(less)).observed())
+    less = render_streams({"foo": {"subjects": ["foo.>"]}}, naming="blog")
+    more = render_streams({"foo": {"subjects": ["foo.>", "bar.>"]}}, naming="blog")
+    wider = plan(more, (await world(less)).observe())
     assert (wider.blocked, wider.is_destructive) == ((), False)
     assert [change.handover for change in wider.changes if isinstance(change, Update)].count(Handover.SOURCE) == 3
-    assert "`bar.central.>`" in plan(less, (await world(more)).observed()).blocked[0].reason
+    assert "`bar.central.>`" in plan(less, (await world(more)).observe()).blocked[0].reason
 
 
 async def test_thousands_of_sources_of_one_stream_are_numbered_in_one_pass() -> None:
     """Seed 31921 of the fuzz series: `apply` took 42 s of computing for 20,000."""
-    bundle = rendered()
-    observed = (await world(bundle)).observed()
+    bundle = render_streams()
+    observed = (await world(bundle)).observe()
     sources: Any = observed.streams["foo-read-west"].config.fields["sources"]
     began = time.process_time()
-    made = plan(bundle, changed(observed, "foo-read-west", sources=[*sources, *sources[:1] * 20_000]))
+    made = plan(bundle, change_stream(observed, "foo-read-west", sources=[*sources, *sources[:1] * 20_000]))
     assert time.process_time() - began < 15
     gone = [change.field for update in made.changes if isinstance(update, Update) for change in update.fields]
     assert len(gone) == len(set(gone)) == 20_000
@@ -153,21 +155,21 @@ async def test_thousands_of_sources_of_one_stream_are_numbered_in_one_pass() -> 
 
 
 async def test_sources_that_change_and_sources_that_go_are_two_steps() -> None:
-    wide = rendered()
-    narrow = rendered({"foo": {"subjects": ["foo.>"], "regions": ["west", "east"]}})
-    observed = (await world(wide)).observed()
+    wide = render_streams()
+    narrow = render_streams({"foo": {"subjects": ["foo.>"], "regions": ["west", "east"]}})
+    observed = (await world(wide)).observe()
     sources = [dict(source) for source in observed.streams["foo-read-west"].config.fields["sources"]]  # type: ignore[arg-type,union-attr]
     for source in sources:
         source["subject_transforms"] = [{"src": "other.>", "dest": ">"}]
-    made = plan(narrow, changed(observed, "foo-read-west", sources=sources))
+    made = plan(narrow, change_stream(observed, "foo-read-west", sources=sources))
     assert [blocker.name for blocker in made.blocked] == ["foo-read-west"]
     assert "two plans" in made.blocked[0].reason
 
 
 async def test_a_source_that_is_dropped_waits_for_the_mappings() -> None:
-    wide = rendered()
-    narrow = rendered({"foo": {"subjects": ["foo.>"], "regions": ["west", "east"]}})
-    made = plan(narrow, (await world(wide)).observed())
+    wide = render_streams()
+    narrow = render_streams({"foo": {"subjects": ["foo.>"], "regions": ["west", "east"]}})
+    made = plan(narrow, (await world(wide)).observe())
     phases = {change.config.name: phase_of(change) for change in made.changes}
     assert phases["foo-read-west"] is Phase.DROPPED_SOURCES
     assert phases["foo-read-central"] is Phase.DELETED_READ_STREAMS
@@ -177,8 +179,8 @@ async def test_a_source_that_is_dropped_waits_for_the_mappings() -> None:
 
 
 async def test_a_source_that_is_added_is_no_risk() -> None:
-    narrow = rendered({"foo": {"subjects": ["foo.>"], "regions": ["west", "east"]}})
-    made = plan(rendered(), (await world(narrow)).observed())
+    narrow = render_streams({"foo": {"subjects": ["foo.>"], "regions": ["west", "east"]}})
+    made = plan(render_streams(), (await world(narrow)).observe())
     assert not made.is_destructive
     assert {change.config.name for change in made.changes if isinstance(change, Create)} == {
         "foo-write-central",
@@ -187,24 +189,24 @@ async def test_a_source_that_is_added_is_no_risk() -> None:
 
 
 async def test_streams_that_are_no_longer_wanted_are_deleted_readers_first() -> None:
-    servers = await world(rendered())
-    made = plan(rendered({}), servers.observed())
+    servers = await world(render_streams())
+    made = plan(render_streams({}), servers.observe())
     assert [type(change) for change in made.changes] == [Delete] * 6
     assert [change.config.name for change in made.changes][:3] == ["foo-read-central", "foo-read-east", "foo-read-west"]
     assert all(rule.after is None for rule in made.rules)
-    assert {rule.source for rule in made.rules} == {mapping.source for mapping in rendered().mappings}
+    assert {rule.source for rule in made.rules} == {mapping.source for mapping in render_streams().mappings}
 
 
 async def test_a_stream_of_somebody_else_is_never_touched() -> None:
-    observed = (await world(rendered())).observed()
-    foreign = changed(observed, "foo-read-west", metadata={})
-    made = plan(rendered(), foreign)
+    observed = (await world(render_streams())).observe()
+    foreign = change_stream(observed, "foo-read-west", metadata={})
+    made = plan(render_streams(), foreign)
     assert [blocked.name for blocked in made.blocked] == ["foo-read-west"]
     assert "vstream did not create it" in made.blocked[0].reason
     assert (
-        plan(rendered({}), foreign).changes
+        plan(render_streams({}), foreign).changes
         == plan(
-            rendered({}),
+            render_streams({}),
             replace(
                 observed, streams={name: stream for name, stream in observed.streams.items() if name != "foo-read-west"}
             ),
@@ -214,8 +216,8 @@ async def test_a_stream_of_somebody_else_is_never_touched() -> None:
 
 @pytest.mark.parametrize("name", ["foo-read-west", "all"])
 async def test_adoption_is_explicit(name: str) -> None:
-    observed = changed((await world(rendered())).observed(), "foo-read-west", metadata={})
-    update = only_update(plan(rendered(), observed, name))
+    observed = change_stream((await world(render_streams())).observe(), "foo-read-west", metadata={})
+    update = only_update(plan(render_streams(), observed, name))
     assert update.adopts
     assert {field.field for field in update.fields} == {
         "metadata.vstream.region", "metadata.vstream.role", "metadata.vstream.stream", "metadata.vstream.topology",
@@ -223,8 +225,10 @@ async def test_adoption_is_explicit(name: str) -> None:
 
 
 async def test_a_stream_of_another_topology_names_it() -> None:
-    observed = changed((await world(rendered())).observed(), "foo-read-west", metadata={"vstream.topology": "other"})
-    assert "belongs to the topology `other`" in plan(rendered(), observed).blocked[0].reason
+    observed = change_stream(
+        (await world(render_streams())).observe(), "foo-read-west", metadata={"vstream.topology": "other"}
+    )
+    assert "belongs to the topology `other`" in plan(render_streams(), observed).blocked[0].reason
 
 
 @pytest.mark.parametrize(
@@ -237,13 +241,13 @@ async def test_a_stream_of_another_topology_names_it() -> None:
     ],
 )
 async def test_what_servers_refuse_is_blocked_with_the_reason(fields: dict[str, Any], reason: str) -> None:
-    made = plan(rendered(), changed((await world(rendered())).observed(), "foo-write-west", **fields))
+    made = plan(render_streams(), change_stream((await world(render_streams())).observe(), "foo-write-west", **fields))
     assert made.changes == ()
     assert reason in made.blocked[0].reason
 
 
 def test_a_stream_that_nobody_answered_for_is_blocked_not_created() -> None:
-    made = plan(rendered(), Observed(streams={}, missing=("foo-read-west",)))
+    made = plan(render_streams(), Observed(streams={}, missing=("foo-read-west",)))
     assert [blocked.name for blocked in made.blocked] == ["foo-read-west"]
     assert "no server answered" in made.blocked[0].reason
     assert len(made.changes) == 5
@@ -251,20 +255,20 @@ def test_a_stream_that_nobody_answered_for_is_blocked_not_created() -> None:
 
 async def test_what_nobody_answered_for_is_not_known_to_differ() -> None:
     """So `drift` ends with 3: a region that is down is no drift."""
-    bundle = rendered()
-    observed = (await world(bundle)).observed()
+    bundle = render_streams()
+    observed = (await world(bundle)).observe()
     streams = {name: stream for name, stream in observed.streams.items() if name != "foo-read-west"}
     made = plan(bundle, replace(observed, streams=streams, missing=("foo-read-west",)))
     assert (made.is_empty, made.differs) == (False, False)
-    foreign = plan(bundle, changed(observed, "foo-read-west", retention="workqueue"))
+    foreign = plan(bundle, change_stream(observed, "foo-read-west", retention="workqueue"))
     assert (len(foreign.blocked), foreign.differs) == (1, True)
 
 
 async def test_a_half_reloaded_cluster_shows_which_server_has_what() -> None:
-    bundle = rendered()
+    bundle = render_streams()
     servers = await world(bundle)
     servers.rules["west-1"] = {"foo.>": ("west 100% _vs.foo.west.typo.>",)}
-    made = plan(bundle, servers.observed())
+    made = plan(bundle, servers.observe())
     publish = next(rule for rule in made.rules if rule.source == "foo.>")
     assert publish.servers == ("west-1",)
     assert publish.before == ("west 100% _vs.foo.west.typo.>",)
@@ -272,28 +276,28 @@ async def test_a_half_reloaded_cluster_shows_which_server_has_what() -> None:
 
 
 async def test_mapping_rules_of_others_are_left_alone() -> None:
-    bundle = rendered()
+    bundle = render_streams()
     servers = await world(bundle)
     servers.rules["west-1"] = {**servers.rules["west-1"], "theirs.*": ("* 100% elsewhere.$1",)}
-    assert plan(bundle, servers.observed()).is_empty
+    assert plan(bundle, servers.observe()).is_empty
 
 
 @pytest.mark.parametrize("naming", ["isolated", "blog"])
 async def test_rules_of_a_stream_that_is_gone_are_removed(naming: str) -> None:
     before = render_bundle(topology({"foo": {"subjects": ["foo.>"]}, "bar": {"subjects": ["bar.*"]}}, naming=naming))
     after = render_bundle(topology(naming=naming))
-    made = plan(after, (await world(before)).observed())
+    made = plan(after, (await world(before)).observe())
     remaining = {mapping.source for mapping in after.mappings}
     assert {rule.source for rule in made.rules} == {mapping.source for mapping in before.mappings} - remaining
 
 
 async def test_the_fingerprint_follows_what_the_plan_depends_on_and_nothing_else() -> None:
-    bundle = rendered()
-    observed = (await world(bundle)).observed()
+    bundle = render_streams()
+    observed = (await world(bundle)).observe()
     stranger = ObservedStream(config=StreamConfig(name="other", fields={"name": "other"}), created="t", cluster=None)
     first = plan(bundle, observed).observed
     assert plan(bundle, replace(observed, streams={"other": stranger, **observed.streams})).observed == first
-    assert plan(bundle, changed(observed, "foo-read-west", max_age=5)).observed != first
+    assert plan(bundle, change_stream(observed, "foo-read-west", max_age=5)).observed != first
     again = replace(observed.streams["foo-read-west"], created="later")
     assert plan(bundle, replace(observed, streams={**observed.streams, "foo-read-west": again})).observed != first
     assert plan(bundle, replace(observed, rules={})).observed != first
@@ -301,41 +305,41 @@ async def test_the_fingerprint_follows_what_the_plan_depends_on_and_nothing_else
 
 async def test_the_valve_counts_updates_and_deletes_against_what_exists() -> None:
     many = {f"s{n}": {"subjects": [f"s{n}.>"]} for n in range(4)}
-    servers = await world(rendered(many))
-    observed = servers.observed()
-    assert not plan(rendered(many), changed(observed, "s0-read-west", max_age=5)).touches_many
-    assert plan(rendered({key: many[key] for key in ("s0", "s1")}), observed).touches_many
-    assert not plan(rendered(many), Observed(streams={})).touches_many
+    servers = await world(render_streams(many))
+    observed = servers.observe()
+    assert not plan(render_streams(many), change_stream(observed, "s0-read-west", max_age=5)).touches_many
+    assert plan(render_streams({key: many[key] for key in ("s0", "s1")}), observed).touches_many
+    assert not plan(render_streams(many), Observed(streams={})).touches_many
 
 
 def test_destinations_are_spelled_the_same_in_any_order() -> None:
-    mapping = rendered().mappings[0]
+    mapping = render_streams().mappings[0]
     assert spell_destinations(mapping) == spell_destinations(replace(mapping, destinations=mapping.destinations[::-1]))
 
 
 async def test_scaling_and_moving_at_once_is_blocked_because_servers_refuse_it() -> None:
-    bundle = rendered()
-    observed = (await world(bundle)).observed()
-    drifted = changed(observed, "foo-read-west", num_replicas=3, placement={"cluster": "west", "tags": ["ssd"]})
+    bundle = render_streams()
+    observed = (await world(bundle)).observe()
+    drifted = change_stream(observed, "foo-read-west", num_replicas=3, placement={"cluster": "west", "tags": ["ssd"]})
     made = plan(bundle, drifted)
     (blocked,) = made.blocked
     assert blocked.name == "foo-read-west"
     assert "one step" in blocked.reason
     assert made.changes == ()
     # One of the two alone is possible.
-    assert only_update(plan(bundle, changed(observed, "foo-read-west", num_replicas=3)))
+    assert only_update(plan(bundle, change_stream(observed, "foo-read-west", num_replicas=3)))
 
 
 @pytest.mark.parametrize(("oldest", "asked"), [((2, 14), ("foo-read-central", "foo-read-west")), ((2, 15), ())])
 async def test_a_region_that_comes_again_begins_after_what_others_took_of_it_where_servers_would_not_notice(
     oldest: tuple[int, int], asked: tuple[str, ...]
 ) -> None:
-    two = rendered({"foo": {"subjects": ["foo.>"], "regions": ["west", "central"]}})
+    two = render_streams({"foo": {"subjects": ["foo.>"], "regions": ["west", "central"]}})
     servers = await world(two)
     for name in ("foo-read-west", "foo-read-central", "foo-write-west"):
         servers.hold(name, 5)
-    bundle = rendered()
-    made = make_plan("acme", bundle, servers.observed(), server_version=oldest)
+    bundle = render_streams()
+    made = make_plan("acme", bundle, servers.observe(), server_version=oldest)
     creates = {change.config.name: change.readers for change in made.changes if isinstance(change, Create)}
     assert creates["foo-write-east"] == asked
     assert creates["foo-read-east"] == ()
@@ -345,7 +349,7 @@ async def test_the_work_of_a_plan_grows_with_the_streams_and_no_faster() -> None
     async def count(streams: int) -> int:
         of = load(many_streams(streams), "t.yaml").require()
         desired = render_bundle(of)
-        observed = (await world(desired)).observed()
+        observed = (await world(desired)).observe()
         return count_calls(lambda: diff(of, desired, observed))
 
     assert await count(40) < 4.5 * await count(10)

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.plan.test_accounts import entries, planned
-from tests.support.plans import FakeServers, make_plan, rendered, topology
+from tests.plan.test_accounts import entries, plan_change
+from tests.support.plans import FakeServers, make_plan, render_streams, topology
 from vstream.cli.servers import Servers, endpoints_as_user
 from vstream.lab import passwords
 from vstream.plan.context import Observed
@@ -32,14 +32,14 @@ OVER: dict[str, Any] = {"regions": THREE, "routing": "regional", "roots": ["v.>"
 
 
 def models() -> Bundle:
-    return rendered(MODELS, stretch={}, **OVER)
+    return render_streams(MODELS, stretch={}, **OVER)
 
 
 def regional(streams: dict[str, Any], **over: Any) -> Bundle:
-    return rendered(streams, **{**OVER, **over})
+    return render_streams(streams, **{**OVER, **over})
 
 
-def imported(account: Account, shared: ShareKind, subject: str) -> set[str]:
+def find_exporters(account: Account, shared: ShareKind, subject: str) -> set[str]:
     return {share.account for share in account.imports if share.kind is shared and share.subject == subject}
 
 
@@ -49,7 +49,9 @@ def test_of_each_two_accounts_one_imports_flow_control_both_ways() -> None:
     assert set(accounts) == {"APP_west", "APP_east", "APP_south", "S_stretch"}
     for shared in ShareKind:
         pairs = {
-            (name, exporter) for name, account in accounts.items() for exporter in imported(account, shared, "$JS.FC.>")
+            (name, exporter)
+            for name, account in accounts.items()
+            for exporter in find_exporters(account, shared, "$JS.FC.>")
         }
         assert len(pairs) == 6
         assert len({frozenset(pair) for pair in pairs}) == 6
@@ -93,7 +95,7 @@ async def test_what_lists_the_subjects_of_clients_waits_for_the_rules_and_a_mirr
 
 async def test_a_region_joins_by_what_only_adds() -> None:
     two = regional({"foo": MODELS["foo"]}, regions={name: THREE[name] for name in ("west", "east")})
-    plan = await planned(two, regional({"foo": MODELS["foo"]}))
+    plan = await plan_change(two, regional({"foo": MODELS["foo"]}))
     assert plan.blocked == ()
     assert plan.loaded_in is Phase.ACCOUNTS
     assert {"account APP_south", "import APP_west _vs.api.APP_south.>"} <= {rule.source for rule in plan.rules}
@@ -101,7 +103,7 @@ async def test_a_region_joins_by_what_only_adds() -> None:
 
 async def test_a_region_does_not_go_before_its_streams() -> None:
     two = regional({"foo": MODELS["foo"]}, regions={name: THREE[name] for name in ("west", "east")})
-    blocked = (await planned(regional({"foo": MODELS["foo"]}), two)).blocked
+    blocked = (await plan_change(regional({"foo": MODELS["foo"]}), two)).blocked
     assert {blocker.name for blocker in blocked} == {"APP_south/foo", "APP_south/foo-write"}
 
 

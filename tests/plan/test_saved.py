@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests.support.plans import make_plan, rendered
+from tests.support.plans import make_plan, render_streams
 from vstream.errors import PlanError
 from vstream.plan import saved
 from vstream.plan.context import Observed
@@ -15,9 +15,9 @@ from vstream.topology.stream_config import ObservedStream, StreamConfig
 
 def rich_plan() -> Plan:
     """Creates, an update, a delete, something blocked, notes and rules."""
-    bundle = rendered()
+    bundle = render_streams()
 
-    def observed(name: str, **fields: Json) -> ObservedStream:
+    def make_observed(name: str, **fields: Json) -> ObservedStream:
         config = next(stream.config for stream in bundle.streams if stream.config.name == "foo-read-west")
         return ObservedStream(
             config=StreamConfig(name=name, fields={**config.fields, "name": name, **fields}),
@@ -27,9 +27,9 @@ def rich_plan() -> Plan:
 
     world = Observed(
         streams={
-            "foo-read-west": observed("foo-read-west", max_age=5, brand_new=1),
-            "old-read-west": observed("old-read-west"),
-            "foo-read-east": observed("foo-read-east", metadata={}),
+            "foo-read-west": make_observed("foo-read-west", max_age=5, brand_new=1),
+            "old-read-west": make_observed("old-read-west"),
+            "foo-read-east": make_observed("foo-read-east", metadata={}),
         },
         rules={"west-1": {}},
         unread_servers=("east-1",),
@@ -37,7 +37,7 @@ def rich_plan() -> Plan:
     return make_plan("acme", bundle, world)
 
 
-def dumped() -> str:
+def dump_plan() -> str:
     return saved.dump(
         saved.SavedPlan(
             plan=rich_plan(), topology_file="t.yaml", topology_text="version: 1\n", lab="acme", adopt=("x",)
@@ -46,13 +46,13 @@ def dumped() -> str:
 
 
 def test_a_saved_plan_reads_back_as_it_was() -> None:
-    loaded = saved.load(dumped(), "plan.json")
+    loaded = saved.load(dump_plan(), "plan.json")
     assert loaded.plan == rich_plan()
     assert (loaded.lab, loaded.adopt, loaded.topology_file) == ("acme", ("x",), "t.yaml")
 
 
 def test_a_plan_is_saved_as_the_same_text_each_time() -> None:
-    assert dumped() == dumped()
+    assert dump_plan() == dump_plan()
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[]", "null", "version: 1", '{"format": 1}', "[" * 100_000])
@@ -62,14 +62,14 @@ def test_what_is_no_plan_is_refused(text: str) -> None:
 
 
 def test_an_edited_plan_is_refused() -> None:
-    data = json.loads(dumped())
+    data = json.loads(dump_plan())
     data["plan"]["changes"][0]["config"]["max_msgs"] = 1
     with pytest.raises(PlanError, match="was changed after it was written"):
         saved.load(json.dumps(data), "plan.json")
 
 
 def test_another_format_is_refused() -> None:
-    data = json.loads(dumped())
+    data = json.loads(dump_plan())
     data["format"] = 99
     with pytest.raises(PlanError, match="has format 99"):
         saved.load(json.dumps(data), "plan.json")

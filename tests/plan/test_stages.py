@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.plans import FakeServers, make_plan, no_answer, refused, rendered
+from tests.support.plans import FakeServers, make_plan, make_refusal, no_answer, render_streams
 from vstream.cli.views import applied as outcome
 from vstream.cli.views import plan as view
 from vstream.plan import apply as module
@@ -32,15 +32,15 @@ def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def regions(names: list[str], **over: Any) -> Bundle:
-    return rendered({"foo": {"subjects": ["foo.>"], "regions": names}}, **over)
+    return render_streams({"foo": {"subjects": ["foo.>"], "regions": names}}, **over)
 
 
-def planned(servers: FakeServers, wanted: Bundle, version: tuple[int, int] = (2, 12)) -> Plan:
-    return make_plan("acme", wanted, servers.observed(), server_version=version)
+def plan_change(servers: FakeServers, wanted: Bundle, version: tuple[int, int] = (2, 12)) -> Plan:
+    return make_plan("acme", wanted, servers.observe(), server_version=version)
 
 
 async def run(servers: FakeServers, wanted: Bundle, patience: float = 5.0) -> ApplyResult:
-    plan = planned(servers, wanted)
+    plan = plan_change(servers, wanted)
     return await apply(plan, servers, servers.loader(wanted), servers, readers=servers, patience=patience)
 
 
@@ -79,7 +79,7 @@ async def test_a_region_goes_in_stages_with_gates_between_them() -> None:
 
 async def test_positions_are_read_again_while_a_leader_is_elected() -> None:
     servers = await servers_with(TWO)
-    servers.failures["positions foo-read-east"] = [refused(10008, 503)] * 5 + [no_answer()] * 2
+    servers.failures["positions foo-read-east"] = [make_refusal(10008, 503)] * 5 + [no_answer()] * 2
     assert (await run(servers, regions(ALL))).is_complete
 
 
@@ -114,16 +114,16 @@ async def test_a_region_comes_as_a_copy_that_then_sources() -> None:
     assert starts(made) == expected
     assert not any(key.startswith(("vstream.copy", "vstream.from")) for key in made.metadata)
     # Where a source began is no drift, and later changes keep it.
-    assert planned(servers, regions(ALL)).is_empty
-    changed = rendered({"foo": {"subjects": ["foo.>"], "regions": ALL, "description": "new"}})
-    update = next(change for change in planned(servers, changed).changes if change.config.name == "foo-read-east")
+    assert plan_change(servers, regions(ALL)).is_empty
+    changed = render_streams({"foo": {"subjects": ["foo.>"], "regions": ALL, "description": "new"}})
+    update = next(change for change in plan_change(servers, changed).changes if change.config.name == "foo-read-east")
     assert isinstance(update.config, StreamConfig)
     assert starts(update.config) == expected
 
 
-def scaled(replicas: int, **stream: Any) -> Bundle:
+def render_scaled(replicas: int, **stream: Any) -> Bundle:
     """One virtual stream whose write streams have *replicas*."""
-    return rendered(
+    return render_streams(
         {"foo": {"subjects": ["foo.>"], "write": {"replicas": replicas}, "read": {"replicas": 1}, **stream}},
         regions={region: {"servers": 3} for region in ALL},
         stretch={"members": "all"},
@@ -140,14 +140,14 @@ async def servers_of(bundle: Bundle) -> FakeServers:
 
 
 async def test_readers_of_what_is_scaled_are_refreshed_once_it_has_settled() -> None:
-    servers = await servers_of(scaled(1))
-    plan = planned(servers, scaled(3))
+    servers = await servers_of(render_scaled(1))
+    plan = plan_change(servers, render_scaled(3))
     (writes, refreshed) = stages(plan)
     assert len(writes.changes) == 3
     assert (refreshed.title, refreshed.counts) == ("refresh readers", "3 to refresh")
     assert "`foo-write-west` is where it is placed, with all of its replicas" in refreshed.waits
     assert as_dict(refreshed)["readers"] == ("foo-read-central", "foo-read-east", "foo-read-west")
-    result = await run(servers, scaled(3))
+    result = await run(servers, render_scaled(3))
     assert (result.is_complete, len(result.refreshed)) == (True, 3)
     assert servers.calls == [
         *(f"update foo-write-{region}" for region in sorted(ALL)),
@@ -157,25 +157,25 @@ async def test_readers_of_what_is_scaled_are_refreshed_once_it_has_settled() -> 
 
 
 async def test_what_settles_later_is_refreshed_later() -> None:
-    servers = await servers_of(scaled(1))
+    servers = await servers_of(render_scaled(1))
     servers.gate_timeouts["settled foo-write-west"] = ["on its way", "on its way"]
-    assert (await run(servers, scaled(3))).is_complete
+    assert (await run(servers, render_scaled(3))).is_complete
     refreshes = [call for call in servers.calls if call.startswith("refresh")]
     assert refreshes == ["refresh foo-read-central foo-read-east foo-read-west"] * 2
 
 
 async def test_readers_of_what_has_kept_its_leader_are_left_alone() -> None:
-    servers = await servers_of(scaled(1))
+    servers = await servers_of(render_scaled(1))
     servers.moves = False
-    result = await run(servers, scaled(3))
+    result = await run(servers, render_scaled(3))
     assert (result.is_complete, result.refreshed) == (True, ())
     assert not any(call.startswith("refresh") for call in servers.calls)
 
 
 async def test_a_refresh_that_fails_ends_nothing() -> None:
-    servers = await servers_of(scaled(1))
+    servers = await servers_of(render_scaled(1))
     servers.failures["refresh foo-read-central foo-read-east foo-read-west"] = [no_answer()]
-    result = await run(servers, scaled(3))
+    result = await run(servers, render_scaled(3))
     assert (result.is_complete, result.refreshed, result.unrefreshed) == (True, (), ("no answer within 10 s",))
     assert "not refreshed: no answer within 10 s" in "\n".join(
         line.plain for line in outcome.text(result, "mappings.cfg")
@@ -183,21 +183,21 @@ async def test_a_refresh_that_fails_ends_nothing() -> None:
 
 
 async def test_a_move_that_takes_longer_ends_nothing() -> None:
-    servers = await servers_of(scaled(1))
+    servers = await servers_of(render_scaled(1))
     servers.gate_timeouts["settled foo-write-west"] = ["on its way"] * 99
-    result = await run(servers, scaled(3), patience=0.0)
+    result = await run(servers, render_scaled(3), patience=0.0)
     assert (result.is_complete, result.unrefreshed) == (True, ("on its way",))
 
 
 async def test_a_write_stream_that_gets_no_leader_is_not_done(monkeypatch: pytest.MonkeyPatch) -> None:
-    servers = await servers_of(scaled(1))
+    servers = await servers_of(render_scaled(1))
     servers.gate_timeouts["settled foo-write-west"] = ["it has no leader"] * 99
 
     async def say_leader(stream: str) -> str | None:
         return None if stream == "foo-write-west" else "leader"
 
     monkeypatch.setattr(servers, "leader", say_leader)
-    result = await run(servers, scaled(3), patience=0.0)
+    result = await run(servers, render_scaled(3), patience=0.0)
     assert [(shut.gate.stream, shut.missing) for shut in result.gate_timeouts] == [
         ("foo-write-west", "it has no leader")
     ]
@@ -206,14 +206,17 @@ async def test_a_write_stream_that_gets_no_leader_is_not_done(monkeypatch: pytes
 
 async def test_who_mirrors_an_ordering_stream_is_refreshed_too() -> None:
     ordered = {"consistency": "ordered"}
-    servers = await servers_of(scaled(1, **ordered))
-    assert set(planned(servers, scaled(3, **ordered)).readers_to_refresh) > {"foo-read-west", "foo-read-east"}
+    servers = await servers_of(render_scaled(1, **ordered))
+    assert set(plan_change(servers, render_scaled(3, **ordered)).readers_to_refresh) > {
+        "foo-read-west",
+        "foo-read-east",
+    }
 
 
 async def test_nothing_is_refreshed_where_nothing_moves() -> None:
-    servers = await servers_of(scaled(1))
-    assert planned(servers, scaled(1, description="new")).readers_to_refresh == ()
-    assert planned(servers, scaled(1, read={"replicas": 3})).readers_to_refresh == ()
+    servers = await servers_of(render_scaled(1))
+    assert plan_change(servers, render_scaled(1, description="new")).readers_to_refresh == ()
+    assert plan_change(servers, render_scaled(1, read={"replicas": 3})).readers_to_refresh == ()
 
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -223,7 +226,7 @@ async def servers_killed_after_a_move(
     origin: Mapping[str, Any], reader: Mapping[str, Any], **stream: Any
 ) -> FakeServers:
     """All is as it is to be, and west's write stream and the first stream that takes from it say this of themselves."""
-    servers = await servers_of(scaled(3, read={"replicas": 3}, **stream))
+    servers = await servers_of(render_scaled(3, read={"replicas": 3}, **stream))
     takers = [
         name for name, stream in servers.streams_by_name.items() if "foo-write-west" in stream.config.source_names
     ]
@@ -252,8 +255,8 @@ async def test_what_a_killed_run_has_moved_is_seen_and_its_readers_refreshed_by_
     origin: Mapping[str, Any], reader: Mapping[str, Any], number: int
 ) -> None:
     servers = await servers_killed_after_a_move(origin, reader)
-    desired = scaled(3, read={"replicas": 3})
-    plan = planned(servers, desired)
+    desired = render_scaled(3, read={"replicas": 3})
+    plan = plan_change(servers, desired)
     assert (plan.is_empty, plan.has_work, len(plan.readers_to_refresh)) == (True, number > 0, number)
     assert ("to refresh" in view.summary(plan)) is (number > 0)
     assert len([*stages(plan)]) == (number > 0)
@@ -264,7 +267,7 @@ async def test_what_a_killed_run_has_moved_is_seen_and_its_readers_refreshed_by_
 
 async def test_who_mirrors_what_a_killed_run_has_not_refreshed_is_refreshed_too() -> None:
     servers = await servers_killed_after_a_move({"leader_since": NOW}, {}, consistency="ordered")
-    plan = planned(servers, scaled(3, read={"replicas": 3}, consistency="ordered"))
+    plan = plan_change(servers, render_scaled(3, read={"replicas": 3}, consistency="ordered"))
     assert plan.readers_to_refresh == ("foo-order-stretch", "foo-read-central", "foo-read-east", "foo-read-west")
 
 
@@ -295,7 +298,7 @@ async def test_killed_before_any_request_the_next_run_goes_on(before: list[str],
             await run(dying, regions(after))
         created = {name: stream.created for name, stream in servers.streams_by_name.items()}
         assert (await run(servers, regions(after))).is_complete
-        assert planned(servers, regions(after)).is_empty
+        assert plan_change(servers, regions(after)).is_empty
         now = {name: stream.created for name, stream in servers.streams_by_name.items()}
         assert {name: now[name] for name in now if name in created} == {
             name: created[name] for name in now if name in created
@@ -329,7 +332,7 @@ async def test_a_gate_that_holds_after_a_while_is_waited_for() -> None:
 
 
 async def test_old_servers_cannot_make_a_read_stream_out_of_a_copy_and_the_plan_says_so() -> None:
-    plan = planned(await servers_with(TWO), regions(ALL), (2, 11))
+    plan = plan_change(await servers_with(TWO), regions(ALL), (2, 11))
     assert not [gate for gate in plan.gates if gate.stream == "foo-read-east"]
     assert [note.name for note in plan.notes] == ["foo-read-east"]
     assert "what the write streams still hold" in plan.notes[0].text
@@ -337,15 +340,15 @@ async def test_old_servers_cannot_make_a_read_stream_out_of_a_copy_and_the_plan_
 
 async def test_nothing_is_copied_where_there_is_nothing_to_copy() -> None:
     servers = await servers_with(TWO, messages=0)
-    assert not planned(servers, regions(ALL)).gates
+    assert not plan_change(servers, regions(ALL)).gates
 
 
 async def test_a_whole_stream_that_goes_has_no_readers_to_wait_for() -> None:
-    assert not planned(await servers_with(ALL), rendered({})).gates
+    assert not plan_change(await servers_with(ALL), render_streams({})).gates
 
 
 async def test_stages_are_shown_in_order_and_saved() -> None:
-    plan = planned(await servers_with(ALL), regions(TWO))
+    plan = plan_change(await servers_with(ALL), regions(TWO))
     names = [stage.phase.name.lower() for stage in stages(plan)]
     assert names == ["mappings", "dropped_sources", "deleted_read_streams", "deleted_write_streams"]
     dropped = as_dict(list(stages(plan))[1])
@@ -365,7 +368,7 @@ async def test_stages_are_shown_in_order_and_saved() -> None:
 
 
 async def test_a_saved_plan_has_its_gates_and_handovers() -> None:
-    plan = planned(await servers_with(TWO), regions(ALL))
+    plan = plan_change(await servers_with(TWO), regions(ALL))
     text = saved.dump(saved.SavedPlan(plan=plan, topology_file="t.yaml", topology_text="", lab=None))
     assert saved.load(text, "plan.json").plan == plan
 
@@ -383,13 +386,13 @@ class FakeRacks:
 async def test_servers_that_leave_go_last_and_only_if_all_before_was_done() -> None:
     servers, racks = await servers_with(ALL), FakeRacks()
     topology = regions(TWO)
-    plan = replace(planned(servers, topology), leaving=("east-1",))
+    plan = replace(plan_change(servers, topology), leaving=("east-1",))
     assert [stage.phase.name for stage in stages(plan)][-1] == "RETIRED_SERVERS"
     servers.gate_timeouts["unchanged foo-write-east"] = ["1 messages have come into `foo-write-east`"] * 1000
     applied = await apply(plan, servers, servers.loader(topology), servers, servers=racks, patience=0.0)
     assert (applied.retired, racks.retired) == ((), [])
     servers.gate_timeouts.clear()
-    again = replace(planned(servers, topology), leaving=("east-1",))
+    again = replace(plan_change(servers, topology), leaving=("east-1",))
     applied = await apply(again, servers, servers.loader(topology), servers, servers=racks)
     assert applied.is_complete
     assert (applied.retired, racks.retired) == (("east-1",), ["east-1"])
@@ -404,7 +407,7 @@ async def test_a_write_stream_that_is_made_again_begins_after_what_its_readers_t
     servers = await servers_with(TWO)
     del servers.streams_by_name["foo-write-west"]
     servers.positions = {f"foo-read-{name}": {"foo-write-west": at} for name, at in (("west", 41), ("central", 38))}
-    plan = planned(servers, regions(TWO))
+    plan = plan_change(servers, regions(TWO))
     text = saved.dump(saved.SavedPlan(plan=plan, topology_file="t.yaml", topology_text="", lab=None))
     assert saved.load(text, "plan.json").plan == plan
     assert any(
@@ -414,7 +417,7 @@ async def test_a_write_stream_that_is_made_again_begins_after_what_its_readers_t
     assert (await run(servers, regions(TWO))).is_complete
     assert servers.streams_by_name["foo-write-west"].config.fields["first_seq"] == 41
     # That is no drift, and later changes keep it.
-    assert planned(servers, regions(TWO)).is_empty
-    changed = rendered({"foo": {"subjects": ["foo.>"], "regions": TWO, "description": "new"}})
-    update = next(change for change in planned(servers, changed).changes if change.config.name == "foo-write-west")
+    assert plan_change(servers, regions(TWO)).is_empty
+    changed = render_streams({"foo": {"subjects": ["foo.>"], "regions": TWO, "description": "new"}})
+    update = next(change for change in plan_change(servers, changed).changes if change.config.name == "foo-write-west")
     assert update.config.fields["first_seq"] == 41

@@ -69,12 +69,12 @@ async def test_readers_of_a_write_stream_that_moved_take_from_it_at_once(
         before = await leaders()
         load = Load(50)
         async with under_load(load, lab.client_endpoints(NAME)):
-            await load.acknowledged(20)
+            await load.wait_for_acknowledged(20)
             file.write_text(document("b"))
             apply = ("apply", file, "--yes", "--allow-destructive", "--allow-many")
             cut_short = [seconds for seconds in killed if await killed_after(seconds, *apply)]
             printed = await succeed(*apply)
-            await load.acknowledged(20)
+            await load.wait_for_acknowledged(20)
         after = await leaders()
         assert {name: after[name] for name in after if "write" in name} == {
             f"foo-write-{region}": f"{region}-2" for region in REGIONS

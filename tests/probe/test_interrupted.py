@@ -13,7 +13,7 @@ from tests.support.probe_lab import (
     REGIONS,
     World,
     bad,
-    connected,
+    connect_world,
     of,
     physical,
     start,
@@ -72,11 +72,11 @@ async def test_a_probe_that_is_cancelled_while_it_publishes_cleans_up(world: Wor
     with pytest.raises(asyncio.CancelledError):
         await probe
 
-    async def left() -> str | None:
+    async def find_left() -> str | None:
         counts = await world.messages()
         return None if not any(counts.values()) else str(counts)
 
-    await until(left, within=30)
+    await until(find_left, within=30)
 
 
 async def test_no_time_is_unknown_and_no_pass(world: World) -> None:
@@ -120,13 +120,13 @@ async def test_the_probe_names_a_region_that_is_down(world: World, binary: Path,
         assert all(matrix["west"][reader] is None for reader in REGIONS)
     finally:
         await start(binary)
-    async with connected() as healed:
+    async with connect_world() as healed:
 
-        async def left() -> str | None:
+        async def find_left() -> str | None:
             counts = await healed.messages()
             return None if set(counts.values()) == {0} and len(counts) == 6 else str(counts)
 
-        await until(left)
+        await until(find_left)
 
 
 async def test_a_region_that_hangs_keeps_nobody_waiting(world: World) -> None:

@@ -30,7 +30,7 @@ def without(source: str) -> Callable[[str], str]:
     return rule(source, lambda _: "")
 
 
-def crossed(source: str) -> Callable[[str], str]:
+def cross_rule(source: str) -> Callable[[str], str]:
     """The rule's destinations of west and east, swapped."""
     swap = {"west": "east", "east": "west"}
     return rule(source, lambda text: re.sub(r'cluster: "(west|east)"', lambda m: f'cluster: "{swap[m[1]]}"', text))
@@ -87,7 +87,7 @@ async def test_every_form_is_tried_and_nothing_is_left(world: World) -> None:
         assert (await world.api(f"CONSUMER.NAMES.foo-read-{region}"))["consumers"] == []
 
     # A form that has a rule of its own, and only that, leads elsewhere.
-    await world.load_mappings("west", crossed(f"{API}.DIRECT.GET.foo.>"))
+    await world.load_mappings("west", cross_rule(f"{API}.DIRECT.GET.foo.>"))
     report = await world.probe(all_forms=True)
     failed = {(check.form, check.region): check for check in report.checks if check.status is CheckStatus.FAILED}
     assert set(failed) == {("subject appended", "west")}
@@ -140,7 +140,7 @@ async def test_the_probe_finds_a_mapping_that_one_server_misses(world: World) ->
 
 async def test_the_probe_finds_a_mapping_that_leads_to_another_region(world: World) -> None:
     await world.create_all()
-    await world.load_mappings("west", crossed("foo.>"))
+    await world.load_mappings("west", cross_rule("foo.>"))
     report = await world.probe()
 
     assert set(bad(report)) == {("mapping", None, "west"), ("canary_publish", "west", "west")}
@@ -185,14 +185,14 @@ async def test_the_probe_finds_api_mappings_that_lead_to_another_region(world: W
 
     await until(missing)
     before = await world.messages()
-    await world.load_mappings("west", crossed(f"{API}.DIRECT.GET.foo"))
+    await world.load_mappings("west", cross_rule(f"{API}.DIRECT.GET.foo"))
     report = await world.probe()
     assert bad(report)["direct_get", None, "west"].detail == (
         "answered by `foo-read-east`, the read stream of region `east`, not by `foo-read-west`"
     )
     assert bad(report)["canary", "central", "west"].answered_by == "foo-read-east"
 
-    await world.load_mappings("west", crossed(f"{API}.STREAM.INFO.foo"))
+    await world.load_mappings("west", cross_rule(f"{API}.STREAM.INFO.foo"))
     report = await world.probe()
     assert set(bad(report)) == {("stream_info", None, "west"), *(("canary", region, "west") for region in REGIONS)}
     assert bad(report)["stream_info", None, "west"].answered_by == "foo-read-east"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.chaos_lab import succeeded
+from tests.support.chaos_lab import require_success
 from tests.support.command import vstream
 from tests.support.night import with_night
 from tests.support.shared_lab import shared_lab
@@ -37,7 +37,7 @@ streams:
 @pytest.fixture(scope="module", params=with_night(["2.15.1"], ["2.12.8"]))
 def file(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     with shared_lab(tmp_path_factory.mktemp("traced"), TOPOLOGY, "--server-version", request.param) as file:
-        succeeded(vstream("apply", file, "--yes"))
+        require_success(vstream("apply", file, "--yes"))
         yield file
 
 
@@ -58,7 +58,7 @@ def test_each_server_takes_it_where_it_should_and_stores_nothing(
     file: Path, subject: str, stream: str, stored_as: str
 ) -> None:
     before = asyncio.run(count_messages())
-    answer = succeeded(vstream("map", subject, file, "--trace", "--region", "west", "--format", "json")).json()
+    answer = require_success(vstream("map", subject, file, "--trace", "--region", "west", "--format", "json")).json()
     assert {(trace["server"], trace["verdict"]) for trace in answer["traces"]} == {
         ("west-1", "expected"),
         ("west-2", "expected"),

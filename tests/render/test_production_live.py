@@ -312,9 +312,9 @@ class Walk:
 @asynccontextmanager
 async def publishing(walk: Walk, load: Load, regions: tuple[str, ...]) -> AsyncIterator[None]:
     async with under_load(load, walk.endpoints("app", regions)):
-        await load.acknowledged(20)
+        await load.wait_for_acknowledged(20)
         yield
-        await load.acknowledged(20)
+        await load.wait_for_acknowledged(20)
 
 
 @pytest.mark.parametrize("version", ["2.12.8", "2.15.1"])

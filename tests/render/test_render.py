@@ -43,7 +43,7 @@ def topology(text: str = HEAD + REGIONS + STREAMS) -> Topology:
     return load(text.encode(), "t.yaml").require()
 
 
-def rendered(text: str = HEAD + REGIONS + STREAMS, templates: Path | None = None) -> Bundle:
+def render_text(text: str = HEAD + REGIONS + STREAMS, templates: Path | None = None) -> Bundle:
     return render_bundle(topology(text), templates=templates)
 
 
@@ -52,7 +52,7 @@ def rendered(text: str = HEAD + REGIONS + STREAMS, templates: Path | None = None
 
 def test_two_renders_are_equal_to_the_byte() -> None:
     text = (GOLDEN / "awkward.yaml").read_text(encoding="utf-8")
-    assert rendered(text).artifacts == rendered(text).artifacts
+    assert render_text(text).artifacts == render_text(text).artifacts
 
 
 @pytest.mark.parametrize("file", sorted(GOLDEN.glob("*.yaml")), ids=lambda file: file.stem)
@@ -68,12 +68,12 @@ def test_vstreams_own_templates_write_the_same_as_copies_of_them(file: Path, tmp
 
 
 def test_files_come_in_the_order_of_their_paths_and_each_once() -> None:
-    paths = [artifact.path for artifact in rendered().artifacts]
+    paths = [artifact.path for artifact in render_text().artifacts]
     assert paths == sorted(set(paths))
 
 
 def test_a_bundle_means_what_its_files_say() -> None:
-    bundle = rendered()
+    bundle = render_text()
     assert [(stream.virtual, stream.region, stream.role) for stream in bundle.streams] == [
         (stream, region, role)
         for stream in ("foo", "bar")
@@ -95,15 +95,15 @@ def override(directory: Path, template: str, text: str) -> Path:
     return directory
 
 
-def shipped(template: str, old: str, new: str) -> str:
+def change_template(template: str, old: str, new: str) -> str:
     text = (TEMPLATES / template).read_text(encoding="utf-8")
     assert old in text
     return text.replace(old, new)
 
 
 def test_a_file_of_the_users_templates_wins_and_the_others_stay(tmp_path: Path) -> None:
-    text = shipped("mappings.cfg.j2", "# Subject mappings of", "# Ours:")
-    ours, theirs = rendered(templates=override(tmp_path, "mappings.cfg.j2", text)), rendered()
+    text = change_template("mappings.cfg.j2", "# Subject mappings of", "# Ours:")
+    ours, theirs = render_text(templates=override(tmp_path, "mappings.cfg.j2", text)), render_text()
     assert ours.text("mappings.cfg").startswith("# Ours: acme")
     assert ours.mappings == theirs.mappings
     assert ours.streams == theirs.streams
@@ -122,12 +122,14 @@ NAMED = (GOLDEN / "named.yaml").read_text(encoding="utf-8").replace("account: AP
 )
 def test_a_destination_for_everywhere_else_can_be_said_in_templates_of_the_users(tmp_path: Path, spelled: str) -> None:
     """And one that cannot be meant is refused: it would let publishes past the write streams."""
-    (line,) = (splitline for splitline in shipped(MAPPINGS, "", "").splitlines() if "{destination: " in splitline)
-    ours = rendered(NAMED, override(tmp_path, MAPPINGS, shipped(MAPPINGS, line, spelled)))
-    assert ours.mappings == rendered(NAMED).mappings
+    (line,) = (
+        splitline for splitline in change_template(MAPPINGS, "", "").splitlines() if "{destination: " in splitline
+    )
+    ours = render_text(NAMED, override(tmp_path, MAPPINGS, change_template(MAPPINGS, line, spelled)))
+    assert ours.mappings == render_text(NAMED).mappings
     former = "{destination: << destination.subject | q >>, cluster: << destination.cluster | q >>}"
     with pytest.raises(InvalidInputError) as caught:
-        rendered(NAMED, override(tmp_path, MAPPINGS, shipped(MAPPINGS, line, former)))
+        render_text(NAMED, override(tmp_path, MAPPINGS, change_template(MAPPINGS, line, former)))
     assert [diagnostic.message for diagnostic in caught.value.diagnostics] == [
         "the rule for `ledger.*` lacks the destination without a cluster"
     ]
@@ -145,28 +147,28 @@ WRITE, READ, MAPPINGS, SERVER, CONTEXT = (
 @pytest.mark.parametrize(
     ("template", "text", "code", "line", "message"),
     [
-        (WRITE, shipped(WRITE, "<< name |", "<< nam |"), "VS201", 2, "template error: 'nam' is undefined"),
+        (WRITE, change_template(WRITE, "<< name |", "<< nam |"), "VS201", 2, "template error: 'nam' is undefined"),
         (SERVER, "#\n#\n<< addres.host >>", "VS401", 3, "template error: 'addres' is undefined"),
-        (READ, shipped(READ, "source.name", "source.nam"), "VS201", 8, "template error: 'dict object' has no attribute 'nam'"),
+        (READ, change_template(READ, "source.name", "source.nam"), "VS201", 8, "template error: 'dict object' has no attribute 'nam'"),
         (WRITE, "{\n<% for x in subjects %>\n}", "VS201", 3, ("template error: Unexpected end of template. Jinja was looking for the "
          "following tags: 'endfor' or 'else'. The innermost block that needs to be closed is 'for'.")),
         (WRITE, "\n\n<< name | jsn >>", "VS201", 3, "template error: No filter named 'jsn'."),
         (WRITE, "\n<< 1 / 0 >>", "VS201", 2, "template error: ZeroDivisionError: division by zero"),
         (MAPPINGS, '<% include "more.j2" %>', "VS301", 1, "template `more.j2` is missing"),
         (WRITE, "", "VS201", 1, "the output is not JSON: Expecting value (line 1 of the output)"),
-        (WRITE, shipped(WRITE, "<< subjects | json >>,", "<< subjects | json >>"), "VS201", 1,
+        (WRITE, change_template(WRITE, "<< subjects | json >>,", "<< subjects | json >>"), "VS201", 1,
          "the output is not JSON: Expecting ',' delimiter (line 4 of the output)"),
         (WRITE, "[]", "VS201", 1, "the output is not a JSON object"),
         (WRITE, '{"name": NaN}', "VS201", 1, "the output is not JSON: `NaN` is not a JSON value"),
-        (WRITE, shipped(WRITE, "<< name | json >>", '"x"'), "VS201", 1, "the stream `foo-write-west` comes out with the name `x`"),
-        (WRITE, shipped(WRITE, "<< subjects | json >>", '"foo.>"'), "VS201", 1,
+        (WRITE, change_template(WRITE, "<< name | json >>", '"x"'), "VS201", 1, "the stream `foo-write-west` comes out with the name `x`"),
+        (WRITE, change_template(WRITE, "<< subjects | json >>", '"foo.>"'), "VS201", 1,
          "the stream `foo-write-west` needs `subjects`, a list of texts"),
-        (READ, shipped(READ, '"sources"', '"source"'), "VS201", 1, "the stream `foo-read-west` needs `sources`, a list of objects"),
-        (READ, shipped(READ, "<< metadata | json >>", "{}"), "VS201", 1,
+        (READ, change_template(READ, '"sources"', '"source"'), "VS201", 1, "the stream `foo-read-west` needs `sources`, a list of objects"),
+        (READ, change_template(READ, "<< metadata | json >>", "{}"), "VS201", 1,
          "the stream `foo-read-west` comes out without its metadata `vstream.topology`, by which vstream knows that it is its own"),
-        (READ, shipped(READ, "<< metadata | json >>", "[1]"), "VS201", 1, "the stream `foo-read-west` needs `metadata`, a map of texts"),
-        (MAPPINGS, shipped(MAPPINGS, "mappings = {", "maps = {"), "VS301", 1, "the output has no `mappings` block"),
-        (MAPPINGS, shipped(MAPPINGS, "destination: << destination.subject | q >>,", ""), "VS301", 1,
+        (READ, change_template(READ, "<< metadata | json >>", "[1]"), "VS201", 1, "the stream `foo-read-west` needs `metadata`, a map of texts"),
+        (MAPPINGS, change_template(MAPPINGS, "mappings = {", "maps = {"), "VS301", 1, "the output has no `mappings` block"),
+        (MAPPINGS, change_template(MAPPINGS, "destination: << destination.subject | q >>,", ""), "VS301", 1,
          "the rule for `foo.>` has a destination without a subject"),
         (MAPPINGS, "mappings = {\n\n  a: [b\n", "VS301", 1, None),
         (SERVER, "listen = \n", "VS401", 1,
@@ -179,7 +181,7 @@ def test_a_broken_template_gives_one_diagnostic_with_its_name_and_line(
     tmp_path: Path, template: str, text: str, code: str, line: int, message: str | None
 ) -> None:
     with pytest.raises(InvalidInputError) as caught:
-        rendered(templates=override(tmp_path, template, text))
+        render_text(templates=override(tmp_path, template, text))
     (diagnostic,) = caught.value.diagnostics
     assert diagnostic.span is not None
     assert (diagnostic.code, diagnostic.severity, diagnostic.span.file, diagnostic.span.line) == (
@@ -204,7 +206,7 @@ def test_a_template_runs_no_code_and_changes_nothing(tmp_path: Path, attempt: st
     mark = tmp_path / "mark"
     code = f"<% set mark = {json.dumps(str(mark))} %>\n<< {attempt} >>"
     with pytest.raises(InvalidInputError) as caught:
-        rendered(templates=override(tmp_path, WRITE, code))
+        render_text(templates=override(tmp_path, WRITE, code))
     (diagnostic,) = caught.value.diagnostics
     assert diagnostic.message.startswith("template error: ")
     assert not mark.exists()
@@ -228,7 +230,7 @@ def test_a_template_ends_and_leaves_memory_to_others(
     monkeypatch.setattr("vstream.render.environment._SECONDS", 0.5 if "Timeout" in message else 60)
     before = resource.getrlimit(resource.RLIMIT_AS)
     with pytest.raises(InvalidInputError) as caught:
-        rendered(templates=override(tmp_path, WRITE, code))
+        render_text(templates=override(tmp_path, WRITE, code))
     (diagnostic,) = caught.value.diagnostics
     assert diagnostic.message.startswith(f"template error: {message}")
     assert resource.getrlimit(resource.RLIMIT_AS) == before
@@ -241,23 +243,23 @@ def test_no_template_is_a_link_out_of_its_repository(tmp_path: Path) -> None:
     (repository / "mine").mkdir(parents=True)
     (repository / "mine/mappings.cfg.j2").symlink_to(secret)
     with pytest.raises(InvalidInputError) as caught:
-        rendered(templates=repository / "mine")
+        render_text(templates=repository / "mine")
     assert "hunter2" in caught.value.diagnostics[0].message  # outside of a repository, who runs vstream made the link
     (repository / ".git").mkdir()
     with pytest.raises(InvalidInputError) as caught:
-        rendered(templates=repository / "mine")
+        render_text(templates=repository / "mine")
     (diagnostic,) = caught.value.diagnostics
     assert diagnostic.message == f"template error: {repository}/mine/mappings.cfg.j2 is a link out of the repository"
-    (repository / "shared.j2").write_text(shipped("mappings.cfg.j2", "# Subject mappings of", "# Ours:"))
+    (repository / "shared.j2").write_text(change_template("mappings.cfg.j2", "# Subject mappings of", "# Ours:"))
     (repository / "mine/mappings.cfg.j2").unlink()
     (repository / "mine/mappings.cfg.j2").symlink_to("../shared.j2")
-    assert rendered(templates=repository / "mine").text("mappings.cfg").startswith("# Ours: acme")
+    assert render_text(templates=repository / "mine").text("mappings.cfg").startswith("# Ours: acme")
 
 
 def test_a_template_that_is_no_text_or_no_file_is_a_diagnostic_too(tmp_path: Path) -> None:
     (tmp_path / "mappings.cfg.j2").write_bytes(b"\xff")
     with pytest.raises(InvalidInputError, match="1 error"):
-        rendered(templates=tmp_path)
+        render_text(templates=tmp_path)
 
 
 # -- quoting ---------------------------------------------------------------------------------------------------------
@@ -438,7 +440,7 @@ def test_servers_with_hosts_listen_there_on_the_ports_of_their_region() -> None:
 
 
 def test_a_region_that_has_a_context_already_gets_none() -> None:
-    paths = {artifact.path for artifact in rendered(HEAD + REGIONS + "connect: {west: {context: sc}}\n").artifacts}
+    paths = {artifact.path for artifact in render_text(HEAD + REGIONS + "connect: {west: {context: sc}}\n").artifacts}
     assert {path for path in paths if path.startswith("contexts/")} == {"contexts/acme-east.json"}
 
 
@@ -465,5 +467,5 @@ def test_a_template_that_was_changed_is_rendered_as_it_is_now(tmp_path: Path) ->
     """Also within one process, which keeps what it has compiled."""
     for limit in ("1MB", "2MB", "1MB"):
         text = (TEMPLATES / SERVER).read_text(encoding="utf-8") + f"max_payload: {limit}\n"
-        bundle = rendered(templates=override(tmp_path, SERVER, text))
+        bundle = render_text(templates=override(tmp_path, SERVER, text))
         assert bundle.text("servers/west-1.conf").endswith(f"max_payload: {limit}\n")

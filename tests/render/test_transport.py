@@ -359,18 +359,20 @@ def test_certificates_are_rotated_by_a_reload(tmp_path: Path) -> None:
         certificate.cert_chain_pems[0].write_to_path(tmp_path / "server.pem")
         return ssl.DER_cert_to_PEM_cert(ssl.PEM_cert_to_DER_cert((tmp_path / "server.pem").read_text()))
 
-    def shown(port: int) -> str:
+    def read_certificate(port: int) -> str:
         return ssl.get_server_certificate(("127.0.0.1", port), ca_certs=str(tmp_path / "ca.pem"))
 
     first = issue()
     with running(SuperCluster(tmp_path, topology_text("mapped", tmp_path), tmp_path / "ca.pem")) as cluster:
         monitors = [address.monitor for address in cluster.bundle.servers]
         cluster.wait(lambda: "east" in cluster.ask("west-1", "gatewayz")["outbound_gateways"], "two regions are one")
-        assert {shown(port) for port in monitors} == {first}
+        assert {read_certificate(port) for port in monitors} == {first}
         cluster.wait(cluster.has_meta_leader, "streams can be created")
         with publishing(cluster):
             second = issue()
             for process in cluster.processes.values():
                 process.send_signal(signal.SIGHUP)
-            cluster.wait(lambda: {shown(port) for port in monitors} == {second}, "the new certificate is shown")
+            cluster.wait(
+                lambda: {read_certificate(port) for port in monitors} == {second}, "the new certificate is shown"
+            )
         cluster.wait(lambda: "east" in cluster.ask("west-1", "gatewayz")["outbound_gateways"], "they stay one")

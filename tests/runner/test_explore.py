@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.scenario.test_generate import composed
+from tests.scenario.test_generate import compose
 from vstream.capture.verdict.verdict import CaseStatus
 from vstream.errors import LabError
 from vstream.lint.load_scenario import load
@@ -46,7 +46,7 @@ def write_capture(directory: Path) -> None:
     (directory / "manifest.json").write_text("{}")
 
 
-async def explored(
+async def run_exploration(
     out: Path, judge: Callable[[Scenario], RunOutcome], *, seed: int = 7, bounds: SearchLimits, is_kept: bool = False
 ) -> Exploration:
     async def run(scenario: Scenario, capture: Path) -> RunOutcome:
@@ -54,7 +54,7 @@ async def explored(
         return judge(scenario)
 
     exploration = Exploration(seed=seed)
-    await explore(exploration, composed, run, out=out, bounds=bounds, watcher=Silent(), is_kept=is_kept)
+    await explore(exploration, compose, run, out=out, bounds=bounds, watcher=Silent(), is_kept=is_kept)
     return exploration
 
 
@@ -70,7 +70,9 @@ def test_the_seeds_follow_from_one() -> None:
 
 async def test_each_scenario_can_be_replayed_and_a_capture_is_kept_of_what_did_not_pass(tmp_path: Path) -> None:
     outcomes = iter([PASS, RunOutcome(status=CaseStatus.UNKNOWN), PASS])
-    exploration = await explored(tmp_path, lambda _: next(outcomes), bounds=SearchLimits(seconds=FOREVER, runs=3))
+    exploration = await run_exploration(
+        tmp_path, lambda _: next(outcomes), bounds=SearchLimits(seconds=FOREVER, runs=3)
+    )
     assert [run.seed for run in exploration.runs] == seeds(7)[:3]
     for run in exploration.runs:
         assert read(run.directory / "scenario.yaml").seed == run.seed
@@ -86,12 +88,14 @@ async def test_each_scenario_can_be_replayed_and_a_capture_is_kept_of_what_did_n
 
 
 async def test_captures_of_what_passed_are_kept_if_wanted(tmp_path: Path) -> None:
-    exploration = await explored(tmp_path, lambda _: PASS, bounds=SearchLimits(seconds=FOREVER, runs=1), is_kept=True)
+    exploration = await run_exploration(
+        tmp_path, lambda _: PASS, bounds=SearchLimits(seconds=FOREVER, runs=1), is_kept=True
+    )
     assert (exploration.runs[0].directory / "capture" / "manifest.json").is_file()
 
 
 async def test_no_run_begins_when_time_is_over(tmp_path: Path) -> None:
-    assert (await explored(tmp_path, lambda _: PASS, bounds=SearchLimits(seconds=0))).runs == []
+    assert (await run_exploration(tmp_path, lambda _: PASS, bounds=SearchLimits(seconds=0))).runs == []
 
 
 async def test_what_fails_becomes_short_and_fails_in_the_same_way(tmp_path: Path) -> None:
@@ -100,7 +104,9 @@ async def test_what_fails_becomes_short_and_fails_in_the_same_way(tmp_path: Path
             return FAIL
         return OTHER if faults.ISOLATE in kinds(scenario) else PASS
 
-    exploration = await explored(tmp_path, judge, bounds=SearchLimits(seconds=FOREVER, runs=12, shrinking_runs=200))
+    exploration = await run_exploration(
+        tmp_path, judge, bounds=SearchLimits(seconds=FOREVER, runs=12, shrinking_runs=200)
+    )
     failed = [run for run in exploration.runs if run.outcome == FAIL]
     assert failed
     for failure in failed:
@@ -119,7 +125,7 @@ async def test_what_fails_becomes_short_and_fails_in_the_same_way(tmp_path: Path
 async def test_what_does_not_fail_again_is_kept_as_it_is(tmp_path: Path) -> None:
     outcomes = iter([FAIL, PASS, PASS, PASS])
     (explored_run,) = (
-        await explored(tmp_path, lambda _: next(outcomes), bounds=SearchLimits(seconds=FOREVER, runs=1))
+        await run_exploration(tmp_path, lambda _: next(outcomes), bounds=SearchLimits(seconds=FOREVER, runs=1))
     ).runs
     assert (explored_run.short, explored_run.note) == (
         None,
@@ -137,7 +143,7 @@ async def test_what_fails_every_other_time_gets_two_chances(tmp_path: Path) -> N
         return FAIL if count % 2 else PASS
 
     (explored_run,) = (
-        await explored(tmp_path, judge, bounds=SearchLimits(seconds=FOREVER, runs=1, shrinking_runs=300))
+        await run_exploration(tmp_path, judge, bounds=SearchLimits(seconds=FOREVER, runs=1, shrinking_runs=300))
     ).runs
     assert explored_run.short is not None
     assert len(read(explored_run.short).steps) == 1
@@ -145,7 +151,7 @@ async def test_what_fails_every_other_time_gets_two_chances(tmp_path: Path) -> N
 
 async def test_a_failing_scenario_is_not_shrunk_if_that_is_not_wanted(tmp_path: Path) -> None:
     (explored_run,) = (
-        await explored(tmp_path, lambda _: FAIL, bounds=SearchLimits(seconds=FOREVER, runs=1, shrinking_runs=0))
+        await run_exploration(tmp_path, lambda _: FAIL, bounds=SearchLimits(seconds=FOREVER, runs=1, shrinking_runs=0))
     ).runs
     assert (explored_run.short, explored_run.note) == (None, None)
 
@@ -154,7 +160,7 @@ async def test_a_run_that_could_not_begin_is_unknown_and_the_next_one_begins(tmp
     def judge(_: Scenario) -> RunOutcome:
         raise LabError("no ports are free")
 
-    exploration = await explored(tmp_path, judge, bounds=SearchLimits(seconds=FOREVER, runs=2))
+    exploration = await run_exploration(tmp_path, judge, bounds=SearchLimits(seconds=FOREVER, runs=2))
     assert [(run.outcome.status, run.outcome.detail) for run in exploration.runs] == [
         (CaseStatus.UNKNOWN, "no ports are free")
     ] * 2
@@ -168,7 +174,7 @@ async def test_stopped_in_between_it_has_what_had_ended(tmp_path: Path) -> None:
 
     exploration = Exploration(seed=7)
     with pytest.raises(asyncio.CancelledError):
-        await explore(exploration, composed, run, out=tmp_path, bounds=SearchLimits(seconds=FOREVER), watcher=Silent())
+        await explore(exploration, compose, run, out=tmp_path, bounds=SearchLimits(seconds=FOREVER), watcher=Silent())
     assert len(exploration.runs) == 2
     assert json.loads((tmp_path / "explored.json").read_text())["runs"] == 2
 

@@ -22,11 +22,11 @@ from tests.support.scenario_runs import (
     NS,
     REGIONS,
     TOPOLOGY,
-    acknowledged,
+    count_stored,
+    find_acknowledged,
     operations,
     run_scenario,
     scenario,
-    stored,
 )
 from vstream.capture.records import FaultOutcome, OperationKind, OperationOutcome, OperationRecord
 from vstream.capture.store import Capture
@@ -68,14 +68,14 @@ async def test_a_run_without_faults_captures_everything(state: Path, tmp_path: P
     assert {path.name for path in capture.logs.iterdir()} >= {"west-1.log", "central-1.log", "east-1.log"}
     assert {(operation.outcome, operation.error) for operation in capture.operations()} == {(OperationOutcome.OK, None)}
 
-    acked = acknowledged(capture)
+    acked = find_acknowledged(capture)
     tried = {
         operation.id or ""
         for operation in operations(capture, OperationKind.TRY)
         if operation.subject == ClientOperation.PUBLISH.value
     }
     assert acked
-    for counts in stored(capture, "read").values():
+    for counts in count_stored(capture, "read").values():
         assert set(counts) == acked | tried
         assert set(counts.values()) == {1}
     assert {delivery.client for delivery in capture.deliveries()} == {f"{region}/consumer-foo" for region in REGIONS}
@@ -161,7 +161,7 @@ def long_run(tmp_path: Path) -> Iterator[StartRun]:
         process.communicate()
 
 
-async def loaded(running: subprocess.Popen[str], capture: Capture) -> None:
+async def wait_for_clients(running: subprocess.Popen[str], capture: Capture) -> None:
     """Wait until clients work."""
     await eventually(lambda: running.poll() is not None or any(capture.operations()), within=60)
     assert running.poll() is None, running.communicate()[0]
@@ -190,7 +190,7 @@ async def test_an_interrupted_run_says_so_undoes_what_is_open_and_leaves_nothing
     running = long_run("  - pause: west\n    as: stopped")
     capture = Capture(tmp_path / "capture")
     await eventually(lambda: running.poll() is not None or any(capture.windows()), within=60)
-    await loaded(running, capture)
+    await wait_for_clients(running, capture)
     send(running.pid, number)
     output, _ = await asyncio.to_thread(running.communicate, timeout=60)
 
@@ -200,7 +200,7 @@ async def test_an_interrupted_run_says_so_undoes_what_is_open_and_leaves_nothing
     assert line.endswith("was taken down; the capture capture is incomplete, its verdict UNKNOWN"), line
     manifest = capture.manifest()
     assert (manifest.is_complete, manifest.stopped_by) == (False, "interrupted")
-    assert acknowledged(capture)
+    assert find_acknowledged(capture)
     assert [(fault.id, fault.outcome) for fault in capture.faults()] == [("stopped", FaultOutcome.CONFIRMED)]
     assert (of_run(tmp_path), processes_in(state), lab.names()) == ([], [], ())
 
@@ -210,14 +210,14 @@ async def test_a_killed_run_leaves_a_lab_that_can_be_removed_and_no_clients(
 ) -> None:
     running = long_run()
     capture = Capture(tmp_path / "capture")
-    await loaded(running, capture)
+    await wait_for_clients(running, capture)
     assert of_run(tmp_path)
     running.kill()
     await asyncio.to_thread(running.communicate, timeout=60)
 
     await eventually(lambda: not of_run(tmp_path), within=60)
     assert not capture.manifest().is_complete
-    assert acknowledged(capture)
+    assert find_acknowledged(capture)
     (name,) = lab.names()
     await lab.down(name, purge=True)
     assert processes_in(state) == []
@@ -226,7 +226,7 @@ async def test_a_killed_run_leaves_a_lab_that_can_be_removed_and_no_clients(
 async def test_clients_that_die_make_the_capture_incomplete(state: Path, tmp_path: Path, long_run: StartRun) -> None:
     running = long_run()
     capture = Capture(tmp_path / "capture")
-    await loaded(running, capture)
+    await wait_for_clients(running, capture)
     of_run(tmp_path)[0].kill()
     output, _ = await asyncio.to_thread(running.communicate, timeout=60)
 
@@ -276,13 +276,13 @@ def is_retried(operation: OperationRecord) -> bool:
 
 def test_whatever_was_acknowledged_is_everywhere_once(broken_west: Capture) -> None:
     assert broken_west.manifest().is_complete
-    acked = acknowledged(broken_west)
+    acked = find_acknowledged(broken_west)
     published = {
         operation.id
         for operation in operations(broken_west, OperationKind.PUBLISH)
         if operation.outcome is not OperationOutcome.REJECTED
     }
-    for counts in stored(broken_west, "read").values():
+    for counts in count_stored(broken_west, "read").values():
         assert acked <= set(counts) <= published
         assert set(counts.values()) == {1}
 
@@ -325,7 +325,7 @@ def test_retried_messages_are_all_acknowledged_and_stored_once(broken_west: Capt
     assert max(publish.attempts for publish in publishes) > 1
     identities = {publish.id for publish in publishes}
     for role in ("read", "write"):
-        for counts in stored(broken_west, role).values():
+        for counts in count_stored(broken_west, role).values():
             assert {count for identity, count in counts.items() if identity in identities} == {1}
 
 
@@ -358,9 +358,9 @@ async def test_a_full_disk_loses_nothing_and_lost_power_what_is_counted(state: P
         ("power-loss west --lose 2s", FaultOutcome.CONFIRMED),
     ]
     assert not any(outcome is OperationOutcome.OK for outcome, _ in during(capture, "no room", "east"))
-    elsewhere = {text for text in acknowledged(capture) if not text.startswith("west/")}
+    elsewhere = {text for text in find_acknowledged(capture) if not text.startswith("west/")}
     assert {identity.partition("/")[0] for identity in elsewhere} == {"central", "east"}
-    for name, counts in stored(capture, "read").items():
+    for name, counts in count_stored(capture, "read").items():
         assert elsewhere <= set(counts), f"{name} lacks {sorted(elsewhere - set(counts))[:3]}"
     (stream,) = check(capture).streams
     assert {origin for origin, count in stream.lost_by_origin.items() if count} == {"west"}
@@ -394,7 +394,7 @@ async def test_a_version_without_cursors_converges_too_and_an_upgrade_says_what_
         "central-1": "2.12.8",
         "east-1": "2.12.8",
     }
-    assert all(acknowledged(capture) <= set(counts) for counts in stored(capture, "read").values())
+    assert all(find_acknowledged(capture) <= set(counts) for counts in count_stored(capture, "read").values())
 
 
 @pytest.mark.night
@@ -444,7 +444,7 @@ async def test_a_region_that_is_cut_off_is_tried_and_sampled_as_it_is(state: Pat
     assert last["west"].links == {}
     assert last["east"].control_plane is not None
     assert last["east"].links == {"central": 1}
-    assert all(acknowledged(capture) <= set(counts) for counts in stored(capture, "read").values())
+    assert all(find_acknowledged(capture) <= set(counts) for counts in count_stored(capture, "read").values())
 
 
 async def test_a_disk_without_room_for_the_capture_leaves_no_server_behind(state: Path, tmp_path: Path) -> None:

@@ -26,10 +26,10 @@ def test_a_capture_says_what_is_mirrored_by_the_name_that_it_is_captured_by(rout
     )
     nobody: Any = None
 
-    def captured(stream: RenderedStream) -> CapturedStream:
+    def capture_stream(stream: RenderedStream) -> CapturedStream:
         return asyncio.run(read_back(nobody, stream, [], Capture(tmp_path), within=-1))
 
-    streams = [captured(stream) for stream in render_bundle(load(text.encode(), EXAMPLE.name).require()).streams]
+    streams = [capture_stream(stream) for stream in render_bundle(load(text.encode(), EXAMPLE.name).require()).streams]
     roles = {stream.name: stream.role for stream in streams}
     mirrors = [stream for stream in streams if stream.mirror is not None]
     assert {(mirror.role, roles[mirror.mirror or ""]) for mirror in mirrors} == {("read", "origin"), ("read", "order")}

@@ -46,7 +46,7 @@ def readers(stream: str, kind: ReaderKind, *regions: str) -> Readers:
     return Readers(stream=stream, kind=kind, regions=regions, rate=5, timeout=NS, span=HERE)
 
 
-def staged(wanted: Scenario) -> Environment:
+def make_environment(wanted: Scenario) -> Environment:
     topology = topology_of(wanted)
     endpoints = {
         region.name: Endpoint(urls=(f"nats://{region.name}:4222",), monitor=(f"http://{region.name}:8222",))
@@ -71,7 +71,10 @@ def cast(*workload: Publishers | Readers) -> dict[str, WorkerSpec]:
             readers=tuple(action for action in workload if isinstance(action, Readers)),
         ),
     )
-    return {worker.region: worker for worker in worker_specs.workers(rehearsal, staged(rehearsal), Path("capture"), 0)}
+    return {
+        worker.region: worker
+        for worker in worker_specs.workers(rehearsal, make_environment(rehearsal), Path("capture"), 0)
+    }
 
 
 def test_clients_know_the_servers_of_their_region_alone() -> None:
@@ -122,7 +125,7 @@ def test_consumers_are_made_on_what_their_region_reads_from() -> None:
 def test_a_consumer_is_used_by_the_name_that_leads_to_it() -> None:
     """The virtual name is mapped to the read stream; but a stream that really bears it has no such consumer."""
     rehearsal = scenario(topology=TOPOLOGY)
-    targets = worker_specs.targets(rehearsal, staged(rehearsal), 1, ("west", "east"))
+    targets = worker_specs.targets(rehearsal, make_environment(rehearsal), 1, ("west", "east"))
     assert {(target.region, target.stream): target.bound for target in targets} == {
         ("west", "foo"): "foo",
         ("east", "foo"): "foo",
@@ -133,7 +136,7 @@ def test_a_consumer_is_used_by_the_name_that_leads_to_it() -> None:
 
 def test_every_stream_is_sampled_where_it_lives() -> None:
     rehearsal = scenario(topology=TOPOLOGY)
-    sampler = worker_specs.sampler(staged(rehearsal), Path("capture"), 0)
+    sampler = worker_specs.sampler(make_environment(rehearsal), Path("capture"), 0)
     assert {region.name: region.streams for region in sampler.regions} == {
         "west": ("foo-write-west", "foo-read-west", "one-read-west"),
         "east": ("foo-write-east", "foo-read-east", "one"),

@@ -11,7 +11,7 @@ import yaml
 
 from tests.support.golden import Golden
 from tests.support.paths import TESTS
-from tests.support.scenarios import ACME, FILES, HEAD, STEPS, loaded, problems, read, scenario
+from tests.support.scenarios import ACME, FILES, HEAD, STEPS, load_text, problems, read, scenario
 from tests.support.topologies import concise
 from vstream.errors import InvalidInputError
 from vstream.lint.load_scenario import load
@@ -41,7 +41,7 @@ SECOND = 10**9
 
 @pytest.mark.parametrize("path", SHAPES, ids=lambda path: path.stem)
 def test_what_is_wrong_is_said_where_it_stands_all_at_once(path: Path, golden: Golden) -> None:
-    loading = loaded(path.read_text(), path.name)
+    loading = load_text(path.read_text(), path.name)
     golden.check(path.with_suffix(".out"), concise(loading.diagnostics))
     with pytest.raises(InvalidInputError):
         loading.require()
@@ -165,7 +165,7 @@ def test_what_the_workload_says_is_for_publishers_that_say_nothing_else() -> Non
     ]  # fmt: skip
 
 
-def expected(text: str, steps: str = STEPS) -> list[tuple[object, ...]]:
+def decode_expected(text: str, steps: str = STEPS) -> list[tuple[object, ...]]:
     return [
         (
             expectation.measure,
@@ -206,12 +206,14 @@ NAMED = NAMED.replace("  - converge\n", "  - converge:\n")
     ],
 )  # fmt: skip
 def test_every_expectation_is_decoded(text: str, first: tuple[object, ...]) -> None:
-    assert expected(text, NAMED)[0] == first
+    assert decode_expected(text, NAMED)[0] == first
 
 
 def test_an_operation_has_to_work_where_it_is_tried() -> None:
     steps = "steps:\n  - try: [east, west]\n    as: t\n  - try\n  - try: all\n    as: u\n"
-    expectations = expected("  - in: t\n    works: {publish: true}\n  - in: u\n    works: {fetch: true}\n", steps)
+    expectations = decode_expected(
+        "  - in: t\n    works: {publish: true}\n  - in: u\n    works: {fetch: true}\n", steps
+    )
     regions = [(expectation[3], expectation[4]) for expectation in expectations if expectation[0] is Measure.WORKS]
     assert regions == [("t", "east"), ("t", "west"), ("u", "west"), ("u", "central"), ("u", "east")]
 
@@ -255,7 +257,7 @@ def test_one_order_is_expected_of_streams_that_promise_it() -> None:
         text = f"scenario: 1\nname: s\ntopology: models.yaml\n{STEPS}{expect}"
         return [
             (expectation.stream, expectation.value)
-            for expectation in loaded(text).require().expectations
+            for expectation in load_text(text).require().expectations
             if expectation.measure is Measure.SAME_ORDER
         ]
 
@@ -276,7 +278,7 @@ def test_an_expectation_knows_its_place() -> None:
 
 def test_a_topology_that_is_written_inside_is_the_same_as_one_beside() -> None:
     inside = json.dumps(yaml.safe_load(ACME))
-    loading = loaded(f"scenario: 1\nname: s\ntopology: {inside}\n{STEPS}")
+    loading = load_text(f"scenario: 1\nname: s\ntopology: {inside}\n{STEPS}")
     assert concise(loading.diagnostics) == ""
     rehearsal = loading.require()
     assert rehearsal.topology_file == "s.yaml"
@@ -311,11 +313,11 @@ def test_one_version_or_one_for_each_region_is_decoded() -> None:
 
 
 def test_one_region_has_no_links_that_anything_would_carry() -> None:
-    assert loaded(f"scenario: 1\nname: s\ntopology: one.yaml\n{STEPS}").require().lab.links == "none"
+    assert load_text(f"scenario: 1\nname: s\ntopology: one.yaml\n{STEPS}").require().lab.links == "none"
 
 
 def test_errors_of_the_topology_and_of_the_scenario_are_said_together() -> None:
-    loading = loaded("scenario: 1\nname: s\ntopology: wrong.yaml\nsteps:\n  - kill-region: wset\n    for: 5s\n")
+    loading = load_text("scenario: 1\nname: s\ntopology: wrong.yaml\nsteps:\n  - kill-region: wset\n    for: 5s\n")
     assert [(diagnostic.code, diagnostic.span.file) for diagnostic in loading.diagnostics if diagnostic.span] == [
         ("VS503", "s.yaml"), ("VS101", "wrong.yaml"),
     ]  # fmt: skip

@@ -34,11 +34,11 @@ def topology(file: Path) -> tuple[Topology, Any]:
     return load_topology(content, file.name).require(), yaml.safe_load(content)
 
 
-def composed(seed: int, file: Path = FILES[0]) -> ScenarioData:
+def compose(seed: int, file: Path = FILES[0]) -> ScenarioData:
     return generate(*topology(file), seed)
 
 
-def loaded(data: ScenarioData) -> Scenario:
+def load_data(data: ScenarioData) -> Scenario:
     def read(name: str) -> bytes:
         raise AssertionError(name)
 
@@ -49,14 +49,14 @@ def loaded(data: ScenarioData) -> Scenario:
 
 @given(SEEDS)
 def test_the_same_seed_gives_the_same_scenario(seed: int) -> None:
-    assert to_yaml(composed(seed)) == to_yaml(composed(seed))
+    assert to_yaml(compose(seed)) == to_yaml(compose(seed))
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda path: path.stem)
 @settings(max_examples=repetitions(8, night=200), deadline=None)
 @given(seed=SEEDS)
 def test_whatever_is_composed_is_valid_and_holds_its_topology_and_its_seed(file: Path, seed: int) -> None:
-    scenario = loaded(composed(seed, file))
+    scenario = load_data(compose(seed, file))
     assert scenario.seed == seed
     assert (
         load_topology(scenario.topology_text.encode(), "t").require() == load_topology(file.read_bytes(), "t").require()
@@ -66,7 +66,7 @@ def test_whatever_is_composed_is_valid_and_holds_its_topology_and_its_seed(file:
 @settings(max_examples=repetitions(20, night=400), deadline=None)
 @given(SEEDS)
 def test_nothing_may_be_lost_and_regions_agree_in_the_end(seed: int) -> None:
-    scenario = loaded(composed(seed))
+    scenario = load_data(compose(seed))
     assert isinstance(scenario.steps[-1].action, Converge)
     expected = {expectation.measure: expectation.value for expectation in scenario.expectations}
     assert {
@@ -76,7 +76,7 @@ def test_nothing_may_be_lost_and_regions_agree_in_the_end(seed: int) -> None:
 
 
 def test_every_fault_that_is_promised_to_be_survived_comes_up_and_no_other() -> None:
-    actions = [step.action for seed in range(repetitions(100, night=300)) for step in loaded(composed(seed)).steps]
+    actions = [step.action for seed in range(repetitions(100, night=300)) for step in load_data(compose(seed)).steps]
     names = {action.fault.type.name for action in actions if isinstance(action, Inject)}
     assert names == set(faults.FAULTS) - {"power-loss", "disk-full", "upgrade"}
 
@@ -85,7 +85,7 @@ def test_links_are_left_alone_if_nothing_carries_them() -> None:
     for seed in range(repetitions(30, night=300)):
         data = generate(*topology(FILES[0]), seed, has_links=False)
         assert not {"partition", "isolate", "link"} & {key for step in data["steps"] for key in step}
-        loaded({**data, "lab": {"links": "none"}})
+        load_data({**data, "lab": {"links": "none"}})
 
 
 def test_faults_of_generated_scenarios_overlap() -> None:
@@ -99,7 +99,7 @@ def test_faults_of_generated_scenarios_overlap() -> None:
             most = max(most, opened)
         return most
 
-    assert {most_open(composed(seed)) for seed in range(300)} == {0, 1, 2, 3}
+    assert {most_open(compose(seed)) for seed in range(300)} == {0, 1, 2, 3}
 
 
 def test_links_are_touched_only_while_all_of_them_carry_messages_and_in_one_direction_not_while_servers_come_back() -> (
@@ -107,7 +107,7 @@ def test_links_are_touched_only_while_all_of_them_carry_messages_and_in_one_dire
 ):
     for seed in range(300):
         opened: dict[str, ScenarioData] = {}
-        for step in composed(seed)["steps"]:
+        for step in compose(seed)["steps"]:
             cuts = [name for name, fault in opened.items() if "partition" in fault or "isolate" in fault]
             if "heal" in step:
                 one_way = [name for name in cuts if "one-way" in opened[name]]
@@ -130,7 +130,7 @@ def test_links_are_touched_only_while_all_of_them_carry_messages_and_in_one_dire
 def test_a_leader_is_only_killed_where_there_is_one_and_another_can_follow() -> None:
     for seed in range(300):
         regions: dict[str, str] = {}
-        for step in composed(seed)["steps"]:
+        for step in compose(seed)["steps"]:
             if "heal" in step:
                 regions = (
                     {}

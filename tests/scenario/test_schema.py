@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from tests.support.paths import ROOT
-from tests.support.scenarios import loaded
+from tests.support.scenarios import load_text
 from vstream.scenario.document import json_schema
 
 SHIPPED = sorted((ROOT / "scenarios").glob("*.yaml"))
@@ -52,12 +52,12 @@ def test_what_is_shipped_and_what_only_the_rules_refuse_is_accepted(path: Path, 
 )  # fmt: skip
 def test_what_has_a_wrong_shape_is_refused_by_both(wrong: dict[str, Any], validator: Any) -> None:
     value = HEAD | wrong
-    assert any(diagnostic.code.startswith("VS00") for diagnostic in loaded(json.dumps(value)).diagnostics)
+    assert any(diagnostic.code.startswith("VS00") for diagnostic in load_text(json.dumps(value)).diagnostics)
     assert not validator.is_valid(value)
 
 
 @pytest.mark.parametrize("key", ["scenario", "name", "topology", "steps"])
 def test_what_must_be_there_is_required_by_both(key: str, validator: Any) -> None:
     value = {name: part for name, part in HEAD.items() if name != key}
-    assert loaded(json.dumps(value)).scenario is None
+    assert load_text(json.dumps(value)).scenario is None
     assert not validator.is_valid(value)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.scenario.test_generate import composed
+from tests.scenario.test_generate import compose
 from tests.support.night import repetitions
 from tests.support.topologies import concise
 from vstream.lint.load_scenario import load
@@ -42,7 +42,7 @@ def has(data: ScenarioData, *words: str) -> bool:
 
 def with_words(*words: str) -> ScenarioData:
     """The first composed scenario that has *words*."""
-    return next(data for seed in range(10_000) if has(data := composed(seed), *words))
+    return next(data for seed in range(10_000) if has(data := compose(seed), *words))
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ async def test_what_the_failure_needs_of_the_load_stays() -> None:
 @settings(max_examples=repetitions(5, night=50), deadline=None)
 @given(st.integers(0, 10_000), st.sets(st.integers(0, 30)))
 async def test_every_candidate_is_valid_and_none_is_run_twice(seed: int, needed: set[int]) -> None:
-    data = composed(seed)
+    data = compose(seed)
     essential = [
         step for index, step in enumerate(data["steps"]) if index in needed and action(step) not in {"wait", "heal"}
     ]
@@ -99,12 +99,12 @@ async def test_every_candidate_is_valid_and_none_is_run_twice(seed: int, needed:
 
 async def test_shrinking_stops_when_no_runs_are_left() -> None:
     runs = Runs(lambda _: True)
-    await shrink(composed(1), runs.fails, is_valid=is_valid, most=3)
+    await shrink(compose(1), runs.fails, is_valid=is_valid, most=3)
     assert len(runs.asked) == 3
 
 
 async def test_a_failure_that_does_not_come_again_leaves_the_scenario_as_it_was() -> None:
-    data = composed(1)
+    data = compose(1)
     assert await shrink(data, Runs(lambda _: False).fails, is_valid=is_valid, most=MOST) == data
 
 

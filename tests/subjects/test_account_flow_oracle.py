@@ -126,12 +126,12 @@ class Client:
         self.connection = stack.enter_context(socket.create_connection(("127.0.0.1", port), DEADLINE_S))
         self.lines: BinaryIO = stack.enter_context(self.connection.makefile("rb"))
         self.connection.sendall(f'CONNECT {{"verbose":false,"user":"{user}","pass":"pw"}}\r\nSUB > 1\r\n'.encode())
-        assert self.received() == []
+        assert self.receive() == []
 
     def publish(self, subject: str) -> None:
         self.connection.sendall(f"PUB {subject} 1\r\nx\r\n".encode())
 
-    def received(self) -> list[str]:
+    def receive(self) -> list[str]:
         """The subjects of all messages since the last call."""
         self.connection.sendall(b"PING\r\n")
         subjects: list[str] = []
@@ -228,7 +228,7 @@ def test_the_old_form_of_a_service_import_has_the_other_account_in_to() -> None:
     assert [(arrival.account, arrival.subject) for arrival in claimed.arrivals("A", "ask.x")] == [("B", "desk.x")]
 
 
-def expected(flow: AccountFlow, account: str, subject: str) -> list[Counter[tuple[str, str]]]:
+def find_expected(flow: AccountFlow, account: str, subject: str) -> list[Counter[tuple[str, str]]]:
     """Each set of deliveries that is possible: account and subject."""
     possible = []
     for outcome in flow.tables[account].resolve(subject, CLUSTER).outcomes:
@@ -246,14 +246,14 @@ def test_every_account_sees_what_the_model_says(clients: dict[str, Client], flow
     wrong = []
     for account, subject in PUBLISHES:
         clients[account].publish(subject)
-        at_publisher = clients[account].received()
+        at_publisher = clients[account].receive()
         seen: Counter[tuple[str, str]] = Counter()
         for name in NAMES:
-            seen.update((name, heard) for heard in (at_publisher if name == account else clients[name].received()))
+            seen.update((name, heard) for heard in (at_publisher if name == account else clients[name].receive()))
         if subject.startswith("share."):  # One of two destinations, by weight.
             continue
-        if seen not in expected(flow, account, subject):
-            wrong.append((account, subject, seen, expected(flow, account, subject)))
+        if seen not in find_expected(flow, account, subject):
+            wrong.append((account, subject, seen, find_expected(flow, account, subject)))
         crossed += any(name != account for name, _ in seen)
     assert wrong == [], "\n".join(map(str, wrong))
     assert crossed >= 30
@@ -267,8 +267,8 @@ def test_shares_are_those_of_the_mappings_of_the_exporting_account(
     sample = 1_000
     for _ in range(sample):
         clients["shop"].publish("share.s")
-    assert len(clients["shop"].received()) == sample
-    counted = Counter(clients["office"].received())
+    assert len(clients["shop"].receive()) == sample
+    counted = Counter(clients["office"].receive())
     assert set(counted) == set(percents)
     assert counted["share.one.s"] / sample == pytest.approx(0.4, abs=0.1)
 
@@ -286,8 +286,8 @@ def test_every_line_of_the_table_is_what_the_server_does(clients: dict[str, Clie
             inward = row.kind in {"stream import", "service export"}
             publisher, receiver = (peer, account) if inward else (account, peer)
             clients[publisher].publish(_example(row.source))
-            at_publisher = clients[publisher].received()
-            received = at_publisher if receiver == publisher else clients[receiver].received()
+            at_publisher = clients[publisher].receive()
+            received = at_publisher if receiver == publisher else clients[receiver].receive()
             expected = flow.tables[receiver].resolve(_example(row.destination), CLUSTER)
             if row.kind.startswith("service"):  # The exporting account maps what comes.
                 assert any(map(expected.admits, received)), (row, received)

@@ -168,7 +168,7 @@ def publish_until_seen(clients: dict[tuple[str, str], Client], side: tuple[str, 
     while missing:
         assert time.monotonic() < deadline, missing
         clients[side].publish(f"{MARKER}{side[0]}")
-        missing -= {listener for listener in missing if f"{MARKER}{side[0]}" in clients[listener].received()}
+        missing -= {listener for listener in missing if f"{MARKER}{side[0]}" in clients[listener].receive()}
 
 
 def receive(clients: dict[tuple[str, str], Client], marker: str) -> Counter[tuple[str, str, str]]:
@@ -179,14 +179,14 @@ def receive(clients: dict[tuple[str, str], Client], marker: str) -> Counter[tupl
         subjects: list[str] = []
         while marker not in subjects:
             assert time.monotonic() < deadline, (side, subjects)
-            subjects += clients[side].received()
+            subjects += clients[side].receive()
         seen.update((*side, subject) for subject in subjects if not subject.startswith(MARKER))
     for side in CLIENTS.keys() - set(LINKED):
-        seen.update((*side, subject) for subject in clients[side].received())
+        seen.update((*side, subject) for subject in clients[side].receive())
     return seen
 
 
-def expected(workspace: Workspace, side: tuple[str, str], subject: str) -> Counter[tuple[str, str, str]]:
+def find_expected(workspace: Workspace, side: tuple[str, str], subject: str) -> Counter[tuple[str, str, str]]:
     """What the model says that everyone gets."""
     (server,) = (server for server in workspace.servers if server.file == f"{side[0]}.conf")
     origin = leaf_side(server, side[1])
@@ -222,9 +222,9 @@ def test_everyone_beyond_leaf_nodes_sees_what_the_model_says(
         clients[side].publish(subject)
         clients[side].publish(f"{MARKER}{number}")
         seen = receive(clients, f"{MARKER}{number}")
-        if seen != expected(workspace, side, subject):
+        if seen != find_expected(workspace, side, subject):
             wrong.append(
-                f"{side} {subject}: {seen - expected(workspace, side, subject)} instead of {expected(workspace, side, subject) - seen}"
+                f"{side} {subject}: {seen - find_expected(workspace, side, subject)} instead of {find_expected(workspace, side, subject) - seen}"
             )
         crossed += len({name for name, _, _ in seen}) > 1
     assert wrong == [], "\n".join(wrong)

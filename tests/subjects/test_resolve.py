@@ -31,7 +31,7 @@ def table(*rules: Mapping) -> MappingTable:
     return compiled
 
 
-def seen(one: MappingTable, subject: str, cluster: str | None = None) -> set[tuple[int, str, str]]:
+def resolve_outcomes(one: MappingTable, subject: str, cluster: str | None = None) -> set[tuple[int, str, str]]:
     return {
         (outcome.probability_percent, outcome.kind.value, outcome.subject)
         for outcome in one.resolve(subject, cluster).outcomes
@@ -43,20 +43,20 @@ def errors(*rules: Mapping) -> list[tuple[MappingErrorKind, str]]:
 
 
 def test_without_a_rule_the_subject_stays() -> None:
-    assert seen(table(), "a.b") == {(100, "identity", "a.b")}
+    assert resolve_outcomes(table(), "a.b") == {(100, "identity", "a.b")}
 
 
 def test_a_rule_maps_a_subject_to_its_destination() -> None:
-    assert seen(table(rule("a.*", to("b.$1"))), "a.x") == {(100, "mapped", "b.x")}
+    assert resolve_outcomes(table(rule("a.*", to("b.$1"))), "a.x") == {(100, "mapped", "b.x")}
 
 
 def test_the_rest_of_the_weights_stays() -> None:
     mapping_table = table(rule("a.*", to("b.$1", 60), to("c.$1", 0)))
-    assert seen(mapping_table, "a.x") == {(60, "mapped", "b.x"), (40, "identity", "a.x")}
+    assert resolve_outcomes(mapping_table, "a.x") == {(60, "mapped", "b.x"), (40, "identity", "a.x")}
 
 
 def test_a_rule_without_destinations_keeps_the_subject() -> None:
-    assert seen(table(rule("a.>")), "a.x.y") == {(100, "identity", "a.x.y")}
+    assert resolve_outcomes(table(rule("a.>")), "a.x.y") == {(100, "identity", "a.x.y")}
 
 
 @pytest.mark.parametrize(
@@ -70,39 +70,42 @@ def test_a_rule_without_destinations_keeps_the_subject() -> None:
 )
 def test_clusters_have_their_own_weights(cluster: str | None, expected: set[tuple[int, str, str]]) -> None:
     mapping_table = table(rule("a.*", to("w.$1", 100, "west"), to("e.$1", 30, "east"), to("d.$1")))
-    assert expected == seen(mapping_table, "a.x", cluster)
+    assert expected == resolve_outcomes(mapping_table, "a.x", cluster)
 
 
 def test_a_cluster_without_destinations_keeps_the_subject() -> None:
-    assert seen(table(rule("a", to("w", 100, "west"))), "a", "east") == {(100, "identity", "a")}
+    assert resolve_outcomes(table(rule("a", to("w", 100, "west"))), "a", "east") == {(100, "identity", "a")}
 
 
 def test_the_source_as_a_destination_means_loss() -> None:
-    assert seen(table(rule("a", to("b", 60), to("a", 0))), "a") == {(60, "mapped", "b"), (40, "dropped", "")}
+    assert resolve_outcomes(table(rule("a", to("b", 60), to("a", 0))), "a") == {
+        (60, "mapped", "b"),
+        (40, "dropped", ""),
+    }
 
 
 def test_the_source_as_a_destination_of_one_cluster_loses_everything_in_the_others() -> None:
     mapping_table = table(rule("a", to("a", 100, "west")))
-    assert seen(mapping_table, "a", "west") == {(100, "identity", "a")}
-    assert seen(mapping_table, "a", "east") == {(100, "dropped", "")}
+    assert resolve_outcomes(mapping_table, "a", "west") == {(100, "identity", "a")}
+    assert resolve_outcomes(mapping_table, "a", "east") == {(100, "dropped", "")}
 
 
 def test_an_empty_token_reaches_nobody() -> None:
     mapping_table = table(rule("a.*", to("b.{{split(1,-)}}")))
-    assert seen(mapping_table, "a.-") == {(100, "dropped", "b.")}
+    assert resolve_outcomes(mapping_table, "a.-") == {(100, "dropped", "b.")}
     assert mapping_table.resolve("a.-").admits(None)
 
 
 def test_a_missing_destination_panics_the_server() -> None:
     mapping_table = table(rule("a", to("")))
     assert [(error.kind, error.rejection) for error in mapping_table.errors] == [(MappingErrorKind.PANICS, False)]
-    assert seen(mapping_table, "a") == {(100, "panics", "")}
+    assert resolve_outcomes(mapping_table, "a") == {(100, "panics", "")}
 
 
 def test_a_missing_destination_that_is_never_chosen_does_no_harm() -> None:
     mapping_table = table(rule("a", to("", 0), to("b")))
     assert not mapping_table.errors
-    assert seen(mapping_table, "a") == {(100, "mapped", "b")}
+    assert resolve_outcomes(mapping_table, "a") == {(100, "mapped", "b")}
 
 
 def test_overlapping_sources_are_ambiguous() -> None:
@@ -120,7 +123,7 @@ def test_overlapping_sources_are_ambiguous() -> None:
 
 def test_a_token_that_begins_with_a_star_overlaps_any_token() -> None:
     mapping_table = table(rule("*a.b", to("c")))
-    assert seen(mapping_table, "z.b") == {(100, "mapped", "c")}
+    assert resolve_outcomes(mapping_table, "z.b") == {(100, "mapped", "c")}
 
 
 def test_the_last_of_equal_sources_wins() -> None:
@@ -193,7 +196,7 @@ def test_a_mapping_that_the_server_refuses_is_left_out_with_its_reason(
     mapping_table = compile_mappings([broken, rule("z", to("y"))])
     assert [(kind, wording)] == [(error.kind, error.server_message) for error in mapping_table.errors]
     assert any(error.rejection for error in mapping_table.errors)
-    assert seen(mapping_table, "z") == {(100, "mapped", "y")}
+    assert resolve_outcomes(mapping_table, "z") == {(100, "mapped", "y")}
 
 
 def test_all_errors_of_a_mapping_are_reported() -> None:

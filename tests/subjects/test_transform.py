@@ -21,13 +21,13 @@ from vstream.subjects.transform import (
 laws = settings(derandomize=True, deadline=None, max_examples=repetitions(60, night=1500))
 
 
-def applied(source: str, destination: str, subject: str) -> str | None:
+def apply_transform(source: str, destination: str, subject: str) -> str | None:
     transform = mapping_transform(source, destination)
     assert isinstance(transform, SubjectTransform), transform
     return transform.apply(subject)
 
 
-def refused(source: str, destination: str) -> str:
+def read_refusal(source: str, destination: str) -> str:
     transform = mapping_transform(source, destination)
     assert isinstance(transform, TransformError), transform
     return transform.server_message
@@ -79,7 +79,7 @@ def refused(source: str, destination: str) -> str:
     ],
 )
 def test_what_a_subject_becomes(source: str, destination: str, subject: str, expected: str | None) -> None:
-    assert expected == applied(source, destination, subject)
+    assert expected == apply_transform(source, destination, subject)
 
 
 @pytest.mark.parametrize(
@@ -99,16 +99,18 @@ def test_partition_hashes_with_fnv_1a(key: str, buckets: int, expected: str) -> 
 
 
 def test_partition_joins_the_chosen_tokens_without_a_separator() -> None:
-    assert applied("*.*", "{{partition(1000,1,2)}}", "ab.c") == applied("*.*", "{{partition(1000,1,2)}}", "a.bc")
+    assert apply_transform("*.*", "{{partition(1000,1,2)}}", "ab.c") == apply_transform(
+        "*.*", "{{partition(1000,1,2)}}", "a.bc"
+    )
 
 
 def test_sizes_count_bytes() -> None:
-    cut = applied("*", "{{sliceFromLeft(1,1)}}", "é")
+    cut = apply_transform("*", "{{sliceFromLeft(1,1)}}", "é")
     assert cut == "\udcc3.\udca9"
 
 
 def test_lone_surrogates_do_no_harm() -> None:
-    assert applied("*", "{{splitFromLeft(1,1)}}", "a\ud800") == "a.\ufffd"
+    assert apply_transform("*", "{{splitFromLeft(1,1)}}", "a\ud800") == "a.\ufffd"
 
 
 @pytest.mark.parametrize(
@@ -140,7 +142,7 @@ def test_lone_surrogates_do_no_harm() -> None:
     ],
 )
 def test_a_refused_transform_has_the_wording_of_the_server(source: str, destination: str, wording: str) -> None:
-    assert wording == refused(source, destination)
+    assert wording == read_refusal(source, destination)
 
 
 TOO_FEW = "not enough arguments passed to the function"
@@ -171,7 +173,7 @@ INVALID = "function argument is invalid or in the wrong format"
     ],
 )
 def test_the_servers_wording_about_arguments(call: str, wording: str) -> None:
-    assert refused("foo.*", f"b.{call}") == f"invalid mapping destination: {wording} in {call}"
+    assert read_refusal("foo.*", f"b.{call}") == f"invalid mapping destination: {wording} in {call}"
 
 
 def test_an_import_must_be_reversible() -> None:
@@ -242,7 +244,7 @@ subjects = st.lists(st.sampled_from(("a", "bc", "$JS", "d-e")), min_size=1, max_
 @given(sources, subjects)
 def test_markers_give_the_subject_back(source: str, subject: str) -> None:
     expected = subject if matches(subject, source) else None
-    assert expected == applied(source, numbered_wildcards(source), subject)
+    assert expected == apply_transform(source, numbered_wildcards(source), subject)
 
 
 @laws
@@ -261,7 +263,7 @@ calls = st.sampled_from(("{{wildcard(1)}}", "{{partition(7,1)}}", "{{partition(5
 @laws
 @given(st.lists(calls, min_size=1, max_size=4).map(".".join), st.sampled_from(("a", "bc", "d-e")))
 def test_whole_token_functions_keep_the_token_count(destination: str, token: str) -> None:
-    mapped = applied("*", destination, token)
+    mapped = apply_transform("*", destination, token)
     assert mapped is not None
     assert mapped.count(".") == destination.count(".")
     assert is_literal(mapped) or "random" in destination

@@ -210,7 +210,7 @@ async def nothing_physical_is_reached(lab: str, region: str, trespass: Trespass)
             await connection.publish(subject, b"", reply=f"_INBOX.security.{number}")
         for pattern in UNSEEN:
             await connection.subscribe(pattern)
-        await until(partial(_unrefused, trespass, refused), within=PATIENCE)
+        await until(partial(_find_unrefused, trespass, refused), within=PATIENCE)
         assert replies.pending_msgs == 0
         await no_library_call_does(connection.jetstream(timeout=1))
     assert await streams(lab, region, trespass) == before
@@ -225,7 +225,7 @@ async def the_rest_is_permitted(lab: str, region: str, trespass: Trespass) -> No
         assert not connection.refused  # type: ignore[attr-defined]
 
 
-async def _unrefused(trespass: Trespass, refused: list[str]) -> str | None:
+async def _find_unrefused(trespass: Trespass, refused: list[str]) -> str | None:
     """What of all that was tried the server has not refused, subject by subject, as mapped."""
     tried = Counter(
         [

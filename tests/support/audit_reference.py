@@ -198,7 +198,7 @@ class Audit:
             )
         for message in messages:
             self._message(message, held.get(message, []), compared, by_reader)
-        self._passed(compared)
+        self._find_passed(compared)
         self._holes(held, compared)
         return self.faults
 
@@ -462,7 +462,7 @@ class Audit:
                 elif begin is None:
                     begin = seq
 
-    def _passed(self, compared: dict[str, dict[tuple[str, str, int], list[Copy]]]) -> None:
+    def _find_passed(self, compared: dict[str, dict[tuple[str, str, int], list[Copy]]]) -> None:
         for name, reader in self.readers.items():
             for origin, info in self.origins.items():
                 cursor = self.cursor(reader, origin)
@@ -484,7 +484,7 @@ class Dispute(NamedTuple):
 def disputes(audit: Audit) -> set[Dispute]:
     """Keys of several origins whose last messages differ between readers."""
     result = set()
-    for key in contested(audit):
+    for key in find_contested(audit):
         last: dict[str, Copy] = {}
         for copy in sorted(arrivals(audit), key=lambda one: (one.seq, one.origin or "", one.former, one.origin_seq)):
             if copy.key == key:
@@ -493,7 +493,7 @@ def disputes(audit: Audit) -> set[Dispute]:
         outcomes = {winner.total for winner in last.values()} if audit.is_counter else winners
         if len(outcomes) > 1:
             settled = all(
-                seq <= reached(audit, reader, origin, former)
+                seq <= find_reached(audit, reader, origin, former)
                 for origin, former, seq in winners
                 for reader in audit.readers
             )
@@ -504,7 +504,7 @@ def disputes(audit: Audit) -> set[Dispute]:
 def conflicts(audit: Audit) -> dict[str, int]:
     """By contested key, how many writes came before what was written elsewhere in front of them had arrived."""
     counts: Counter[str] = Counter()
-    for key in contested(audit) if not audit.is_counter else ():
+    for key in find_contested(audit) if not audit.is_counter else ():
         writes: dict[tuple[str, int], list[Copy]] = defaultdict(list)
         for copy in audit.copies:
             if copy.key == key and copy.origin is not None and copy.former == "":
@@ -613,7 +613,7 @@ def pairs(audit: Audit) -> dict[tuple[str, str], tuple[int, int]]:
     return result
 
 
-def misordered(audit: Audit) -> dict[int, int]:
+def count_misordered(audit: Audit) -> dict[int, int]:
     """By sequence, how many readers have another message there than most."""
     places: dict[int, Counter[tuple[str | None, str, int, int]]] = defaultdict(Counter)
     for copy in audit.copies:
@@ -634,14 +634,14 @@ def arrivals(audit: Audit) -> list[Copy]:
     return [copy for copy in audit.copies if copy.stream not in audit.origins and copy.origin is not None]
 
 
-def contested(audit: Audit) -> set[str]:
+def find_contested(audit: Audit) -> set[str]:
     origins: dict[str, set[str]] = defaultdict(set)
     for copy in arrivals(audit):
         origins[copy.key or ""].add(copy.origin or "")
     return {key for key, origin in origins.items() if len(origin) > 1}
 
 
-def reached(audit: Audit, reader: str, origin: str, former: str) -> int:
+def find_reached(audit: Audit, reader: str, origin: str, former: str) -> int:
     have = [
         arrival.origin_seq
         for arrival in arrivals(audit)

@@ -14,7 +14,7 @@ import nats
 from nats.js.client import JetStreamContext
 
 from tests.support.command import environment, vstream
-from tests.support.publish_load import Load, compared, identities, under_load
+from tests.support.publish_load import Load, compare, identities, under_load
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.connection import connect
 from vstream.jetstream.endpoints import connection_options
@@ -109,7 +109,7 @@ async def backed_up(file: Path, directory: Path, rate: float, *, killed: Sequenc
     load = Load(rate)
     endpoints = lab.client_endpoints(NAME)
     async with under_load(load, endpoints):
-        await load.acknowledged(BEFORE)
+        await load.wait_for_acknowledged(BEFORE)
         first = load.everything
         for region in REGIONS:
             while not first <= (await identities(NAME, region, f"foo-read-{region}")).keys():
@@ -124,7 +124,7 @@ async def backed_up(file: Path, directory: Path, rate: float, *, killed: Sequenc
         taking = asyncio.create_task(take("west", BEFORE))
         backup = json.loads(await command("backup", "take", directory, file, "--format", "json"))
         await taking
-        await load.acknowledged(round(rate / 2))
+        await load.wait_for_acknowledged(round(rate / 2))
     assert all(backup["cut"].values()), backup
     check_cut(directory, backup["cut"])
     return load
@@ -157,10 +157,10 @@ async def goes_on(file: Path, directory: Path, load: Load) -> None:
     assert len(restored) >= sum(last for origin, last in backup["cut"].items() if origin.startswith("foo"))
     more = Load(20, tag="b")
     async with under_load(more, lab.client_endpoints(NAME)):
-        await more.acknowledged(10)
+        await more.wait_for_acknowledged(10)
     more.acked["before"] = restored
     for region in REGIONS:
-        missing, doubled, strange = await compared(NAME, region, f"foo-read-{region}", more)
+        missing, doubled, strange = await compare(NAME, region, f"foo-read-{region}", more)
         assert (missing, doubled, strange) == ([], [], []), region
     # The consumer goes on where it was: after what was acknowledged before the backup, at the least.
     order = list(await identities(NAME, "west", "foo-read-west"))

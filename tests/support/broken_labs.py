@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.support.chaos_lab import background, copied, succeeded
+from tests.support.chaos_lab import background, require_success, wait_until_copied
 from tests.support.command import Ran, vstream
 from tests.support.labs import processes_in
 from tests.support.ports import free_port
@@ -107,7 +107,7 @@ class BrokenLab:
         return vstream(*arguments, timeout=timeout)
 
     async def chaos(self, *arguments: str) -> None:
-        succeeded(
+        require_success(
             await asyncio.to_thread(self.vstream, "chaos", *arguments, "--topology", str(self.file), "--lab", LAB)
         )
 
@@ -163,16 +163,16 @@ class BrokenLab:
     async def reset(self) -> None:
         """Everything as the topology says, with a few messages of each region everywhere."""
         self.write()
-        succeeded(await asyncio.to_thread(self.vstream, "chaos", "heal", "--lab", LAB))
+        require_success(await asyncio.to_thread(self.vstream, "chaos", "heal", "--lab", LAB))
         if self.routing == MAPPED:
-            await until(self._emptied)  # a lab of another profile is used for one case
-        succeeded(await asyncio.to_thread(self.vstream, "apply", str(self.file), "--lab", LAB, "--yes"))
+            await until(self._empty)  # a lab of another profile is used for one case
+        require_success(await asyncio.to_thread(self.vstream, "apply", str(self.file), "--lab", LAB, "--yes"))
         await until(self._flowing)
         for region in self.sizes:
             assert await self.publish(region, MESSAGES) == MESSAGES
         await until(self._is_full)
 
-    async def _emptied(self) -> str | None:
+    async def _empty(self) -> str | None:
         try:
             await self.reload(lambda text: text)
             for name in (await self.api("STREAM.NAMES"))["streams"] or ():
@@ -199,14 +199,14 @@ class BrokenLab:
     async def until_silent(self, reader: str, origin: str) -> None:
         """Return once *reader* has not heard *origin* for longer than a working source is silent."""
 
-        async def heard() -> str | None:
+        async def find_silence() -> str | None:
             region = reader.rpartition("-")[2]
             async with self.connection(region) as connection:
                 info = await connection.request_json(f"$JS.API.STREAM.INFO.{reader}")
             (source,) = [source for source in info["sources"] if source["name"] == origin]
             return None if not 0 <= source["active"] < 6 * 10**9 else str(source)
 
-        await until(heard)
+        await until(find_silence)
 
 
 async def until(complaint: Callable[[], Awaitable[str | None]], within: float = 120.0) -> None:
@@ -226,7 +226,7 @@ def running_lab(directory: Path, routing: str = MAPPED, **sizes: int) -> Iterato
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("VSTREAM_STATE_DIR", str(state))
         try:
-            succeeded(vstream("lab", "up", broken.file))
+            require_success(vstream("lab", "up", broken.file))
             for region, endpoint in lab.endpoints(LAB).items():
                 broken.endpoints[region] = {"urls": list(endpoint.urls), "monitor": list(endpoint.monitor)}
                 if endpoint.password is not None:
@@ -449,7 +449,7 @@ async def foreign_stream(broken: BrokenLab) -> AsyncIterator[None]:
 async def rolled_back(broken: BrokenLab) -> AsyncIterator[None]:
     """Power was lost where it was written; the other regions have taken what is gone."""
     with background(broken.file, "power-loss", "west", "--lose", "8s", "--yes-really", "--lab", LAB) as tool:
-        await copied(tool, LAB)
+        await wait_until_copied(tool, LAB)
         await broken.publish("west", 3)
 
         async def missing() -> str | None:
@@ -458,13 +458,13 @@ async def rolled_back(broken: BrokenLab) -> AsyncIterator[None]:
 
         await until(missing)
         assert await asyncio.to_thread(tool.wait, 120) == 0
-    succeeded(await asyncio.to_thread(broken.vstream, "chaos", "heal", "--lab", LAB))
-    succeeded(await asyncio.to_thread(broken.vstream, "repair", "sources", str(broken.file)))
+    require_success(await asyncio.to_thread(broken.vstream, "chaos", "heal", "--lab", LAB))
+    require_success(await asyncio.to_thread(broken.vstream, "repair", "sources", str(broken.file)))
     yield
 
 
 @asynccontextmanager
-async def expired(broken: BrokenLab) -> AsyncIterator[None]:
+async def expire_messages(broken: BrokenLab) -> AsyncIterator[None]:
     """The read stream of east was away for longer than west keeps its messages."""
     config = await broken.config("foo-read-east")
     consumer = (await broken.api("CONSUMER.INFO.foo-read-east.billing"))["config"]
@@ -540,7 +540,7 @@ async def reached_limit(broken: BrokenLab) -> AsyncIterator[None]:
     configuration.write_text("\n".join(lines))
     try:
         await broken.chaos("restart-region", "west")
-        succeeded(await asyncio.to_thread(broken.vstream, "repair", "sources", str(broken.file)))
+        require_success(await asyncio.to_thread(broken.vstream, "repair", "sources", str(broken.file)))
         while await broken.publish("west", size=200_000):
             pass
         yield
@@ -567,7 +567,7 @@ async def started_over(broken: BrokenLab) -> AsyncIterator[None]:
 @asynccontextmanager
 async def other_version(broken: BrokenLab) -> AsyncIterator[None]:
     await broken.chaos("upgrade", "east", "--to", OTHER_VERSION)
-    succeeded(await asyncio.to_thread(broken.vstream, "repair", "sources", str(broken.file)))
+    require_success(await asyncio.to_thread(broken.vstream, "repair", "sources", str(broken.file)))
     try:
         yield
     finally:
@@ -780,7 +780,7 @@ CASES = (
     Case(title="a stream too many, made by vstream", break_lab=extra_stream, false=_truths(MATCHES)),
     Case(title="a stream too many, of somebody else", break_lab=foreign_stream),
     Case(title="a write stream was rolled back", break_lab=rolled_back, false=_truths(FLOWS, COMPLETE)),
-    Case(title="messages expired before a region had them", break_lab=expired, false=_truths(COMPLETE)),
+    Case(title="messages expired before a region had them", break_lab=expire_messages, false=_truths(COMPLETE)),
     Case(
         title="a message was deleted from a read stream",
         break_lab=with_request("STREAM.MSG.DELETE.foo-read-east", {"seq": 2}),

@@ -234,7 +234,7 @@ def _replicate(history: History, shape: Shape, writes: Mapping[str, list[Stored]
         history.roles["foo-order-stretch"] = CapturedStream(
             name="foo-order-stretch", virtual="foo", region="stretch", role="order", messages=0
         )
-        history.streams["foo-order-stretch"] = _sourced(one_order, shape)
+        history.streams["foo-order-stretch"] = _make_sourced(one_order, shape)
     for region in shape.regions:
         if shape.model == "homed" and region == shape.regions[0]:
             continue  # the origin is there
@@ -249,10 +249,10 @@ def _replicate(history: History, shape: Shape, writes: Mapping[str, list[Stored]
         if shape.model == "virtual":
             delays = {write: random_.randrange(5, 200) * MILLISECOND for write in sorted(writes)}
             order = sorted((time + delays[write], write, row.seq, row) for time, write, row in arrivals)
-        history.streams[name] = _sourced(order, shape)
+        history.streams[name] = _make_sourced(order, shape)
 
 
-def _sourced(order: Iterable[tuple[int, str, int, Stored]], shape: Shape) -> list[Stored]:
+def _make_sourced(order: Iterable[tuple[int, str, int, Stored]], shape: Shape) -> list[Stored]:
     has_origin = shape.has_origins and shape.model in {"virtual", "ordered"}
     return [
         replace(
@@ -331,6 +331,6 @@ def fault(
     )
 
 
-def renumbered(rows: Iterable[Stored]) -> list[Stored]:
+def renumber(rows: Iterable[Stored]) -> list[Stored]:
     """*rows* with sequences from 1 on, as if the stream had stored them so."""
     return [replace(row, seq=seq) for seq, row in enumerate(rows, 1)]

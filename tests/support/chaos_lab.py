@@ -42,8 +42,8 @@ def running_lab(directory: Path, servers: int, *options: str) -> Iterator[Path]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("VSTREAM_STATE_DIR", str(state))
         try:
-            succeeded(vstream("lab", "up", file, *options))
-            succeeded(vstream("apply", file, "--yes"))
+            require_success(vstream("lab", "up", file, *options))
+            require_success(vstream("apply", file, "--yes"))
             yield file
         finally:
             vstream("lab", "down", LAB, "--purge")
@@ -63,13 +63,13 @@ def _about(file: Path, arguments: Sequence[str]) -> Sequence[str]:
     return (*arguments, "--topology", str(file))
 
 
-def succeeded(ran: Ran) -> Ran:
+def require_success(ran: Ran) -> Ran:
     assert ran.code == 0, ran.err
     return ran
 
 
 def open_faults(file: Path) -> list[dict[str, Any]]:
-    faults: list[dict[str, Any]] = succeeded(chaos(file, "status", "--format", "json")).json()["faults"]
+    faults: list[dict[str, Any]] = require_success(chaos(file, "status", "--format", "json")).json()["faults"]
     return faults
 
 
@@ -108,16 +108,16 @@ async def publish(region: str, number: str, *, within: float, connection: Connec
     while (left := deadline - time.monotonic()) > 0:
         try:
             if connection is not None and connection.is_connected:
-                return await _acknowledged(connection, region, number)
+                return await _publish_acknowledged(connection, region, number)
             async with connect(lab.endpoints(LAB)[region], region, timeout=min(2.0, left)) as fresh:
-                return await _acknowledged(fresh, region, number)
+                return await _publish_acknowledged(fresh, region, number)
         except (VstreamError, ValueError):
             connection = None
             await asyncio.sleep(0.05)
     return False
 
 
-async def _acknowledged(connection: Connection, region: str, number: str) -> bool:
+async def _publish_acknowledged(connection: Connection, region: str, number: str) -> bool:
     reply = await connection.request(f"foo.{region}", number.encode(), headers={"Nats-Msg-Id": number}, timeout=1.0)
     answer = json.loads(reply.data)
     if "error" in answer:
@@ -131,7 +131,7 @@ ACKNOWLEDGED: dict[str, dict[str, Any]] = {}
 """What the servers answered to each message: for the failure that names one of them."""
 
 
-async def stored(region: str, role: str = "read") -> list[str]:
+async def read_stored(region: str, role: str = "read") -> list[str]:
     """Every payload of the read (or write) stream of *region*, in order. It must answer."""
     stream = f"foo-{role}-{region}"
     async with connect(lab.endpoints(LAB)[region], region) as connection:
@@ -172,7 +172,7 @@ async def until_stored(wanted: int, *, within: float) -> dict[str, float]:
     return seen
 
 
-async def copied(tool: subprocess.Popen[str], name: str = LAB) -> None:
+async def wait_until_copied(tool: subprocess.Popen[str], name: str = LAB) -> None:
     """Return once *tool*, a loss of power in lab *name*, has copied the stores and the servers go on."""
     deadline = time.monotonic() + 60
     while not any(lab_directory(name).faults.glob("*/copied")):

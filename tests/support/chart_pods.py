@@ -178,14 +178,14 @@ class Pods:
 
     def reload(self, server: str) -> None:
         """As the chart's sidecar does. Returns once it has taken what is there."""
-        before = self._loaded(server)
+        before = self._count_loads(server)
         self.processes[server].send_signal(signal.SIGHUP)
         deadline = time.monotonic() + _PATIENCE
-        while self._loaded(server) == before:
+        while self._count_loads(server) == before:
             assert time.monotonic() < deadline, (self.directory / server / "log").read_text()
             time.sleep(0.05)
 
-    def _loaded(self, server: str) -> int:
+    def _count_loads(self, server: str) -> int:
         return (self.directory / server / "log").read_text().count("Reloaded server configuration")
 
     def stop(self) -> None:

@@ -103,7 +103,7 @@ class Configurations:
         if self._one_in(2):
             for _ in range(self._random.randint(1, 3)):
                 name = self._random.choice(list(files))
-                files[name] = self._mutated(files[name])
+                files[name] = self._mutate(files[name])
         return files
 
     def _one_in(self, number: int) -> bool:
@@ -193,7 +193,7 @@ class Configurations:
         self._random.shuffle(fields)
         return "{" + self._word((", ", ",", "\n", "; ")).join(fields) + self._word(SPACE[:3]) + "}"
 
-    def _mutated(self, text: str) -> str:
+    def _mutate(self, text: str) -> str:
         at = self._random.randint(0, len(text))
         cut = self._random.choice((0, 0, 1, 2, 30))
         return text[:at] + self._random.choice(("", *ATOMS)) + text[at + cut :]

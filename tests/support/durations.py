@@ -22,7 +22,7 @@ _LEAST = 5.0
 
 
 @cache
-def _measured() -> dict[str, float]:
+def _read_measured() -> dict[str, float]:
     lines = FILE.read_text(encoding="utf-8").splitlines()
     return {key: float(seconds) for seconds, key in (line.split(" ", 1) for line in lines)}
 
@@ -32,7 +32,7 @@ def estimate(key: str, items: list[pytest.Item]) -> float:
     usual = sum(
         max((_USUAL[mark.name] for mark in item.iter_markers() if mark.name in _USUAL), default=0) for item in items
     )
-    return _measured().get(key, min(usual, _LEAST) if len(items) == 1 else usual / 2)
+    return _read_measured().get(key, min(usual, _LEAST) if len(items) == 1 else usual / 2)
 
 
 class DurationRecorder:

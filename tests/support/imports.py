@@ -15,7 +15,7 @@ from vstream.topology.model import Endpoint, Topology
 from vstream.topology.stream_config import ObservedStream, StreamConfig
 
 
-def reported(fields: Any) -> dict[str, Any]:
+def report_fields(fields: Any) -> dict[str, Any]:
     """A stream's configuration as servers answer it: with their defaults, and metadata of their own."""
     form: dict[str, Any] = canonical(fields)
     form["metadata"] = {**form["metadata"], "_nats.level": "1", "_nats.ver": "2.15.1"}
@@ -25,7 +25,7 @@ def reported(fields: Any) -> dict[str, Any]:
 def running(topology: Topology, *, lab: str | None = None, has_monitors: bool = True) -> Discovered:
     """Everything that servers would say that run *topology*."""
     bundle: Bundle = render_bundle(topology)
-    streams = {stream.config.name: observed(stream.config.fields) for stream in bundle.streams}
+    streams = {stream.config.name: make_observed(stream.config.fields) for stream in bundle.streams}
     consumers: dict[str, dict[str, ObservedConsumer]] = {}
     for rendered_consumer in bundle.consumers:
         consumers.setdefault(rendered_consumer.config.stream, {})[rendered_consumer.config.durable] = consumer(
@@ -61,11 +61,11 @@ def running(topology: Topology, *, lab: str | None = None, has_monitors: bool = 
     )
 
 
-def observed(fields: Any, cluster: str | None = None) -> ObservedStream:
+def make_observed(fields: Any, cluster: str | None = None) -> ObservedStream:
     """A stream with these *fields* that runs where it shall, or in *cluster*."""
     name = str(fields["name"])
     placed = (fields.get("placement") or {}).get("cluster")
-    config = StreamConfig(name=name, fields=reported(fields))
+    config = StreamConfig(name=name, fields=report_fields(fields))
     return ObservedStream(config=config, created="2026-11-22T00:00:00Z", cluster=cluster or placed, messages=7)
 
 

@@ -103,7 +103,7 @@ NAMES = st.sampled_from([*SEEDS, "-", "noise", "a.conf", "b.json", "c.yaml", "d.
 
 
 @st.composite
-def mutated(draw: st.DrawFn) -> tuple[str, bytes]:
+def mutated_files(draw: st.DrawFn) -> tuple[str, bytes]:
     """A real file with some of its text removed, repeated or replaced."""
     name = draw(st.sampled_from(sorted(SEEDS)))
     text = SEEDS[name]
@@ -116,7 +116,7 @@ def mutated(draw: st.DrawFn) -> tuple[str, bytes]:
 
 
 FILES = st.one_of(
-    mutated(),
+    mutated_files(),
     st.tuples(NAMES, st.lists(st.sampled_from(PIECES), max_size=40).map("".join).map(str.encode)),
     st.tuples(NAMES, st.binary(max_size=60)),
     st.tuples(NAMES, st.text(max_size=60).map(lambda text: text.encode(errors="surrogatepass"))),
@@ -137,7 +137,7 @@ def surroundings(files: Mapping[str, bytes]) -> Surroundings:
     return Surroundings(read=read, env=env, load=load, load_scenario=load_scenario, render=render_sample)
 
 
-def checked(files: Mapping[str, bytes]) -> LintReport:
+def check_files(files: Mapping[str, bytes]) -> LintReport:
     """Lint *files*, write the findings in every way, and see that they make sense."""
     around = surroundings(files)
     sources = [Source(name=name, content=content) for name, content in files.items()]

@@ -99,7 +99,7 @@ async def dies_for_good(file: Path, name: str, rate: float, delays: Sequence[flo
     foo, prices = Load(rate, patience=10), Load(rate / 2, prefix="prices", tag="p", patience=10)
     endpoints = lab.client_endpoints(name)
     async with under_load(foo, endpoints), under_load(prices, {region: endpoints[region] for region in LIVING}):
-        await foo.acknowledged(round(rate))
+        await foo.wait_for_acknowledged(round(rate))
         refused = await command("region", "failover", "west", file, "--yes", code=1)
         assert "is not dead" in refused
         await command("chaos", "kill-region", "west", "-t", file, "--yes-really")
@@ -110,7 +110,7 @@ async def dies_for_good(file: Path, name: str, rate: float, delays: Sequence[flo
         losses = said_losses(text)
         assert losses.keys() == {"foo-write-west", "prices"}, text
         killed = await run_killed(["region", "failover", "west", file, "--yes"], delays)
-        await prices.acknowledged(20)
+        await prices.wait_for_acknowledged(20)
         await foo_in_living(foo, 20)
     await command("plan", file, "--detailed-exitcode")
     await command("status", file)
@@ -142,7 +142,7 @@ async def comes_back(file: Path, name: str, rate: float, delays: Sequence[float]
     foo, prices, west = Load(rate, tag="b"), Load(rate / 2, prefix="prices", tag="q"), Load(rate, tag="w")
     endpoints = {region: lab.client_endpoints(name)[region] for region in LIVING}
     async with under_load(foo, endpoints), under_load(prices, endpoints):
-        await foo.acknowledged(round(rate))
+        await foo.wait_for_acknowledged(round(rate))
         arguments: list[str | Path] = ["region", "failback", "west", file, "--yes"]
         await killed_once_it_has_started(name, "west", arguments)
         # For five minutes servers let nobody in whose name was removed: that stage is not where it is killed most.
@@ -150,9 +150,9 @@ async def comes_back(file: Path, name: str, rate: float, delays: Sequence[float]
         await wait_for_members([f"west-{number}" for number in (1, 2, 3)], monitors)
         killed = 1 + await run_killed(arguments, delays)
         async with under_load(west, {"west": lab.client_endpoints(name)["west"]}):
-            await west.acknowledged(round(rate))
-        await foo.acknowledged(20)
-        await prices.acknowledged(20)
+            await west.wait_for_acknowledged(round(rate))
+        await foo.wait_for_acknowledged(20)
+        await prices.wait_for_acknowledged(20)
     await command("plan", file, "--detailed-exitcode")
     await command("status", file)
     assert len({server.version for server in lab.status(name).servers}) == 1

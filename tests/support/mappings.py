@@ -45,7 +45,7 @@ class Generator:
         self._random = random.Random(seed)
         self._flaws = flaws
 
-    def _flawed(self) -> bool:
+    def _is_flawed(self) -> bool:
         return self._random.random() < self._flaws
 
     def source(self) -> str:
@@ -53,14 +53,14 @@ class Generator:
         parts = [pick((*WORDS, "*", "*a"), (*[1] * len(WORDS), 12, 1))[0] for _ in range(self._random.randint(1, 4))]
         if self._random.random() < 0.25:
             parts.append(">")
-        if self._flawed():
+        if self._is_flawed():
             parts.insert(self._random.randrange(len(parts)), self._random.choice(("", ">", "a b", "\t")))
         return ".".join(parts)
 
     def _call(self, wildcards: int) -> str:
         number = str(self._random.randint(1, max(wildcards, 1)))
         size = str(self._random.randint(1, 5))
-        if self._flawed():
+        if self._is_flawed():
             arguments = self._random.choices(ARGUMENTS, k=self._random.randint(0, 3))
             return f"{{{{{self._random.choice(FUNCTIONS)}({','.join(arguments)})}}}}"
         match self._random.choice(CALLABLE):
@@ -80,12 +80,12 @@ class Generator:
     def _destination(self, source: str) -> str:
         wildcards = source.split(".").count("*")
         if self._random.random() < 0.06:
-            return source if self._flawed() or not wildcards else "lost"
+            return source if self._is_flawed() or not wildcards else "lost"
         parts = [self._random.choice(WORDS[:8])]
         for _ in range(self._random.randint(0, 3)):
             is_call = self._random.random() < (0.6 if wildcards else 0.15)
             parts.append(self._call(wildcards) if is_call else self._random.choice(WORDS[:6]))
-        if self._flawed():
+        if self._is_flawed():
             parts.append(self._random.choice(("", "*", ">", "a b", "{{nope(1)}}", "$9", "{{wildcard(1)}}-x")))
         elif source.endswith(">"):
             parts.append(">")
@@ -98,7 +98,7 @@ class Generator:
         for _ in range(self._random.choice((0, 1, 1, 1, 2, 2, 3, 4))):
             cluster = self._random.choice((None, None, "west", "east", "West"))
             weight = self._random.choice((left[cluster], self._random.randint(0, left[cluster])))
-            if self._flawed():
+            if self._is_flawed():
                 weight = self._random.choice((101, -1, 100, 0))
             left[cluster] = max(left[cluster] - weight, 0)
             destinations.append(Destination(subject=self._destination(source), weight=weight, cluster=cluster))

@@ -12,7 +12,7 @@ from typing import Any
 import psutil
 
 from tests.support.command import Ran, vstream
-from tests.support.publish_load import Load, compared, under_load
+from tests.support.publish_load import Load, compare, under_load
 from vstream.lab import lab
 from vstream.lint.load_topology import load as loaded
 from vstream.topology import physical
@@ -100,14 +100,14 @@ async def comes_and_goes(
     before = starts(name)
     load, new_load = (Load(rate, prefix=prefix(routing)) for _ in range(2))
     async with under_load(load, lab.client_endpoints(name)):
-        await load.acknowledged(round(rate))
+        await load.wait_for_acknowledged(round(rate))
         began = time.monotonic()
         await wants(four, four)
         await command("lab", "up", file)
         await command("apply", file, "--yes")
         joined = time.monotonic() - began
         async with under_load(new_load, {NEW: lab.client_endpoints(name)[NEW]}):
-            await new_load.acknowledged(round(rate * settled))
+            await new_load.wait_for_acknowledged(round(rate * settled))
             began = time.monotonic()
             # First its streams, while its servers run and its clients still publish.
             await wants(four, OLD)
@@ -115,12 +115,12 @@ async def comes_and_goes(
         await wants(OLD, OLD)
         await command("apply", file, "--yes", "--allow-destructive")
         left = time.monotonic() - began
-        await load.acknowledged(round(rate))
+        await load.wait_for_acknowledged(round(rate))
     after = starts(name)
     assert after.keys() == before.keys()
     everything = replace(load, acked={**load.acked, **new_load.acked}, unknown=load.unknown | new_load.unknown)
     (stream,) = loaded(document(name, routing, OLD, OLD, servers).encode(), file.name).require().streams
-    comparisons = [await compared(name, region, physical.read_stream_in(stream, region), everything) for region in OLD]
+    comparisons = [await compare(name, region, physical.read_stream_in(stream, region), everything) for region in OLD]
     return Moved(
         publishes=len(everything.everything),
         lost=sum(len(missing) for missing, _, _ in comparisons),

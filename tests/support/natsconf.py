@@ -8,7 +8,7 @@ from vstream.syntax.natsconf import ConfDocument, parse, to_python
 FILE = "n.conf"
 
 
-def said(text: str, **env: str) -> object:
+def read_values(text: str, **env: str) -> object:
     """The plain values of *text*, which has no errors."""
     document = parse(text, FILE, env=env)
     assert errors(document) == []

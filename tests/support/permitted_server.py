@@ -62,7 +62,7 @@ class PermittedServer:
         for path in ("passwords.cfg", "passwords-west.cfg", "system-password.cfg", "leaf-west.cfg"):
             self._write(path, (placeholder_for(path) or "").replace("$2a$11$none", PASSWORD))
         self.process = self._start()
-        self._loaded()
+        self._read_load_time()
 
     def _start(self) -> subprocess.Popen[bytes]:
         with (self.directory / "server.log").open("ab") as log:
@@ -79,7 +79,7 @@ class PermittedServer:
         self.process.wait(PATIENCE)
         change()
         self.process = self._start()
-        self._loaded()
+        self._read_load_time()
 
     def store_of(self, stream: str) -> Path:
         """The directory in which the server keeps *stream*: `ACCOUNT/NAME`, or a name."""
@@ -94,10 +94,10 @@ class PermittedServer:
         text, count = pattern.subn(lambda match: f"{match[1]}{allowed}{match[2]}", self._accounts)
         assert count == 1
         self._write("accounts.cfg", text)
-        before = self._loaded()
+        before = self._read_load_time()
         self.process.send_signal(signal.SIGHUP)
         deadline = time.monotonic() + PATIENCE
-        while self._loaded() == before:
+        while self._read_load_time() == before:
             assert time.monotonic() < deadline, (self.directory / "server.log").read_text()
             time.sleep(0.01)
 
@@ -112,7 +112,7 @@ class PermittedServer:
         """The subjects that the server has refused so far."""
         return _VIOLATION.findall((self.directory / "server.log").read_text())
 
-    def _loaded(self) -> str:
+    def _read_load_time(self) -> str:
         """When the server has loaded its configuration."""
         deadline = time.monotonic() + PATIENCE
         while True:

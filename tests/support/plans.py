@@ -74,7 +74,7 @@ def make_plan(
     return diff(of, bundle, observed, adopt=adopt)
 
 
-def rendered(streams: Mapping[str, Any] | None = None, **over: Any) -> Bundle:
+def render_streams(streams: Mapping[str, Any] | None = None, **over: Any) -> Bundle:
     bundle: Bundle = pickle.loads(_pickled_bundle(pickle.dumps(topology(streams, **over))))
     return bundle
 
@@ -208,7 +208,7 @@ class FakeServers:
         self._fail(f"positions {reader}")
         return dict(self.positions[reader])
 
-    def observed(self) -> Observed:
+    def observe(self) -> Observed:
         consumers = {stream: dict(consumer) for stream, consumer in self.consumers.items()}
         return Observed(streams=dict(self.streams_by_name), rules=dict(self.rules), consumers=consumers)
 
@@ -233,5 +233,5 @@ def no_answer() -> NotReachableError:
     return NotReachableError("no answer within 10 s")
 
 
-def refused(err_code: int = 10052, code: int = 400) -> ServerError:
+def make_refusal(err_code: int = 10052, code: int = 400) -> ServerError:
     return ServerError(code=code, err_code=err_code, description="no", subject="$JS.API.STREAM.CREATE.x")

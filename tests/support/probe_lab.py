@@ -165,7 +165,7 @@ class World:
 
 
 @asynccontextmanager
-async def connected() -> AsyncIterator[World]:
+async def connect_world() -> AsyncIterator[World]:
     connections = {region: await open_connection(endpoint, region) for region, endpoint in lab.endpoints(LAB).items()}
     try:
         yield World(connections)
@@ -176,7 +176,7 @@ async def connected() -> AsyncIterator[World]:
 @asynccontextmanager
 async def empty_world() -> AsyncIterator[World]:
     """The lab with the right mappings and no streams."""
-    async with connected() as bare_world:
+    async with connect_world() as bare_world:
         await bare_world.restore_mappings()
 
         async def full() -> str | None:

@@ -84,7 +84,7 @@ class Load:
             self.gap[region] = max(self.gap.get(region, 0.0), now - self._last.get(region, now))
             self._last[region] = now
 
-    async def acknowledged(self, number: int, within: float = 120.0) -> None:
+    async def wait_for_acknowledged(self, number: int, within: float = 120.0) -> None:
         """Return once every region that publishes has *number* more acknowledged than now."""
         deadline = time.monotonic() + within
         expected: dict[str, int] = {}
@@ -138,7 +138,7 @@ async def identities(site: str | Mapping[str, Endpoint], region: str, stream: st
         await connection.close()
 
 
-async def compared(
+async def compare(
     site: str | Mapping[str, Endpoint], region: str, stream: str, load: Load, within: float = 120.0
 ) -> tuple[list[str], list[str], list[str]]:
     """
@@ -162,6 +162,6 @@ async def check_contents(
 ) -> None:
     """Every stream of *streams*, by region, holds everything that *load* was told is stored, once, and nothing else."""
     for region, stream in streams.items():
-        missing, doubled, strange = await compared(site, region, stream, load, within)
+        missing, doubled, strange = await compare(site, region, stream, load, within)
         assert (len(missing), len(doubled)) == (0, 0), f"{stream}: lost {missing[:5]}, doubled {doubled[:5]}"
         assert not strange, f"{stream}: {strange[:5]}"

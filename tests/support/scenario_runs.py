@@ -103,7 +103,7 @@ def operations(capture: Capture, kind: OperationKind, region: str | None = None)
     ]
 
 
-def acknowledged(capture: Capture) -> set[str]:
+def find_acknowledged(capture: Capture) -> set[str]:
     return {
         operation.id or ""
         for operation in operations(capture, OperationKind.PUBLISH)
@@ -111,7 +111,7 @@ def acknowledged(capture: Capture) -> set[str]:
     }
 
 
-def stored(capture: Capture, role: str) -> dict[str, Counter[str]]:
+def count_stored(capture: Capture, role: str) -> dict[str, Counter[str]]:
     """How often each identity is in each stream of *role*, by stream."""
     return {
         stream.name: Counter(message.id or "" for message in capture.read_stored(stream.name))

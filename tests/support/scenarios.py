@@ -61,16 +61,16 @@ def read(name: str) -> bytes:
     return FILES[name]
 
 
-def loaded(text: str, file: str = "s.yaml") -> LoadedScenario:
+def load_text(text: str, file: str = "s.yaml") -> LoadedScenario:
     """*text*, loaded."""
     return load(text.encode(), file, read)
 
 
 def scenario(text: str) -> Scenario:
     """What *text* means, with the lines before it that every scenario needs."""
-    return loaded(HEAD + text).require()
+    return load_text(HEAD + text).require()
 
 
 def problems(text: str) -> str:
     """What is wrong with *text*."""
-    return concise(loaded(text).diagnostics)
+    return concise(load_text(text).diagnostics)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.chaos_lab import succeeded
+from tests.support.chaos_lab import require_success
 from tests.support.command import vstream
 from tests.support.labs import end_all_in, processes_in
 from tests.support.probe_lab import until
@@ -33,7 +33,7 @@ def shared_lab(directory: Path, text: str, *options: str) -> Iterator[Path]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("VSTREAM_STATE_DIR", str(state))
         try:
-            succeeded(vstream("lab", "up", file, *options))
+            require_success(vstream("lab", "up", file, *options))
             yield file
         finally:
             vstream("lab", "down", name, "--purge")
@@ -59,7 +59,7 @@ def renew(file: Path, text: str, *options: str) -> None:
     """
     file.write_text(text)
     topology = load(text.encode(), file.name).require()
-    succeeded(vstream("lab", "up", file, *options))
+    require_success(vstream("lab", "up", file, *options))
     asyncio.run(_delete_streams(topology.name))
     nothing = load(f"{text.partition('streams:')[0]}streams: {{}}\n".encode(), file.name).require()
     asyncio.run(LabMappings(topology.name, render_bundle(nothing, addresses=lab.addresses(topology.name))).load())

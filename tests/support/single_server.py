@@ -121,7 +121,7 @@ async def eventually(holds: Any, within: float = DEADLINE) -> None:
 
 
 @contextmanager
-def configured(conf: Path, log: Path) -> Iterator[None]:
+def run_configured(conf: Path, log: Path) -> Iterator[None]:
     """A server with the configuration *conf*, ready for clients."""
     process = subprocess.Popen([str(locate(None)), "-c", str(conf), "-l", str(log)])
     try:

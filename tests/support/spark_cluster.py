@@ -48,8 +48,8 @@ class Cluster:
             self._launch("worker.Worker", *address, *place, *size, self.master)
         deadline = time.monotonic() + 90
         while self.alive() < 2:
-            assert all(process.poll() is None for process in self.processes), self.said()
-            assert time.monotonic() < deadline, self.said()
+            assert all(process.poll() is None for process in self.processes), self.read_logs()
+            assert time.monotonic() < deadline, self.read_logs()
             time.sleep(0.1)
 
     def _launch(self, name: str, *arguments: str) -> None:
@@ -81,7 +81,7 @@ class Cluster:
                 return worker.pid
         return None
 
-    def said(self) -> str:
+    def read_logs(self) -> str:
         return "\n".join(path.read_text(errors="replace")[-1500:] for path in self.directory.glob("*.log"))
 
     def end(self) -> None:

@@ -30,7 +30,7 @@ RULES = (*streams.RULES, *servers.RULES)
 """The rules that look at streams and at servers."""
 
 
-def rendered(bundle: Bundle) -> dict[str, str]:
+def list_files(bundle: Bundle) -> dict[str, str]:
     """The files of *bundle* that rules look at: not the contexts of `nats`, nor consumers."""
     unrelated = ("contexts/", "consumers/")
     return {artifact.path: artifact.text for artifact in bundle.artifacts if not artifact.path.startswith(unrelated)}
@@ -79,10 +79,10 @@ def examples(rule: Rule[Workspace]) -> tuple[dict[str, str], dict[str, str]]:
 
 def _blocks(text: str) -> dict[str, str]:
     blocks = re.findall(r"^ *```([a-z]+)\n(.*?)^ *```$", text, re.DOTALL | re.MULTILINE)
-    return {f"{number}.{language}": _dedented(block) for number, (language, block) in enumerate(blocks)}
+    return {f"{number}.{language}": _dedent(block) for number, (language, block) in enumerate(blocks)}
 
 
-def _dedented(block: str) -> str:
+def _dedent(block: str) -> str:
     lines = block.splitlines()
     margin = min(len(line) - len(line.lstrip()) for line in lines)
     return "".join(f"{line[margin:]}\n" for line in lines)
@@ -102,7 +102,7 @@ def fixture_name(path: Path) -> str:
     return f"{path.parent.name}-{path.stem}"
 
 
-def defined(package: ModuleType) -> set[str]:
+def find_codes(package: ModuleType) -> set[str]:
     """The codes of all rules in the modules of *package*."""
     modules = [import_module(f"{package.__name__}.{module.name}") for module in iter_modules(package.__path__)]
     return {rule.code for module in modules for rule in vars(module).values() if isinstance(rule, Rule)}
@@ -133,7 +133,7 @@ def concise(diagnostics: Iterable[Finding]) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def applied(text: str, diagnostics: Iterable[Finding]) -> str:
+def apply_all_fixes(text: str, diagnostics: Iterable[Finding]) -> str:
     """*text* with every fix made."""
     lines = text.splitlines(keepends=True)
     starts = [0]

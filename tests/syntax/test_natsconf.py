@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.call_counts import count_calls
-from tests.support.natsconf import FILE, at, errors, only, said
+from tests.support.natsconf import FILE, at, errors, only, read_values
 from tests.support.night import repetitions
 from vstream.diagnostics import Severity
 from vstream.syntax.natsconf import ConfArray, ConfMap, ConfNode, ConfScalar, ScalarKind, parse, to_python
@@ -96,7 +96,7 @@ def test_a_value_is_what_the_server_takes_it_for(text: str, value: object, kind:
     ],
 )
 def test_a_file_says_what_the_server_reads(text: str, values: object) -> None:
-    assert said(text) == values
+    assert read_values(text) == values
 
 
 def test_entries_keep_their_order_their_duplicates_and_their_places() -> None:
@@ -127,7 +127,7 @@ def test_a_map_answers_as_the_server_would() -> None:
 
 
 def test_dates_become_text_in_plain_values() -> None:
-    assert said("a 0999-01-02T03:04:05Z") == {"a": "0999-01-02T03:04:05Z"}
+    assert read_values("a 0999-01-02T03:04:05Z") == {"a": "0999-01-02T03:04:05Z"}
 
 
 def test_comments_are_kept_with_their_places() -> None:

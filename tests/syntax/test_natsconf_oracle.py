@@ -199,7 +199,7 @@ def blocks(value: SearchStrategy[str]) -> SearchStrategy[str]:
     return st.lists(entry | entry | entry | DIRECTIVES, max_size=4).map("".join)
 
 
-def nested(value: SearchStrategy[str]) -> SearchStrategy[str]:
+def nested_values(value: SearchStrategy[str]) -> SearchStrategy[str]:
     commas = st.sampled_from([",", ", ", "\n", " ,\n", "\r\n", "/", "#c\n", "// c\n", " ", ";", ",,"])
     items = st.lists(st.builds("{}{}{}".format, SPACES, value, commas), max_size=3).map("".join)
     arrays = st.builds("[{}{}".format, items, st.sampled_from(["]", " ]", "\n]", "]", " # c\n]", ""]))
@@ -209,7 +209,7 @@ def nested(value: SearchStrategy[str]) -> SearchStrategy[str]:
 
 DOCUMENTS = st.builds(
     "{}{}".format,
-    blocks(st.recursive(PLAIN, nested, max_leaves=8)),
+    blocks(st.recursive(PLAIN, nested_values, max_leaves=8)),
     st.sampled_from(["", "", "", "\n", "}", '"', "'", "k", "k:", "# c", "/", "\ufeff", "\0x"]),
 )
 WHOLE_BRACES = st.builds("{}{}{}".format, st.sampled_from(["{", "{{", "\n{ "]), DOCUMENTS, st.sampled_from(["}", "}}", "\n}\n", "} }", "},", ""]))  # fmt: skip
@@ -257,7 +257,7 @@ TIDY = st.lists(
 
 
 @st.composite
-def mutated(draw: st.DrawFn) -> str:
+def mutated_texts(draw: st.DrawFn) -> str:
     text = draw(TIDY | TIDY | st.sampled_from(SEEDS))
     for _ in range(draw(st.integers(0, 2))):
         at = draw(st.integers(0, len(text)))
@@ -280,7 +280,7 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @ORACLE
-@given(mutated() | mutated() | DOCUMENTS | WHOLE_BRACES | SOUPS)
+@given(mutated_texts() | mutated_texts() | DOCUMENTS | WHOLE_BRACES | SOUPS)
 def test_we_accept_what_the_server_accepts(directory: Path, text: str) -> None:
     reading, output = server_says(directory, text)
     assert we_say(text) == reading, f"{text!r}\n{output}"

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.natsconf import FILE, at, errors, only, said
+from tests.support.natsconf import FILE, at, errors, only, read_values
 from vstream.syntax.natsconf import ConfArray, ConfDocument, ConfMap, ConfScalar, ScalarKind, parse, to_python
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def test_a_variable_is_looked_up_around_it_and_then_in_the_environment(text: str
         "EMPTY": "",
         "HASH": "$2a$11$abc",
     }
-    values = said(text, **env)
+    values = read_values(text, **env)
     assert isinstance(values, dict)
     assert values["a"] == value
 
@@ -116,7 +116,7 @@ def test_included_entries_stand_where_the_directive_stood_with_their_own_places(
 
 
 def test_only_the_bare_word_before_a_space_is_a_directive() -> None:
-    assert said("include: 1, 'Include' 2") == {"include": 1, "Include": 2}
+    assert read_values("include: 1, 'Include' 2") == {"include": 1, "Include": 2}
 
 
 @pytest.mark.parametrize(

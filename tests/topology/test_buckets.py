@@ -8,7 +8,7 @@ import pytest
 
 from tests.plan.test_diff import plan, world
 from tests.support import workspaces
-from tests.support.plans import rendered, topology
+from tests.support.plans import render_streams, topology
 from tests.support.topologies import HEAD, concise
 from tests.support.workspaces import codes
 from vstream.lint.load_topology import load, render_bundle
@@ -71,7 +71,7 @@ def test_what_takes_the_writes_of_a_bucket_is_as_clients_make_it_whatever_the_de
     model: str, section: str
 ) -> None:
     bucket = {**MODELS[model], **SAID[section]}
-    bundle = rendered({}, **WIDE, defaults=DEFAULTS, **{section: {"one": bucket}})
+    bundle = render_streams({}, **WIDE, defaults=DEFAULTS, **{section: {"one": bucket}})
     name = {"kv": "KV_one", "objects": "OBJ_one"}[section]
     assert {naming.local_name(stream.config.name) for stream in bundle.streams} == {name}
     written = [stream for stream in bundle.streams if stream.role.value in {"write", "origin"}]
@@ -84,7 +84,7 @@ def test_what_takes_the_writes_of_a_bucket_is_as_clients_make_it_whatever_the_de
 
 @pytest.mark.parametrize("model", MODELS)
 def test_copies_of_a_bucket_keep_what_it_keeps_and_never_refuse(model: str) -> None:
-    bundle = rendered({}, **WIDE, kv={"one": {**MODELS[model], **SAID["kv"]}})
+    bundle = render_streams({}, **WIDE, kv={"one": {**MODELS[model], **SAID["kv"]}})
     copies = [stream for stream in bundle.streams if stream.role.value in {"read", "order"}]
     assert copies
     for copy in copies:
@@ -94,7 +94,7 @@ def test_copies_of_a_bucket_keep_what_it_keeps_and_never_refuse(model: str) -> N
 
 
 def test_markers_are_left_where_values_are_written_and_are_stored_everywhere() -> None:
-    bundle = rendered({}, **WIDE, kv={"one": {**MODELS["stretch"], "marker_ttl": "1m"}})
+    bundle = render_streams({}, **WIDE, kv={"one": {**MODELS["stretch"], "marker_ttl": "1m"}})
     fields = {stream.role.value: stream.config.fields for stream in bundle.streams}
     assert fields["origin"]["subject_delete_marker_ttl"] == 60 * 10**9
     assert "subject_delete_marker_ttl" not in fields["read"]
@@ -139,13 +139,13 @@ def test_what_is_wrong_with_a_bucket_is_shown_where_it_is_written(line: str, exp
 )
 def test_whatever_adds_up_is_a_counter_and_mirrors_are_none(model: dict[str, str], counting: set[str]) -> None:
     hits = {"subjects": ["hits.>"], "counters": True, "max_age": "unlimited", **model}
-    bundle = rendered({"hits": hits}, **WIDE, defaults={})
+    bundle = render_streams({"hits": hits}, **WIDE, defaults={})
     assert {stream.role.value for stream in bundle.streams if stream.config.fields.get("allow_msg_counter")} == counting
 
 
 def test_subscribers_without_jetstream_hear_write_streams_and_may_hear_nothing_else() -> None:
     news = {"subjects": ["news.>"], "core_subscribers": True}
-    bundle = rendered({"news": news, "foo": {"subjects": ["foo.>"]}}, **WIDE)
+    bundle = render_streams({"news": news, "foo": {"subjects": ["foo.>"]}}, **WIDE)
     heard = {stream.config.name for stream in bundle.streams if "republish" in stream.config.fields}
     assert heard == {"W_west/news", "W_central/news", "W_east/news"}
     app = bundle.accounts[0]
@@ -167,7 +167,7 @@ def test_where_writes_stand_aside_read_streams_are_heard_and_store_nothing_of_it
     assert len([stream for stream in read if "subjects" in stream.config.fields]) == 3
     users = [(account.name, user) for account in profile_of(desired).accounts(desired) for user in account.users]
     assert [name for name, user in users if "news.>" in user.subscribe] == [hearing]
-    assert "VS210" not in codes(workspaces.rendered(bundle))
+    assert "VS210" not in codes(workspaces.list_files(bundle))
 
 
 def test_which_streams_are_buckets_is_known() -> None:
@@ -200,7 +200,7 @@ def test_what_clients_delete_of_a_bucket_is_purged_wherever_it_is_and_nothing_el
 
 @pytest.mark.parametrize(("model", "catalogs"), [("virtual", 0), ("ordered", 0), ("stretch", 3), ("homed", 3)])
 def test_every_write_account_knows_every_stream_by_its_subjects(model: str, catalogs: int) -> None:
-    bundle = rendered({}, **WIDE, kv={"one": MODELS[model]})
+    bundle = render_streams({}, **WIDE, kv={"one": MODELS[model]})
     asked = [share for share in bundle.accounts[0].imports if share.subject == "$JS.API.STREAM.NAMES"]
     assert [share.account for share in asked] == ["W_west", "W_central", "W_east"]
     listed = {
@@ -212,9 +212,9 @@ def test_every_write_account_knows_every_stream_by_its_subjects(model: str, cata
 
 @pytest.mark.asyncio
 async def test_a_write_stream_never_becomes_a_catalog_which_would_delete_its_messages() -> None:
-    before = rendered({}, **WIDE, kv={"one": MODELS["virtual"]})
-    after = rendered({}, **WIDE, kv={"one": MODELS["homed"]})
-    change_plan = plan(after, (await world(before)).observed())
+    before = render_streams({}, **WIDE, kv={"one": MODELS["virtual"]})
+    after = render_streams({}, **WIDE, kv={"one": MODELS["homed"]})
+    change_plan = plan(after, (await world(before)).observe())
     reasons = {blocker.name: blocker.reason for blocker in change_plan.blocked}
     assert {"W_west/KV_one", "W_central/KV_one", "W_east/KV_one"} <= reasons.keys()
     assert reasons["W_west/KV_one"].startswith("its role is `write`, and would become `catalog`: ")

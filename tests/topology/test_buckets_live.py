@@ -68,7 +68,7 @@ def file(state: Path, tmp_path: Path) -> Iterator[Path]:
 async def clients(user: str) -> AsyncIterator[dict[str, Client]]:
     """One in each region, as the library is."""
 
-    async def refused(_: Exception) -> None:
+    async def ignore_refusal(_: Exception) -> None:
         """What a user may not do is a request without an answer, and seen as one."""
 
     async with AsyncExitStack() as stack:
@@ -79,7 +79,7 @@ async def clients(user: str) -> AsyncIterator[dict[str, Client]]:
                 user=endpoint.user,
                 password=endpoint.password,
                 inbox_prefix=endpoint.inbox,
-                error_cb=refused,
+                error_cb=ignore_refusal,
                 connect_timeout=30,
             )
             stack.push_async_callback(result[region].close)

@@ -327,7 +327,7 @@ def test_no_value_makes_loading_raise(value: Any) -> None:
     assert loaded.topology is not None or any(diagnostic.is_error for diagnostic in loaded.diagnostics)
 
 
-def told(text: str) -> list[str]:
+def load_messages(text: str) -> list[str]:
     loading = load(text.encode(), "t.yaml").diagnostics
     return [
         f"{diagnostic.span.line if diagnostic.span else 0} {diagnostic.code} {diagnostic.message}"
@@ -348,7 +348,7 @@ def test_wrong_values_do_not_hide_what_the_rules_find() -> None:
         "  baz: {write: {max_age: 1h}, extends: none}\n"
         "  NEXT: {subjects: [next], write: {max_age: 1h}}\n"
     )
-    lines = told(text)
+    lines = load_messages(text)
     assert [line.split(" ")[:2] for line in lines] == [
         ["4", "VS005"],  # the tags
         ["6", "VS101"],
@@ -361,12 +361,12 @@ def test_wrong_values_do_not_hide_what_the_rules_find() -> None:
 
 
 def test_consequences_of_a_wrong_value_are_not_reported() -> None:
-    assert told(
+    assert load_messages(
         TWO_REGIONS.replace("tags: 3", "") + "streams: {foo: {subjects: [foo.>], write: {max_age: soon}}}\n"
     ) == [
         "5 VS005 `streams.foo.write.max_age`: `soon` is not a valid duration: write it like `90s`, `1h30m`, `30d` or `unlimited`"
     ]
-    lines = told(
+    lines = load_messages(
         TWO_REGIONS.replace("{servers: 1, tags: 3}", "{servers: none}")
         + "streams: {foo: {subjects: [f], regions: [east]}}\n"
     )
@@ -390,7 +390,7 @@ links:
 
 @pytest.mark.parametrize("model", ["consistency: ordered", "consistency: homed, home: west", "consistency: stretch"])
 def test_a_stream_of_unknown_regions_alone_is_told_of_whatever_its_model(model: str) -> None:
-    lines = told(
+    lines = load_messages(
         TWO_REGIONS.replace(", tags: 3", "")
         + "stretch: {members: [west, east, nowhere]}\n"
         + f"streams: {{foo: {{subjects: [foo.>], regions: [nowhere], {model}}}}}\n"

@@ -42,7 +42,7 @@ def validator() -> Any:
     return jsonschema.Draft202012Validator(json_schema())
 
 
-def parsed(path: Path) -> Any:
+def parse_yaml(path: Path) -> Any:
     return yaml.safe_load(path.read_bytes())
 
 
@@ -66,12 +66,12 @@ def test_every_setting_is_explained_where_its_name_does_not(validator: Any) -> N
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
 def test_every_example_is_accepted_by_both(path: Path, validator: Any) -> None:
     assert load(path.read_bytes(), path.name).diagnostics == ()
-    validator.validate(parsed(path))
+    validator.validate(parse_yaml(path))
 
 
 @pytest.mark.parametrize("path", FIXTURES, ids=lambda path: f"{path.parent.name}-{path.stem}")
 def test_what_only_the_rules_refuse_is_accepted_by_the_schema(path: Path, validator: Any) -> None:
-    validator.validate(parsed(path))
+    validator.validate(parse_yaml(path))
 
 
 @given(value=shapes.topologies)

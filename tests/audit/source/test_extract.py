@@ -70,12 +70,12 @@ def some(count: int, seed: int = 0) -> list[tuple[str, bytes, dict[str, str] | N
     ]
 
 
-def wanted(*streams: str) -> list[StreamRef]:
+def make_refs(*streams: str) -> list[StreamRef]:
     return [StreamRef(stream=stream, region="", virtual=stream, role="read") for stream in streams]
 
 
 def cut_of(server: JetStreamServer, stream: str, path: str | None = None) -> StreamCut:
-    stream_cut = cut.take_cuts(wanted(stream), {"": Access(servers=(server.url,))}, path=path)[0]
+    stream_cut = cut.take_cuts(make_refs(stream), {"": Access(servers=(server.url,))}, path=path)[0]
     assert stream_cut.error is None, stream_cut.error
     return stream_cut
 
@@ -149,7 +149,7 @@ def test_every_version_gives_what_an_ordinary_client_reads(version: str, tmp_pat
             assert len(expected) == 400
             assert rows(server, stream, CONSUMER) == expected
             if version.startswith("2.10"):
-                stream_cut = cut.take_cuts(wanted(stream), {"": Access(servers=(server.url,))}, path=DIRECT)[0]
+                stream_cut = cut.take_cuts(make_refs(stream), {"": Access(servers=(server.url,))}, path=DIRECT)[0]
                 assert stream_cut.error == "Direct Get has no batches in nats-server 2.10.26"
             else:
                 assert rows(server, stream, DIRECT) == expected
@@ -350,7 +350,7 @@ def test_a_stream_that_reading_would_empty_is_read_without_a_consumer(server: Je
     assert cut_of(server, "foo").path == DIRECT
     assert len(rows(server, "foo")) == 30
     assert server.api("STREAM.INFO.foo")["state"]["messages"] == 30
-    refused = cut.take_cuts(wanted("foo"), {"": Access(servers=(server.url,))}, path=CONSUMER)[0]
+    refused = cut.take_cuts(make_refs("foo"), {"": Access(servers=(server.url,))}, path=CONSUMER)[0]
     assert refused.error == f"reading by a consumer would remove messages: its retention is {retention}"
 
 
@@ -365,13 +365,13 @@ def test_a_mirror_that_answers_for_a_stream_does_not_stand_in_for_it(server: Jet
 def test_what_cannot_be_read_says_why(server: JetStreamServer) -> None:
     fill(server, "foo", some(3), allow_direct=False, max_msgs_per_subject=-1)
     access = {"": Access(servers=(server.url,), timeout=2)}
-    assert cut.take_cuts(wanted("foo"), access, path=DIRECT)[0].error == "its allow_direct is off"
-    assert cut.take_cuts(wanted("missing"), access)[0].error == ABSENT
+    assert cut.take_cuts(make_refs("foo"), access, path=DIRECT)[0].error == "its allow_direct is off"
+    assert cut.take_cuts(make_refs("missing"), access)[0].error == ABSENT
     job = replace(split_tasks([cut_of(server, "foo")], access, rows=10)[0], path=DIRECT)
     with pytest.raises(NoRespondersError, match="no copy of stream `foo` answers Direct Get"):
         rows_of(job)
     server.stop()
-    gone = cut.take_cuts(wanted("foo"), access)[0]
+    gone = cut.take_cuts(make_refs("foo"), access)[0]
     assert gone.error is not None
     assert "no server can be reached" in gone.error
     with pytest.raises(NotReachableError, match="stream `foo` in region `` cannot be read beyond 0 up to 3"):
@@ -385,7 +385,7 @@ def test_a_value_of_another_type_is_why_a_stream_cannot_be_read(server: JetStrea
         errors = set()
         for seed in range(40):
             proxy.start_session(Change(kind="STREAM.INFO", ordinal=1, damage="wrong type", seed=seed))
-            errors.add(cut.take_cuts(wanted("foo"), access)[0].error)
+            errors.add(cut.take_cuts(make_refs("foo"), access)[0].error)
     assert len(errors) > 1
     assert all(error is None or "STREAM.INFO.foo" in error for error in errors), errors
 
@@ -408,7 +408,7 @@ def test_the_cut_says_what_was_taken_from_a_stream_that_is_given_up_and_where_on
     config = server.api("STREAM.INFO.foo")["config"]
     server.api("STREAM.UPDATE.foo", config | {"metadata": {"vstream.until.west": "20", "vstream.until.east": "?"}})
     server.api("STREAM.CREATE.later", {"name": "later", "subjects": ["later"], "first_seq": 21})
-    reader, later = cut.take_cuts(wanted("foo", "later"), {"": Access(servers=(server.url,))})
+    reader, later = cut.take_cuts(make_refs("foo", "later"), {"": Access(servers=(server.url,))})
     assert reader.sources == (SourceCursor(origin="west", last_seq=20),)
     assert later.limits is not None
     assert later.limits["first_seq"] == 21
@@ -430,7 +430,7 @@ def test_a_plan_travels_as_text(server: JetStreamServer) -> None:
     fill(server, "foo", some(5), subject_transform={"src": "foo.>", "dest": "bar.>"}, max_age=10**12)
     access = {"": Access(servers=(server.url,), user="a", timeout=3)}
     plan = ReadPlan(
-        access=access, cuts=tuple(cut.take_cuts(wanted("foo", "missing"), {"": Access(servers=(server.url,))}))
+        access=access, cuts=tuple(cut.take_cuts(make_refs("foo", "missing"), {"": Access(servers=(server.url,))}))
     )
     assert decode_plan(encode_plan(plan)) == plan
     assert plan.cuts[0].limits == {"max_age": 10**12, "duplicate_window": 120 * 10**9}
@@ -439,6 +439,6 @@ def test_a_plan_travels_as_text(server: JetStreamServer) -> None:
 
 def test_an_unknown_path_of_a_secret_is_said(server: JetStreamServer) -> None:
     with pytest.raises(VstreamError, match="the environment variable VSTREAM_NOT_THERE is not set"):
-        cut.take_cuts(wanted("foo"), {"": Access(servers=(server.url,), user="a", password_env="VSTREAM_NOT_THERE")})
+        cut.take_cuts(make_refs("foo"), {"": Access(servers=(server.url,), user="a", password_env="VSTREAM_NOT_THERE")})
     with pytest.raises(VstreamError, match="the file /not/there is not on the machine that reads"):
-        cut.take_cuts(wanted("foo"), {"": Access(servers=(server.url,), creds="/not/there")})
+        cut.take_cuts(make_refs("foo"), {"": Access(servers=(server.url,), creds="/not/there")})

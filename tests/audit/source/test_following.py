@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.server, pytest.mark.spark, pytest.mark.xdist_group("sp
 Offset = dict[str, Any]
 
 
-def numbered(count: int) -> list[tuple[str, bytes, dict[str, str] | None]]:
+def make_messages(count: int) -> list[tuple[str, bytes, dict[str, str] | None]]:
     return [("foo.a", b"%d" % number, None) for number in range(count)]
 
 
@@ -49,7 +49,7 @@ def purge(server: JetStreamServer, up_to: int) -> None:
 def test_what_was_removed_between_two_batches_stops_a_query_unless_that_is_accepted(
     server: JetStreamServer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    fill(server, "foo", numbered(30))
+    fill(server, "foo", make_messages(30))
     reader, tolerant = follow(server), follow(server, failOnDataLoss="false")
     start = reader.latestOffset(reader.initialOffset(), ReadMaxRows(10))
     assert start["foo"]["seq"] == 10
@@ -74,14 +74,14 @@ def test_what_was_removed_between_two_batches_stops_a_query_unless_that_is_accep
 def test_a_batch_waits_until_enough_is_new_or_its_time_is_over(
     server: JetStreamServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fill(server, "foo", numbered(30))
+    fill(server, "foo", make_messages(30))
     reader = follow(server, startingOffsets='{"foo": 11}', minOffsetsPerTrigger="25", maxTriggerDelay="60s")
     start = reader.initialOffset()
     assert reader.latestOffset(start, ReadAllAvailable()) == start
-    fill(server, "foo", numbered(5))
+    fill(server, "foo", make_messages(5))
     end = reader.latestOffset(start, ReadAllAvailable())
     assert read(reader, start, end) == list(range(11, 36))
-    fill(server, "foo", numbered(1))
+    fill(server, "foo", make_messages(1))
     assert reader.latestOffset(end, ReadAllAvailable()) == end
     later = time.monotonic() + 61
     monkeypatch.setattr(following, "time", SimpleNamespace(monotonic=lambda: later))
@@ -95,7 +95,7 @@ def test_a_batch_waits_until_enough_is_new_or_its_time_is_over(
 
 
 def test_what_is_removed_while_a_task_reads_is_a_loss_too(server: JetStreamServer) -> None:
-    fill(server, "foo", numbered(30))
+    fill(server, "foo", make_messages(30))
     reader, tolerant = follow(server), follow(server, fail_on_data_loss="false")
     start = reader.initialOffset()
     (partition,) = reader.partitions(start, reader.latestOffset(start))
@@ -113,7 +113,7 @@ def test_what_is_removed_while_a_task_reads_is_a_loss_too(server: JetStreamServe
 
 
 def test_a_stream_that_was_made_again_is_another_one(server: JetStreamServer) -> None:
-    fill(server, "foo", numbered(30))
+    fill(server, "foo", make_messages(30))
     reader, tolerant = follow(server), follow(server, failOnDataLoss="false")
     start = reader.latestOffset(reader.initialOffset())
     assert tolerant.latestOffset(start) == start
@@ -122,7 +122,7 @@ def test_a_stream_that_was_made_again_is_another_one(server: JetStreamServer) ->
         reader.latestOffset(start)
     # Where that is accepted, the stream stays where it is until it is back.
     assert tolerant.latestOffset(start) == start
-    fill(server, "foo", numbered(12))
+    fill(server, "foo", make_messages(12))
     end = tolerant.latestOffset(start, ReadMaxRows(5))
     with pytest.raises(
         VstreamError, match=r"deleted and created again at .* old stream after 30 are gone, and the new one has 1 to 12"
@@ -133,7 +133,7 @@ def test_a_stream_that_was_made_again_is_another_one(server: JetStreamServer) ->
 
 
 def test_a_stream_that_went_back_is_noticed(server: JetStreamServer) -> None:
-    fill(server, "foo", numbered(12))
+    fill(server, "foo", make_messages(12))
     created = follow(server).initialOffset()["foo"]["created"]
     start: dict[str, Any] = {"foo": {"seq": 30, "created": created}}
     reader = follow(server)
@@ -164,7 +164,7 @@ def run(
 def test_a_query_that_takes_what_is_there_takes_all_of_it_in_batches_and_goes_on_later(
     spark: SparkSession, server: JetStreamServer, checkpoint: str
 ) -> None:
-    fill(server, "foo", numbered(100))
+    fill(server, "foo", make_messages(100))
     rows: list[list[int]] = []
     query = run(spark, server, checkpoint, rows, rows_per_batch=30)
     assert not query.isActive
@@ -175,11 +175,11 @@ def test_a_query_that_takes_what_is_there_takes_all_of_it_in_batches_and_goes_on
         '"seq": 100' in str(source["latestOffset"]) or '"seq":100' in str(source["latestOffset"]) for source in progress
     } == {True}
     # The same checkpoint goes on where it was; what was removed in the meantime stops it.
-    fill(server, "foo", numbered(20))
+    fill(server, "foo", make_messages(20))
     rows.clear()
     run(spark, server, checkpoint, rows, rows_per_batch=30)
     assert [seq for batch in rows for seq in batch] == list(range(101, 121))
-    fill(server, "foo", numbered(20))
+    fill(server, "foo", make_messages(20))
     purge(server, 130)
     with pytest.raises(StreamingQueryException, match="data loss: stream `foo`: 121 to 130 were removed"):
         run(spark, server, checkpoint, rows)

@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.server, pytest.mark.spark, pytest.mark.xdist_group("sp
 PASSWORD = "correct horse battery staple"
 
 
-def numbered(count: int, start: int = 0) -> list[tuple[str, bytes, dict[str, str] | None]]:
+def make_messages(count: int, start: int = 0) -> list[tuple[str, bytes, dict[str, str] | None]]:
     return [
         (f"foo.{number % 5}.x", b"payload %d" % number, {"Nats-Msg-Id": f"id-{number}"} if number % 2 else None)
         for number in range(start, start + count)
@@ -39,12 +39,12 @@ def frame(spark: SparkSession, server: JetStreamServer, schema: str | None = Non
 
 @pytest.mark.parametrize("read_by", ["auto", "direct"])
 def test_a_stream_is_a_table(spark: SparkSession, server: JetStreamServer, read_by: str) -> None:
-    fill(server, "foo", numbered(300))
+    fill(server, "foo", make_messages(300))
     table = frame(spark, server, read_by=read_by, region="west", payload=True, headers=True, rows_per_task=100)
     rows = table.orderBy("seq").collect()
-    assert [row.payload for row in rows] == [payload for _, payload, _ in numbered(300)]
+    assert [row.payload for row in rows] == [payload for _, payload, _ in make_messages(300)]
     assert [row.msg_id for row in rows] == [f"id-{number}" if number % 2 else None for number in range(300)]
-    assert [row.subject for row in rows] == [subject for subject, _, _ in numbered(300)]
+    assert [row.subject for row in rows] == [subject for subject, _, _ in make_messages(300)]
     assert [row.seq for row in rows] == list(range(1, 301))
     assert {(row.stream, row.region, row.source) for row in rows} == {("foo", "west", None)}
     assert bytes(rows[1].headers) == b"NATS/1.0\r\nNats-Msg-Id: id-1\r\n\r\n"
@@ -72,7 +72,7 @@ print(spark.read.format("jetstream").options(servers=sys.argv[2], stream="foo").
 @pytest.mark.night
 def test_executors_use_this_python_whatever_is_on_the_path(server: JetStreamServer, tmp_path: Path) -> None:
     """As of a virtual environment that was not activated, in a session that anybody makes."""
-    fill(server, "foo", numbered(7))
+    fill(server, "foo", make_messages(7))
     other_file = tmp_path / "bin" / "python3"
     other_file.parent.mkdir()
     other_file.write_text("#!/bin/sh\necho this one has no vstream >&2\nexit 1\n")
@@ -90,7 +90,7 @@ def test_executors_use_this_python_whatever_is_on_the_path(server: JetStreamServ
 
 
 def test_a_stream_is_named_as_spark_names_what_it_loads(spark: SparkSession, server: JetStreamServer) -> None:
-    fill(server, "foo", numbered(5))
+    fill(server, "foo", make_messages(5))
     assert spark.read.format("jetstream").option("servers", server.url).load("foo").count() == 5
     spark.sql(f"CREATE TABLE of_foo USING jetstream OPTIONS (servers '{server.url}', stream 'foo')")
     try:
@@ -134,7 +134,7 @@ def test_the_digest_is_the_one_that_spark_makes(spark: SparkSession, server: Jet
 
 
 def test_only_columns_that_are_asked_for_are_read(spark: SparkSession, server: JetStreamServer) -> None:
-    fill(server, "foo", numbered(10))
+    fill(server, "foo", make_messages(10))
     assert [tuple(row) for row in frame(spark, server, "payload binary, seq bigint").limit(1).collect()] == [
         (b"payload 0", 1)
     ]
@@ -148,7 +148,7 @@ def test_an_empty_stream_is_an_empty_table(spark: SparkSession, server: JetStrea
 
 
 def test_filters_narrow_what_is_asked_for(spark: SparkSession, server: JetStreamServer) -> None:
-    fill(server, "foo", numbered(400))
+    fill(server, "foo", make_messages(400))
     plain = {tuple(row) for row in frame(spark, server).collect()}
     middle = next(row for row in plain if row[2] == 200)[4]
     conditions = {
@@ -173,7 +173,7 @@ def test_filters_narrow_what_is_asked_for(spark: SparkSession, server: JetStream
 
 
 def test_a_frame_that_is_used_twice_is_right_both_times(spark: SparkSession, server: JetStreamServer) -> None:
-    fill(server, "foo", numbered(50))
+    fill(server, "foo", make_messages(50))
     rows = frame(spark, server)
     assert rows.where("seq <= 10").count() == 10
     assert rows.count() == 50
@@ -182,7 +182,7 @@ def test_a_frame_that_is_used_twice_is_right_both_times(spark: SparkSession, ser
 
 def test_spark_keeps_filters_of_earlier_uses(spark: SparkSession, server: JetStreamServer) -> None:
     """Why `pushdown` is off unless somebody asks for it. When this fails, Spark has been corrected: turn it on."""
-    fill(server, "foo", numbered(50))
+    fill(server, "foo", make_messages(50))
     rows = frame(spark, server, pushdown=True)
     assert rows.where("seq <= 10").count() == 10
     assert rows.count() == 10
@@ -217,14 +217,14 @@ def test_a_reader_that_is_killed_is_replaced_and_no_row_comes_twice(
 def test_a_query_follows_a_stream_and_starts_again_where_it_was(
     spark: SparkSession, server: JetStreamServer, tmp_path: Path
 ) -> None:
-    fill(server, "foo", numbered(100))
+    fill(server, "foo", make_messages(100))
     # A batch whose end was not written down when the query stopped comes again, as the same batch.
     batches: dict[int, list[int]] = {}
 
     def take(batch: DataFrame, number: int) -> None:
         batches[number] = sorted(row.seq for row in batch.collect())
 
-    def seen() -> list[int]:
+    def collect_seqs() -> list[int]:
         return [seq for _, rows in sorted(batches.items()) for seq in rows]
 
     def run() -> None:
@@ -238,7 +238,7 @@ def test_a_query_follows_a_stream_and_starts_again_where_it_was(
         )
         try:
             deadline = time.monotonic() + 120
-            while len(seen()) < expected:
+            while len(collect_seqs()) < expected:
                 assert query.isActive, query.exception()
                 assert time.monotonic() < deadline
                 time.sleep(0.05)
@@ -247,10 +247,10 @@ def test_a_query_follows_a_stream_and_starts_again_where_it_was(
 
     expected = 100
     run()
-    fill(server, "foo", numbered(50, 100))
+    fill(server, "foo", make_messages(50, 100))
     expected = 150
     run()
-    assert seen() == list(range(1, 151))
+    assert collect_seqs() == list(range(1, 151))
 
 
 def test_secrets_are_in_no_plan_no_event_and_no_log(
@@ -266,7 +266,7 @@ def test_secrets_are_in_no_plan_no_event_and_no_log(
     )
     server.start()
     try:
-        fill(server, "foo", numbered(20))
+        fill(server, "foo", make_messages(20))
         rows = frame(spark, server, user="reader", password_file=str(secret))
         assert rows.count() == 20
         shown = rows._jdf.queryExecution().toString()

@@ -20,7 +20,7 @@ from vstream.errors import VstreamError
 pytestmark = [pytest.mark.server, pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
 
-def stored(spark: SparkSession, server: JetStreamServer) -> list[Any]:
+def read_stored(spark: SparkSession, server: JetStreamServer) -> list[Any]:
     reader = spark.read.format("jetstream").options(servers=server.url, stream="foo", headers=True, payload=True)
     return reader.load().orderBy("seq").collect()
 
@@ -43,7 +43,7 @@ def test_rows_become_messages_with_headers_and_ids(spark: SparkSession, server: 
         "map('Kind', 'even') as headers",
     )
     write(rows, server)
-    messages = stored(spark, server)
+    messages = read_stored(spark, server)
     assert sorted(bytes(row.payload) for row in messages) == sorted(b"payload %d" % number for number in range(700))
     assert {row.subject for row in messages} == {"foo.0", "foo.1", "foo.2"}
     assert len({row.msg_id for row in messages}) == 700
@@ -51,7 +51,7 @@ def test_rows_become_messages_with_headers_and_ids(spark: SparkSession, server: 
     assert all(b"Kind: even\r\n" in bytes(row.headers) for row in messages)
     # Those with ids of their own are dropped when they come again; the others are another write.
     write(rows, server)
-    assert len(stored(spark, server)) == 700 + 350
+    assert len(read_stored(spark, server)) == 700 + 350
     with pytest.raises(PySparkException, match="rows are appended to a stream, and replace nothing"):
         rows.write.format("jetstream").options(servers=server.url, stream="foo").mode("overwrite").save()
 
@@ -79,7 +79,7 @@ def test_a_batch_of_a_query_that_comes_again_is_stored_once(
     for commit in (tmp_path / "commits").glob("*0*"):
         commit.unlink()
     run()
-    assert sorted(bytes(row.payload) for row in stored(spark, server)) == sorted(b"%d" % n for n in range(40))
+    assert sorted(bytes(row.payload) for row in read_stored(spark, server)) == sorted(b"%d" % n for n in range(40))
 
 
 def bar_options(server: JetStreamServer) -> WriteOptions:

@@ -83,14 +83,14 @@ def history() -> History:
     return history
 
 
-def asked(history: History, path: Path, expectation: Expectation) -> dict[str | None, Case]:
+def judge_cases(history: History, path: Path, expectation: Expectation) -> dict[str | None, Case]:
     """The cases that one expectation became, by region."""
     judged = check(history.write(path), [expectation])
     return {case.region: case for case in judged.cases if case.expectation is expectation}
 
 
 def test_publishes_are_those_due_in_the_window(history: History, tmp_path: Path) -> None:
-    cases = asked(history, tmp_path, expect(Measure.PUBLISHED, 1, window="down"))
+    cases = judge_cases(history, tmp_path, expect(Measure.PUBLISHED, 1, window="down"))
     assert {region: (case.measured, case.status) for region, case in cases.items()} == {
         "west": (0, CaseStatus.FAIL),
         "central": (1, CaseStatus.PASS),
@@ -104,7 +104,7 @@ def test_publishes_are_those_due_in_the_window(history: History, tmp_path: Path)
     "measure", [Measure.PUBLISHED, Measure.READ, Measure.PUBLISH_TIME, Measure.PUBLISH_GAP, Measure.CONTROL_PLANE]
 )
 def test_a_window_without_anything_is_unknown(history: History, tmp_path: Path, measure: Measure) -> None:
-    (case,) = asked(history, tmp_path, expect(measure, 0, window="nothing", region="west")).values()
+    (case,) = judge_cases(history, tmp_path, expect(measure, 0, window="nothing", region="west")).values()
     assert case.status is CaseStatus.UNKNOWN
     assert case.measured is None
 
@@ -116,7 +116,7 @@ def test_a_region_that_is_not_there_is_unknown(history: History, tmp_path: Path,
         window = "before" if region else "nowhere"
         if region is None and measure.value in {"lost", "duplicated", "unexpected", "diverged", "reordered"}:
             continue
-        cases = asked(history, tmp_path / str(region), expect(measure, 0, compare, region=region, window=window))
+        cases = judge_cases(history, tmp_path / str(region), expect(measure, 0, compare, region=region, window=window))
         converged_anyway = measure is Measure.CONVERGED and region
         assert converged_anyway or {case.status for case in cases.values()} == {CaseStatus.UNKNOWN}
 
@@ -168,9 +168,11 @@ def test_visible_counts_what_was_there_in_time(history: History, tmp_path: Path)
     }
     stored = sum(row.id in acked and row.time - wall < window.end for row in history.streams["foo-read-east"])
     assert stored > 0
-    cases = asked(history, tmp_path, expect(Measure.VISIBLE, stored, origin="west", region="east", window="before"))
+    cases = judge_cases(
+        history, tmp_path, expect(Measure.VISIBLE, stored, origin="west", region="east", window="before")
+    )
     assert {case.measured for case in cases.values()} == {stored}
-    every = asked(history, tmp_path / "2", expect(Measure.VISIBLE, 0, origin="west", window="before"))
+    every = judge_cases(history, tmp_path / "2", expect(Measure.VISIBLE, 0, origin="west", window="before"))
     assert set(every) == {"central", "east"}
 
 
@@ -193,7 +195,7 @@ def test_a_mirror_has_what_was_seen_there_as_it_keeps_the_times_of_others(model:
         if sample.region == "east" and SECOND < sample.at < 5 * SECOND:
             history.samples[place] = replace(sample, last_seq={**sample.last_seq, "foo-read-east": stood})
     visible = expect(Measure.VISIBLE, 0, origin="west", window="cut")
-    cases = asked(history, tmp_path, visible)
+    cases = judge_cases(history, tmp_path, visible)
     assert cases["east"].measured == 0
     assert cases["central"].measured
     judged = check(Capture(tmp_path))
@@ -206,14 +208,14 @@ def test_a_mirror_has_what_was_seen_there_as_it_keeps_the_times_of_others(model:
     assert max(lag["east"]) > max(lag["central"])
 
     history.samples.clear()
-    assert {case.status for case in asked(history, tmp_path / "unseen", visible).values()} == {CaseStatus.UNKNOWN}
+    assert {case.status for case in judge_cases(history, tmp_path / "unseen", visible).values()} == {CaseStatus.UNKNOWN}
     assert {
         convergence.region for convergence in check(Capture(tmp_path / "unseen")).faults[0].convergences
     }.isdisjoint(took)
 
 
 def test_deliveries_and_propagation_are_measured_in_their_window(history: History, tmp_path: Path) -> None:
-    cases = asked(history, tmp_path, expect(Measure.DELIVERED, 0, window="down"))
+    cases = judge_cases(history, tmp_path, expect(Measure.DELIVERED, 0, window="down"))
     for region, case in cases.items():
         inside = [item for item in history.deliveries if item.region == region and SECOND <= item.at < 2 * SECOND]
         assert case.measured == len(inside)
@@ -227,7 +229,7 @@ def test_deliveries_and_propagation_are_measured_in_their_window(history: Histor
         for delivery in history.deliveries
         if delivery.region == "east" and delivery.id in sent
     )
-    propagation = asked(
+    propagation = judge_cases(
         history, tmp_path / "2", expect(Measure.PROPAGATION, 0, origin="west", region="east", window="before")
     )
     assert propagation["east"].measured == took[(len(took) + 1) // 2 - 1]
@@ -239,12 +241,12 @@ def test_times_are_medians_of_what_succeeded(history: History, tmp_path: Path) -
         for operation in history.of(OperationOutcome.OK)
         if operation.region == "west" and operation.done is not None
     )
-    cases = asked(history, tmp_path, expect(Measure.PUBLISH_TIME, SECOND, Compare.AT_MOST))
+    cases = judge_cases(history, tmp_path, expect(Measure.PUBLISH_TIME, SECOND, Compare.AT_MOST))
     assert cases["west"].measured == took[(len(took) + 1) // 2 - 1]
 
 
 def test_a_publish_gap_is_from_the_first_that_failed_to_the_next_that_did_not(history: History, tmp_path: Path) -> None:
-    cases = asked(history, tmp_path, expect(Measure.PUBLISH_GAP, SECOND // 2, Compare.AT_MOST))
+    cases = judge_cases(history, tmp_path, expect(Measure.PUBLISH_GAP, SECOND // 2, Compare.AT_MOST))
     assert {region: case.status for region, case in cases.items()} == {
         "west": CaseStatus.FAIL,
         "central": CaseStatus.PASS,
@@ -317,7 +319,9 @@ def test_converged_is_how_long_the_step_took(
     history: History, tmp_path: Path, is_ok: bool, measured: float, status: CaseStatus
 ) -> None:
     history.windows[2] = replace(history.windows[2], is_ok=is_ok)
-    (case,) = asked(history, tmp_path, expect(Measure.CONVERGED, 2 * SECOND, Compare.AT_MOST, window="after")).values()
+    (case,) = judge_cases(
+        history, tmp_path, expect(Measure.CONVERGED, 2 * SECOND, Compare.AT_MOST, window="after")
+    ).values()
     assert (case.measured, case.status) == (measured, status)
 
 
@@ -348,18 +352,20 @@ def test_operations_that_were_tried_work_or_do_not(history: History, tmp_path: P
         error="10008",
     )
     history.operations += [tried, replace(tried, region="east", outcome=OperationOutcome.OK)]
-    cases = asked(history, tmp_path, expect(Measure.WORKS, 1, window="down", operation="stream-info"))
+    cases = judge_cases(history, tmp_path, expect(Measure.WORKS, 1, window="down", operation="stream-info"))
     assert {region: (case.status, case.detail) for region, case in cases.items()} == {
         "west": (CaseStatus.FAIL, "10008"),
         "east": (CaseStatus.PASS, "it worked"),
     }
-    cases = asked(history, tmp_path / "2", expect(Measure.WORKS, 1, window="before", operation="stream-info"))
+    cases = judge_cases(history, tmp_path / "2", expect(Measure.WORKS, 1, window="before", operation="stream-info"))
     assert {case.status for case in cases.values()} == {CaseStatus.UNKNOWN}
 
 
 def test_the_same_order_everywhere_is_recognised(tmp_path: Path) -> None:
     for model, expected in [("virtual", 0), ("ordered", 1), ("stretch", 1), ("homed", 1)]:
-        (case,) = asked(clean(Shape(model=model)), tmp_path / model, expect(Measure.SAME_ORDER, expected)).values()
+        (case,) = judge_cases(
+            clean(Shape(model=model)), tmp_path / model, expect(Measure.SAME_ORDER, expected)
+        ).values()
         assert case.status is CaseStatus.PASS, model
 
 
@@ -377,13 +383,13 @@ def test_a_stream_that_is_there_to_be_found_is_no_place_for_messages(tmp_path: P
 # What is not known.
 
 
-def emptied(history: History) -> None:
+def empty_history(history: History) -> None:
     history.operations = []
     history.deliveries = []
     history.streams = {name: [] for name in history.streams}
 
 
-def unacknowledged(history: History) -> None:
+def leave_unacknowledged(history: History) -> None:
     history.operations = [
         replace(operation, outcome=OperationOutcome.INDETERMINATE, done=None, acked_by=None)
         for operation in history.operations
@@ -391,7 +397,7 @@ def unacknowledged(history: History) -> None:
     history.streams = {name: [] for name in history.streams}
 
 
-def stopped(history: History) -> None:
+def stop_run(history: History) -> None:
     history.manifest = replace(history.manifest, is_complete=False, stopped_by="Ctrl-C")
 
 
@@ -403,27 +409,27 @@ def without_a_stream(history: History) -> None:
     del history.roles["foo-read-west"]
 
 
-def unsupported(history: History) -> None:
+def mark_unsupported(history: History) -> None:
     history.faults[0] = fault(outcome=FaultOutcome.UNSUPPORTED, error="no prlimit")
 
 
-def unconfirmed(history: History) -> None:
+def mark_unconfirmed(history: History) -> None:
     history.faults[0] = fault(outcome=FaultOutcome.FAILED)
 
 
-def repeated(history: History) -> None:
+def repeat_operation(history: History) -> None:
     history.operations.append(replace(history.operations[0], client="other"))
 
 
 DOUBTS: list[Callable[[History], None]] = [
-    emptied,
-    unacknowledged,
-    stopped,
+    empty_history,
+    leave_unacknowledged,
+    stop_run,
     unread,
     without_a_stream,
-    unsupported,
-    unconfirmed,
-    repeated,
+    mark_unsupported,
+    mark_unconfirmed,
+    repeat_operation,
 ]
 
 
@@ -433,7 +439,7 @@ def test_what_is_not_known_is_no_pass(history: History, tmp_path: Path, change: 
     assert check(history.write(tmp_path)).status is CaseStatus.UNKNOWN
 
 
-@pytest.mark.parametrize("change", [stopped, unread, unsupported, unconfirmed])
+@pytest.mark.parametrize("change", [stop_run, unread, mark_unsupported, mark_unconfirmed])
 def test_what_is_proven_fails_in_spite_of_what_is_not_known(
     history: History, tmp_path: Path, change: Callable[[History], None]
 ) -> None:
@@ -446,7 +452,7 @@ def test_what_is_proven_fails_in_spite_of_what_is_not_known(
 
 
 def test_what_a_stopped_run_has_not_stored_yet_is_not_proven_to_be_lost(history: History, tmp_path: Path) -> None:
-    stopped(history)
+    stop_run(history)
     history.streams["foo-read-east"].pop()
     assert check(history.write(tmp_path)).status is CaseStatus.UNKNOWN
 
@@ -457,11 +463,11 @@ def test_an_empty_history_beside_stored_messages_fails(history: History, tmp_pat
 
 
 def test_an_unsupported_fault_takes_its_windows_with_it(history: History, tmp_path: Path) -> None:
-    unsupported(history)
-    before = asked(history, tmp_path, expect(Measure.PUBLISHED, 1, window="before", region="west"))
+    mark_unsupported(history)
+    before = judge_cases(history, tmp_path, expect(Measure.PUBLISHED, 1, window="before", region="west"))
     assert before["west"].status is CaseStatus.PASS
     for compare in Compare:
-        down = asked(history, tmp_path / compare.name, expect(Measure.PUBLISHED, 0, compare, window="down"))
+        down = judge_cases(history, tmp_path / compare.name, expect(Measure.PUBLISHED, 0, compare, window="down"))
         assert {case.status for case in down.values()} == {CaseStatus.UNKNOWN}
         assert all("unsupported" in case.detail for case in down.values())
 

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from tests.support.captures import SECOND, History, Shape, clean, renumbered
+from tests.support.captures import SECOND, History, Shape, clean, renumber
 from tests.support.night import repetitions
 from vstream.capture.records import GivenUpStream, OperationOutcome, Stored
 from vstream.capture.verdict.check import check
@@ -32,7 +32,7 @@ def verdict(history: History) -> Verdict:
         return check(history.write(Path(directory)))
 
 
-def found(judged: Verdict) -> dict[tuple[str, str], int]:
+def collect_wrong(judged: Verdict) -> dict[tuple[str, str], int]:
     """What is wrong, by kind and stream (a lost message: by region)."""
     wrong: dict[tuple[str, str], int] = {}
     for stream in judged.streams:
@@ -68,12 +68,12 @@ def test_a_clean_history_passes(shape: Shape) -> None:
     history = clean(shape)
     assume(history.of(OperationOutcome.OK))
     judged = verdict(history)
-    assert found(judged) == {}
+    assert collect_wrong(judged) == {}
     assert judged.status is CaseStatus.PASS, [case for case in judged.cases if case.status is not CaseStatus.PASS]
 
 
 @st.composite
-def planted(draw: st.DrawFn, *models: str) -> tuple[History, str, int, st.DrawFn]:
+def history_places(draw: st.DrawFn, *models: str) -> tuple[History, str, int, st.DrawFn]:
     """A clean history, one of its streams and a place in it."""
     shape = draw(shapes(*(models or ("virtual",))))
     history = clean(shape)
@@ -94,7 +94,7 @@ def regions_of(history: History, name: str) -> list[str]:
 
 
 @MANY
-@given(planted(*MODELS))
+@given(history_places(*MODELS))
 def test_one_deleted_row_is_found(case: tuple[History, str, int, st.DrawFn]) -> None:
     history, name, place, _ = case
     rows = history.streams[name]
@@ -108,11 +108,11 @@ def test_one_deleted_row_is_found(case: tuple[History, str, int, st.DrawFn]) -> 
         expected["lost", readers[0]] = 1
     if has_copy and (not is_acked(history, row) or history.roles[name].role != "read"):
         expected["diverged", name] = 1
-    assert found(judged) == expected
+    assert collect_wrong(judged) == expected
 
 
 @MANY
-@given(planted())
+@given(history_places())
 def test_a_message_that_is_nowhere_is_lost_everywhere(case: tuple[History, str, int, st.DrawFn]) -> None:
     history, name, place, _ = case
     row = history.streams[name][place]
@@ -120,7 +120,7 @@ def test_a_message_that_is_nowhere_is_lost_everywhere(case: tuple[History, str, 
         history.streams[stream] = [stored for stored in rows if stored.id != row.id]
     judged = verdict(history)
     if is_acked(history, row):
-        assert found(judged) == {("lost", region): 1 for region in history.manifest.regions}
+        assert collect_wrong(judged) == {("lost", region): 1 for region in history.manifest.regions}
         assert all(served.lost_everywhere == 1 for served in judged.streams[0].served)
         example = judged.streams[0].served[0].lost.examples[0]
         assert example.id == row.id
@@ -130,33 +130,33 @@ def test_a_message_that_is_nowhere_is_lost_everywhere(case: tuple[History, str, 
 
 
 @MANY
-@given(planted(*MODELS))
+@given(history_places(*MODELS))
 def test_one_row_twice_is_found(case: tuple[History, str, int, st.DrawFn]) -> None:
     history, name, place, draw = case
     rows = history.streams[name]
     rows.insert(draw(st.integers(place + 1, len(rows))), rows[place])
     if history.is_published_to(name):
         rows.append(rows.pop(rows.index(rows[place], place + 1)))  # no row behind it gets another sequence
-    history.streams[name] = renumbered(rows)
+    history.streams[name] = renumber(rows)
     judged = verdict(history)
     assert judged.status is CaseStatus.FAIL
-    assert found(judged) == {("duplicated", name): 1}
+    assert collect_wrong(judged) == {("duplicated", name): 1}
 
 
 @MANY
-@given(planted("virtual", "ordered"))
+@given(history_places("virtual", "ordered"))
 def test_one_message_in_two_write_streams_is_found(case: tuple[History, str, int, st.DrawFn]) -> None:
     history, name, place, _ = case
     assume(history.is_published_to(name) and len(history.manifest.regions) > 1)
     other_stream = next(stream for stream in history.streams if history.is_published_to(stream) and stream != name)
-    history.streams[other_stream] = renumbered([*history.streams[other_stream], history.streams[name][place]])
+    history.streams[other_stream] = renumber([*history.streams[other_stream], history.streams[name][place]])
     judged = verdict(history)
-    assert sum(found(judged).values()) == 1
-    assert {kind for kind, _ in found(judged)} == {"duplicated"}
+    assert sum(collect_wrong(judged).values()) == 1
+    assert {kind for kind, _ in collect_wrong(judged)} == {"duplicated"}
 
 
 @MANY
-@given(planted(*MODELS))
+@given(history_places(*MODELS))
 def test_two_swapped_rows_of_one_origin_are_found(case: tuple[History, str, int, st.DrawFn]) -> None:
     history, name, place, draw = case
     rows = history.streams[name]
@@ -176,7 +176,7 @@ def test_two_swapped_rows_of_one_origin_are_found(case: tuple[History, str, int,
     )
     judged = verdict(history)
     assert judged.status is CaseStatus.FAIL
-    wrong = found(judged)
+    wrong = collect_wrong(judged)
     assert {kind for kind, _ in wrong} == {"reordered"}
     if not history.is_published_to(name):
         assert {stream for _, stream in wrong} == {name}
@@ -184,7 +184,7 @@ def test_two_swapped_rows_of_one_origin_are_found(case: tuple[History, str, int,
 
 
 @MANY
-@given(planted("ordered", "stretch"))
+@given(history_places("ordered", "stretch"))
 def test_any_two_swapped_rows_are_found_where_all_regions_promise_one_order(
     case: tuple[History, str, int, st.DrawFn],
 ) -> None:
@@ -203,7 +203,7 @@ def test_any_two_swapped_rows_are_found_where_all_regions_promise_one_order(
 
 
 @MANY
-@given(planted(*MODELS), st.sampled_from(["digest", "subject"]))
+@given(history_places(*MODELS), st.sampled_from(["digest", "subject"]))
 def test_one_changed_row_is_found(case: tuple[History, str, int, st.DrawFn], what: str) -> None:
     history, name, place, _ = case
     rows = history.streams[name]
@@ -213,28 +213,28 @@ def test_one_changed_row_is_found(case: tuple[History, str, int, st.DrawFn], wha
     judged = verdict(history)
     if what == "subject" or has_digests or not history.is_published_to(name):
         assert judged.status is CaseStatus.FAIL
-        assert found(judged) == {("unexpected", name): 1}
+        assert collect_wrong(judged) == {("unexpected", name): 1}
     elif history.reads():
         # Without a digest in the history, the first copy is the measure of the others.
-        assert {kind for kind, _ in found(judged)} == {"unexpected"}
-    assert sum(physical.altered for physical in judged.streams[0].physical) == sum(found(judged).values())
+        assert {kind for kind, _ in collect_wrong(judged)} == {"unexpected"}
+    assert sum(physical.altered for physical in judged.streams[0].physical) == sum(collect_wrong(judged).values())
 
 
 @MANY
-@given(planted(*MODELS), st.sampled_from([None, "nobody-1"]))
+@given(history_places(*MODELS), st.sampled_from([None, "nobody-1"]))
 def test_one_row_that_nobody_published_is_found(case: tuple[History, str, int, st.DrawFn], id_: str | None) -> None:
     history, name, place, _ = case
     rows = history.streams[name]
     rows.insert(place, replace(rows[place], id=id_, origin=None, origin_seq=None))
     if not history.is_published_to(name):
-        history.streams[name] = renumbered(rows)
+        history.streams[name] = renumber(rows)
     judged = verdict(history)
     assert judged.status is CaseStatus.FAIL
-    assert found(judged) == {("unexpected", name): 1}
+    assert collect_wrong(judged) == {("unexpected", name): 1}
 
 
 @MANY
-@given(planted())
+@given(history_places())
 def test_a_copy_in_the_place_of_another_message_is_found(case: tuple[History, str, int, st.DrawFn]) -> None:
     history, name, place, draw = case
     rows = history.streams[name]
@@ -243,7 +243,7 @@ def test_a_copy_in_the_place_of_another_message_is_found(case: tuple[History, st
     assume(earlier)
     copied = draw(st.sampled_from(earlier))
     rows[place] = replace(rows[copied], seq=rows[place].seq, time=rows[place].time)
-    assert found(verdict(history)) == {("lost", history.roles[name].region): 1, ("duplicated", name): 1}
+    assert collect_wrong(verdict(history)) == {("lost", history.roles[name].region): 1, ("duplicated", name): 1}
 
 
 def test_headers_that_contradict_the_order_are_seen() -> None:
@@ -253,7 +253,7 @@ def test_headers_that_contradict_the_order_are_seen() -> None:
     first, second = rows[mine[1]], rows[mine[2]]
     rows[mine[1]] = replace(first, origin_seq=second.origin_seq)
     rows[mine[2]] = replace(second, origin_seq=first.origin_seq)
-    assert found(verdict(history)) == {("reordered", "foo-read-west"): 1}
+    assert collect_wrong(verdict(history)) == {("reordered", "foo-read-west"): 1}
 
 
 def test_rejected_and_stored_is_recovered_and_said() -> None:
@@ -277,7 +277,7 @@ def test_indeterminate_is_right_either_way(is_stored: bool) -> None:
     assert [served.recovered.count for served in judged.streams[0].served] == [count] * 3
 
 
-def _kept(rows: list[Stored], most: int) -> list[Stored]:
+def _apply_limit(rows: list[Stored], most: int) -> list[Stored]:
     """What a limit of *most* messages per subject leaves."""
     result: list[Stored] = []
     for row in reversed(rows):
@@ -286,7 +286,7 @@ def _kept(rows: list[Stored], most: int) -> list[Stored]:
 
 
 LIMITS: list[tuple[str, Callable[[list[Stored]], list[Stored]]]] = [
-    ("max_msgs_per_subject", lambda rows: _kept(rows, 3)),
+    ("max_msgs_per_subject", lambda rows: _apply_limit(rows, 3)),
     ("max_msgs", lambda rows: rows[-20:]),
 ]
 
@@ -298,11 +298,11 @@ def test_what_a_limit_has_removed_is_not_lost(limit: str, apply: Callable[[list[
     before = len(history.streams[name])
     history.streams[name] = apply(history.streams[name])
     removed = before - len(history.streams[name])
-    assert found(verdict(history))["lost", "west"] == removed
+    assert collect_wrong(verdict(history))["lost", "west"] == removed
     limits = {limit: 3 if limit == "max_msgs_per_subject" else 20}
     history.roles[name] = replace(history.roles[name], limits=limits)
     judged = verdict(history)
-    assert found(judged) == {}
+    assert collect_wrong(judged) == {}
     assert judged.streams[0].served[0].superseded == removed
     # One more is too many: a subject holds as many as it may, and each origin's messages go in order.
     rows = history.streams[name]
@@ -310,7 +310,7 @@ def test_what_a_limit_has_removed_is_not_lost(limit: str, apply: Callable[[list[
         history.streams[name] = [stored for stored in rows if stored is not row]
         place = [stored for stored in rows if stored.origin == row.origin].index(row)
         expected = {("lost", "west"): 1} if limit == "max_msgs_per_subject" or place > 0 else {}
-        assert found(verdict(history)) == expected
+        assert collect_wrong(verdict(history)) == expected
         history.streams[name] = rows
 
 
@@ -343,17 +343,17 @@ def test_what_was_said_when_a_region_was_given_up_is_not_lost_and_one_more_is() 
     for name in history.reads():
         history.streams[name] = without(name, announced)
     history.streams["foo-write-west"] = []  # made anew
-    assert found(verdict(history)).keys() > {("lost", "west"), ("lost", "east"), ("diverged", "foo-write-west")}
+    assert collect_wrong(verdict(history)).keys() > {("lost", "west"), ("lost", "east"), ("diverged", "foo-write-west")}
     readers = dict.fromkeys(("foo-read-central", "foo-read-east"), announced)
     given_up = GivenUpStream(stream="foo-write-west", at=history.operations[-1].due + SECOND, readers=readers)
     history.manifest = replace(history.manifest, given_up=(given_up,))
     judged = verdict(history)
-    assert found(judged) == {}
+    assert collect_wrong(judged) == {}
     assert {served.given_up for served in judged.streams[0].served} == {3}
     history.streams["foo-read-east"] = without("foo-read-east", announced - 1)
-    assert found(verdict(history)) == {("lost", "east"): 1}
+    assert collect_wrong(verdict(history)) == {("lost", "east"): 1}
     history.manifest = replace(history.manifest, absent=("east",))
-    assert found(verdict(history)) == {}
+    assert collect_wrong(verdict(history)) == {}
     # What it acknowledged since then is not excused.
     history.manifest = replace(history.manifest, given_up=(replace(given_up, at=0),), absent=())
-    assert found(verdict(history))["lost", "east"] == 4
+    assert collect_wrong(verdict(history))["lost", "east"] == 4

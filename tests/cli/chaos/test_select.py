@@ -63,7 +63,7 @@ def test_a_region_has_its_member_of_the_stretch_cluster() -> None:
     assert wide().in_region("west") == ("west-1", "stretch-west")
 
 
-def known(state: Path, labs: Sequence[str]) -> None:
+def make_labs(state: Path, labs: Sequence[str]) -> None:
     for name in labs:
         directory = state / "labs" / name
         directory.mkdir(parents=True)
@@ -74,7 +74,7 @@ def test_where_there_are_several_labs_the_hint_says_how_one_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("VSTREAM_STATE_DIR", str(tmp_path))
-    known(tmp_path, ("acme", "other"))
+    make_labs(tmp_path, ("acme", "other"))
     with pytest.raises(LabError, match=r"^there are several labs: acme, other$") as caught:
         heal()
     assert caught.value.hint == "name the one you mean, such as `--lab acme`"

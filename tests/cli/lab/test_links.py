@@ -46,7 +46,7 @@ def file(state: Path, tmp_path: Path) -> Iterator[Path]:
     assert processes_in(state) == []
 
 
-def shown() -> dict[tuple[str, str], Any]:
+def read_links() -> dict[tuple[str, str], Any]:
     ran = vstream("lab", "links", "--format", "json").json()
     return {(link["from"], link["to"]): link for link in ran["links"]}
 
@@ -72,7 +72,7 @@ def poll(holds: Callable[[], bool], within: float = 60.0) -> None:
 def test_links_are_made_shown_changed_and_repaired(file: Path, state: Path) -> None:
     up = vstream("lab", "up", file, "--link", "central-east:rtt=40ms,loss=1%")
     assert up.code == 0, up.err
-    before = shown()
+    before = read_links()
     assert {pair: (link["delay_seconds"], link["jitter_seconds"], link["loss"]) for pair, link in before.items()} == {
         ("west", "central"): (0.01, 0, 0),
         ("central", "west"): (0.01, 0, 0),
@@ -86,7 +86,10 @@ def test_links_are_made_shown_changed_and_repaired(file: Path, state: Path) -> N
 
     changed = vstream("lab", "link", "west", "east", "--rtt", "10ms", "--rate", "1gbit", "--one-way")
     assert (changed.code, changed.err) == (0, "west → east: 5 ms late, up to 1 ms more, 1gbit\n")
-    assert (shown()["west", "east"]["delay_seconds"], shown()["east", "west"]["delay_seconds"]) == (0.005, 0.03)
+    assert (read_links()["west", "east"]["delay_seconds"], read_links()["east", "west"]["delay_seconds"]) == (
+        0.005,
+        0.03,
+    )
     back = vstream("lab", "link", "west", "east", "--reset")
     assert back.err == "west → east: 30 ms late, up to 1 ms more\neast → west: 30 ms late, up to 1 ms more\n"
 

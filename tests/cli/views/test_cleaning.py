@@ -25,7 +25,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tests.support.command import environment, vstream
-from tests.support.plans import FakeServers, make_plan, rendered
+from tests.support.plans import FakeServers, make_plan, render_streams
 from vstream.cli.keys import key_table
 from vstream.cli.views import diagnostics, findings
 from vstream.cli.views import plan as plan_view
@@ -53,7 +53,7 @@ HOSTILE = [
 ]
 
 
-def written(*printed: Any, encoding: str = "utf-8", width: int = 60) -> str:
+def print_values(*printed: Any, encoding: str = "utf-8", width: int = 60) -> str:
     buffer = io.BytesIO()
     file = io.TextIOWrapper(buffer, encoding=encoding, errors="strict", newline="")
     console = CleanConsole(file=file, width=width, highlight=False, soft_wrap=True, markup=False, emoji=False)
@@ -69,7 +69,7 @@ def test_a_cell_of_millions_of_characters_is_cut_before_it_is_laid_out(as_text: 
     table = Table()
     table.add_column("answer", width=35)
     table.add_row(as_text("x" * 2_000_000))
-    shown = written(table, Text("y" * 2_000_000), "z" * 2_000_000)
+    shown = print_values(table, Text("y" * 2_000_000), "z" * 2_000_000)
     assert len(shown) < 150_000
     assert shown.count("(2,000,000 characters)") == 3
 
@@ -95,7 +95,13 @@ def test_no_way_to_print_shows_what_has_the_form_of_a_secret(text: str, capsys: 
     assert [len(item) for item in json.loads(document)["list"]] == [len(text), len(text) + 2]
     case = TestCase(classname=text, name=text, result=Result.FAILURE, message=text, text=text)
     assert "hunter2" not in "".join(
-        (document, written(text, Text(text)), markdown_code(text), markdown_text(text), to_xml(text, {text: [case]}))
+        (
+            document,
+            print_values(text, Text(text)),
+            markdown_code(text),
+            markdown_text(text),
+            to_xml(text, {text: [case]}),
+        )
     ).lower().replace("\n", "")
 
 
@@ -137,16 +143,20 @@ def test_no_command_shows_a_secret_that_stands_in_a_topology(tmp_path: Path, key
 @pytest.mark.parametrize("name", ["api_token", "dbPassword", "app.secret", "API-KEY", "private_key"])
 async def test_no_plan_shows_metadata_that_is_called_a_secret(name: str) -> None:
     streams = {
-        label: rendered({"foo": {"subjects": ["foo.>"], "metadata": {name: label}}})
+        label: render_streams({"foo": {"subjects": ["foo.>"], "metadata": {name: label}}})
         for label in ("hunter2", 'hunter2"3')
     }
     servers = FakeServers()
     for stream in streams["hunter2"].streams:
         await servers.create(stream.config)
-    for bundle in (streams['hunter2"3'], rendered({"foo": {"subjects": ["foo.>"]}})):
-        plan = make_plan("acme", bundle, servers.observed())
+    for bundle in (streams['hunter2"3'], render_streams({"foo": {"subjects": ["foo.>"]}})):
+        plan = make_plan("acme", bundle, servers.observe())
         document = json.dumps(saved.to_dict(plan), indent=2)
-        shown = [written(*plan_view.text(plan)), plan_view.render_markdown(plan, "routing"), mask_secrets(document)]
+        shown = [
+            print_values(*plan_view.text(plan)),
+            plan_view.render_markdown(plan, "routing"),
+            mask_secrets(document),
+        ]
         assert all(f"metadata.{name}" in text and "hunter2" not in text for text in shown), shown
         assert json.loads(shown[-1]).keys() == json.loads(document).keys()
         assert "hunter2" in document, "a saved plan has what will be applied"
@@ -195,10 +205,10 @@ def test_no_way_to_print_obeys_a_name(name: str) -> None:
         Text.assemble(("stream ", "bold"), (name, "red"), " end"),
         Group(name, Text(name)),
     ):
-        check_harmless(written(printed))
-    check_harmless(written(table))
-    assert written(name).count("\n") == 1
-    assert written(Text(name)).count("\n") == 1
+        check_harmless(print_values(printed))
+    check_harmless(print_values(table))
+    assert print_values(name).count("\n") == 1
+    assert print_values(Text(name)).count("\n") == 1
 
 
 @pytest.mark.parametrize("name", HOSTILE)
@@ -209,12 +219,12 @@ def test_styles_stay_where_they_were(name: str) -> None:
 
 
 async def plan_lines(name: str) -> Iterable[Any]:
-    before = rendered({"foo": {"subjects": ["foo.>"]}})
-    bundle = rendered({"foo": {"subjects": ["foo.>"], "metadata": {"label": name}, "description": name}})
+    before = render_streams({"foo": {"subjects": ["foo.>"]}})
+    bundle = render_streams({"foo": {"subjects": ["foo.>"], "metadata": {"label": name}, "description": name}})
     servers = FakeServers()
     for stream in before.streams:
         await servers.create(stream.config)
-    plan = make_plan("acme", bundle, servers.observed())
+    plan = make_plan("acme", bundle, servers.observe())
     return [*plan_view.text(plan), *plan_view.render_markdown(plan, "routing").splitlines()]
 
 
@@ -230,7 +240,7 @@ async def test_views_print_hostile_names_harmlessly(name: str, capsys: pytest.Ca
         *await plan_lines(name),
         key_table({name: name}),
     ]
-    check_harmless(written(*printed))
+    check_harmless(print_values(*printed))
     check_harmless(findings.junit(hostile, [name]))
     print_error(VstreamError(name, hint=name))
     check_harmless(capsys.readouterr().err)
@@ -249,7 +259,7 @@ def test_markdown_has_nothing_of_its_own(name: str) -> None:
 def test_marks_and_boxes_fit_the_encoding(encoding: str) -> None:
     table = Table("✓ ok", "▁▂█")
     table.add_row("✗", "Ω")
-    text = written(table, "✓ 3 → 4 …", encoding=encoding)
+    text = print_values(table, "✓ 3 → 4 …", encoding=encoding)
     assert "+ 3 > 4" in text
     assert "?" in text
     assert fit_encoding("a × b", "latin-1") == "a × b"

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.plans import FakeServers, make_plan, rendered
+from tests.support.plans import FakeServers, make_plan, render_streams
 from vstream.cli.views import plan as view
 from vstream.plan import saved
 from vstream.plan.context import Observed
@@ -20,14 +20,14 @@ MANY = [f"s{number}" for number in range(50)]
 
 
 async def plan(max_age: str, after: str) -> Plan:
-    before = rendered({name: {"subjects": [f"{name}.>"], "write": {"max_age": max_age}} for name in MANY})
-    bundle = rendered(
+    before = render_streams({name: {"subjects": [f"{name}.>"], "write": {"max_age": max_age}} for name in MANY})
+    bundle = render_streams(
         {name: {"subjects": [f"{name}.>"], "write": {"max_age": after}, "description": name} for name in MANY}
     )
     servers = FakeServers()
     for stream in before.streams:
         await servers.create(stream.config)
-    return make_plan("acme", bundle, servers.observed())
+    return make_plan("acme", bundle, servers.observe())
 
 
 async def test_many_changes_of_one_kind_are_counted_by_what_they_do() -> None:
@@ -50,11 +50,11 @@ NOW = datetime(2026, 11, 24, 12, tzinfo=UTC)
 
 async def test_a_deleted_stream_takes_the_positions_of_its_consumers_along() -> None:
     servers = FakeServers()
-    for stream in rendered({name: {"subjects": [f"{name}.>"]} for name in ("foo", "bar")}).streams:
+    for stream in render_streams({name: {"subjects": [f"{name}.>"]} for name in ("foo", "bar")}).streams:
         await servers.create(stream.config)
     for name, held in servers.streams_by_name.items():
         servers.streams_by_name[name] = replace(held, messages=9, consumers=2 if name == "bar-read-west" else 0)
-    planned = make_plan("acme", rendered({"foo": {"subjects": ["foo.>"]}}), servers.observed())
+    planned = make_plan("acme", render_streams({"foo": {"subjects": ["foo.>"]}}), servers.observe())
     assert "bar-read-west  read stream in west  data loss: 9 messages, positions of 2 consumers" in text(planned)
     assert "bar-write-west  write stream in west  data loss: 9 messages\n" in text(planned)
     (deleted,) = (item for item in saved.to_dict(planned)["changes"] if item["name"] == "bar-read-west")
@@ -81,14 +81,14 @@ def test_a_copy_in_the_new_home_loses_what_the_origin_lacks(
 
 async def shorter(max_age: str, *, oldest: timedelta, messages: int = 9) -> Plan:
     """`foo` kept for `1d` is to be kept for *max_age*; its oldest message is so old."""
-    before = rendered({"foo": {"subjects": ["foo.>"], "write": {"max_age": "1d"}}})
-    bundle = rendered({"foo": {"subjects": ["foo.>"], "write": {"max_age": max_age}}})
+    before = render_streams({"foo": {"subjects": ["foo.>"], "write": {"max_age": "1d"}}})
+    bundle = render_streams({"foo": {"subjects": ["foo.>"], "write": {"max_age": max_age}}})
     servers = FakeServers()
     for stream in before.streams:
         await servers.create(stream.config)
         current = servers.streams_by_name[stream.config.name]
         servers.streams_by_name[stream.config.name] = replace(current, messages=messages, first_at=NOW - oldest)
-    return make_plan("acme", bundle, replace(servers.observed(), at=NOW))
+    return make_plan("acme", bundle, replace(servers.observe(), at=NOW))
 
 
 def text(plan: Plan, *, is_verbose: bool = False) -> str:
@@ -121,7 +121,7 @@ async def test_a_plan_says_what_apply_demands() -> None:
 
 
 async def test_rules_of_a_stream_are_one_line_unless_all_are_asked_for() -> None:
-    bundle = rendered({"foo": {"subjects": ["foo.>"]}, "bar": {"subjects": ["bar.>"]}})
+    bundle = render_streams({"foo": {"subjects": ["foo.>"]}, "bar": {"subjects": ["bar.>"]}})
     rules: dict[str, dict[str, tuple[str, ...]]] = {address.server.name: {} for address in bundle.servers}
     plan = make_plan("acme", bundle, Observed(streams={}, rules=rules))
     number = len(plan.rules) // 2
@@ -132,20 +132,20 @@ async def test_rules_of_a_stream_are_one_line_unless_all_are_asked_for() -> None
 
 
 async def test_no_changes_is_no_claim_about_rules_that_nobody_could_read() -> None:
-    bundle = rendered()
+    bundle = render_streams()
     servers = FakeServers()
     for stream in bundle.streams:
         await servers.create(stream.config)
-    plan = make_plan("acme", bundle, replace(servers.observed(), rules={}))
+    plan = make_plan("acme", bundle, replace(servers.observe(), rules={}))
     assert text(plan) == "No changes: the servers are as the topology says."
-    unread = make_plan("acme", bundle, replace(servers.observed(), rules={}, unread_servers=("west-1",)))
+    unread = make_plan("acme", bundle, replace(servers.observe(), rules={}, unread_servers=("west-1",)))
     assert "as the topology says" not in text(unread)
     assert "Unknown: whether every server has loaded the 9 rules of the topology." in text(unread)
 
 
 async def test_a_region_that_cannot_be_reached_is_named_with_the_one_that_answered() -> None:
     plan = replace(
-        make_plan("acme", rendered(), Observed(streams={})),
+        make_plan("acme", render_streams(), Observed(streams={})),
         unreachable=(UnreachableRegion(region="west", reason="region `west` cannot be reached at nats://127.0.0.1:1"),),
         asked="east",
     )
@@ -156,13 +156,15 @@ async def test_a_region_that_cannot_be_reached_is_named_with_the_one_that_answer
 
 async def test_a_rename_is_said_to_move_no_messages() -> None:
     servers = FakeServers()
-    for stream in rendered({"foo": {"subjects": ["foo.>"]}}).streams:
+    for stream in render_streams({"foo": {"subjects": ["foo.>"]}}).streams:
         await servers.create(stream.config)
         servers.hold(stream.config.name, 9)
-    plan = make_plan("acme", rendered({"bar": {"subjects": ["bar.>"]}}), servers.observed())
+    plan = make_plan("acme", render_streams({"bar": {"subjects": ["bar.>"]}}), servers.observe())
     (note,) = plan.notes
     assert note.name == "bar"
     assert "`foo`, which goes" in note.text
     assert "(9 messages) is deleted" in note.text
-    other_plan = make_plan("acme", rendered({"bar": {"subjects": ["bar.>"], "regions": ["west"]}}), servers.observed())
+    other_plan = make_plan(
+        "acme", render_streams({"bar": {"subjects": ["bar.>"], "regions": ["west"]}}), servers.observe()
+    )
     assert other_plan.notes == ()

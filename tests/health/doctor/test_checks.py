@@ -66,7 +66,7 @@ def silent_source() -> Snapshot:
     return stream("foo-read-west", sources=tuple(replace(source, heard=60.0) for source in sources))
 
 
-def unmeasured() -> Snapshot:
+def make_unmeasured() -> Snapshot:
     """As servers before 2.15 say it, with nothing read from what the stream stores."""
     sources = healthy().streams["foo-read-east"].sources
     return stream("foo-read-east", sources=tuple(replace(source, seq=None) for source in sources))
@@ -92,7 +92,7 @@ PROVOKED: dict[str, Callable[[], Snapshot]] = {
     "VD203": lambda: lag(cursor=4, oldest_seq=5, oldest_at=NOW - 60),
     "VD204": lambda: replace(healthy(), gaps=(Gap(reader=PAIR[1], origin=PAIR[0], first=2, last=3),)),
     "VD205": lambda: replace(healthy(), repeats=(Repeat(reader=PAIR[1], origin=PAIR[0], seq=1, later=5),)),
-    "VD206": unmeasured,
+    "VD206": make_unmeasured,
     "VD301": lambda: lag(cursor=8),
     "VD302": lambda: lag(cursor=2, first=5, oldest_seq=5, oldest_at=NOW - 1),
     "VD303": lambda: lag(cursor=4, oldest_seq=5, oldest_at=NOW - 2400),
@@ -313,7 +313,7 @@ def test_a_consumer_that_delivers_something_else_is_seen(
 
 def test_a_position_that_is_not_known_is_no_problem() -> None:
     """Nor is all well: both commands end with 3."""
-    status, diagnosis = assess(TOPOLOGY, unmeasured(), BUNDLE), examine(TOPOLOGY, BUNDLE, unmeasured())
+    status, diagnosis = assess(TOPOLOGY, make_unmeasured(), BUNDLE), examine(TOPOLOGY, BUNDLE, make_unmeasured())
     assert (status.verdict, status.problems) == (StatusVerdict.UNKNOWN, ())
     assert [(problem.about, problem.code) for problem in status.unknown] == [(TOPOLOGY.name, "VD206")]
     assert re.fullmatch(
@@ -327,7 +327,7 @@ def test_a_position_that_is_not_known_is_no_problem() -> None:
 def test_a_position_that_no_message_shows_is_known_with_the_next_one() -> None:
     """What the reader took of the origin is deleted: to ask again does not help."""
     lag = Lag(last=7, first=8, cursor=None, is_exact=False, oldest_at=None, oldest_seq=None, max_age=0.0)
-    seen = replace(unmeasured(), lags={("foo-write-west", "foo-read-east"): lag})
+    seen = replace(make_unmeasured(), lags={("foo-write-west", "foo-read-east"): lag})
     texts = [pair.detail for pair in assess(TOPOLOGY, seen, BUNDLE).pairs if pair.reader == "foo-read-east"]
     assert (
         "how far `foo-read-east` is in `foo-write-west` is not known until `foo-write-west` stores a message" in texts

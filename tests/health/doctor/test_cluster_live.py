@@ -140,7 +140,7 @@ async def test_doctor_finds_a_disk_that_is_full(west: Connection, file: Path) ->
     assert full.code == 0, full.err
     deadline = time.monotonic() + 90
     while True:
-        await published(west, "full")
+        await try_publish(west, "full")
         findings = await look(topology())
         # Which of its Raft groups meets the full disk first is chance: a stream's, or that of JetStream itself.
         named = [
@@ -163,17 +163,17 @@ async def test_doctor_finds_a_disk_that_is_full(west: Connection, file: Path) ->
 @pytest.mark.night
 async def test_doctor_finds_a_stream_that_one_header_stopped_for_good(west: Connection, file: Path) -> None:
     """`Nats-Expected-Last-Msg-Id` beside the publishes of others, and the way out that the manual names."""
-    assert await published(west, "before")
+    assert await try_publish(west, "before")
     deadline = time.monotonic() + 90
     number = 0
     while not (findings := await look(topology())).get("VD508"):
         assert time.monotonic() < deadline, findings
         number += 20
-        await asyncio.gather(*(tried(west, index) for index in range(number, number + 20)))
+        await asyncio.gather(*(publish_numbered(west, index) for index in range(number, number + 20)))
     assert {finding.about for finding in findings["VD508"]} == {"foo-write-west"}
     assert "last msgid mismatch" in findings["VD508"][0].evidence
     assert "`Nats-Expected-Last-Msg-Id`" in str(findings["VD508"][0].hint)
-    assert not await published(west, "nobody stores this")
+    assert not await try_publish(west, "nobody stores this")
     shown = vstream("doctor", file, "--format", "json")
     assert shown.code == 1, shown.err
     assert {finding["about"] for finding in shown.json()["findings"] if finding["code"] == "VD508"} == {
@@ -181,19 +181,19 @@ async def test_doctor_finds_a_stream_that_one_header_stopped_for_good(west: Conn
     }
 
     # A new one begins behind what its readers have taken: they go on, those of 2.12 too, which do not notice.
-    before = await stored(west, "foo-read-east")
+    before = await count_stored(west, "foo-read-east")
     answer = await west.request_json("$JS.API.STREAM.DELETE.foo-write-west", {}, timeout=20)
     assert "error" not in answer, answer
     applied = vstream("apply", file, "--yes")
     assert applied.code == 0, applied.out + applied.err
     deadline = time.monotonic() + 90
-    while await stored(west, "foo-read-east") == before:
+    while await count_stored(west, "foo-read-east") == before:
         assert time.monotonic() < deadline
-        await published(west, "after")
+        await try_publish(west, "after")
     await until_found()
 
 
-async def published(connection: Connection, text: str) -> bool:
+async def try_publish(connection: Connection, text: str) -> bool:
     try:
         reply = await connection.request("foo.x", text.encode(), timeout=3)
     except VstreamError:
@@ -201,13 +201,13 @@ async def published(connection: Connection, text: str) -> bool:
     return "error" not in json.loads(reply.data)
 
 
-async def stored(connection: Connection, stream: str) -> int:
+async def count_stored(connection: Connection, stream: str) -> int:
     answer = await connection.request_json(f"$JS.API.STREAM.INFO.{stream}", {})
     messages: int = answer["state"]["messages"]
     return messages
 
 
-async def tried(connection: Connection, number: int) -> None:
+async def publish_numbered(connection: Connection, number: int) -> None:
     headers = {"Nats-Msg-Id": f"id-{number}"}
     if number % 2 == 0:
         headers["Nats-Expected-Last-Msg-Id"] = f"id-{number - 1}"

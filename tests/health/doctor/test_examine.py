@@ -92,7 +92,7 @@ def healthy(version: str = "2.15.1", topology: Topology = TOPOLOGY) -> Snapshot:
     )
 
 
-def found(facts: Snapshot) -> set[str]:
+def find_codes(facts: Snapshot) -> set[str]:
     return {finding.code for finding in examine(TOPOLOGY, BUNDLE, facts).findings}
 
 
@@ -102,7 +102,7 @@ def with_stream(facts: Snapshot, name: str, stream: StreamSnapshot) -> Snapshot:
 
 @pytest.mark.parametrize("version", ["2.10.26", "2.11.11", "2.12.8", "2.14.6", "2.15.1"])
 def test_healthy_on_every_version(version: str) -> None:
-    assert found(healthy(version)) == set()
+    assert find_codes(healthy(version)) == set()
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,9 @@ def test_doctor_finds_the_layout_that_doubles(version: str, is_found: bool) -> N
         "subject_transform": {"src": "foo.*.>", "dest": "foo.>"},
         "sources": [{"name": "foo-write-east", "filter_subject": "foo.east.>"}],
     }
-    assert found(with_stream(facts, stream.name, replace(stream, config=blog))) == ({"VD101"} if is_found else set())
+    assert find_codes(with_stream(facts, stream.name, replace(stream, config=blog))) == (
+        {"VD101"} if is_found else set()
+    )
 
 
 @pytest.mark.parametrize(("version", "is_found"), [("2.14.6", True), ("2.15.1", False)])
@@ -134,7 +136,9 @@ def test_a_limit_per_subject_can_go_back_before_2_15_only(version: str, is_found
     facts = healthy(version)
     stream = facts.streams["foo-read-west"]
     latest = {**(stream.config or {}), "max_msgs_per_subject": 1}
-    assert found(with_stream(facts, stream.name, replace(stream, config=latest))) == ({"VD102"} if is_found else set())
+    assert find_codes(with_stream(facts, stream.name, replace(stream, config=latest))) == (
+        {"VD102"} if is_found else set()
+    )
 
 
 def test_tails_of_readers_that_are_behind_are_found() -> None:
@@ -142,7 +146,7 @@ def test_tails_of_readers_that_are_behind_are_found() -> None:
 
     def tail(**more: object) -> set[str]:
         fields = {"last": 5, "first": 1, "cursor": 5, "max_age": 3600.0, **more}
-        return found(replace(healthy(), lags={pair: Lag(**fields)}))  # type: ignore[arg-type]
+        return find_codes(replace(healthy(), lags={pair: Lag(**fields)}))  # type: ignore[arg-type]
 
     assert tail() == set()
     assert tail(cursor=8) == {"VD301"}
@@ -164,31 +168,33 @@ def test_doctor_finds_a_source_that_is_not_heard(version: str, expected: set[str
     reader = facts.streams["foo-read-west"]
     for heard in (60.0, None):
         sources = tuple(replace(source, heard=heard) for source in reader.sources)
-        assert found(with_stream(facts, reader.name, replace(reader, sources=sources))) == expected
+        assert find_codes(with_stream(facts, reader.name, replace(reader, sources=sources))) == expected
 
 
 def test_servers_with_wrong_settings_are_found() -> None:
     facts = healthy()
     west, *rest = facts.servers
 
-    def changed(**more: object) -> set[str]:
-        return found(replace(facts, servers=(replace(west, **more), *rest)))  # type: ignore[arg-type]
+    def examine_changed(**more: object) -> set[str]:
+        return find_codes(replace(facts, servers=(replace(west, **more), *rest)))  # type: ignore[arg-type]
 
-    assert changed(version="2.14.6") == {"VD408"}
-    assert changed(meta_leader="east-1") == {"VD406"}
-    assert changed(has_jetstream=False) == {"VD405"}
-    assert changed(gateways={"east": 0}) == {"VD401"}
-    assert changed(rules={}) == {"VD402"}
-    assert changed(url=None, version=None, gateways=None, rules=None) == {"VD409"}
-    assert changed(version=None, gateways=None, rules=None, problem="no answer") == {"VD404"}
-    assert found(replace(facts, servers=tuple(replace(server, rules={}) for server in facts.servers))) == {"VD403"}
-    assert found(replace(facts, servers=tuple(replace(server, meta_size=4) for server in facts.servers))) == {"VD407"}
+    assert examine_changed(version="2.14.6") == {"VD408"}
+    assert examine_changed(meta_leader="east-1") == {"VD406"}
+    assert examine_changed(has_jetstream=False) == {"VD405"}
+    assert examine_changed(gateways={"east": 0}) == {"VD401"}
+    assert examine_changed(rules={}) == {"VD402"}
+    assert examine_changed(url=None, version=None, gateways=None, rules=None) == {"VD409"}
+    assert examine_changed(version=None, gateways=None, rules=None, problem="no answer") == {"VD404"}
+    assert find_codes(replace(facts, servers=tuple(replace(server, rules={}) for server in facts.servers))) == {"VD403"}
+    assert find_codes(replace(facts, servers=tuple(replace(server, meta_size=4) for server in facts.servers))) == {
+        "VD407"
+    }
     # Seen on 2.10: it counts one less than it has, which changes no majority where the number of servers is odd.
-    assert found(replace(facts, servers=tuple(replace(server, meta_size=2) for server in facts.servers))) == set()
+    assert find_codes(replace(facts, servers=tuple(replace(server, meta_size=2) for server in facts.servers))) == set()
     few = replace(facts.streams["foo-read-west"], replicas=3, current=2)
-    assert found(with_stream(facts, few.name, few)) == {"VD504"}
+    assert find_codes(with_stream(facts, few.name, few)) == {"VD504"}
     headless = replace(facts.streams["foo-read-west"], leader=None)
-    assert found(with_stream(facts, headless.name, headless)) == {"VD503"}
+    assert find_codes(with_stream(facts, headless.name, headless)) == {"VD503"}
 
 
 def test_two_regions_without_stretch_are_no_drift() -> None:
@@ -212,7 +218,7 @@ def test_configurations_that_are_not_loaded_are_found() -> None:
     facts = healthy()
     west, *rest = facts.servers
 
-    def changed(files: dict[str, ConfigFile] | None = None, **more: object) -> list[tuple[str, str]]:
+    def examine_changed(files: dict[str, ConfigFile] | None = None, **more: object) -> list[tuple[str, str]]:
         seen = replace(facts, servers=(replace(west, **more), *rest))  # type: ignore[arg-type]
         return [(finding.code, finding.evidence) for finding in examine(TOPOLOGY, BUNDLE, seen, files).findings]
 
@@ -220,20 +226,20 @@ def test_configurations_that_are_not_loaded_are_found() -> None:
         ConfigFile(path="west-1.conf", digest="sha256:1"),
         ConfigFile(path="west-1.conf", digest="sha256:2"),
     )
-    assert changed({"west-1": same}, config_digest="sha256:1") == []
-    ((code, text),) = changed({"west-1": differing}, config_digest="sha256:1", config_loaded="yesterday")
+    assert examine_changed({"west-1": same}, config_digest="sha256:1") == []
+    ((code, text),) = examine_changed({"west-1": differing}, config_digest="sha256:1", config_loaded="yesterday")
     assert code == "VD410"
     assert "the loaded digest is sha256:1… (loaded at yesterday), but that of `west-1.conf` is sha256:2…" in text
-    ((code, text),) = changed({"west-1": same})
+    ((code, text),) = examine_changed({"west-1": same})
     assert code == "VD413"
     assert "servers do from 2.12 on" in text
-    assert changed({"west-1": replace(same, is_asked_for=False)}) == []
+    assert examine_changed({"west-1": replace(same, is_asked_for=False)}) == []
     absent = ConfigFile(path="", problem="it is not there")
-    assert changed({"west-1": absent}, config_digest="sha256:1") == [("VD413", "it is not there")]
+    assert examine_changed({"west-1": absent}, config_digest="sha256:1") == [("VD413", "it is not there")]
 
-    assert [code for code, _ in changed(version="2.9.25")] == ["VD412", "VD408"]
-    assert changed(storage=79, storage_limit=100) == []
-    assert changed(storage=80, storage_limit=100) == [("VD414", "its streams use 80 B of the 100 B allowed")]
+    assert [code for code, _ in examine_changed(version="2.9.25")] == ["VD412", "VD408"]
+    assert examine_changed(storage=79, storage_limit=100) == []
+    assert examine_changed(storage=80, storage_limit=100) == [("VD414", "its streams use 80 B of the 100 B allowed")]
 
 
 def test_feature_flags_of_servers_are_reported() -> None:

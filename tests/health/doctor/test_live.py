@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.support import probe_lab
-from tests.support.chaos_lab import background, copied
+from tests.support.chaos_lab import background, wait_until_copied
 from tests.support.command import vstream
 from tests.support.probe_lab import LAB, REGIONS, World, topology, until
 from vstream.cli import configs
@@ -57,13 +57,13 @@ async def until_found(
         await asyncio.sleep(0.5)
 
 
-async def filled(world: World, number: int = 3) -> None:
+async def fill_regions(world: World, number: int = 3) -> None:
     for region in REGIONS:
         for _ in range(number):
             await world.publish(region, f"foo.{region}")
 
 
-async def arrived(world: World, number: int, *regions: str) -> None:
+async def wait_until_arrived(world: World, number: int, *regions: str) -> None:
     """Return once the read streams of *regions*, or of all, hold *number* messages."""
 
     async def missing() -> str | None:
@@ -79,8 +79,8 @@ def sources(world: World, name: str) -> list[dict[str, Any]]:
 
 async def test_a_healthy_lab_has_no_findings(world: World) -> None:
     await world.create_all()
-    await filled(world)
-    await arrived(world, 9)
+    await fill_regions(world)
+    await wait_until_arrived(world, 9)
     await until_found(world)
     seen = await look(world)
     assert seen.health is Health.HEALTHY
@@ -123,17 +123,17 @@ async def test_messages_that_were_skipped(world: World) -> None:
 async def test_doctor_finds_a_write_stream_that_has_lost_its_end(world: World, tmp_path: Path) -> None:
     """Power was lost where it was written; the other regions have taken what is gone."""
     await world.create_all()
-    await filled(world, 2)
-    await arrived(world, 6)
+    await fill_regions(world, 2)
+    await wait_until_arrived(world, 6)
     file = tmp_path / "topology.yaml"
     file.write_bytes(probe_lab.TOPOLOGY)
     with background(file, "power-loss", "west", "--lose", "10s", "--yes-really", "--lab", LAB) as tool:
-        await copied(tool, LAB)
+        await wait_until_copied(tool, LAB)
         for number in range(3):
             await world.connections["west"].request(
                 f"foo.lost.{number}", b"%d" % number, headers={"Nats-Msg-Id": f"id-{number}"}
             )
-        await arrived(world, 9, "central", "east")
+        await wait_until_arrived(world, 9, "central", "east")
         assert tool.wait(120) == 0
     healed = vstream("chaos", "heal", "--lab", LAB)
     assert healed.code == 0, healed.err
@@ -142,13 +142,13 @@ async def test_doctor_finds_a_write_stream_that_has_lost_its_end(world: World, t
     evidence = " ".join(finding.evidence for finding in findings["VD301"])
     assert "`foo-read-east` has taken sequence 5 of `foo-write-west`, which ends at 2" in evidence
     assert "`lag: 0`" in evidence
-    await repaired(world, file)
+    await repair_messages(world, file)
 
 
-async def repaired(world: World, file: Path) -> None:
+async def repair_messages(world: World, file: Path) -> None:
     """Of the three messages, one is with nobody any more, as if it had been a canary."""
     for region in ("central", "east"):
-        (seq,) = [seq for seq, origin in (await lost(world, region)).items() if origin[:2] == ("foo.lost.1", b"1")]
+        (seq,) = [seq for seq, origin in (await read_lost(world, region)).items() if origin[:2] == ("foo.lost.1", b"1")]
         await world.api(f"STREAM.MSG.DELETE.foo-read-{region}", {"seq": seq})
     shown = vstream("repair", "messages", file, "--lab", LAB)
     assert shown.code == 1, shown.err
@@ -172,7 +172,7 @@ async def repaired(world: World, file: Path) -> None:
     expected = {("foo.lost.0", b"0", 3, "id-0"), ("foo.lost.2", b"2", 5, "id-2"), ("foo.lost.3", b"3", 6, None)}
 
     async def missing() -> str | None:
-        stored = {region: set((await lost(world, region)).values()) for region in REGIONS}
+        stored = {region: set((await read_lost(world, region)).values()) for region in REGIONS}
         return None if all(each == expected for each in stored.values()) else str(stored)
 
     await until(missing, within=90)
@@ -206,7 +206,7 @@ async def test_what_was_published_after_an_end_was_lost_is_seen(world: World) ->
     assert (await world.messages())["foo-write-west"] == 4
 
 
-async def lost(world: World, region: str) -> dict[int, tuple[str, bytes, int, str | None]]:
+async def read_lost(world: World, region: str) -> dict[int, tuple[str, bytes, int, str | None]]:
     """By its sequence there, what a region holds on `foo.lost.>`: subject, payload, sequence at its origin, message id."""
     result: dict[int, tuple[str, bytes, int, str | None]] = {}
     connection, seq = world.connections[region], 1
@@ -221,8 +221,8 @@ async def lost(world: World, region: str) -> dict[int, tuple[str, bytes, int, st
 async def test_doctor_finds_a_source_that_begins_again(world: World) -> None:
     """It is changed without `opt_start_seq`, and takes everything once more: only the origin knows that nothing is new."""
     await world.create_all()
-    await filled(world)
-    await arrived(world, 9)
+    await fill_regions(world)
+    await wait_until_arrived(world, 9)
     config = world.config("foo-read-east")
     narrow = [
         source | {"subject_transforms": [{"src": "_vs.foo.west.foo.>", "dest": "foo.>"}]}
@@ -231,7 +231,7 @@ async def test_doctor_finds_a_source_that_begins_again(world: World) -> None:
         for source in config["sources"]
     ]
     await world.api("STREAM.UPDATE.foo-read-east", {**config, "sources": narrow})
-    await arrived(world, 12, "east")
+    await wait_until_arrived(world, 12, "east")
     (finding,) = (await until_found(world, "VD205", "VD509"))["VD205"]
     assert finding.about == "foo-read-east"
     assert finding.evidence == "after sequence 3 of `foo-write-west` it took sequence 1 again"
@@ -240,13 +240,13 @@ async def test_doctor_finds_a_source_that_begins_again(world: World) -> None:
 @pytest.mark.night
 async def test_an_origin_that_was_made_anew_is_no_repeat(world: World) -> None:
     await world.create_all()
-    await filled(world)
-    await arrived(world, 9)
+    await fill_regions(world)
+    await wait_until_arrived(world, 9)
     await world.api("STREAM.DELETE.foo-write-west")
     await world.api("STREAM.CREATE.foo-write-west", world.config("foo-write-west"))
     for number in range(4):
         await world.connections["west"].request(f"foo.new.{number}", b"%d" % number)
-    await arrived(world, 13)
+    await wait_until_arrived(world, 13)
     # Readers took sequence 1 of it twice, of two streams: what they hold is looked at, and nothing is said.
     assert (await world.messages())["foo-write-west"] == 4
     assert await until_found(world) == {}
@@ -287,8 +287,8 @@ async def test_doctor_finds_a_dead_source_and_a_stream_that_is_gone(world: World
 async def test_doctor_finds_a_region_that_is_cut_off(world: World, tmp_path: Path) -> None:
     """Every server answers, and every stream has a leader. What is published waits, and is dropped when it is too old."""
     await world.create_all(changes={"foo-write-west": dict.fromkeys(("max_age", "duplicate_window"), KEPT * 10**9)})
-    await filled(world, 1)
-    await arrived(world, 3)
+    await fill_regions(world, 1)
+    await wait_until_arrived(world, 3)
     file = tmp_path / "topology.yaml"
     file.write_bytes(probe_lab.TOPOLOGY)
     cut = vstream("chaos", "isolate", "west", "--topology", file, "--lab", LAB)
@@ -376,7 +376,7 @@ async def test_beacons_show_how_late_readers_are(world: World, tmp_path: Path) -
     first = beacon()["beacons"]
     assert len(first) == 9
     assert {entry["problem"] for entry in first} == {"there is none"}
-    await arrived(world, 3)
+    await wait_until_arrived(world, 3)
     again = beacon()["beacons"]
     assert all(0 <= entry["age_s"] < 120 for entry in again), again
     assert {(entry["origin"], entry["reader"]) for entry in again} == {(a, b) for a in REGIONS for b in REGIONS}
@@ -391,7 +391,7 @@ async def test_beacons_show_how_late_readers_are(world: World, tmp_path: Path) -
     assert exported.count("\nvstream_beacon_age_seconds{") == 9
     assert exported.count("\nvstream_pair_kept_seconds{") == 9
     # They stay, and are no users' messages that went missing.
-    await arrived(world, 6)
+    await wait_until_arrived(world, 6)
     await until_found(world)
     # Where a region's mapping leads elsewhere, none is published there.
     await world.load_mappings("central", lambda text: text.replace("_vs.foo.central.foo.>", "_vs.fooo.central.foo.>"))

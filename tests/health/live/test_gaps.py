@@ -28,7 +28,7 @@ def message(stream: str, seq: int, data: str, *, of: int | None = None, second: 
     )
 
 
-async def found(
+async def find_gaps(
     monkeypatch: pytest.MonkeyPatch, taken: list[tuple[int, str]], held: dict[int, tuple[str, int]]
 ) -> tuple[Gap | Repeat, ...]:
     """What is found where the reader took these sequences and payloads in second 1, and the origin holds those."""
@@ -50,18 +50,18 @@ async def found(
 
 
 async def test_no_gap_is_found_where_nothing_was_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert await found(monkeypatch, [(1, "a"), (2, "b")], {1: ("a", 0), 2: ("b", 0)}) == ()
+    assert await find_gaps(monkeypatch, [(1, "a"), (2, "b")], {1: ("a", 0), 2: ("b", 0)}) == ()
 
 
 async def test_a_skipped_message_that_the_origin_still_has_is_a_gap(monkeypatch: pytest.MonkeyPatch) -> None:
-    (gap,) = await found(monkeypatch, [(1, "a"), (4, "d")], {1: ("a", 0), 3: ("c", 0), 4: ("d", 0)})
+    (gap,) = await find_gaps(monkeypatch, [(1, "a"), (4, "d")], {1: ("a", 0), 3: ("c", 0), 4: ("d", 0)})
     assert gap == Gap(reader=READER, origin=ORIGIN, first=3, last=3)
-    assert await found(monkeypatch, [(1, "a"), (4, "d")], {4: ("d", 0)}) == ()
+    assert await find_gaps(monkeypatch, [(1, "a"), (4, "d")], {4: ("d", 0)}) == ()
 
 
 async def test_a_message_taken_twice_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     copied = [(1, "a"), (2, "b"), (1, "a"), (2, "b"), (3, "c")]
-    (repeat,) = await found(monkeypatch, copied, {1: ("a", 0), 2: ("b", 0), 3: ("c", 9)})
+    (repeat,) = await find_gaps(monkeypatch, copied, {1: ("a", 0), 2: ("b", 0), 3: ("c", 9)})
     assert repeat == Repeat(reader=READER, origin=ORIGIN, seq=1, later=2)
 
 
@@ -75,4 +75,4 @@ async def test_a_message_taken_twice_is_found(monkeypatch: pytest.MonkeyPatch) -
     ids=["other messages", "the same ones, stored later", "not so many yet"],
 )
 async def test_an_origin_that_was_made_anew(held: dict[int, tuple[str, int]], monkeypatch: pytest.MonkeyPatch) -> None:
-    assert await found(monkeypatch, [(1, "a"), (2, "b"), (1, held[1][0])], held) == ()
+    assert await find_gaps(monkeypatch, [(1, "a"), (2, "b"), (1, held[1][0])], held) == ()

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.chaos_lab import succeeded
+from tests.support.chaos_lab import require_success
 from tests.support.command import environment, vstream
 from tests.support.labs import pids
 from tests.support.publish_load import Load, identities, under_load
@@ -45,7 +45,7 @@ def with_stretch() -> str:
 @pytest.fixture(scope="module")
 def file(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     with shared_lab(tmp_path_factory.mktemp("rescued"), with_stretch(), "--server-version", "2.15.1") as file:
-        succeeded(vstream("apply", file, "--yes"))
+        require_success(vstream("apply", file, "--yes"))
         yield file
 
 
@@ -113,10 +113,10 @@ def kill_after(file: Path, text: str) -> None:
 async def test_five_of_nine_servers_die_under_load(version: str, tmp_path_factory: pytest.TempPathFactory) -> None:
     """West, and two servers of central: what was acknowledged before and after is in every stream that can be read."""
     with shared_lab(tmp_path_factory.mktemp("nine"), document(3), "--server-version", version) as file:
-        succeeded(await asyncio.to_thread(vstream, "apply", file, "--yes"))
+        require_success(await asyncio.to_thread(vstream, "apply", file, "--yes"))
         load = Load(200)
         async with under_load(load, lab.client_endpoints(NAME)):
-            await load.acknowledged(400)
+            await load.wait_for_acknowledged(400)
             for server in ("west-1", "west-2", "west-3", "central-1", "central-2"):
                 process = pids(NAME)[server]
                 assert process
@@ -130,7 +130,7 @@ async def test_five_of_nine_servers_die_under_load(version: str, tmp_path_factor
             await asyncio.to_thread(wait_for, 0, "'refused': None", file)
             for stage in ("votes", "leads the meta group", "forgotten `west-1`", "forgotten `central-1`"):
                 await asyncio.to_thread(kill_after, file, stage)
-            succeeded(await asyncio.to_thread(vstream, "repair", "meta", file, "--yes"))
+            require_success(await asyncio.to_thread(vstream, "repair", "meta", file, "--yes"))
             goal = len(load.acked["east"]) + 100
             deadline = time.monotonic() + 60
             while len(load.acked["east"]) < goal:
@@ -174,7 +174,7 @@ async def test_two_of_three_servers_are_dead_for_good(file: Path) -> None:
 
     await asyncio.to_thread(kill_after, file, "leads the meta group")
     rescued = await asyncio.to_thread(vstream, "repair", "meta", file, "--yes")
-    succeeded(rescued)
+    require_success(rescued)
     assert "vstream region failover west --also central" in rescued.err
     created = await ask("east", "$JS.API.STREAM.CREATE.late", {"name": "late", "subjects": ["late"]})
     assert "error" not in created, created
@@ -197,7 +197,7 @@ async def test_two_of_three_servers_are_dead_for_good(file: Path) -> None:
     assert "`foo-read-east`, `foo-write-east` would lose messages" in edited.err
     await asyncio.to_thread(file.write_text, with_stretch())
     both = await asyncio.to_thread(vstream, *given_up)
-    succeeded(both)
+    require_success(both)
     assert (both.json()["region"], both.json()["also"], both.json()["done"]) == ("west", ["central"], True)
     assert "No changes" in (await asyncio.to_thread(vstream, "plan", file)).out
     await publish("east", 5)

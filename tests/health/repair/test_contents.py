@@ -69,7 +69,7 @@ def test_runs_in_words() -> None:
     assert SequenceSet((n, n) for n in range(1, 20, 2)).words(2) == "1, 3 and 8 more runs"
 
 
-def held(*seqs: int, replayed: tuple[int, ...] = ()) -> Held:
+def make_held(*seqs: int, replayed: tuple[int, ...] = ()) -> Held:
     contents = Held()
     for at, seq in enumerate(seqs, 1):
         contents.take(at=at, seq=seq, is_replayed=seq in replayed, is_current=True, identity="")
@@ -80,18 +80,18 @@ EVERYWHERE = SequenceSet([(1, 10)])
 
 
 def test_what_was_passed_is_missing_and_what_may_come_is_not() -> None:
-    assert list(missing_sequences(held(1, 2, 5, 6), Reach(position=None, is_whole=True), EVERYWHERE)) == [3, 4]
-    assert list(missing_sequences(held(1, 2, 5, 6), Reach(position=8, is_whole=True), EVERYWHERE)) == [3, 4, 7, 8]
+    assert list(missing_sequences(make_held(1, 2, 5, 6), Reach(position=None, is_whole=True), EVERYWHERE)) == [3, 4]
+    assert list(missing_sequences(make_held(1, 2, 5, 6), Reach(position=8, is_whole=True), EVERYWHERE)) == [3, 4, 7, 8]
 
 
 def test_what_limits_have_dropped_is_not_missing() -> None:
-    assert list(missing_sequences(held(3, 5), Reach(position=6, is_whole=False), EVERYWHERE)) == [4, 6]
-    assert list(missing_sequences(held(3, 5), Reach(position=6, is_whole=True), EVERYWHERE)) == [1, 2, 4, 6]
-    assert not missing_sequences(held(), Reach(position=6, is_whole=False), EVERYWHERE)
+    assert list(missing_sequences(make_held(3, 5), Reach(position=6, is_whole=False), EVERYWHERE)) == [4, 6]
+    assert list(missing_sequences(make_held(3, 5), Reach(position=6, is_whole=True), EVERYWHERE)) == [1, 2, 4, 6]
+    assert not missing_sequences(make_held(), Reach(position=6, is_whole=False), EVERYWHERE)
 
 
 def test_what_was_replayed_is_held_and_says_nothing_of_how_far_a_reader_is() -> None:
-    contents = held(1, 4, 2, 9, replayed=(2, 9))
+    contents = make_held(1, 4, 2, 9, replayed=(2, 9))
     assert (contents.least, contents.greatest, contents.anchor) == (1, 4, 2)
     assert list(missing_sequences(contents, Reach(position=None, is_whole=True), EVERYWHERE)) == [3]
 
@@ -106,11 +106,13 @@ def test_an_origin_that_was_made_again_behind_what_it_had_can_be_told_apart() ->
 
 
 def test_what_nobody_holds_is_not_missing() -> None:
-    assert list(missing_sequences(held(1, 4), Reach(position=4, is_whole=True), SequenceSet([(1, 1), (3, 4)]))) == [3]
+    assert list(
+        missing_sequences(make_held(1, 4), Reach(position=4, is_whole=True), SequenceSet([(1, 1), (3, 4)]))
+    ) == [3]
 
 
 def test_messages_held_twice_are_found() -> None:
-    contents = held(1, 2, 3, 1, 2, 2)
+    contents = make_held(1, 2, 3, 1, 2, 2)
     assert (list(contents.runs), list(contents.twice)) == ([1, 2, 3], [1, 2])
 
 
@@ -163,7 +165,7 @@ def test_names_of_replays_are_new_each_time_and_are_found_again() -> None:
     assert len(name.rpartition(":")[2]) == 8
 
 
-def stored(source: str, *, subject: str = "foo.a", data: bytes = b"1", more: bytes = b"") -> DirectMessage:
+def make_stored(source: str, *, subject: str = "foo.a", data: bytes = b"1", more: bytes = b"") -> DirectMessage:
     block = b"NATS/1.0\r\n" + more + b"Nats-Stream-Source: " + source.encode() + b"\r\n\r\n"
     return DirectMessage(
         stream="foo-read-west", seq=1, subject=subject, stored_at="", headers={}, data=data, header_block=block
@@ -171,18 +173,23 @@ def stored(source: str, *, subject: str = "foo.a", data: bytes = b"1", more: byt
 
 
 def test_only_what_is_the_same_in_everything_is_a_copy() -> None:
-    message = stored("w 7 a > s id000001")
+    message = make_stored("w 7 a > s id000001")
     assert _difference(message, message, 7) is None
-    assert _difference(message, stored("w 7 b foo.> s id000001"), 7) is None  # by another source of the same stream
-    assert _difference(message, stored("w:RplABC12 7 a > s id000009"), 7) is None
     assert (
-        _difference(message, stored("w 7 a > s id000002"), 7)
+        _difference(message, make_stored("w 7 b foo.> s id000001"), 7) is None
+    )  # by another source of the same stream
+    assert _difference(message, make_stored("w:RplABC12 7 a > s id000009"), 7) is None
+    assert (
+        _difference(message, make_stored("w 7 a > s id000002"), 7)
         == "the write stream was made again or restored between them"
     )
-    assert _difference(message, stored("w 7 a > s", subject="foo.b"), 7) == "their subjects differ"
-    assert _difference(message, stored("w 7 a > s", data=b"2"), 7) == "their payloads differ"
-    assert _difference(message, stored("w 7 a > s", more=b"X: y\r\n"), 7) == "their headers differ"
-    assert _difference(stored("w 7", more=b"X: y\r\nX: z\r\n"), stored("w 7", more=b"X: z\r\nX: y\r\n"), 7) is None
+    assert _difference(message, make_stored("w 7 a > s", subject="foo.b"), 7) == "their subjects differ"
+    assert _difference(message, make_stored("w 7 a > s", data=b"2"), 7) == "their payloads differ"
+    assert _difference(message, make_stored("w 7 a > s", more=b"X: y\r\n"), 7) == "their headers differ"
+    assert (
+        _difference(make_stored("w 7", more=b"X: y\r\nX: z\r\n"), make_stored("w 7", more=b"X: z\r\nX: y\r\n"), 7)
+        is None
+    )
     # By now others may be there.
     assert _difference(message, None, 7) == "one of the two is gone"
     assert _difference(message, message, 8) == "one of the two is gone"
@@ -249,7 +256,7 @@ MAPPED = 'version: 1\nname: acme\nserver_version: "2.12"\nregions: {west: {serve
 STREAMS = "streams: {foo: {subjects: [foo.>], write: {max_age: 1h}}}\n"
 
 
-def refused(routing: str, *kinds: RepairKind, streams: tuple[str, ...] = ()) -> str:
+def read_refusal(routing: str, *kinds: RepairKind, streams: tuple[str, ...] = ()) -> str:
     topology = load_topology.load(f"{MAPPED}routing: {routing}\n{STREAMS}".encode(), "acme.yaml").require()
     with pytest.raises(VstreamError) as caught:
         select(topology, kinds, streams)
@@ -258,11 +265,11 @@ def refused(routing: str, *kinds: RepairKind, streams: tuple[str, ...] = ()) -> 
 
 def test_what_was_never_tried_is_refused() -> None:
     assert (
-        refused("accounts", RepairKind.REPLAY)
+        read_refusal("accounts", RepairKind.REPLAY)
         == "`acme` has `routing: accounts`, for which `--kind replay` has not been tested yet"
     )
-    assert "`routing: domains`" in refused("domains")
-    assert refused("mapped", streams=("fo",)) == "the topology has no stream `fo`"
+    assert "`routing: domains`" in read_refusal("domains")
+    assert read_refusal("mapped", streams=("fo",)) == "the topology has no stream `fo`"
 
 
 def test_where_some_were_never_tried_the_others_are_looked_for() -> None:

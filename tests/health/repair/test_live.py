@@ -51,7 +51,7 @@ def file(tmp_path: Path) -> Path:
     return file
 
 
-async def held(world: World, stream: str) -> list[Message]:
+async def read_held(world: World, stream: str) -> list[Message]:
     """All that *stream* holds, as it holds it."""
     connection, result = next(iter(world.connections.values())), []
     state = (await world.api(f"STREAM.INFO.{stream}"))["state"]
@@ -80,7 +80,7 @@ async def all_hold(world: World, wanted: set[Message], *streams: str) -> None:
 
     async def complaint() -> str | None:
         for stream in streams or READ:
-            counts = Counter(await held(world, stream))
+            counts = Counter(await read_held(world, stream))
             if counts != Counter(dict.fromkeys(wanted, 1)):
                 lacks, has = Counter(wanted) - counts, counts - Counter(wanted)
                 return f"{stream} lacks {dict(lacks)} and has besides {dict(has)}"
@@ -89,7 +89,7 @@ async def all_hold(world: World, wanted: set[Message], *streams: str) -> None:
     await until(complaint, within=90)
 
 
-async def filled(world: World, number: int, start: int = 1, *, subject: str = "foo.{}") -> set[Message]:
+async def fill_regions(world: World, number: int, start: int = 1, *, subject: str = "foo.{}") -> set[Message]:
     """*number* messages in each region, with what they become everywhere."""
     result: set[Message] = set()
     for region in REGIONS:
@@ -102,7 +102,7 @@ async def filled(world: World, number: int, start: int = 1, *, subject: str = "f
 
 
 @asynccontextmanager
-async def published(world: World) -> AsyncIterator[set[Message]]:
+async def publish_meanwhile(world: World) -> AsyncIterator[set[Message]]:
     """What is published in each region while the block runs."""
     result: set[Message] = set()
     is_over = asyncio.Event()
@@ -110,7 +110,7 @@ async def published(world: World) -> AsyncIterator[set[Message]]:
     async def publish() -> None:
         number = 1000
         while not is_over.is_set():
-            result.update(await filled(world, 1, number))
+            result.update(await fill_regions(world, 1, number))
             number += 1
             await asyncio.sleep(0.05)
 
@@ -146,7 +146,7 @@ def narrow(world: World, reader: str, origin: str) -> dict[str, Any]:
     }
 
 
-async def updated(world: World, fields: dict[str, Any]) -> None:
+async def update_stream(world: World, fields: dict[str, Any]) -> None:
     """Update a stream. Beside much else, servers may need more than the seconds that a request has."""
 
     async def complaint() -> str | None:
@@ -173,9 +173,9 @@ def repair(file: Path, *arguments: str) -> dict[str, Any]:
 
 async def test_what_is_missing_comes_back_and_what_comes_twice_goes(world: World, file: Path) -> None:
     await world.create_all(changes={"foo-read-east": narrow(world, "foo-read-east", "foo-write-west")})
-    expected = await filled(world, 4)
-    expected |= await filled(world, 3, 5, subject="bar.{}.baz")
-    expected |= await filled(world, 2, 8)
+    expected = await fill_regions(world, 4)
+    expected |= await fill_regions(world, 3, 5, subject="bar.{}.baz")
+    expected |= await fill_regions(world, 2, 8)
     await all_hold(world, expected, "foo-read-west", "foo-read-central")
     skipped = {message for message in expected if message[0] == "foo-write-west" and message[2].startswith("bar.")}
     await all_hold(world, expected - skipped, "foo-read-east")
@@ -187,7 +187,7 @@ async def test_what_is_missing_comes_back_and_what_comes_twice_goes(world: World
     assert "replay  foo-read-east in east: it lacks 3 messages of foo-write-west, 5-7" in shown.out
     assert "from `foo-read-west`, `foo-write-west`" in shown.out
     await all_hold(world, expected - skipped, "foo-read-east")  # it was only shown
-    async with published(world) as meanwhile:
+    async with publish_meanwhile(world) as meanwhile:
         done = await asyncio.to_thread(vstream, "repair", "messages", file, "--lab", LAB, "--yes", *CONTENTS)
     assert done.code == 0, done.out + done.err
     assert "replayed foo-read-east: 3 messages of foo-write-west" in done.out
@@ -199,14 +199,14 @@ async def test_what_is_missing_comes_back_and_what_comes_twice_goes(world: World
     assert (again.code, again.out) == (0, "Nothing to repair (checked: clear, replay, delete).\n"), again.err
 
     # The source is given back what it should take: servers take that for another one, which begins at the beginning.
-    await updated(world, world.config("foo-read-east"))
+    await update_stream(world, world.config("foo-read-east"))
     ever = sum(message[0] == "foo-write-west" for message in expected) - 1
 
-    async def doubled() -> str | None:
+    async def lacks_doubles() -> str | None:
         count = (await world.messages())["foo-read-east"]
         return None if count == len(expected) + ever else str(count)
 
-    await until(doubled, within=90)
+    await until(lacks_doubles, within=90)
     answer = repair(file)
     assert answer["code"] == 1
     assert [(double["reader"], double["copies"], double["differing"]) for double in answer["doubles"]] == [
@@ -216,7 +216,7 @@ async def test_what_is_missing_comes_back_and_what_comes_twice_goes(world: World
     assert deleted["code"] == 0, deleted
     await all_hold(world, expected)
     # Servers before 2.15 do not say how far a reader is. What it stores does.
-    expected |= await filled(world, 1, 5000)
+    expected |= await fill_regions(world, 1, 5000)
     await all_hold(world, expected)
     await healthy(world)
     again = vstream("repair", "messages", file, "--lab", LAB, *CONTENTS)

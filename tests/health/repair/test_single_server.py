@@ -59,7 +59,7 @@ class Regions:
         reply = await self.connection.request(f"_vs.foo.{region}.{subject}", data, headers=headers)
         return f"foo-write-{region}", int(json.loads(reply.data)["seq"]), subject, data
 
-    async def held(self, stream: str = EAST) -> list[Message]:
+    async def read_held(self, stream: str = EAST) -> list[Message]:
         result: list[Message] = []
         seq = 1
         while (message := await direct.leader_next_by_subject(self.connection, stream, ">", seq)) is not None:
@@ -73,7 +73,7 @@ class Regions:
         """Return once *streams* hold *wanted*, each once, and nothing else."""
         deadline = time.monotonic() + 60
         while True:
-            contents = {stream: Counter(await self.held(stream)) for stream in streams or (EAST,)}
+            contents = {stream: Counter(await self.read_held(stream)) for stream in streams or (EAST,)}
             if all(messages == Counter(wanted) for messages in contents.values()):
                 return
             assert time.monotonic() < deadline, contents
@@ -141,7 +141,7 @@ async def until_killed(regions: Regions, monkeypatch: pytest.MonkeyPatch, after:
     async def nothing(*_: object) -> None:
         pass
 
-    async def refused(*_: object) -> None:
+    async def die(*_: object) -> None:
         raise KilledError
 
     running: list[bool] = []
@@ -157,7 +157,7 @@ async def until_killed(regions: Regions, monkeypatch: pytest.MonkeyPatch, after:
         patch.setattr(replay, "remove_leftover", nothing)
         patch.setattr(replay._Visit, "leave", lambda _: ask())
         if not after:
-            patch.setattr(JetStreamAdmin, "update", refused)
+            patch.setattr(JetStreamAdmin, "update", die)
         with pytest.raises(KilledError):
             await replay.replay_missing(topology(), STREAM, gap, regions.connections, tick)
     # As long as it runs, nobody takes away what it uses.
@@ -322,7 +322,7 @@ async def test_the_newest_of_a_subject_comes_back_before_older_ones_and_of_these
     await regions.until_held(set(sent[-7:]))
     assert await regions.repair() == 0
     # One that is not the newest would come back as the newest.
-    held = await regions.held()
+    held = await regions.read_held()
     assert held[-1] == sent[11]
     await regions.api(f"STREAM.MSG.DELETE.{EAST}", {"seq": 9})
     (gap,) = (await regions.look()).replays

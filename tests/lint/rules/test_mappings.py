@@ -56,19 +56,19 @@ mappings = {
 """The mistakes of a published recipe (synadia.com/blog/multi-cluster-consistency-models), shortened."""
 
 
-def found(files: dict[str, str], *, oldest: tuple[int, int] | None = None) -> tuple[Finding, ...]:
+def find_diagnostics(files: dict[str, str], *, oldest: tuple[int, int] | None = None) -> tuple[Finding, ...]:
     return run_rules(RULES, workspaces.workspace(files, server_version=oldest))
 
 
 def lines(text: str) -> set[tuple[int, str]]:
     return {
         (diagnostic.span.line, diagnostic.code)
-        for diagnostic in found({"mappings.cfg": text})
+        for diagnostic in find_diagnostics({"mappings.cfg": text})
         if diagnostic.span is not None
     }
 
 
-def repeated(files: dict[str, str], count: int) -> dict[str, str]:
+def repeat_rules(files: dict[str, str], count: int) -> dict[str, str]:
     texts = {}
     for name, text in files.items():
         rows = [
@@ -114,12 +114,12 @@ def test_codes_are_listed_once_and_in_order() -> None:
 
 
 def test_every_rule_of_the_package_is_listed() -> None:
-    assert workspaces.defined(rules) == set(CODES)
+    assert workspaces.find_codes(rules) == set(CODES)
 
 
 @pytest.mark.parametrize("rule", RULES, ids=CODES)
 def test_the_bad_example_of_a_manual_page_shows_this_code_only_and_the_good_one_none(rule: Rule[Workspace]) -> None:
-    bad, good = (repeated(files, MANY.get(rule.code, 1)) for files in workspaces.examples(rule))
+    bad, good = (repeat_rules(files, MANY.get(rule.code, 1)) for files in workspaces.examples(rule))
     assert {rule.code for rule in run_rules(rules_for(workspaces.workspace(bad)), workspaces.workspace(bad))} == {
         rule.code
     }
@@ -128,7 +128,7 @@ def test_the_bad_example_of_a_manual_page_shows_this_code_only_and_the_good_one_
 
 @pytest.mark.parametrize("path", BAD, ids=workspaces.fixture_name)
 def test_every_branch_of_a_rule_says_what_where_and_the_way_out(path: Path, golden: Golden) -> None:
-    diagnostics = found(workspaces.files_of(path))
+    diagnostics = find_diagnostics(workspaces.files_of(path))
     golden.check(path.with_suffix(".out"), workspaces.concise(diagnostics))
     assert path.parent.name in {diagnostic.code for diagnostic in diagnostics}
     assert all(diagnostic.hint for diagnostic in diagnostics)
@@ -136,13 +136,13 @@ def test_every_branch_of_a_rule_says_what_where_and_the_way_out(path: Path, gold
 
 @pytest.mark.parametrize("path", GOOD, ids=workspaces.fixture_name)
 def test_what_is_right_is_not_reported(path: Path) -> None:
-    diagnostics = found(workspaces.files_of(path))
+    diagnostics = find_diagnostics(workspaces.files_of(path))
     assert path.parent.name not in {diagnostic.code for diagnostic in diagnostics}, workspaces.concise(diagnostics)
 
 
 def test_more_rules_than_a_server_can_search_in_a_millisecond_are_an_error() -> None:
     rules = "".join(f'"foo.{number}.>": "_vs.foo.{number}.>"\n' for number in range(11_000))
-    diagnostics = found({"m.cfg": f"mappings {{\n{rules}}}\n"})
+    diagnostics = find_diagnostics({"m.cfg": f"mappings {{\n{rules}}}\n"})
     assert {(diagnostic.code, diagnostic.severity) for diagnostic in diagnostics} == {("VS360", Severity.ERROR)}
 
 
@@ -171,57 +171,57 @@ def test_what_a_topology_renders_to_is_not_reported(path: Path) -> None:
     """Neither with its topology nor alone, where only whoever has the topology can know what was chosen."""
     text = path.read_text()
     topology = load(text.encode(), path.name).require()
-    files = workspaces.rendered(render_bundle(topology))
-    with_topology = found({**files, path.name: text}, oldest=topology.server_version)
+    files = workspaces.list_files(render_bundle(topology))
+    with_topology = find_diagnostics({**files, path.name: text}, oldest=topology.server_version)
     assert with_topology == (), workspaces.concise(with_topology)
-    alone = found(files, oldest=topology.server_version)
+    alone = find_diagnostics(files, oldest=topology.server_version)
     chosen = ({"VS350"} if topology.naming.value == "blog" else set()) | ({"VS343"} if topology.streams else set())
     assert {finding.code for finding in alone} <= chosen, workspaces.concise(alone)
 
 
 def test_a_version_that_is_stated_makes_an_error_of_a_function_that_is_too_new() -> None:
     files = block('"a.*": "b.{{left(1,2)}}"')
-    (assumed,) = found(files)
-    (stated,) = found(files, oldest=(2, 12))
+    (assumed,) = find_diagnostics(files)
+    (stated,) = find_diagnostics(files, oldest=(2, 12))
     assert (assumed.severity, stated.severity) == (Severity.NOTE, Severity.ERROR)
-    assert found(files, oldest=(2, 15)) == ()
+    assert find_diagnostics(files, oldest=(2, 15)) == ()
 
 
 def test_a_request_that_is_too_new_is_reported_where_the_version_is_stated() -> None:
     files = block('"$JS.API.CONSUMER.RESET.foo.*": "_r.reset.{{wildcard(1)}}"')
-    assert found(files) == ()
-    assert [diagnostic.message for diagnostic in found(files, oldest=(2, 12))] == [
+    assert find_diagnostics(files) == ()
+    assert [diagnostic.message for diagnostic in find_diagnostics(files, oldest=(2, 12))] == [
         "`CONSUMER.RESET` needs nats-server 2.14, and the oldest is 2.12"
     ]
-    assert found(files, oldest=(2, 14)) == ()
+    assert find_diagnostics(files, oldest=(2, 14)) == ()
 
 
 def test_a_slip_in_a_weight_or_in_the_case_of_a_cluster_can_be_fixed() -> None:
     files = workspaces.files_of(workspaces.FIXTURES / "VS315" / "bad.cfg")
     (text,) = files.values()
-    after = workspaces.applied(text, found(files))
+    after = workspaces.apply_all_fixes(text, find_diagnostics(files))
     assert 'cluster: "west"' in after
     assert "cluster: centrl" in after
     text = block('"a": {destination: "b", weight: 10, cluster: west}')["mappings.cfg"]
-    after = workspaces.applied(text, found({"mappings.cfg": text}))
+    after = workspaces.apply_all_fixes(text, find_diagnostics({"mappings.cfg": text}))
     assert after == text.replace("weight: 10", "weight: 100%")
-    assert found({"mappings.cfg": after}) == ()
+    assert find_diagnostics({"mappings.cfg": after}) == ()
 
 
 def test_weights_are_not_added_up_where_one_cannot_be_read() -> None:
     shares = '[{destination: "w.{{wildcard(1)}}", weight: 0.5}, {destination: "e.{{wildcard(1)}}", weight: 50%}]'
-    assert [finding.code for finding in found({"a.conf": f'mappings {{"foo.*": {shares}}}'})] == ["VS305"]
+    assert [finding.code for finding in find_diagnostics({"a.conf": f'mappings {{"foo.*": {shares}}}'})] == ["VS305"]
 
 
 def test_a_file_that_overlaps_everywhere_reports_a_bounded_number_of_pairs() -> None:
     entries = [f'"a.{number}.>": "b.{number}.>"' for number in range(500)]
-    diagnostics = found(block('"a.>": "c.>"', '"*.>": "d.>"', *entries))
+    diagnostics = find_diagnostics(block('"a.>": "c.>"', '"*.>": "d.>"', *entries))
     assert sum(diagnostic.code == "VS302" for diagnostic in diagnostics) == 200
 
 
 def test_a_block_that_maps_everything_twice_reports_a_bounded_number_of_rules() -> None:
     entries = [f'"a.{number}": "b.{number}"' for number in range(500)]
-    diagnostics = found(block('"b.*": "c.{{wildcard(1)}}"', *entries))
+    diagnostics = find_diagnostics(block('"b.*": "c.{{wildcard(1)}}"', *entries))
     assert sum(diagnostic.code == "VS350" for diagnostic in diagnostics) == 200
 
 

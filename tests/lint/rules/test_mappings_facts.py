@@ -50,12 +50,12 @@ class Server:
 
     def reload(self, text: str) -> None:
         """Write another configuration, and wait until the server has it."""
-        before = self.said("Reloaded server configuration")
+        before = self.count_said("Reloaded server configuration")
         self.conf.write_text(f"listen: 127.0.0.1:{self.port}\n{text}")
         self.process.send_signal(signal.SIGHUP)
-        wait_until(lambda: self.said("Reloaded server configuration") > before)
+        wait_until(lambda: self.count_said("Reloaded server configuration") > before)
 
-    def said(self, words: str) -> int:
+    def count_said(self, words: str) -> int:
         return self.log.read_text(errors="replace").count(words)
 
 
@@ -148,7 +148,7 @@ def test_vs306_a_missing_destination_kills_the_server(start: Start) -> None:
         assert b"PONG\r\n" in answers
         connection.sendall(b"PUB foo 1\r\nx\r\n")
         assert server.process.wait(DEADLINE_S) != 0
-    assert server.said("nil pointer dereference")
+    assert server.count_said("nil pointer dereference")
 
 
 async def test_vs308_a_function_within_a_token_is_text(start: Start) -> None:
@@ -227,7 +227,7 @@ async def test_vs351_a_message_is_mapped_on_both_sides_of_a_leaf_node_connection
     port = free_port()
     hub = start(f'leafnodes {{listen: "127.0.0.1:{port}"}}\nmappings {{"foo.>": "foo.hub.>"}}\n')
     leaf = start(f'leafnodes {{remotes: [{{url: "nats://127.0.0.1:{port}"}}]}}\nmappings {{"foo.>": "foo.leaf.>"}}\n')
-    wait_until(lambda: bool(hub.said("Leafnode connection created")))
+    wait_until(lambda: bool(hub.count_said("Leafnode connection created")))
     far, near = await hub.connect(), await leaf.connect()
     subscription = await far.subscribe("foo.>")
     await far.flush()

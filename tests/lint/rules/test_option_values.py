@@ -95,7 +95,7 @@ OTHER_REASONS = (b"X509",)
 pytestmark = pytest.mark.server
 
 
-def written(block: str, option: str, value: str) -> str:
+def write_option(block: str, option: str, value: str) -> str:
     return "server_name: s\n" + PLACES[block].format(
         f"{option}: [{value}]" if option in LISTED else f"{option}: {value}"
     )
@@ -123,7 +123,7 @@ def disagreement(directory: Path, case: tuple[str, str, ValueKind | Words | Text
     right = RIGHT[kind] if isinstance(kind, ValueKind) else f'"{example_of(kind)}"'
     wrong = WRONG[kind] if isinstance(kind, ValueKind) else ('"non..sense"',)
     for value, is_wrong in ((right, False), *((value, True) for value in wrong)):
-        text = written(block, option, value)
+        text = write_option(block, option, value)
         refusals = (we_refuse(text), server_refuses(directory, text))
         if refusals != (is_wrong, is_wrong):
             return f"{text.strip()}: we and the server refuse it: {refusals}"

@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.golden import Golden
 from tests.support.paths import TESTS
-from tests.support.scenarios import loaded
+from tests.support.scenarios import load_text
 from tests.support.topologies import concise
 from vstream.lint.registry import Rule
 from vstream.lint.rules.scenarios import RULES
@@ -30,13 +30,13 @@ def test_the_bad_example_of_a_manual_page_shows_this_code_only_and_the_good_one_
     rule: Rule[ScenarioSubject],
 ) -> None:
     bad, good = re.findall(r"```yaml\n(.*?)```", rule.manual, re.DOTALL)
-    assert {diagnostic.code for diagnostic in loaded(bad).diagnostics} == {rule.code}
-    assert concise(loaded(good).diagnostics) == ""
+    assert {diagnostic.code for diagnostic in load_text(bad).diagnostics} == {rule.code}
+    assert concise(load_text(good).diagnostics) == ""
 
 
 @pytest.mark.parametrize("path", BAD, ids=name)
 def test_every_branch_of_a_rule_says_what_where_and_the_way_out(path: Path, golden: Golden) -> None:
-    loading = loaded(path.read_text(), path.name).diagnostics
+    loading = load_text(path.read_text(), path.name).diagnostics
     golden.check(path.with_suffix(".out"), concise(loading))
     assert {diagnostic.code for diagnostic in loading} == {path.parent.name}
     assert all(diagnostic.hint for diagnostic in loading)
@@ -44,7 +44,7 @@ def test_every_branch_of_a_rule_says_what_where_and_the_way_out(path: Path, gold
 
 @pytest.mark.parametrize("path", GOOD, ids=name)
 def test_what_is_right_is_not_reported(path: Path) -> None:
-    assert concise(loaded(path.read_text(), path.name).diagnostics) == ""
+    assert concise(load_text(path.read_text(), path.name).diagnostics) == ""
 
 
 def test_every_rule_has_fixtures_and_every_fixture_a_rule() -> None:

@@ -18,7 +18,7 @@ HOUR = 3_600 * 10**9
 @pytest.mark.parametrize("name", ["bad", "bad-renumbered"])
 def test_the_fix_of_the_blogs_layout_leaves_nothing_to_report(name: str) -> None:
     text = (workspaces.FIXTURES / "VS205" / f"{name}.json").read_text()
-    fixed = workspaces.applied(text, workspaces.findings({"a.json": text}))
+    fixed = workspaces.apply_all_fixes(text, workspaces.findings({"a.json": text}))
     assert workspaces.concise(workspaces.findings({"a.json": fixed})) == ""
     before, after = json.loads(text), json.loads(fixed)
     for old, new in zip(before, after, strict=True):
@@ -33,7 +33,7 @@ def test_a_transform_that_is_the_last_field_is_removed_with_the_comma_before_it(
         ' "sources": [{"name": "a", "filter_subject": "a.>"}],\n'
         ' "subject_transform": {"src": "a.>", "dest": "b.>"}}\n'
     )
-    fixed = workspaces.applied(text, workspaces.findings({"a.json": text}))
+    fixed = workspaces.apply_all_fixes(text, workspaces.findings({"a.json": text}))
     assert json.loads(fixed)["sources"] == [{"name": "a", "subject_transforms": [{"src": "a.>", "dest": "b.>"}]}]
 
 

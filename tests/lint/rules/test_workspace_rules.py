@@ -34,7 +34,7 @@ def test_all_rules_of_a_package_are_listed_once_in_order_and_have_fixtures(packa
     _, first, last = PACKAGES[package]
     assert sorted(set(codes)) == codes
     assert all(first <= code <= last for code in codes)
-    assert workspaces.defined(package) == set(codes)
+    assert workspaces.find_codes(package) == set(codes)
     bad, good = FIXTURES[package]
     assert {path.parent.name for path in bad} == {path.parent.name for path in good} == set(codes)
 

@@ -47,7 +47,7 @@ kv: {{users: {{consistency: stretch, history: 5}}}}
 
 
 @pytest.fixture
-def made(state: Path, tmp_path: Path) -> Iterator[Path]:
+def made_directory(state: Path, tmp_path: Path) -> Iterator[Path]:
     """The directory of a topology whose lab runs, with its streams."""
     file = tmp_path / "made.yaml"
     file.write_text(TOPOLOGY)
@@ -68,14 +68,14 @@ def addresses(regions: tuple[str, ...] = ("west", "central", "east")) -> list[st
     return servers + [option for address in lab.addresses(LAB) for option in ("--monitor", monitor_url(address))]
 
 
-async def test_the_topology_comes_back_from_its_servers_alone_and_as_a_whole(made: Path) -> None:
+async def test_the_topology_comes_back_from_its_servers_alone_and_as_a_whole(made_directory: Path) -> None:
     plain: dict[str, Json] = {"name": "orders", "subjects": ["orders.>"], "placement": {"cluster": "west"}}
     mine: dict[str, Json] = {"durable_name": "mine", "ack_policy": "explicit"}
     async with connect(lab.endpoints(LAB)["west"], "west") as connection:
         admin = JetStreamAdmin(connection)
         await admin.create(StreamConfig(name="orders", fields=plain))
         await admin.create_consumer(ConsumerConfig(stream="sensors-read-west", durable="mine", fields=mine))
-    file = made / "found.yaml"
+    file = made_directory / "found.yaml"
     written = vstream("init", file, *addresses(), "--format", "json")
     assert written.code == 0, written.out + written.err
     answer = written.json()
@@ -98,9 +98,9 @@ async def test_the_topology_comes_back_from_its_servers_alone_and_as_a_whole(mad
     planned = vstream("plan", file, "--detailed-exitcode")
     assert planned.code == 0, planned.out + planned.err
     # Without a region that does not answer, the topology would take its sources away.
-    killed = vstream("chaos", "kill-region", "east", "--topology", made / "made.yaml")
+    killed = vstream("chaos", "kill-region", "east", "--topology", made_directory / "made.yaml")
     assert killed.code == 0, killed.out + killed.err
-    file = made / "short.yaml"
+    file = made_directory / "short.yaml"
     written = vstream("init", file, *addresses(("west", "central")))
     assert (written.code, file.exists()) == (3, False)
     assert "sensors-write-east" in written.err

@@ -54,13 +54,13 @@ objects:
 """
 
 
-def made(naming: str = "isolated") -> Discovered:
+def discover_made(naming: str = "isolated") -> Discovered:
     """What runs of a topology with everything in it."""
     text = MADE.replace("NAMING", naming)
     if naming == "blog":
         text = text.replace(', "beats.*.x"', "")
     topology = load(text.encode(), "made.yaml").require()
-    plain = imports.observed({"name": "plain", "subjects": ["moved.>"]}, "west")
+    plain = imports.make_observed({"name": "plain", "subjects": ["moved.>"]}, "west")
     observed = imports.running(topology)
     return replace(observed, streams={**observed.streams, "plain": plain})
 
@@ -68,7 +68,7 @@ def made(naming: str = "isolated") -> Discovered:
 def without_marks(found: Discovered) -> Discovered:
     """The same streams, made by hand: no metadata of anybody's."""
     streams = {
-        name: imports.observed({**stream.config.fields, "metadata": {}}, stream.cluster)
+        name: imports.make_observed({**stream.config.fields, "metadata": {}}, stream.cluster)
         for name, stream in found.streams.items()
     }
     return replace(found, streams=streams, consumers={})
@@ -81,7 +81,7 @@ def again(found: Discovered, name: str | None = None) -> tuple[ImportedTopology,
     return written, load(written.text.encode(), "found.yaml").require()
 
 
-def planned(written: ImportedTopology) -> Plan:
+def require_plan(written: ImportedTopology) -> Plan:
     assert written.plan is not None
     return written.plan
 
@@ -91,7 +91,7 @@ def planned(written: ImportedTopology) -> Plan:
 def test_a_topology_comes_back_from_what_it_made(file: Path, lab: str | None) -> None:
     topology = load(file.read_bytes(), str(file)).require()
     written, read = again(imports.running(topology, lab=lab))
-    assert planned(written).is_empty, planned(written)
+    assert require_plan(written).is_empty, require_plan(written)
     assert (read.name, read.naming) == (topology.name, topology.naming)
     assert {stream.name: stream.regions for stream in read.streams} == {
         stream.name: stream.regions for stream in topology.streams
@@ -102,8 +102,8 @@ def test_a_topology_comes_back_from_what_it_made(file: Path, lab: str | None) ->
 
 @pytest.mark.parametrize("naming", ["isolated", "blog"])
 def test_every_model_and_setting_comes_back_in_both_namings(naming: str) -> None:
-    written, read = again(made(naming))
-    assert planned(written).is_empty, planned(written)
+    written, read = again(discover_made(naming))
+    assert require_plan(written).is_empty, require_plan(written)
     assert written.leftovers == ()
     assert "\nkv:\n  flags: {consistency: homed, home: west, marker_ttl: 1m}\n  users:" in written.text
     assert "\nobjects:\n  files: " in written.text
@@ -117,7 +117,7 @@ def test_every_model_and_setting_comes_back_in_both_namings(naming: str) -> None
 
 @pytest.mark.parametrize("naming", ["isolated", "blog"])
 def test_streams_made_by_hand_in_the_same_way_are_recognised_and_only_have_to_be_adopted(naming: str) -> None:
-    written, read = again(without_marks(made(naming)), "acme")
+    written, read = again(without_marks(discover_made(naming)), "acme")
     assert written.adopts
     assert {stream.name: stream.consistency.value for stream in read.streams} == {
         "sensors": "virtual",
@@ -130,11 +130,11 @@ def test_streams_made_by_hand_in_the_same_way_are_recognised_and_only_have_to_be
         "KV_flags": "homed",
         "OBJ_files": "stretch",
     }
-    updates = [change for change in planned(written).changes if isinstance(change, Update)]
+    updates = [change for change in require_plan(written).changes if isinstance(change, Update)]
     assert {field.field.partition(".")[0] for update in updates for field in update.fields} == {"metadata"}
-    assert (planned(written).blocked, planned(written).rules) == ((), ())
+    assert (require_plan(written).blocked, require_plan(written).rules) == ((), ())
     assert all(isinstance(change, Update) or "reader" in change.config.name or "once" in change.config.name
-               for change in planned(written).changes)  # fmt: skip
+               for change in require_plan(written).changes)  # fmt: skip
 
 
 def test_the_published_layout_is_the_blogs_naming_and_its_change_is_said() -> None:
@@ -148,26 +148,26 @@ def test_the_published_layout_is_the_blogs_naming_and_its_change_is_said() -> No
         ]
         fields["subject_transform"] = {"src": "foo.*.>", "dest": "foo.>"}
         del fields["allow_direct"]
-        streams[name] = imports.observed(fields)
+        streams[name] = imports.make_observed(fields)
     rules = {server: {**rules, "$JS.ACK.foo.>": ("west 100% $JS.ACK.foo-read-west.>",)} for server, rules in observed.rules.items()}  # fmt: skip
     written, read = again(replace(observed, streams=streams, rules=rules))
     assert (read.name, written.naming) == ("imported", "blog")
     changed = {
         change.config.name: {field.field for field in change.fields}
-        for change in planned(written).changes
+        for change in require_plan(written).changes
         if isinstance(change, Update) and change.config.name == "foo-read-west"
     }
     assert {"sources.foo-write-east", "sources.foo-write-west"} <= changed["foo-read-west"]
     # A rule that leads to its streams, and is not its own: a plan takes it away.
-    assert [rule.source for rule in planned(written).rules] == ["$JS.ACK.foo.>"]
+    assert [rule.source for rule in require_plan(written).rules] == ["$JS.ACK.foo.>"]
 
 
 def test_what_is_not_part_of_a_virtual_stream_is_listed_and_stays() -> None:
-    observed = made()
+    observed = discover_made()
     plain: dict[str, Any] = {"name": "orders", "subjects": ["orders.>"]}
     alone: dict[str, Any] = {"name": "x-write-west", "subjects": ["x.west.>"]}
     bucket: dict[str, Any] = {"name": "KV_b", "subjects": ["$KV.b.>"]}
-    strangers = {config["name"]: imports.observed(config, "west") for config in (plain, alone, bucket)}
+    strangers = {config["name"]: imports.make_observed(config, "west") for config in (plain, alone, bucket)}
     rules = {server: {**rules, "legacy.>": ("* 100% new.>",)} for server, rules in observed.rules.items()}
     pushing = {"durable_name": "push", "deliver_subject": "to.me", "ack_policy": "explicit"}
     single = {"durable_name": "mine", "ack_policy": "explicit"}
@@ -192,12 +192,12 @@ def test_what_is_not_part_of_a_virtual_stream_is_listed_and_stays() -> None:
     by_name = {leftover.name: leftover for leftover in written.leftovers}
     assert "takes_over: orders" in str(by_name["orders"].do)
     assert by_name["KV_b"].do is None
-    assert planned(written).is_empty
+    assert require_plan(written).is_empty
     assert all(f"# - {leftover.kind} {leftover.name}: " in written.text for leftover in written.leftovers)
 
 
 def test_a_durable_that_is_the_same_everywhere_is_part_of_the_topology() -> None:
-    observed = made()
+    observed = discover_made()
     fields = {"durable_name": "hand", "ack_policy": "explicit", "max_deliver": 4}
     consumers = {
         stream: {**consumer, "hand": imports.consumer(stream, fields)}
@@ -225,7 +225,7 @@ def test_without_rules_it_is_left_to_a_human_what_clients_publish_on() -> None:
 
 
 def test_several_topologies_are_told_apart_by_name() -> None:
-    observed = made()
+    observed = discover_made()
     single_region = load((ROOT / "examples" / "single-region.yaml").read_bytes(), "one.yaml").require()
     both = replace(observed, streams={**observed.streams, **imports.running(single_region).streams})
     with pytest.raises(UnknownNameError, match=r"`acme` .*`single-region`"):
@@ -233,7 +233,7 @@ def test_several_topologies_are_told_apart_by_name() -> None:
     written, read = again(both, "acme")
     assert "orders" not in {stream.name for stream in read.streams}
     assert [(leftover.kind, leftover.name) for leftover in written.leftovers] == [("topology", "single-region")]
-    assert planned(written).is_empty
+    assert require_plan(written).is_empty
 
 
 @pytest.mark.parametrize("routing", ["accounts", "domains", "regional"])
@@ -248,14 +248,14 @@ def test_another_routing_is_refused(routing: str) -> None:
 
 
 def test_servers_of_different_versions_make_a_topology_for_the_oldest() -> None:
-    observed = made()
+    observed = discover_made()
     older = tuple(replace(server, version=(2, 12 if server.name == "west-1" else 15)) for server in observed.servers)
     _, read = again(replace(observed, servers=older))
     assert read.server_version == (2, 12)
 
 
 def test_a_source_of_a_stream_that_is_gone_is_said() -> None:
-    observed = made()
+    observed = discover_made()
     streams = {name: stream for name, stream in observed.streams.items() if name != "sensors-write-east"}
     written, _ = again(replace(observed, streams=streams))
     fields = [leftover for leftover in written.leftovers if leftover.kind == "field"]
@@ -272,13 +272,13 @@ def test_a_source_of_a_stream_that_is_gone_is_said() -> None:
 )
 def test_what_the_language_has_no_word_for_is_one_clear_error(change: dict[str, Any], said: str) -> None:
     with pytest.raises(VstreamError, match=f"a topology cannot describe what runs: .*{said}"):
-        import_topology(replace(made(), **change), name=None, file="found.yaml")
+        import_topology(replace(discover_made(), **change), name=None, file="found.yaml")
 
 
 def test_a_stream_whose_name_the_language_has_not_is_left_over() -> None:
-    observed = made()
+    observed = discover_made()
     streams = {
-        name.replace("stock", "st+ck"): imports.observed(
+        name.replace("stock", "st+ck"): imports.make_observed(
             {
                 **stream.config.fields,
                 "name": name.replace("stock", "st+ck"),
@@ -299,7 +299,7 @@ def test_a_stream_whose_name_the_language_has_not_is_left_over() -> None:
 
 
 def test_durables_on_streams_that_nobody_reads_from_are_left_over() -> None:
-    observed = made()
+    observed = discover_made()
     fields = {"durable_name": "tap", "ack_policy": "explicit"}
     consumers = {**observed.consumers, "sensors-write-west": {"tap": imports.consumer("sensors-write-west", fields)}}
     written, _ = again(replace(observed, consumers=consumers))
@@ -309,7 +309,7 @@ def test_durables_on_streams_that_nobody_reads_from_are_left_over() -> None:
 
 
 def test_where_nothing_runs_there_are_regions_only() -> None:
-    observed = made()
+    observed = discover_made()
     written, read = again(replace(observed, streams={}, rules={}, consumers={}))
     assert (read.streams, [region.name for region in read.regions]) == ((), ["west", "middle", "east"])
     assert read.stretch is not None
@@ -358,10 +358,10 @@ def test_an_order_that_carries_the_name_is_told_from_an_origin(is_marked: bool) 
     assert data["kv"] == {"users": {**bucket, "history": 5, "ttl": "2h", "max_bytes": "1GiB", "marker_ttl": "1m"}}
     assert data["objects"] == {"files": bucket}
     assert written.text.count("writers: one-per-key   # LOOK") == 2
-    assert (planned(written).blocked, planned(written).rules) == ((), ())
+    assert (require_plan(written).blocked, require_plan(written).rules) == ((), ())
     assert {
         field.field.partition(".")[0]
-        for change in planned(written).changes
+        for change in require_plan(written).changes
         if isinstance(change, Update)
         for field in change.fields
     } == (set() if is_marked else {"metadata"})

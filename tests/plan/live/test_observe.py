@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from tests.support.plans import rendered, topology
+from tests.support.plans import render_streams, topology
 from vstream.errors import MalformedAnswerError, NoRespondersError, NotReachableError, VstreamError
 from vstream.jetstream.endpoints import endpoint_problems
 from vstream.plan.live.observe import _silent_accounts, account_name, connect_all
@@ -59,7 +59,7 @@ def test_a_context_that_is_there_is_looked_into(tmp_path: Path, monkeypatch: pyt
 async def test_what_is_waited_for_is_told() -> None:
     texts: list[str] = []
     endpoints = {region: Endpoint(urls=("nats://127.0.0.1:1",)) for region in ("west", "central", "east")}
-    request = PlanRequest(topology=topology(), bundle=rendered(), endpoints=endpoints)
+    request = PlanRequest(topology=topology(), bundle=render_streams(), endpoints=endpoints)
     with pytest.raises(NotReachableError, match="no region can be reached"):
         await make_plan(request, on_progress=texts.append)
     assert texts[0] == "connecting to west, central, east"

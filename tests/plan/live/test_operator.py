@@ -91,7 +91,7 @@ async def client(region: str) -> AsyncIterator[tuple[Client, list[str]]]:
         await connection.close()
 
 
-def done(*arguments: str | Path, code: int = 0, said: list[Ran]) -> Ran:
+def run_recorded(*arguments: str | Path, code: int = 0, said: list[Ran]) -> Ran:
     ran = vstream(*arguments)
     assert ran.code == code, f"{arguments}\n{ran.out}\n{ran.err}"
     said.append(ran)
@@ -103,7 +103,7 @@ def done(*arguments: str | Path, code: int = 0, said: list[Ran]) -> Ran:
 @pytest.mark.asyncio
 async def test_accounts_are_pushed_and_kept_as_the_topology_says(file: Path, tmp_path: Path, version: str) -> None:
     runs: list[Ran] = []
-    run = partial(done, said=runs)
+    run = partial(run_recorded, said=runs)
     run("lab", "up", file, "--server-version", version)
     # What servers begin with is what is compared: nothing of it is to load.
     saved = tmp_path / "plan.json"
@@ -154,7 +154,7 @@ def test_other_profiles_are_pushed_through_connect(
 ) -> None:
     """From the first apply on, vstream knows of these servers what it knows of real ones."""
     runs: list[Ran] = []
-    run = partial(done, said=runs)
+    run = partial(run_recorded, said=runs)
     text = TOPOLOGY.replace("routing: accounts", f"routing: {routing}")
     if routing == "mapped":
         text = text.replace("roots: [v.>]\n", "")

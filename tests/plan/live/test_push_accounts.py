@@ -57,7 +57,7 @@ class Running(NamedTuple):
         return SignedAccounts(used.claims, self.ring, system={"west": system}, servers=servers, monitors=[self.monitor])
 
 
-def started(directory: Path) -> subprocess.Popen[bytes]:
+def start_server(directory: Path) -> subprocess.Popen[bytes]:
     with (directory / "log").open("wb") as log:
         return subprocess.Popen(
             [binaries.locate(), "-c", directory / "conf" / "servers" / "west-1.conf"], stdout=log, stderr=log
@@ -86,7 +86,7 @@ async def running(tmp_path: Path) -> AsyncIterator[Running]:
         path = tmp_path / "conf" / artifact.path
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(artifact.text)
-    process = started(tmp_path)
+    process = start_server(tmp_path)
     url = f"http://127.0.0.1:{monitor}"
 
     async def silent() -> str | None:

@@ -71,15 +71,15 @@ async def test_read_streams_that_mirrored_source_from_where_they_are(version: st
     foo, bar, baz = Load(RATE), Load(RATE, prefix="bar"), Load(RATE, prefix="baz")
     endpoints = lab.endpoints(NAME)
     async with under_load(baz, endpoints):
-        await baz.acknowledged(10)
+        await baz.wait_for_acknowledged(10)
     async with under_load(foo, endpoints), under_load(bar, endpoints):
-        await foo.acknowledged(RATE)
-        await bar.acknowledged(RATE)
+        await foo.wait_for_acknowledged(RATE)
+        await bar.wait_for_acknowledged(RATE)
         turned = await apply_until_done(BETWEEN, NAME)
-        await bar.acknowledged(RATE)
+        await bar.wait_for_acknowledged(RATE)
         ended = await apply_until_done(AFTER, NAME)
-        await foo.acknowledged(RATE)
-        await bar.acknowledged(RATE)
+        await foo.wait_for_acknowledged(RATE)
+        await bar.wait_for_acknowledged(RATE)
     mirrors = [*(f"update foo-read-{region}" for region in REGIONS), "update bar-read-central", "update bar-read-east"]
     mirrors += [f"update {name}" for name in quiet]
     assert sorted(turned) == sorted(

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.support.command import vstream
-from tests.support.plans import FakeServers, make_plan, rendered
+from tests.support.plans import FakeServers, make_plan, render_streams
 from vstream.cli.views import plan as view
 from vstream.plan.apply import apply
 from vstream.plan.context import Observed
@@ -24,7 +24,7 @@ TWO = {"west": {"servers": 1}, "east": {"servers": 1}}
 
 
 def bundle(routing: str, **over: Any) -> Bundle:
-    return rendered(routing=routing, account="ACME", regions=TWO, server_version="2.12", **over)
+    return render_streams(routing=routing, account="ACME", regions=TWO, server_version="2.12", **over)
 
 
 MAPPED = bundle("mapped")
@@ -45,21 +45,21 @@ async def servers_with(before: Bundle, *, as_former: bool) -> FakeServers:
     return servers
 
 
-def planned(before: Bundle, after: Bundle, servers: FakeServers) -> Plan:
+def plan_change(before: Bundle, after: Bundle, servers: FakeServers) -> Plan:
     entries = {**rule_entries(before.mappings), **account_entries(before.accounts)}
     rules = {address.server.name: entries for address in before.servers}
     observed = Observed(streams=servers.streams_by_name, rules=rules)
     return make_plan("acme", after, observed, server_version=(2, 12))
 
 
-def shown(plan: Plan) -> str:
+def render_plan(plan: Plan) -> str:
     return "\n".join(line.plain for line in view.text(plan))
 
 
 async def test_the_new_layout_is_made_and_fed_beside_the_old_one() -> None:
-    plan = planned(MAPPED, AHEAD, await servers_with(MAPPED, as_former=False))
+    plan = plan_change(MAPPED, AHEAD, await servers_with(MAPPED, as_former=False))
     assert (plan.blocked, plan.gates) == ((), ())
-    assert "clients notice nothing of this step: they stay" in shown(plan)
+    assert "clients notice nothing of this step: they stay" in render_plan(plan)
     assert {change.config.name for change in plan.changes if isinstance(change, Create)} == NEW
     assert len(plan.changes) == len(NEW)
     assert plan.loaded_in is Phase.ACCOUNTS
@@ -67,25 +67,25 @@ async def test_the_new_layout_is_made_and_fed_beside_the_old_one() -> None:
         region = change.config.name.removesuffix("/foo")[2:]
         follows = {f"M_clients/foo-read-{region}"} if change.config.name.startswith("R_") else set()
         assert set(change.config.source_names) - NEW == follows
-    after = planned(AHEAD, AHEAD, await servers_with(AHEAD, as_former=False))
+    after = plan_change(AHEAD, AHEAD, await servers_with(AHEAD, as_former=False))
     assert (after.is_empty, after.notes) == (True, ())
 
 
 async def test_clients_are_led_over_once_the_new_layout_has_everything() -> None:
-    plan = planned(AHEAD, BEHIND, await servers_with(AHEAD, as_former=True))
+    plan = plan_change(AHEAD, BEHIND, await servers_with(AHEAD, as_former=True))
     assert (plan.blocked, plan.changes, plan.is_destructive) == ((), (), False)
     assert plan.loaded_in is Phase.MAPPINGS
     assert [(gate.kind, gate.stream, gate.counterparts) for gate in plan.gates] == [
         (GateKind.FED, f"R_{region}/foo", (f"M_clients/foo-read-{region}",)) for region in TWO
     ]
-    assert "clients move over: " in shown(plan)
-    after = planned(BEHIND, BEHIND, await servers_with(BEHIND, as_former=True))
+    assert "clients move over: " in render_plan(plan)
+    after = plan_change(BEHIND, BEHIND, await servers_with(BEHIND, as_former=True))
     assert (after.is_empty, after.notes) == (True, ())
 
 
 async def test_the_old_layout_goes_once_it_is_read_to_its_end_and_the_accounts_go_last() -> None:
     servers = await servers_with(BEHIND, as_former=True)
-    plan = planned(BEHIND, AFTER, servers)
+    plan = plan_change(BEHIND, AFTER, servers)
     assert plan.blocked == ()
     assert plan.is_destructive
     assert {change.config.name for change in plan.changes if isinstance(change, Delete)} == FORMER
@@ -96,14 +96,14 @@ async def test_the_old_layout_goes_once_it_is_read_to_its_end_and_the_accounts_g
         ("delete write streams", []),
         ("delete former accounts", []),
     ]
-    assert "every server has loaded the mappings" not in shown(plan)
-    assert "clients lose the consumers of the old streams" in shown(plan)
+    assert "every server has loaded the mappings" not in render_plan(plan)
+    assert "clients lose the consumers of the old streams" in render_plan(plan)
 
     for region in TWO:  # a run that ended once the sources had gone
         name = f"R_{region}/foo"
         after = next(stream.config for stream in AFTER.streams if stream.config.name == name)
         await servers.update(after)
-    rest = planned(BEHIND, AFTER, servers)
+    rest = plan_change(BEHIND, AFTER, servers)
     assert {phase_of(change) for change in rest.changes} == {Phase.DELETED_READ_STREAMS, Phase.DELETED_WRITE_STREAMS}
     assert {gate.kind for gate in rest.gates} == {GateKind.UNCHANGED}
     assert rest.loaded_in is Phase.FORMER_ACCOUNTS
@@ -111,34 +111,34 @@ async def test_the_old_layout_goes_once_it_is_read_to_its_end_and_the_accounts_g
 
 async def test_accounts_that_are_yours_to_load_are_left_until_the_old_layout_has_gone() -> None:
     servers = await servers_with(BEHIND, as_former=True)
-    applied = await apply(planned(BEHIND, AFTER, servers), servers, None, servers)
+    applied = await apply(plan_change(BEHIND, AFTER, servers), servers, None, servers)
     assert (applied.mappings_pending, applied.skipped, applied.gate_timeouts) == (True, (), ())
     assert servers.streams_by_name.keys() == NEW
 
 
 @pytest.mark.parametrize("after", [BEHIND, AFTER])
 async def test_no_step_is_left_out(after: Bundle) -> None:
-    first = planned(MAPPED, after, await servers_with(MAPPED, as_former=False))
+    first = plan_change(MAPPED, after, await servers_with(MAPPED, as_former=False))
     assert {blocker.name for blocker in first.blocked} == {name.partition("/")[2] for name in FORMER}
     assert all("`moves_to: accounts` first" in blocker.hint for blocker in first.blocked)
     if after is AFTER:
-        second = planned(AHEAD, after, await servers_with(AHEAD, as_former=True))
+        second = plan_change(AHEAD, after, await servers_with(AHEAD, as_former=True))
         assert {blocker.name for blocker in second.blocked} == FORMER
         assert all("`moves_from: mapped`" in blocker.hint for blocker in second.blocked)
 
 
 async def test_there_is_a_way_back_until_clients_have_been_led_over() -> None:
     servers = await servers_with(AHEAD, as_former=False)
-    plan = planned(AHEAD, MAPPED, servers)
+    plan = plan_change(AHEAD, MAPPED, servers)
     assert plan.blocked == ()
     assert {change.config.name for change in plan.changes if isinstance(change, Delete)} == NEW
     assert plan.loaded_in is Phase.FORMER_ACCOUNTS
-    assert "clients notice nothing of this step: they have not left" in shown(plan)
+    assert "clients notice nothing of this step: they have not left" in render_plan(plan)
 
     servers.hold("W_west/foo", 1)
-    assert {blocker.name for blocker in planned(AHEAD, MAPPED, servers).blocked} == NEW
+    assert {blocker.name for blocker in plan_change(AHEAD, MAPPED, servers).blocked} == NEW
     for to in (AHEAD, MAPPED):
-        back = planned(BEHIND, to, await servers_with(BEHIND, as_former=True))
+        back = plan_change(BEHIND, to, await servers_with(BEHIND, as_former=True))
         assert {blocker.name for blocker in back.blocked} >= FORMER
         assert "forward only" in next(blocker.hint for blocker in back.blocked if blocker.name in FORMER)
 
@@ -146,12 +146,12 @@ async def test_there_is_a_way_back_until_clients_have_been_led_over() -> None:
 async def test_what_is_somebody_elses_in_the_account_is_not_cut_off() -> None:
     servers = await servers_with(AHEAD, as_former=True)
     await servers.create(StreamConfig(name="M_clients/logs", fields={"name": "logs", "subjects": ["logs.>"]}))
-    plan = planned(AHEAD, BEHIND, servers)
+    plan = plan_change(AHEAD, BEHIND, servers)
     assert [(blocker.name, "another account" in blocker.hint) for blocker in plan.blocked] == [("M_clients/logs", True)]
 
 
 async def test_only_the_name_of_the_account_makes_an_account_of_its_own() -> None:
-    plain = rendered(routing="mapped", regions=TWO, server_version="2.12")
+    plain = render_streams(routing="mapped", regions=TWO, server_version="2.12")
     assert plain.accounts == ()
     assert [artifact.path for artifact in plain.artifacts if artifact.path.endswith(".cfg")] == ["mappings.cfg"]
     (account,) = MAPPED.accounts

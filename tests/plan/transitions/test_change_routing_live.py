@@ -83,15 +83,15 @@ async def test_clients_go_on_while_the_profile_changes_in_steps_that_die() -> No
 
     sent = Load(RATE)
     async with under_load(sent, lab.client_endpoints(NAME)):
-        await sent.acknowledged(RATE)
+        await sent.wait_for_acknowledged(RATE)
         await much(sent)  # what is there before comes along
         made = await apply_until_done(AHEAD, NAME)
-        await sent.acknowledged(RATE)
+        await sent.wait_for_acknowledged(RATE)
         led = await apply_until_done(BEHIND, NAME)
-        await sent.acknowledged(RATE)
+        await sent.wait_for_acknowledged(RATE)
         back = await plan_lab(AHEAD, NAME)
         ended = await apply_until_done(AFTER, NAME)
-        await sent.acknowledged(RATE)
+        await sent.wait_for_acknowledged(RATE)
     assert made[0] == "load mappings"
     assert sorted(made[1:]) == sorted(
         [

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.plans import FakeServers, make_plan, rendered
+from tests.support.plans import FakeServers, make_plan, render_streams
 from vstream.plan import saved
 from vstream.plan.apply import ApplyResult, apply
 from vstream.plan.plan import Handover, Plan, Update
@@ -21,17 +21,19 @@ ALL = [*TWO, "east"]
 def regions(routing: str, names: list[str], known: list[str] = ALL) -> Bundle:
     stream = {"subjects": ["v.foo.>"], "regions": names}
     more: dict[str, Any] = {} if routing == "mapped" else {"roots": ["v.>"], "server_version": "2.12"}
-    return rendered({"foo": stream}, routing=routing, regions={region: {"servers": 1} for region in known}, **more)
+    return render_streams(
+        {"foo": stream}, routing=routing, regions={region: {"servers": 1} for region in known}, **more
+    )
 
 
-def planned(servers: FakeServers, wanted: Bundle, known: list[str] = ALL) -> Plan:
+def plan_change(servers: FakeServers, wanted: Bundle, known: list[str] = ALL) -> Plan:
     is_apart = any("/" in stream.config.name and "_" not in stream.config.name for stream in wanted.streams)
-    observed = replace(servers.observed(), rules={})
+    observed = replace(servers.observe(), rules={})
     return make_plan("acme", wanted, observed, domains=known if is_apart else ())
 
 
 async def run(servers: FakeServers, wanted: Bundle) -> ApplyResult:
-    return await apply(planned(servers, wanted), servers, None, servers)
+    return await apply(plan_change(servers, wanted), servers, None, servers)
 
 
 @pytest.mark.parametrize(
@@ -42,7 +44,7 @@ async def test_a_write_stream_that_clients_still_reach_closes_before_it_is_drain
 ) -> None:
     servers = FakeServers()
     await run(servers, regions(routing, ALL))
-    plan = planned(servers, regions(routing, TWO))
+    plan = plan_change(servers, regions(routing, TWO))
     assert plan.blocked == ()
     closing = [change for change in plan.changes if isinstance(change, Update) and change.handover is Handover.CLOSE]
     assert [change.config.name for change in closing] == ([closes] if closes else [])
@@ -59,8 +61,8 @@ async def test_a_write_stream_that_clients_still_reach_closes_before_it_is_drain
         return
     # Killed after that, the next run does not close it again; and the region can come back instead.
     await servers.update(closing[0].config)
-    assert "close write streams" not in [stage.title for stage in stages(planned(servers, regions(routing, TWO)))]
-    (again,) = [change for change in planned(servers, regions(routing, ALL)).changes if isinstance(change, Update)]
+    assert "close write streams" not in [stage.title for stage in stages(plan_change(servers, regions(routing, TWO)))]
+    (again,) = [change for change in plan_change(servers, regions(routing, ALL)).changes if isinstance(change, Update)]
     assert [field.field for field in again.fields] == ["subjects"]
     assert (await run(servers, regions(routing, TWO))).is_complete
     assert closes not in servers.streams_by_name
@@ -69,11 +71,11 @@ async def test_a_write_stream_that_clients_still_reach_closes_before_it_is_drain
 async def test_a_domain_does_not_leave_the_topology_before_others_have_everything_of_it() -> None:
     servers = FakeServers()
     await run(servers, regions("domains", ALL))
-    early = planned(servers, regions("domains", TWO, TWO), TWO)
+    early = plan_change(servers, regions("domains", TWO, TWO), TWO)
     assert {blocker.name for blocker in early.blocked} == {"west/foo", "central/foo", "east/foo", "east/foo-write"}
     # Nobody connects there any more: the streams of the domain are not even seen.
     for name in ("east/foo", "east/foo-write"):
         del servers.streams_by_name[name]
-    unseen = planned(servers, regions("domains", TWO, TWO), TWO)
+    unseen = plan_change(servers, regions("domains", TWO, TWO), TWO)
     assert {blocker.name for blocker in unseen.blocked} == {"west/foo", "central/foo"}
     assert "nobody can ask `east`" in unseen.blocked[0].reason

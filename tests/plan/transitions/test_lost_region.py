@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.support.plans import FakeServers, make_plan, no_answer, refused, rendered, topology
+from tests.support.plans import FakeServers, make_plan, make_refusal, no_answer, render_streams, topology
 from vstream.plan.apply import ATTEMPTS, apply
 from vstream.plan.context import Observed
 from vstream.plan.plan import Delete, GateKind, Plan, Update
@@ -22,30 +22,30 @@ TWO = {"foo": {"subjects": ["foo.>"], "regions": ["west", "central"]}}
 DEAD = ("foo-read-east", "foo-write-east")
 
 
-async def orphaned() -> tuple[FakeServers, Observed]:
+async def make_orphaned() -> tuple[FakeServers, Observed]:
     """All three regions, of which east does not answer any more."""
-    servers, whole = FakeServers(), rendered(ALL)
+    servers, whole = FakeServers(), render_streams(ALL)
     for stream in whole.streams:
         await servers.create(stream.config)
     await servers.loader(whole).load()
     for name in DEAD:
         del servers.streams_by_name[name]
-    return servers, replace(servers.observed(), missing=DEAD, unread_servers=("http://east", "west-9"))
+    return servers, replace(servers.observe(), missing=DEAD, unread_servers=("http://east", "west-9"))
 
 
-def planned(of: Bundle, observed: Observed, *losses: RegionLoss) -> Plan:
+def plan_loss(of: Bundle, observed: Observed, *losses: RegionLoss) -> Plan:
     plan = make_plan("acme", of, observed)
     return give_up(plan, dead_streams(topology(TWO), ["east"], observed.missing), losses, {"http://east"})
 
 
 async def test_nothing_waits_for_the_region_and_its_streams_are_forgotten_last() -> None:
-    servers, observed = await orphaned()
-    waiting = make_plan("acme", rendered(TWO), observed)
+    servers, observed = await make_orphaned()
+    waiting = make_plan("acme", render_streams(TWO), observed)
     assert [gate.kind for gate in waiting.gates] == [GateKind.DRAINED]
-    plan = planned(rendered(TWO), replace(observed, unread_servers=("http://east",)))
+    plan = plan_loss(render_streams(TWO), replace(observed, unread_servers=("http://east",)))
     assert plan.gates == ()
     assert plan.unread_servers == ()
-    applied = await apply(plan, servers, servers.loader(rendered(TWO)), servers)
+    applied = await apply(plan, servers, servers.loader(render_streams(TWO)), servers)
     assert applied.is_complete
     assert servers.calls[-5:] == [
         "load mappings",
@@ -64,7 +64,7 @@ LOSS = RegionLoss(
 )
 
 
-def noted(servers: FakeServers) -> dict[str, str]:
+def read_notes(servers: FakeServers) -> dict[str, str]:
     """By reader: what it notes of how far it was in what was given up."""
     metadata = {name: stream.config.metadata for name, stream in servers.streams_by_name.items()}
     key = f"{UNTIL_KEY}foo-write-east"
@@ -72,26 +72,26 @@ def noted(servers: FakeServers) -> dict[str, str]:
 
 
 async def test_how_far_each_reader_was_is_noted_until_it_sources_the_region_again() -> None:
-    servers, observed = await orphaned()
+    servers, observed = await make_orphaned()
     servers.taken_later["foo-read-west"] = 8
-    plan = planned(rendered(TWO), replace(observed, unread_servers=()), LOSS)
-    applied = await apply(plan, servers, servers.loader(rendered(TWO)), servers)
+    plan = plan_loss(render_streams(TWO), replace(observed, unread_servers=()), LOSS)
+    applied = await apply(plan, servers, servers.loader(render_streams(TWO)), servers)
     assert applied.is_complete
     for region in ("west", "central"):
         dropped, measured = f"update foo-read-{region}", f"measure foo-read-{region}"
         assert [call for call in servers.calls if call in {dropped, measured}] == [dropped, measured, dropped]
-    assert noted(servers) == {"foo-read-west": "8", "foo-read-central": "0"}
-    assert planned(rendered(TWO), servers.observed(), LOSS).is_empty
-    back = make_plan("acme", rendered(ALL), servers.observed())
-    assert (await apply(back, servers, servers.loader(rendered(ALL)), servers)).is_complete
-    assert noted(servers) == {}
-    assert make_plan("acme", rendered(ALL), servers.observed()).is_empty
+    assert read_notes(servers) == {"foo-read-west": "8", "foo-read-central": "0"}
+    assert plan_loss(render_streams(TWO), servers.observe(), LOSS).is_empty
+    back = make_plan("acme", render_streams(ALL), servers.observe())
+    assert (await apply(back, servers, servers.loader(render_streams(ALL)), servers)).is_complete
+    assert read_notes(servers) == {}
+    assert make_plan("acme", render_streams(ALL), servers.observe()).is_empty
 
 
-@pytest.mark.parametrize("failures", [[no_answer()] * ATTEMPTS, [refused()]], ids=["silent", "refused"])
+@pytest.mark.parametrize("failures", [[no_answer()] * ATTEMPTS, [make_refusal()]], ids=["silent", "refused"])
 @pytest.mark.parametrize("step", ["measure", "note"])
 async def test_what_was_not_noted_is_noted_by_the_next_run(failures: list[Exception], step: str) -> None:
-    servers, observed = await orphaned()
+    servers, observed = await make_orphaned()
     servers.taken_later["foo-read-west"] = 8
     if step == "measure":
         servers.failures["measure foo-read-west"] = [*failures]
@@ -103,31 +103,31 @@ async def test_what_was_not_noted_is_noted_by_the_next_run(failures: list[Except
             return await measure(reader, ends)
 
         servers.last_taken = last_taken  # type: ignore[method-assign]
-    plan = planned(rendered(TWO), replace(observed, unread_servers=()), LOSS)
-    applied = await apply(plan, servers, servers.loader(rendered(TWO)), servers)
+    plan = plan_loss(render_streams(TWO), replace(observed, unread_servers=()), LOSS)
+    applied = await apply(plan, servers, servers.loader(render_streams(TWO)), servers)
     # Its source is gone, whatever was refused then.
     assert [change.config.name for change in applied.uncertain] == ["foo-read-west"]
     assert not applied.refused
-    assert "foo-read-west" not in noted(servers)
+    assert "foo-read-west" not in read_notes(servers)
     servers.failures.clear()
     servers.last_taken = FakeServers.last_taken.__get__(servers)  # type: ignore[method-assign]
     later = replace(LOSS, readers={"foo-read-west": None, "foo-read-central": None}, last_seqs={"foo-read-west": 99})
-    rest = planned(rendered(TWO), replace(servers.observed(), missing=DEAD), later)
+    rest = plan_loss(render_streams(TWO), replace(servers.observe(), missing=DEAD), later)
     (update,) = [change for change in rest.changes if isinstance(change, Update)]
     assert update.given_up == {"foo-write-east": (5, 60)}
-    assert (await apply(rest, servers, servers.loader(rendered(TWO)), servers)).is_complete
-    assert noted(servers)["foo-read-west"] == "8"
-    assert make_plan("acme", rendered(TWO), servers.observed()).is_empty
+    assert (await apply(rest, servers, servers.loader(render_streams(TWO)), servers)).is_complete
+    assert read_notes(servers)["foo-read-west"] == "8"
+    assert make_plan("acme", render_streams(TWO), servers.observe()).is_empty
 
 
 async def test_other_servers_that_were_not_read_are_still_waited_for() -> None:
-    _, observed = await orphaned()
-    assert planned(rendered(TWO), observed).unread_servers == ("west-9",)
+    _, observed = await make_orphaned()
+    assert plan_loss(render_streams(TWO), observed).unread_servers == ("west-9",)
 
 
 async def test_giving_up_a_region_is_destructive_and_survives_a_saved_plan() -> None:
-    _, observed = await orphaned()
-    plan = planned(rendered(TWO), observed, LOSS)
+    _, observed = await make_orphaned()
+    plan = plan_loss(render_streams(TWO), observed, LOSS)
     assert plan.is_destructive
     assert [change.is_dead for change in plan.changes if isinstance(change, Delete)] == [True, True]
     saved = SavedPlan(plan=plan, topology_file="t.yaml", topology_text="", lab=None, lost=("east",))

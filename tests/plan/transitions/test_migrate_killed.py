@@ -59,13 +59,13 @@ async def test_a_plain_stream_is_taken_over_in_steps_that_die(connection: Connec
     await ask_until_available(lambda: admin.create(StreamConfig(name="foo", fields=plain)))
     first, sent = Load(RATE / 2, tag="f"), Load(RATE)
     async with under_load(first, lab.endpoints(NAME)):
-        await first.acknowledged(20)  # so that the other region has heard of the new stream
+        await first.wait_for_acknowledged(20)  # so that the other region has heard of the new stream
     async with under_load(sent, lab.endpoints(NAME)):
-        await sent.acknowledged(RATE)
+        await sent.wait_for_acknowledged(RATE)
         done = await apply_until_done(over, NAME)
-        await sent.acknowledged(RATE)
+        await sent.wait_for_acknowledged(RATE)
         ended = await apply_until_done(after, NAME)
-        await sent.acknowledged(RATE)
+        await sent.wait_for_acknowledged(RATE)
     written = [f"create foo-write-{region}" for region in REGIONS]
     assert sorted(done) == sorted([*written, *(f"create {name}" for name in READS.values()), "load mappings"])
     assert sorted(ended) == sorted(f"update {name}" for name in READS.values())
@@ -93,9 +93,9 @@ async def test_the_published_layout_becomes_the_safe_one_in_steps_that_die(
     await LabMappings(NAME, rendered).load()
     sent = Load(RATE)
     async with under_load(sent, lab.endpoints(NAME)):
-        await sent.acknowledged(RATE)
+        await sent.wait_for_acknowledged(RATE)
         done = await apply_until_done(desired, NAME, adopt=frozenset({"all"}))
-        await sent.acknowledged(RATE)
+        await sent.wait_for_acknowledged(RATE)
     # Each read stream in two steps: its sources go, and come as they shall be.
     assert sorted(done) == sorted(
         [*(f"update foo-write-{region}" for region in REGIONS), *2 * [f"update {name}" for name in READS.values()]]

@@ -32,7 +32,7 @@ async def test_the_published_layout_is_imported_and_becomes_the_safe_one(
     await run_recipe(tmp_path / "recipe.yaml", version)
     sent = Load(RATE)
     async with under_load(sent, lab.endpoints("blog")):
-        await sent.acknowledged(2 * RATE)
+        await sent.wait_for_acknowledged(2 * RATE)
         imported = await asyncio.to_thread(vstream, "init", file, "--lab", "blog", "--format", "json")
         assert imported.code == 0, imported.out + imported.err
         answer = imported.json()
@@ -45,7 +45,7 @@ async def test_the_published_layout_is_imported_and_becomes_the_safe_one(
         assert not {change["risk"] for change in planned["changes"]} & {"re-sourcing", "data loss"}
         applied = await asyncio.to_thread(vstream, "apply", file, "--adopt", "all", "--yes", timeout=240)
         assert applied.code == 0, applied.out + applied.err
-        await sent.acknowledged(RATE)
+        await sent.wait_for_acknowledged(RATE)
     assert (sent.refused, sent.unknown) == ({"west": 0, "east": 0}, set())
     await check_contents("blog", {region: f"foo-read-{region}" for region in ("west", "east")}, sent)
     assert vstream("plan", file, "--detailed-exitcode").code == 0
@@ -66,14 +66,14 @@ async def test_a_write_stream_that_somebody_deleted_is_made_again_and_its_reader
     reads = {region: f"foo-read-{region}" for region in ("west", "east")}
     before, after = Load(RATE), Load(RATE, tag="b")
     async with under_load(before, lab.endpoints("gone")):
-        await before.acknowledged(RATE)
+        await before.wait_for_acknowledged(RATE)
     await check_contents("gone", reads, before)
     async with connect(lab.endpoints("gone")["west"], "west") as connection:
         await JetStreamAdmin(connection).delete("foo-write-west")
     applied = await asyncio.to_thread(vstream, "apply", file, "--yes", timeout=240)
     assert applied.code == 0, applied.out + applied.err
     async with under_load(after, lab.endpoints("gone")):
-        await after.acknowledged(RATE // 2)
+        await after.wait_for_acknowledged(RATE // 2)
     # Fewer than before: from sequence 1 on, none of them would arrive.
     assert 0 < len(after.acked["west"]) < len(before.acked["west"])
     both = {region: before.acked[region] | after.acked[region] for region in reads}
@@ -100,9 +100,9 @@ async def test_a_plain_stream_becomes_a_virtual_one(state: Path, tmp_path: Path,
     reads = {region: f"foo-read-{region}" for region in ("west", "east")}
     first, sent = Load(50, tag="f"), Load(RATE)
     async with under_load(first, lab.endpoints("plain")):
-        await first.acknowledged(20)  # so that the other region has heard of the new stream
+        await first.wait_for_acknowledged(20)  # so that the other region has heard of the new stream
     async with under_load(sent, lab.endpoints("plain")):
-        await sent.acknowledged(RATE)
+        await sent.wait_for_acknowledged(RATE)
         planned = (await asyncio.to_thread(vstream, "plan", file, "--format", "json")).json()
         (mappings,) = [stage for stage in planned["stages"] if stage["stage"] == "mappings"]
         assert {(gate["stream"], *gate["others"]) for gate in mappings["gates"]} == {
@@ -111,13 +111,13 @@ async def test_a_plain_stream_becomes_a_virtual_one(state: Path, tmp_path: Path,
         }
         applied = await asyncio.to_thread(vstream, "apply", file, "--yes", timeout=240)
         assert applied.code == 0, applied.out + applied.err
-        await sent.acknowledged(RATE)
+        await sent.wait_for_acknowledged(RATE)
         # Nothing comes into the plain stream any more, and nobody needs to source it.
         file.write_text(json.dumps(small))
         ended = await asyncio.to_thread(vstream, "apply", file, "--yes", "--allow-destructive", timeout=240)
         assert ended.code == 0, ended.out + ended.err
         assert "have everything of `foo`" in ended.out
-        await sent.acknowledged(RATE // 2)
+        await sent.wait_for_acknowledged(RATE // 2)
     assert (sent.refused, sent.unknown) == ({"west": 0, "east": 0}, set())
     async with connect(lab.endpoints("plain")["west"], "west") as connection:
         admin = JetStreamAdmin(connection)

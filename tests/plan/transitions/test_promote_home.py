@@ -42,11 +42,11 @@ def regions(homes: dict[str, str] | None) -> dict[str, Any]:
     return {"west": west, "central": {"servers": 1}, "east": {"servers": 1}}
 
 
-def lost(home: str, **over: Any) -> Topology:
+def lose_west(home: str, **over: Any) -> Topology:
     return topology(HOMED, regions=regions({"prices": home}), server_version="2.12", **over)
 
 
-async def orphaned(central: int = 5, east: int = 3) -> FakeServers:
+async def make_orphaned(central: int = 5, east: int = 3) -> FakeServers:
     """Two copies of an origin that is gone, each with so many messages."""
     servers, whole = FakeServers(), render_bundle(topology(HOMED, server_version="2.12"))
     for stream in whole.streams:
@@ -65,34 +65,34 @@ async def orphaned(central: int = 5, east: int = 3) -> FakeServers:
 
 
 def plan_for(wanted: Topology, servers: FakeServers, *missing: str) -> Plan:
-    observed: Observed = servers.observed()
+    observed: Observed = servers.observe()
     return diff(wanted, render_bundle(wanted), replace(observed, missing=missing))
 
 
 async def test_the_copy_becomes_the_origin_and_nothing_is_open_before_the_copy_is_gone() -> None:
-    servers = await orphaned()
-    plan = plan_for(lost("central"), servers, "prices")
+    servers = await make_orphaned()
+    plan = plan_for(lose_west("central"), servers, "prices")
     assert not plan.blocked
-    applied = await apply(plan, servers, servers.loader(render_bundle(lost("central"))), servers)
+    applied = await apply(plan, servers, servers.loader(render_bundle(lose_west("central"))), servers)
     assert applied.is_complete
     assert [call for call in servers.calls if not call.startswith(("gate", "load"))] == STEPS
     origin = servers.streams_by_name["prices"].config
     assert (origin.subjects, origin.mirror_name) == (("prices.>",), None)
     assert servers.streams_by_name["prices-read-east"].config.mirror_name == "prices"
     assert servers.consumers["prices"]["reader"].config.fields["opt_start_seq"] == 5
-    assert plan_for(lost("central"), servers).is_empty
+    assert plan_for(lose_west("central"), servers).is_empty
 
 
 @pytest.mark.parametrize("steps", range(1, len(STEPS)))
 async def test_killed_after_any_step_the_next_run_does_the_rest(steps: int) -> None:
-    servers = await orphaned()
+    servers = await make_orphaned()
     missing = ["prices"]
     for call in STEPS[:steps]:
-        plan = plan_for(lost("central"), servers, *missing)
+        plan = plan_for(lose_west("central"), servers, *missing)
         (change,) = [change for change in plan.changes if describe(change) == call][:1]
         await apply(replace(plan, changes=(change,), rules=(), gates=()), servers, None, servers)
         missing = []
-    rest = plan_for(lost("central"), servers)
+    rest = plan_for(lose_west("central"), servers)
     assert [describe(change) for change in rest.changes] == STEPS[steps:]
 
 
@@ -103,34 +103,34 @@ def describe(change: Any) -> str:
 
 
 async def test_an_origin_that_has_been_opened_is_never_forgotten() -> None:
-    servers = await orphaned()
-    plan = plan_for(lost("central"), servers, "prices")
-    await apply(plan, servers, servers.loader(render_bundle(lost("central"))), servers)
+    servers = await make_orphaned()
+    plan = plan_for(lose_west("central"), servers, "prices")
+    await apply(plan, servers, servers.loader(render_bundle(lose_west("central"))), servers)
     del servers.streams_by_name["prices"]
-    down = plan_for(lost("central"), servers, "prices")
+    down = plan_for(lose_west("central"), servers, "prices")
     assert [blocked.name for blocked in down.blocked] == ["prices"]
     assert not down.changes
 
 
 async def test_a_copy_that_is_behind_another_cannot_become_the_origin() -> None:
-    servers = await orphaned()
-    (blocked,) = plan_for(lost("east"), servers, "prices").blocked
+    servers = await make_orphaned()
+    (blocked,) = plan_for(lose_west("east"), servers, "prices").blocked
     assert "`prices-read-central` has 5 messages" in blocked.reason
-    (unknown,) = plan_for(lost("central"), servers, "prices", "prices-read-east").blocked[:1]
+    (unknown,) = plan_for(lose_west("central"), servers, "prices", "prices-read-east").blocked[:1]
     assert "whether `prices-read-east` has more" in unknown.reason
 
 
 async def test_the_origin_waits_until_it_has_everything_of_the_copy_although_its_region_is_given_up() -> None:
-    servers = await orphaned()
-    plan = plan_for(lost("central"), servers, "prices")
+    servers = await make_orphaned()
+    plan = plan_for(lose_west("central"), servers, "prices")
     loss = RegionLoss(stream="prices", region="west", readers={"prices-read-central": 5}, are_copies=True)
     gate = Gate(kind=GateKind.COPIED, stream="prices", counterparts=("prices-read-central",))
     assert give_up(plan, (), (loss,), ()).gates == (gate,)
 
 
 async def test_a_saved_plan_says_all_of_it() -> None:
-    servers = await orphaned()
-    plan = plan_for(lost("central"), servers, "prices")
+    servers = await make_orphaned()
+    plan = plan_for(lose_west("central"), servers, "prices")
     saved = SavedPlan(plan=plan, topology_file="t.yaml", topology_text="", lab=None)
     assert load(dump(saved), "plan.json") == saved
     assert [change.continues for change in plan.changes if isinstance(change, CreateConsumer)] == [

@@ -66,11 +66,11 @@ async def test_a_region_comes_and_goes_while_apply_dies_again_and_again(version:
     sent, later = Load(RATE), Load(RATE, tag="b")
     endpoints = lab.endpoints("killed")
     async with under_load(sent, {region: endpoints[region] for region in TWO}):
-        await sent.acknowledged(RATE)
+        await sent.wait_for_acknowledged(RATE)
         added = await apply_until_done(topology(ALL), "killed")
         east_load = Load(RATE)
         async with under_load(east_load, {"east": endpoints["east"]}):
-            await east_load.acknowledged(RATE)
+            await east_load.wait_for_acknowledged(RATE)
     both = replace(sent, acked={**sent.acked, **east_load.acked}, unknown=sent.unknown | east_load.unknown)
     await check_contents("killed", {region: f"foo-read-{region}" for region in ALL}, both)
     async with under_load(later, {region: endpoints[region] for region in TWO}):
@@ -105,8 +105,8 @@ async def test_a_region_comes_and_goes_while_apply_dies_again_and_again(version:
     # What comes from a region that was gone arrives everywhere: servers before 2.15 do not notice that its stream is new.
     heard = Load(RATE, tag="h")
     async with under_load(heard, {"east": endpoints["east"]}):
-        await heard.acknowledged(20)
-    everything = merged(replace(both, acked=acked), heard)
+        await heard.wait_for_acknowledged(20)
+    everything = merge_loads(replace(both, acked=acked), heard)
     await check_contents("killed", {region: f"foo-read-{region}" for region in TWO}, everything)
     if version == "2.15.1":
         await dies_for_good(tmp_path / "whole.yaml", everything)
@@ -122,8 +122,8 @@ async def dies_for_good(whole: Path, before: Load) -> None:
     assert cut.code == 0, cut.err
     unheard = Load(RATE, tag="u")
     async with under_load(unheard, {"east": endpoints["east"]}):
-        await unheard.acknowledged(50)
-    await check_contents("killed", {"west": "foo-read-west"}, merged(before, unheard))
+        await unheard.wait_for_acknowledged(50)
+    await check_contents("killed", {"west": "foo-read-west"}, merge_loads(before, unheard))
     with pytest.raises(RefusedError, match="is not dead"):
         await plan_lab(gone, "killed", lost=("east",))
     async with connect(endpoints["west"], "west") as connection:
@@ -162,20 +162,22 @@ async def dies_for_good(whole: Path, before: Load) -> None:
     assert later.refused == {"west": 0, "central": 0}
     assert "`foo-read-central` will not get the rest by itself" in loss
     assert f"after sequence {last:,} of `foo-write-east` is lost" in loss
-    await check_contents("killed", {"west": "foo-read-west"}, merged(before, unheard, later))
-    await check_contents("killed", {"central": "foo-read-central"}, merged(before, later))
+    await check_contents("killed", {"west": "foo-read-west"}, merge_loads(before, unheard, later))
+    await check_contents("killed", {"central": "foo-read-central"}, merge_loads(before, later))
     assert (await plan_lab(gone, "killed")).is_empty
     # What the other one has of it comes back, and can be taken for nothing else.
     await asyncio.to_thread(whole.write_text, document(TWO, TWO))
     arguments = ("repair", "messages", whole, "--lab", "killed", "--kind", "clear", "--kind", "replay")
     repaired = await asyncio.to_thread(vstream, *arguments, "--yes")
     assert repaired.code == 0, repaired.out + repaired.err
-    await check_contents("killed", {region: f"foo-read-{region}" for region in TWO}, merged(before, unheard, later))
+    await check_contents(
+        "killed", {region: f"foo-read-{region}" for region in TWO}, merge_loads(before, unheard, later)
+    )
     again = await asyncio.to_thread(vstream, *arguments)
     assert (again.code, again.out) == (0, "Nothing to repair (checked: clear, replay).\n"), again.err
 
 
-def merged(*loads: Load) -> Load:
+def merge_loads(*loads: Load) -> Load:
     """What all of *loads* were told."""
     acked = {region: set().union(*(load.acked.get(region, set()) for load in loads)) for region in ALL}
     return replace(loads[0], acked=acked, unknown=set().union(*(load.unknown for load in loads)))

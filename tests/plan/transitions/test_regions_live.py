@@ -46,7 +46,7 @@ async def test_a_region_leaves_under_load(state: Path, tmp_path: Path) -> None:
     assert (await command("apply", file, "--yes")).code == 0
     load = Load(RATE)
     async with under_load(load, lab.endpoints("moving")) as tasks:
-        await load.acknowledged(RATE)
+        await load.wait_for_acknowledged(RATE)
         file.write_text(document(["west", "central", "east"], ["west", "central"]))
         planned = await command("plan", file, "--format", "json")
         stages = planned.json()["stages"]
@@ -108,9 +108,9 @@ async def test_a_region_joins_with_the_whole_history_and_no_restart(state: Path,
     assert (await command("apply", file, "--yes")).code == 0
     load = Load(RATE)
     async with under_load(load, lab.endpoints("moving")):
-        await load.acknowledged(2 * RATE)
+        await load.wait_for_acknowledged(2 * RATE)
         # Long ago: the write streams have forgotten it, the read streams have not.
-        forgotten = await purged("foo-write-west")
+        forgotten = await purge_stream("foo-write-west")
         before = starts("moving")
         file.write_text(document(["west", "central", "east"]))
         grown = await command("lab", "up", file)
@@ -124,7 +124,7 @@ async def test_a_region_joins_with_the_whole_history_and_no_restart(state: Path,
         east = {"east": lab.endpoints("moving")["east"]}
         east_load = Load(RATE)
         async with under_load(east_load, east):
-            await east_load.acknowledged(RATE)
+            await east_load.wait_for_acknowledged(RATE)
         load.acked |= east_load.acked
     assert forgotten
     assert (load.refused, load.unknown, east_load.unknown) == ({"west": 0, "central": 0}, set(), set())
@@ -139,7 +139,7 @@ def monitors() -> list[str]:
     return [url for endpoint in lab.endpoints("moving").values() for url in endpoint.monitor]
 
 
-async def purged(stream: str) -> int:
+async def purge_stream(stream: str) -> int:
     """Purge *stream*, but for what its readers may not have: how many messages have gone."""
     client = await nats.connect(list(lab.endpoints("moving")["west"].urls), connect_timeout=30)
     try:

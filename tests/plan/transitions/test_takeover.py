@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.plans import FakeServers, make_plan, rendered
+from tests.support.plans import FakeServers, make_plan, render_streams
 from vstream.plan.context import Observed
 from vstream.plan.plan import GateKind, Phase, Plan
 from vstream.topology.bundle import Bundle
@@ -26,7 +26,7 @@ def plan(of: Bundle, observed: Observed) -> Plan:
 
 
 async def test_read_streams_have_everything_of_a_plain_stream_before_clients_are_sent_to_them() -> None:
-    bundle = rendered(OVER)
+    bundle = render_streams(OVER)
     names = {stream.config.name: stream.config.source_names for stream in bundle.streams}
     assert all(("foo" in sources) == ("-read-" in name) for name, sources in names.items())
     rules = {server.server.name: {"a": ("b",)} for server in bundle.servers}
@@ -47,18 +47,18 @@ async def test_read_streams_have_everything_of_a_plain_stream_before_clients_are
     ],
 )
 def test_what_cannot_be_taken_over_is_blocked_with_the_reason(streams: dict[str, ObservedStream], reason: str) -> None:
-    blocked = plan(rendered(OVER), Observed(streams=streams)).blocked
+    blocked = plan(render_streams(OVER), Observed(streams=streams)).blocked
     assert len(blocked) == 3
     assert all(reason in blocker.reason for blocker in blocked)
 
 
 async def test_once_it_is_over_the_source_goes_when_nothing_more_comes() -> None:
     servers = FakeServers()
-    for stream in rendered(OVER).streams:
+    for stream in render_streams(OVER).streams:
         await servers.create(stream.config)
-    observed = servers.observed()
+    observed = servers.observe()
     with_plain = replace(observed, streams={**observed.streams, "foo": plain()})
-    (gate,) = plan(rendered(), with_plain).gates
+    (gate,) = plan(render_streams(), with_plain).gates
     assert (gate.kind, gate.stream) == (GateKind.DRAINED, "foo")
     # Of a stream that somebody has deleted, nothing is to come.
-    assert plan(rendered(), observed).gates == ()
+    assert plan(render_streams(), observed).gates == ()

@@ -54,12 +54,12 @@ def topology(text: str = TOPOLOGY) -> Topology:
     return load(text.encode(), "signed.yaml").require()
 
 
-def rendered(text: str = TOPOLOGY, ring: Keyring | None = None) -> Bundle:
+def render_text(text: str = TOPOLOGY, ring: Keyring | None = None) -> Bundle:
     return render_bundle(topology(text), signer=ring)
 
 
-def decoded(text: str) -> dict[str, Any]:
-    return {claim["name"]: claim for claim in rendered(text).claims}
+def decode_claims(text: str) -> dict[str, Any]:
+    return {claim["name"]: claim for claim in render_text(text).claims}
 
 
 @pytest.fixture
@@ -70,7 +70,7 @@ def ring(tmp_path: Path) -> Keyring:
 
 
 def test_the_claims_of_a_topology_are_the_expected_ones(golden: Golden) -> None:
-    claims = decoded(TOPOLOGY)
+    claims = decode_claims(TOPOLOGY)
     names = {claim["sub"]: name for name, claim in claims.items()}
     for claim in claims.values():
         claim["sub"] = names[claim["sub"]]
@@ -83,7 +83,7 @@ def test_the_claims_of_a_topology_are_the_expected_ones(golden: Golden) -> None:
 def test_every_account_says_what_it_says_in_configuration_files() -> None:
     desired = topology()
     files = render_bundle(replace(desired, security=Security.PASSWORDS))
-    configured, signed = account_entries(with_single_verbs(accounts(desired))), account_entries(rendered().accounts)
+    configured, signed = account_entries(with_single_verbs(accounts(desired))), account_entries(render_text().accounts)
     assert {*configured} == {*signed} - {USERS}
     assert [key for key in configured if key.startswith("import") and configured[key] != signed[key]] == []
     # But for the API, which is shared verb by verb, the keys are those of the files.
@@ -91,7 +91,7 @@ def test_every_account_says_what_it_says_in_configuration_files() -> None:
         key for key in {*account_entries(files.accounts)} ^ {*signed} if "API." not in key and "_vs.api." not in key
     }
     assert apart == {USERS} - {*account_entries(files.accounts)}
-    assert [spell_destinations(mapping) for mapping in rendered().mappings] == [
+    assert [spell_destinations(mapping) for mapping in render_text().mappings] == [
         spell_destinations(mapping) for mapping in files.mappings
     ]
 
@@ -99,12 +99,12 @@ def test_every_account_says_what_it_says_in_configuration_files() -> None:
 def test_what_servers_check_of_claims_holds() -> None:
     """Exports of one kind do not contain each other, and everything that is imported is exported (jwt/v2)."""
     exported: dict[tuple[str, ShareKind], list[str]] = {}
-    for account in rendered().accounts:
+    for account in render_text().accounts:
         for shared in ShareKind:
             subjects = [export.subject for export in account.exports if export.kind is shared]
             assert not [(a, b) for a in subjects for b in subjects if a != b and algebra.is_subset(a, b)]
             exported[account.name, shared] = subjects
-    for account in rendered().accounts:
+    for account in render_text().accounts:
         for share in account.imports:
             assert any(algebra.is_subset(share.subject, subject) for subject in exported[share.account, share.kind]), (
                 share
@@ -112,7 +112,7 @@ def test_what_servers_check_of_claims_holds() -> None:
 
 
 def test_each_import_carries_a_token_of_the_exporting_account_for_this_one() -> None:
-    for claims in rendered().claims:
+    for claims in render_text().claims:
         for share in claims["nats"].get("imports") or ():
             activation = jwt.decode(share["token"])
             assert (activation["iss"], activation["sub"]) == (share["account"], claims["sub"])
@@ -138,7 +138,7 @@ def test_a_bundle_holds_tokens_of_accounts_and_nothing_that_logs_in_or_signs(rou
     words = {word for path in files for word in path.read_text().split()}
     secrets = {word for word in words if word.startswith(("SO", "SA", "SU", "eyJ"))}
     assert len(secrets) == sum({".nk": 1, ".creds": 2}[path.suffix] for path in files)
-    artifacts = rendered(of_profile(routing), ring).artifacts
+    artifacts = render_text(of_profile(routing), ring).artifacts
     assert [artifact.path for artifact in artifacts if "eyJ" in artifact.text] == ["operator.cfg"]
     assert not [(artifact.path, secret) for artifact in artifacts for secret in secrets if secret in artifact.text]
 
@@ -170,19 +170,19 @@ def test_a_token_that_cannot_be_pushed_is_refused() -> None:
     streams = "".join(f"  s{number}: {{subjects: [s{number}.>]}}\n" for number in range(300))
     head = TOPOLOGY[: TOPOLOGY.index("streams:")]
     with pytest.raises(InvalidInputError) as raised:
-        rendered(f"{head}streams:\n{streams}")
+        render_text(f"{head}streams:\n{streams}")
     assert [
         (diagnostic.code, "`mode: passwords`" in (diagnostic.hint or "")) for diagnostic in raised.value.diagnostics
     ] == [("VS160", True)]
-    rendered(f"{head}streams:\n{streams.replace('subjects: [s', 'subjects: [v.s')}")
+    render_text(f"{head}streams:\n{streams.replace('subjects: [s', 'subjects: [v.s')}")
 
 
 def test_the_same_keys_give_the_same_bytes_and_other_keys_others(ring: Keyring, tmp_path: Path) -> None:
     other_ring = Keyring(tmp_path / "other")
     other_ring.complete(topology())
-    text = rendered(ring=ring).text("operator.cfg")
-    assert text == rendered(ring=Keyring(ring.directory)).text("operator.cfg")
-    assert text != rendered(ring=other_ring).text("operator.cfg")
+    text = render_text(ring=ring).text("operator.cfg")
+    assert text == render_text(ring=Keyring(ring.directory)).text("operator.cfg")
+    assert text != render_text(ring=other_ring).text("operator.cfg")
 
 
 def test_tokens_are_signed_with_the_key_that_they_name(ring: Keyring) -> None:
@@ -215,10 +215,10 @@ def test_a_key_of_a_user_that_others_can_read_is_no_error_of_a_template(tmp_path
     by_key = TOPOLOGY.replace("mode: operator", "mode: nkeys")
     ring = Keyring(tmp_path / "keys")
     ring.complete(topology(by_key))
-    rendered(by_key, ring)
+    render_text(by_key, ring)
     (ring.directory / "user-app.nk").chmod(0o644)
     with pytest.raises(VstreamError, match=r"^others can read the key") as raised:
-        rendered(by_key, Keyring(ring.directory))
+        render_text(by_key, Keyring(ring.directory))
     assert (raised.value.hint or "").startswith("`chmod 600")
 
 
@@ -248,26 +248,26 @@ def test_a_rotation_that_was_cut_off_is_finished(ring: Keyring) -> None:
 
 
 def test_what_is_loaded_of_somebody_else_is_a_difference(ring: Keyring) -> None:
-    bundle = rendered(ring=ring)
+    bundle = render_text(ring=ring)
     rules = {mapping.source: spell_destinations(mapping) for mapping in bundle.mappings}
     loaded = {**rules, **account_entries(bundle.accounts)}
 
-    def changed(over: dict[str, tuple[str, ...]]) -> list[str]:
+    def find_changes(over: dict[str, tuple[str, ...]]) -> list[str]:
         observed = Observed(streams={}, rules={"west-1": {**loaded, **over}})
         plan = make_plan("signed", bundle, observed)
         return [rule.source for rule in plan.rules]
 
-    assert changed({}) == []
+    assert find_changes({}) == []
     clients = next(claim for claim in bundle.claims if claim["name"] == "APP")
     clients["nats"]["signing_keys"][0]["template"]["pub"]["allow"].append(">")
     marks = tuple(mark_of(claim).subject.removeprefix("_vs.text.") for claim in bundle.claims if claim["name"] != "SYS")
-    assert changed({USERS: tuple(sorted(marks))}) == [USERS]
+    assert find_changes({USERS: tuple(sorted(marks))}) == [USERS]
 
 
 def test_what_is_new_is_exported_before_it_is_imported_and_what_goes_stays_until_then() -> None:
-    before = [*decoded(TOPOLOGY).values()]
+    before = [*decode_claims(TOPOLOGY).values()]
     after = [
-        *decoded(
+        *decode_claims(
             TOPOLOGY.replace("foo: {subjects: [foo.>], core_subscribers: true}", "bar: {subjects: [bar.>]}")
         ).values()
     ]
@@ -287,7 +287,7 @@ def test_what_is_new_is_exported_before_it_is_imported_and_what_goes_stays_until
 
 
 def test_nothing_is_pushed_where_every_server_holds_it_and_all_of_it_where_one_does_not() -> None:
-    claims = [*decoded(TOPOLOGY).values()]
+    claims = [*decode_claims(TOPOLOGY).values()]
     held = {claim["sub"]: [claim, {**claim, "iat": 7, "jti": "x"}] for claim in claims}
     assert push_stages(claims, held, 2) == []
     assert len(push_stages(claims, held, 3)) == 1
@@ -297,7 +297,7 @@ def test_nothing_is_pushed_where_every_server_holds_it_and_all_of_it_where_one_d
 
 
 def test_exports_of_somebody_else_are_not_kept_while_others_change() -> None:
-    claims = [*decoded(TOPOLOGY).values()]
+    claims = [*decode_claims(TOPOLOGY).values()]
     foreign = [
         {**claim, "iss": "OTHER", "nats": {**claim["nats"], "exports": [{"type": "service", "subject": ">"}]}}
         for claim in claims

@@ -191,15 +191,15 @@ async def test_regions_join_and_leave_while_clients_publish(file: Path) -> None:
     assert (await command("apply", file, "--yes")).code == 0
     load, east_load = Load(RATE, prefix="v.foo"), Load(RATE, prefix="v.foo")
     async with under_load(load, lab.client_endpoints("regional")):
-        await load.acknowledged(RATE)
+        await load.wait_for_acknowledged(RATE)
         says(file, moving(three, three))
         grown = await command("lab", "up", file)
         assert grown.code == 0, grown.err
         joined = await command("apply", file, "--yes", "--allow-many")
         assert joined.code == 0, joined.out + joined.err
         async with under_load(east_load, {"east": lab.client_endpoints("regional")["east"]}):
-            await east_load.acknowledged(RATE)
-        await load.acknowledged(RATE)
+            await east_load.wait_for_acknowledged(RATE)
+        await load.wait_for_acknowledged(RATE)
         # First out of the streams, then out of the topology: its account must outlive its streams.
         says(file, moving(three, two))
         left = await command("apply", file, "--yes", "--allow-destructive", "--allow-many")
@@ -207,7 +207,7 @@ async def test_regions_join_and_leave_while_clients_publish(file: Path) -> None:
         says(file, moving(two, two))
         gone = await command("apply", file, "--yes", "--allow-destructive", "--allow-many")
         assert gone.code == 0, gone.out + gone.err
-        await load.acknowledged(RATE)
+        await load.wait_for_acknowledged(RATE)
     assert {server.region for server in lab.status("regional").servers} == {*two}
     assert (load.unknown, east_load.unknown) == (set(), set())
     assert (load.refused["west"], load.refused["central"], east_load.refused["east"]) == (0, 0, 0)

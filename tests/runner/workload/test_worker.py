@@ -77,7 +77,7 @@ class World:
     def operations(self, kind: OperationKind = OperationKind.PUBLISH) -> list[OperationRecord]:
         return [operation for operation in self.capture.operations() if operation.kind is kind]
 
-    async def recorded(self, outcome: OperationOutcome, error: str | None = None) -> None:
+    async def wait_for_record(self, outcome: OperationOutcome, error: str | None = None) -> None:
         """Wait until so ended an operation has."""
 
         async def holds() -> bool:
@@ -114,7 +114,7 @@ async def state(world: World) -> dict[str, int]:
 
 async def test_every_acknowledgement_is_recorded_with_its_sequence(world: World) -> None:
     async with world.working(world.spec):
-        await world.recorded(OperationOutcome.OK)
+        await world.wait_for_record(OperationOutcome.OK)
 
     operations = world.operations()
     assert {(operation.outcome, operation.acked_by, operation.attempts) for operation in operations} == {
@@ -129,7 +129,7 @@ async def test_every_acknowledgement_is_recorded_with_its_sequence(world: World)
 
 async def test_what_is_stored_is_what_the_record_says(world: World) -> None:
     async with world.working(world.spec):
-        await world.recorded(OperationOutcome.OK)
+        await world.wait_for_record(OperationOutcome.OK)
 
     first = next(operation for operation in world.operations() if operation.seq == 1)
     stored = (await world.server.api("STREAM.MSG.GET.foo", {"seq": 1}))["message"]
@@ -141,15 +141,15 @@ async def test_what_is_stored_is_what_the_record_says(world: World) -> None:
 
 async def test_the_same_seed_publishes_the_same(world: World) -> None:
     async with world.working(world.spec):
-        await world.recorded(OperationOutcome.OK)
+        await world.wait_for_record(OperationOutcome.OK)
     again = replace(world.spec, capture=world.capture.path.parent / "again")
     async with World(world.server, again, Capture(again.capture)).working(again):
-        await World(world.server, again, Capture(again.capture)).recorded(OperationOutcome.OK)
+        await World(world.server, again, Capture(again.capture)).wait_for_record(OperationOutcome.OK)
 
-    def published(capture: Capture) -> dict[str | None, tuple[str | None, str | None]]:
+    def read_published(capture: Capture) -> dict[str | None, tuple[str | None, str | None]]:
         return {operation.id: (operation.subject, operation.digest) for operation in capture.operations()}
 
-    original, repeated = published(world.capture), published(Capture(again.capture))
+    original, repeated = read_published(world.capture), read_published(Capture(again.capture))
     assert {identity: original[identity] for identity in original.keys() & repeated.keys()} == {
         identity: repeated[identity] for identity in original.keys() & repeated.keys()
     }
@@ -158,12 +158,12 @@ async def test_the_same_seed_publishes_the_same(world: World) -> None:
 
 async def test_a_paused_server_makes_operations_indeterminate_and_a_dead_one_rejects_them(world: World) -> None:
     async with world.working(world.spec):
-        await world.recorded(OperationOutcome.OK)
+        await world.wait_for_record(OperationOutcome.OK)
         world.server.pause()
-        await world.recorded(OperationOutcome.INDETERMINATE, "no answer in time")
+        await world.wait_for_record(OperationOutcome.INDETERMINATE, "no answer in time")
         world.server.resume()
         world.server.kill()
-        await world.recorded(OperationOutcome.REJECTED, "not connected")
+        await world.wait_for_record(OperationOutcome.REJECTED, "not connected")
         acked = sum(operation.outcome is OperationOutcome.OK for operation in world.operations())
         await world.server.start()
 
@@ -183,9 +183,9 @@ async def test_a_paused_server_makes_operations_indeterminate_and_a_dead_one_rej
 
 async def test_what_is_due_without_a_connection_is_never_sent_later(world: World) -> None:
     async with world.working(world.spec):
-        await world.recorded(OperationOutcome.OK)
+        await world.wait_for_record(OperationOutcome.OK)
         world.server.kill()
-        await world.recorded(OperationOutcome.REJECTED, "not connected")
+        await world.wait_for_record(OperationOutcome.REJECTED, "not connected")
         await world.server.start()
 
     late = {operation.id for operation in world.operations() if operation.error == "not connected"}
@@ -206,7 +206,7 @@ async def test_nothing_is_sent_to_a_stranger_that_has_got_the_port(world: World,
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     async with world.working(world.spec):
-        await world.recorded(OperationOutcome.OK)
+        await world.wait_for_record(OperationOutcome.OK)
         world.server.kill()
         async with running(elsewhere, port=world.server.port) as stranger:
             await stranger.api("STREAM.CREATE.foo", {"name": "foo", "subjects": ["foo.>"]})
@@ -228,7 +228,7 @@ async def test_nothing_is_sent_to_a_stranger_that_has_got_the_port(world: World,
 
 async def test_a_retried_message_is_stored_once_and_acknowledged_in_the_end(world: World) -> None:
     async with world.working(replace(world.spec, publishers=(RETRYING,))):
-        await world.recorded(OperationOutcome.OK)
+        await world.wait_for_record(OperationOutcome.OK)
         world.server.pause()
         paused = world.now()
 
@@ -255,9 +255,9 @@ async def test_a_retried_message_is_stored_once_and_acknowledged_in_the_end(worl
 async def test_a_message_is_given_up_in_the_end(world: World) -> None:
     publisher = replace(RETRYING, give_up=NS)
     async with world.working(replace(world.spec, publishers=(publisher,))):
-        await world.recorded(OperationOutcome.OK)
+        await world.wait_for_record(OperationOutcome.OK)
         world.server.kill()
-        await world.recorded(OperationOutcome.REJECTED, "not connected")
+        await world.wait_for_record(OperationOutcome.REJECTED, "not connected")
 
     given_up = [operation for operation in world.operations() if operation.outcome is OperationOutcome.REJECTED]
     assert max(operation.attempts for operation in given_up) > 1
@@ -269,14 +269,14 @@ async def test_the_largest_message_that_a_scenario_can_have_is_acknowledged(worl
         for publisher in scenario("workload: {size: 1020KiB}\nsteps:\n  - wait: 1s\n").workload.publishers
     )
     async with world.working(replace(world.spec, publishers=(replace(RETRYING, rate=2, size=largest),))):
-        await world.recorded(OperationOutcome.OK)
+        await world.wait_for_record(OperationOutcome.OK)
     assert {(operation.outcome, operation.error) for operation in world.operations()} == {(OperationOutcome.OK, None)}
 
 
 async def test_a_subject_that_no_stream_listens_on_is_rejected(world: World) -> None:
     publisher = replace(PUBLISHER, subject="nobody.{n}")
     async with world.working(replace(world.spec, publishers=(publisher,))):
-        await world.recorded(OperationOutcome.REJECTED, "no responders")
+        await world.wait_for_record(OperationOutcome.REJECTED, "no responders")
     assert {operation.outcome for operation in world.operations()} == {OperationOutcome.REJECTED}
 
 
@@ -286,7 +286,7 @@ async def test_an_error_of_the_stream_is_kept_in_its_words(world: World) -> None
     )
     publisher = replace(PUBLISHER, subject="full.{key}")
     async with world.working(replace(world.spec, publishers=(publisher,))):
-        await world.recorded(OperationOutcome.REJECTED, "maximum messages exceeded (503/10077)")
+        await world.wait_for_record(OperationOutcome.REJECTED, "maximum messages exceeded (503/10077)")
     first, *rest = [
         (operation.outcome, operation.error) for operation in sorted(world.operations(), key=lambda one: one.due)
     ]
@@ -350,7 +350,7 @@ async def test_a_consumer_waits_for_what_is_to_be_delivered_again(world: World) 
     consumer = ConsumerSpec(client="west/consume-foo", stream="foo", physical="foo", name="reader", rate=20, timeout=NS)
     other_client = await nats.connect(world.server.endpoint.urls[0], connect_timeout=30)
     async with world.working(replace(world.spec, consumers=(consumer,))):
-        await world.recorded(OperationOutcome.OK)
+        await world.wait_for_record(OperationOutcome.OK)
         # As a delivery that was under way when its server was killed: somebody else fetches it, and says nothing.
         fetching = await other_client.jetstream(timeout=60).pull_subscribe_bind(consumer="reader", stream="foo")
         assert await fetching.fetch(1, timeout=30)
@@ -378,21 +378,21 @@ asyncio.run(main())
 """
 
 
-def spawned(capture: Path) -> subprocess.Popen[bytes]:
+def spawn_runner(capture: Path) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
         [sys.executable, "-c", RUNNER, str(capture / "worker.err")], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
 
 
 async def test_a_worker_ends_with_its_runner_and_what_it_recorded_can_be_read(world: World) -> None:
-    runner = spawned(world.capture.path)
+    runner = spawn_runner(world.capture.path)
     assert runner.stdin is not None
     assert runner.stdout is not None
     with runner, runner.stdin, runner.stdout:
         runner.stdin.write(WORKER.dump_json(world.spec) + b"\n")
         runner.stdin.flush()
         worker = psutil.Process(int(await asyncio.to_thread(runner.stdout.readline)))
-        await world.recorded(OperationOutcome.OK)
+        await world.wait_for_record(OperationOutcome.OK)
         runner.kill()
     assert (await asyncio.to_thread(psutil.wait_procs, [worker], 60))[1] == []
     assert world.operations()
@@ -421,14 +421,14 @@ class SendQueue:
 async def test_a_worker_that_waits_for_a_paused_server_ends_with_its_runner_too(world: World) -> None:
     # More than a connection takes in: it waits, and the client library swallows what would end the waiting.
     greedy = replace(PUBLISHER, rate=500, size=(100_000, 100_000), timeout=60 * NS)
-    runner = spawned(world.capture.path)
+    runner = spawn_runner(world.capture.path)
     assert runner.stdin is not None
     assert runner.stdout is not None
     with runner, runner.stdin, runner.stdout:
         runner.stdin.write(WORKER.dump_json(replace(world.spec, publishers=(greedy,))) + b"\n")
         runner.stdin.flush()
         worker = psutil.Process(int(await asyncio.to_thread(runner.stdout.readline)))
-        await world.recorded(OperationOutcome.OK)
+        await world.wait_for_record(OperationOutcome.OK)
         world.server.pause()
         await eventually(SendQueue(worker).is_stuck)
         runner.kill()
@@ -440,7 +440,7 @@ async def test_what_a_killed_worker_had_flushed_can_be_read(world: World) -> Non
     workers = Workers((helper,), lambda _name, _progress: None)
     await workers.start(within=60)
     await workers.go(0)
-    await world.recorded(OperationOutcome.OK)
+    await world.wait_for_record(OperationOutcome.OK)
     assert helper._process is not None
     os.kill(helper._process.pid, signal.SIGKILL)
     await workers.end()

@@ -36,14 +36,16 @@ class Kind:
 
 async def list_deletable(world: World, region: str) -> list[Stored]:
     """Messages of a read stream of which it is certain that they have to be there until the audit."""
-    held = await world.held(region)
+    held = await world.read_held(region)
     if world.setting.name == "count":
         # Those in front go for what is still to come. What is the oldest of its origin cannot be told from these.
         groups = by_origin(held[-_NEWEST:])
         held = sorted((stored for group in groups.values() for stored in group[1:]), key=lambda stored: stored.at)
     held = [stored for stored in held if _is_usable(world, stored)]
     if world.setting.rolls_up:
-        elsewhere = [{(s.origin, s.seq) for s in await world.held(reader)} for reader in REGIONS if reader != region]
+        elsewhere = [
+            {(s.origin, s.seq) for s in await world.read_held(reader)} for reader in REGIONS if reader != region
+        ]
         held = [stored for stored in held if all((stored.origin, stored.seq) in numbers for numbers in elsewhere)]
     return held
 
@@ -61,7 +63,7 @@ def sample(world: World, stored: Sequence[Stored], most: int) -> list[Stored]:
 
 async def delete_in_read(world: World) -> None:
     region = world.random.choice(REGIONS)
-    before = await world.held(region)
+    before = await world.read_held(region)
     at = {stored.at: stored for stored in before}
     gone = [at[stored.at] for stored in sample(world, await list_deletable(world, region), 4)]
     await world.delete(region, world.read(region), [stored.at for stored in gone])
@@ -74,7 +76,7 @@ async def purge_subject(world: World) -> None:
     if not deletable:
         return
     subject = world.random.choice(deletable).subject
-    before = await world.held(region)
+    before = await world.read_held(region)
     gone = [stored for stored in before if stored.subject == subject]
     if any(not _is_usable(world, stored) for stored in gone):
         return
@@ -84,7 +86,7 @@ async def purge_subject(world: World) -> None:
 
 async def purge_read(world: World) -> None:
     region = world.random.choice(REGIONS)
-    before = await world.held(region)
+    before = await world.read_held(region)
     await world.api(region, f"STREAM.PURGE.{world.read(region)}")
     # Another message comes to these subjects, which replaces the oldest.
     ends = {f"{world.lead}{origin}.end" for origin in REGIONS}
@@ -105,7 +107,7 @@ async def delete_in_all_reads(world: World) -> None:
         deletable = [stored for stored in deletable if stored.seq > len(world.sent[stored.origin]) - _NEWEST_WRITTEN]
     chosen = {(stored.origin, stored.seq) for stored in sample(world, deletable, 3)}
     for region in REGIONS:
-        before = await world.held(region)
+        before = await world.read_held(region)
         gone = [stored for stored in before if (stored.origin, stored.seq) in chosen]
         await world.delete(region, world.read(region), [stored.at for stored in gone])
         world.claim_missing(region, gone, before)
@@ -137,7 +139,7 @@ async def delete_everywhere(world: World) -> None:
     origin = world.random.choice(sorted(deletable))
     chosen = {stored.seq for stored in sample(world, deletable[origin], 3) if stored.seq > 1}
     for region in REGIONS:
-        gone = [stored for stored in await world.held(region) if stored.origin == origin and stored.seq in chosen]
+        gone = [stored for stored in await world.read_held(region) if stored.origin == origin and stored.seq in chosen]
         await world.delete(region, world.read(region), [stored.at for stored in gone])
     await world.delete(world.region_of(origin), origin, sorted(chosen))
     world.truth.claims["deleted-everywhere", origin, origin] += len(chosen)
@@ -177,7 +179,7 @@ def suffix_of(world: World, stored: Stored) -> str:
 async def _choose_one(world: World) -> tuple[str, Stored | None, list[Stored]]:
     region = world.random.choice(REGIONS)
     deletable = await list_deletable(world, region)
-    return region, world.random.choice(deletable) if deletable else None, await world.held(region)
+    return region, world.random.choice(deletable) if deletable else None, await world.read_held(region)
 
 
 def claim_reordered(world: World, region: str, stored: Stored, held: Sequence[Stored]) -> None:

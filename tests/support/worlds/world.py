@@ -195,7 +195,7 @@ class World:
         stored = as_stored(answer["message"])
         return (stored.origin, stored.seq) == (message.origin, message.seq)
 
-    async def held(self, region: str) -> list[Stored]:
+    async def read_held(self, region: str) -> list[Stored]:
         """All that the read stream of *region* holds of write streams, in order."""
         stream = self.read(region)
         state = (await self.api(region, f"STREAM.INFO.{stream}"))["state"]
