@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -183,6 +184,7 @@ def test_nothing_is_said_over_a_websocket_whose_certificate_is_wrong_or_missing(
 
 def test_a_websocket_without_its_library_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transport, "aiohttp", None)
+    monkeypatch.setitem(sys.modules, "aiohttp", None)  # as if it was not installed
     with pytest.raises(NotReachableError, match="a WebSocket needs aiohttp") as caught:
         connect_websocket(1, str(TESTS / "fixtures" / "certificates" / "ca.pem"), 60.0)
     assert "vstream[websocket]" in str(caught.value.hint)
