@@ -94,10 +94,10 @@ class MetaGroup:
             alive = sorted(self.begun & self.alive.keys())
             return f"{', '.join(alive)} answers, which an earlier run found dead" if alive else None
         is_cut_off = len(self.listed) > 0 and 2 * len(self.listed & self.alive.keys()) <= len(self.listed)
-        if self.leader is not None and (is_cut_off or self.leader not in self.alive):
-            who = "which leads no majority" if self.leader in self.alive else "which nobody sees"
-            return f"its servers still name `{self.leader}` as leader, {who}: run this again in some seconds"
-        if self.leader is not None:
+        is_stale = self.leader is not None and (is_cut_off or self.leader not in self.alive)
+        if is_stale and not self.too_old:  # 2.12 names the last leader for ever
+            return f"its servers still name `{self.leader}` as leader, which leads no majority: run this again in some seconds"
+        if self.leader is not None and not is_stale:
             return f"it has a leader, `{self.leader}`: its quorum is there"
         if len(self.alive) >= self.majority:
             return f"{len(self.alive)} of {len(self.members)} servers answer, a majority: they will elect a leader, or are cut off from each other"
