@@ -95,7 +95,7 @@ class MetaGroup:
             return f"{', '.join(alive)} answers, which an earlier run found dead" if alive else None
         is_cut_off = len(self.listed) > 0 and 2 * len(self.listed & self.alive.keys()) <= len(self.listed)
         is_stale = self.leader is not None and (is_cut_off or self.leader not in self.alive)
-        if is_stale and not self.too_old:  # 2.12 names the last leader for ever
+        if is_stale and not self.too_old:  # 2.12.8 named a dead leader for more than a minute
             return f"its servers still name `{self.leader}` as leader, which leads no majority: run this again in some seconds"
         if self.leader is not None and not is_stale:
             return f"it has a leader, `{self.leader}`: its quorum is there"
