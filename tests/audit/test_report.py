@@ -14,6 +14,7 @@ import pytest
 from rich.console import Console
 
 from scripts.docs import findings_markdown
+from tests.support.command import check_output
 from tests.support.paths import ROOT
 from vstream.audit import codes
 from vstream.audit.junit import to_junit
@@ -32,6 +33,7 @@ from vstream.audit.spark_errors import error_line
 from vstream.cli.views import audit as view
 from vstream.cli.views.audit import RoundPrinter
 from vstream.cli.views.audit_page import render_page
+from vstream.cli.views.json_output import format_json
 from vstream.diagnostics import Severity
 
 
@@ -214,7 +216,8 @@ def test_percentages_do_not_hide_what_is_little() -> None:
 
 
 def test_the_json_of_a_report_has_everything() -> None:
-    document = json.loads(json.dumps(BROKEN.as_dict()))
+    document = json.loads(format_json("audit", BROKEN.as_dict()))
+    check_output(document)
     assert document["verdict"] == "fail"
     assert document["findings"][0]["count"] == 151
     assert len(document["findings"][0]["ranges"]) == 7

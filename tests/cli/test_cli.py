@@ -245,6 +245,7 @@ def test_nobody_else_can_look_where_rendered_tokens_are(tmp_path: Path, monkeypa
     before = os.umask(0)
     try:
         assert vstream("keys", "create", topology).code == 0
+        assert "app" in vstream("keys", "show", topology, "--format", "json").json()["credentials"]
         ran = vstream("render", topology, "-o", tmp_path / "a/build")
     finally:
         os.umask(before)

@@ -15,7 +15,7 @@ import pytest
 import typer.main
 
 from tests.cli.test_lint import DEAD, TOPOLOGY, TYPO
-from tests.support.command import Ran, environment, vstream
+from tests.support.command import Ran, check_output, environment, vstream
 from tests.support.paths import ROOT
 from vstream.cli.app import app
 from vstream.cli.lint_run import stamps
@@ -53,6 +53,7 @@ def test_a_baseline_hides_what_was_there_and_shows_what_is_new(here: Path) -> No
     written = lint(".", "--baseline", "base.json", "--write-baseline")
     assert (written.code, written.out) == (0, "")
     assert "base.json has 1 finding now" in written.err
+    check_output(json.loads((here / "base.json").read_text()))
     ran = lint(".", "--baseline", "base.json")
     assert (ran.code, ran.out) == (0, "")
     assert "1 more is in the baseline" in ran.err

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
 from tests.health.doctor.test_examine import TOPOLOGY, healthy
+from tests.support.command import check_output
 from tests.support.paths import ROOT
+from vstream.cli.views.chaos import RefreshPrinter
+from vstream.health.live.refresh import RefreshLook
 from vstream.health.refresh import RefreshPolicy, Verb
 from vstream.health.snapshot import Lag, ServerSnapshot, Snapshot
 from vstream.lint.load_topology import load
@@ -150,6 +154,17 @@ def test_nothing_is_done_for_a_region_that_is_gone_but_to_say_what_is_waited_for
     waiting = [("wait", f"foo-read-{region}") for region in ("west", "central", "east")]
     assert _decisions(gone, _later(gone, 1), _later(gone, 30)) == [waiting] * 3
     assert {decision.reason for decision in RefreshPolicy(TOPOLOGY).decide(gone)} == {"`foo-write-west` has no leader"}
+
+
+def test_each_look_that_says_something_else_is_a_line_of_json(capsys: pytest.CaptureFixture[str]) -> None:
+    gone = _without_origin(_silent(_well()))
+    printer = RefreshPrinter(is_json=True)
+    for problem in ("no answer", "no answer", None):
+        printer.show(RefreshLook(decisions=RefreshPolicy(TOPOLOGY).decide(gone), problem=problem))
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    for line in lines:
+        check_output(line)
+    assert [(line["problem"], len(line["streams"])) for line in lines] == [("no answer", 3), (None, 3)]
 
 
 def test_an_order_is_refreshed_before_its_mirrors() -> None:

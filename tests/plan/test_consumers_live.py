@@ -14,7 +14,7 @@ import pytest
 from nats.aio.client import Client
 from nats.js.api import ConsumerConfig
 
-from tests.support.command import Ran, vstream
+from tests.support.command import Ran, check_output, vstream
 from tests.support.publish_load import Load, check_contents, under_load
 from vstream.errors import NotReachableError
 from vstream.health.live.consumer_sync import ConsumerSync
@@ -225,6 +225,7 @@ async def goes_on_elsewhere(file: Path, record: Path) -> None:
     assert (
         await run("consumer", "position", "foo", "reader", "--region", "central", "-t", file, "--output", record)
     ).code == 0
+    check_output(json.loads(await asyncio.to_thread(record.read_text)))
     since = await take_messages("central", "reader", 30)
     assert (await run("chaos", "kill-region", "central", "-t", file)).code == 0
     moved = ("consumer", "failover", "orders", "billing", "-t", file, "--from", "central", "--to", "west")

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.command import environment
+from tests.support.command import check_output, environment
 from tests.support.labs import eventually, processes_in
 from vstream.lab import lab
 
@@ -60,6 +60,7 @@ async def test_a_random_scenario_is_run_and_judged(state: Path, tmp_path: Path) 
     output, talk = await asyncio.to_thread(running.communicate, timeout=150)
     assert running.returncode == 0, talk
     answer = json.loads(output)
+    check_output(answer)
     assert (answer["runs"], answer["pass"], answer["lost"], answer["duplicated"]) == (1, 1, 0, 0)
     assert answer["acknowledged"] > 0
     assert answer.pop("schema") == "vstream.scenario-explore/1"

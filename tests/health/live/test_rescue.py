@@ -200,6 +200,12 @@ async def test_two_of_three_servers_are_dead_for_good(file: Path) -> None:
     require_success(both)
     assert (both.json()["region"], both.json()["also"], both.json()["done"]) == ("west", ["central"], True)
     assert "No changes" in (await asyncio.to_thread(vstream, "plan", file)).out
+    await what_is_left_goes_on(file)
+
+
+async def what_is_left_goes_on(file: Path) -> None:
+    """The east, and of the stretch cluster the member that no dead region had. The west could come back."""
     await publish("east", 5)
-    # Of the stretch cluster the member is left that no dead region had.
     await publish_stock("east", 5, stored=25)
+    back = await asyncio.to_thread(vstream, "region", "failback", "west", file, "--format", "json")
+    assert (back.json()["region"], back.json()["done"]) == ("west", False)
