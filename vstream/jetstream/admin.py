@@ -17,7 +17,7 @@ from vstream.jetstream import error_codes
 from vstream.jetstream.answers import api_error, check_config, check_feeds, decode_list, read_list, read_total, reading
 from vstream.topology import naming
 from vstream.topology.consumer_config import ConsumerConfig, ObservedConsumer
-from vstream.topology.stream_config import ACCOUNT_SEPARATOR, ObservedStream, StreamConfig, source_name
+from vstream.topology.stream_config import ACCOUNT_SEPARATOR, ObservedStream, StreamConfig, short_hash, source_name
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
@@ -218,7 +218,7 @@ class JetStreamAdmin:
 
     async def remove_peer(self, server: str) -> None:
         """Remove *server* from the meta group for good. Needs a connection in the system account."""
-        await self._ask(f"{naming.API}.SERVER.REMOVE", {"peer": server})
+        await self._ask(f"{naming.API}.SERVER.REMOVE", {"peer": server, "peer_id": peer_id(server)})
 
     async def _api(
         self, verb: str, stream: str, body: dict[str, Any] | None, *, timeout: float = DEADLINE
@@ -232,6 +232,11 @@ class JetStreamAdmin:
         if (error := api_error(answer, full)) is not None:
             raise error
         return answer
+
+
+def peer_id(server: str) -> str:
+    """The meta group's id of *server*: members that have started since it died know no name (server/events.go)."""
+    return short_hash(server)
 
 
 async def ask_until_available(request: Callable[[], Awaitable[_Answer]]) -> _Answer:

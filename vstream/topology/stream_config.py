@@ -238,14 +238,18 @@ def header_name(stream: str, taker: str | None = None) -> str:
     """
     The name of *stream* in `Nats-Stream-Source`. For a stream of another account, a hash of its API prefix follows.
 
-    *taker* is the stream that took it. server/stream.go, composeIName, and getHash in server/raft.go: the first eight
-    bytes of SHA-256, each as a digit of base 62.
+    *taker* is the stream that took it (server/stream.go, composeIName).
     """
     account, name = account_in(stream), stream.rpartition(ACCOUNT_SEPARATOR)[2]
     if account is None or (taker is not None and account == account_in(taker)):
         return name
-    digest = hashlib.sha256(source_api(account).encode()).digest()
-    return f"{name}:{''.join(_DIGITS[byte % 62] for byte in digest[:8])}"
+    return f"{name}:{short_hash(source_api(account))}"
+
+
+def short_hash(text: str) -> str:
+    """What servers make of a long name: the first eight bytes of SHA-256, each as a digit of base 62 (server/raft.go, getHash)."""
+    digest = hashlib.sha256(text.encode()).digest()
+    return "".join(_DIGITS[byte % len(_DIGITS)] for byte in digest[:8])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

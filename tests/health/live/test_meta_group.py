@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from vstream.health.live.rescue import MetaGroup
+from vstream.health.live.rescue import MetaGroup, find_listed
 
 SERVERS = ("a", "b", "c", "d", "e")
 
@@ -37,3 +37,9 @@ def test_a_meta_group_is_rescued_where_nobody_leads_it_or_will(
     )
     assert (group.refusal is None) is (refusal is None)
     assert (refusal or "") in (group.refusal or "")
+
+
+def test_members_are_known_by_their_ids_where_nobody_knows_their_names() -> None:
+    """What a server says that was restarted after `west-1` died (2.15.1)."""
+    peers = {"east-1", "qEhu2Hj6", "Server name unknown at this time (peerID: gHnVuU16)", "gHnVuU16"}
+    assert find_listed(("west-1", "central-3", "east-1"), peers) == {"central-3", "east-1"}

@@ -11,7 +11,6 @@ A server that is alive but cut off looks dead: two halves of a group that both h
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import json
 import time
 from dataclasses import dataclass, replace
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from vstream.errors import NoRespondersError, NotReachableError, RefusedError, VstreamError
 from vstream.files import state_directory, write_private
 from vstream.jetstream import error_codes, monitoring
+from vstream.jetstream.admin import peer_id
 from vstream.jetstream.answers import api_error, decode_object, read_list, read_text, reading
 from vstream.jetstream.connection import Connection, open_connection
 from vstream.jetstream.endpoints import resolve_context
@@ -44,7 +44,6 @@ _ELECTION = 60.0
 _LASTS = 300
 """Seconds that the lower quorum lasts."""
 _PAUSE = 0.25
-_DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,7 +164,7 @@ async def find_groups(
             unknown.append(
                 f"`{name}`: its meta group has {listed_sizes} members, the topology {len(members)}: who are the others?"
             )
-        listed = frozenset(peer for server in seen.values() for peer in server["listed"])
+        listed = find_listed(members, {peer for server in seen.values() for peer in server["listed"]})
         alive = {server: version for server, version in sorted(answered.items()) if server in members}
         result.append(
             MetaGroup(
@@ -240,7 +239,8 @@ async def _look_at(connection: Connection, *, is_for_leader: bool = False) -> di
         with reading(_LOOK):
             group = (answer.get("data") or {}).get("meta_cluster") or {}
             leader = group.get("leader") or None
-            peers = [read_text(peer["name"]) for peer in read_list(group, "replicas", _LOOK)]
+            replicas = read_list(group, "replicas", _LOOK)
+            peers = [read_text(peer[key]) for peer in replicas for key in ("name", "peer") if key in peer]
             name = read_text(answer["server"]["name"])
             servers[name] = {
                 "version": read_text(answer["server"]["ver"]),
@@ -355,10 +355,9 @@ async def _remove(connection: Connection, server: str) -> None:
         await asyncio.sleep(_PAUSE)
 
 
-def peer_id(server: str) -> str:
-    """The group's id of *server*; members that started after it died know no name (server/events.go, getHash)."""
-    digest = hashlib.sha256(server.encode()).digest()
-    return "".join(_DIGITS[byte % len(_DIGITS)] for byte in digest[:8])
+def find_listed(members: Sequence[str], peers: Collection[str]) -> frozenset[str]:
+    """Those of *members* that are among *peers*, by name or by the group's id."""
+    return frozenset(server for server in members if server in peers or peer_id(server) in peers)
 
 
 def _record_file(topology: str) -> Path:
