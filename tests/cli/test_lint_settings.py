@@ -368,7 +368,7 @@ TORN = (
 def tear(text: str, source: random.Random) -> str:
     """*text* with up to three pieces removed, repeated or replaced."""
     for _ in range(source.randint(0, 3)):
-        start = source.randrange(len(text))
+        start = source.randrange(max(1, len(text)))
         end = min(len(text), start + source.randint(0, 25))
         text = text[:start] + source.choice([source.choice(TORN), text[start:end] * 2, ""]) + text[end:]
     return text

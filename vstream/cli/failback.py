@@ -46,7 +46,8 @@ def command(
     """
     current = options.load_topology(topology).require()
     edit = read_edit(topology, current).take_in(region)
-    where, is_json = find_servers(current, lab), output == "json"
+    where = find_servers(current, lab)
+    is_json = output == "json"
     if where.lab is None:
         _check_servers(edit.topology, region, is_new=edit.topology is not current, is_waiting=yes)
     elif yes:

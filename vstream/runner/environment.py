@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from vstream.plan.transitions.remove_region import RegionLoss
     from vstream.scenario.model import ChangeRegion, Scenario
     from vstream.topology.bundle import Bundle, ServerAddress
-    from vstream.topology.model import Endpoint, Topology
+    from vstream.topology.model import Endpoint, Topology, VirtualStream
 
 _UP = 90.0
 _PROBE = 20.0
@@ -66,11 +66,14 @@ class Environment:
 
     def write_stream(self, virtual: str, region: str) -> str:
         """The physical stream that stores what is published on *virtual* in *region*."""
-        return physical.write_stream_in({stream.name: stream for stream in self.topology.streams}[virtual], region)
+        return physical.write_stream_in(self._stream(virtual), region)
 
     def read_stream(self, virtual: str, region: str) -> str:
         """The physical stream that answers reads of *virtual* in *region*."""
-        return physical.read_stream_in({stream.name: stream for stream in self.topology.streams}[virtual], region)
+        return physical.read_stream_in(self._stream(virtual), region)
+
+    def _stream(self, virtual: str) -> VirtualStream:
+        return next(stream for stream in self.topology.streams if stream.name == virtual)
 
 
 def topology_of(scenario: Scenario) -> Topology:
