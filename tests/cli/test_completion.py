@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.command import environment, walk_commands
+from tests.support.command import environment, vstream, walk_commands
 from vstream.cli import completion
 from vstream.cli.completion import complete
 
@@ -28,6 +28,7 @@ streams: {foo: {subjects: [foo.>], write: {max_age: 1h}, consumers: {worker: {}}
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "topology.yaml").write_text(TOPOLOGY)
+    (tmp_path / "other.yaml").write_text(TOPOLOGY.replace("west", "north"))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("VSTREAM_STATE_DIR", str(tmp_path / "state"))
     return tmp_path
@@ -102,26 +103,42 @@ def test_what_names_a_region_or_a_stream_is_completed() -> None:
     assert named == {"adopt"}
 
 
+@pytest.mark.parametrize(
+    ("words", "offered"),
+    [
+        ("probe --region w", ["west"]),
+        ("probe other.yaml --region n", ["north"]),
+        ("map a other.yaml --region n", ["north"]),
+        ("probe --stream ", ["bar", "foo"]),
+        ("status --lab ", ["blue"]),
+        ("scenario run split", ["split-brain"]),
+        ("lint --explain VD41", [f"VD41{digit}" for digit in range(6)]),
+        ("render --target ", ["files", "systemd", "compose", "helm", "nack"]),
+        ("region failover --also ", ["east", "west"]),
+        ("sta", ["status"]),
+    ],
+)
+def test_what_stands_before_decides_what_is_offered(here: Path, words: str, offered: list[str]) -> None:
+    """What the function of a bash asks. A region is one of the topology that is named."""
+    lab = here / "state" / "labs" / "blue" / "lab.json"
+    lab.parent.mkdir(parents=True)
+    lab.touch()
+    asked = {
+        "_VSTREAM_COMPLETE": "complete_bash",
+        "COMP_WORDS": f"vstream {words}",
+        "COMP_CWORD": str(words.count(" ") + 1),
+    }
+    assert vstream(variables=asked, cwd=here).out.split() == offered
+
+
 def test_bash_completes_a_region_and_a_command(here: Path) -> None:
-    """A real bash runs the function that `--install-completion` installs. A region is one of the topology that is named."""
-    (here / "other.yaml").write_text(TOPOLOGY.replace("west", "north"))
+    """A real bash runs the function that `--install-completion` installs."""
     script = """
         eval "$(_VSTREAM_COMPLETE=source_bash vstream)"
-        COMP_WORDS=(vstream probe --region w); COMP_CWORD=3; _vstream_completion vstream; echo "${COMPREPLY[*]}"
-        COMP_WORDS=(vstream probe other.yaml --region n); COMP_CWORD=4; _vstream_completion vstream; echo "${COMPREPLY[*]}"
         COMP_WORDS=(vstream map a other.yaml --region n); COMP_CWORD=5; _vstream_completion vstream; echo "${COMPREPLY[*]}"
-        COMP_WORDS=(vstream lint --explain VD41); COMP_CWORD=3; _vstream_completion vstream; echo "${COMPREPLY[*]}"
-        COMP_WORDS=(vstream render --target h); COMP_CWORD=3; _vstream_completion vstream; echo "${COMPREPLY[*]}"
         COMP_WORDS=(vstream sta); COMP_CWORD=1; _vstream_completion vstream; echo "${COMPREPLY[*]}"
     """
-    assert run_in_shell("bash", script, here).split() == [
-        "west",
-        "north",
-        "north",
-        *(f"VD41{digit}" for digit in range(6)),
-        "helm",
-        "status",
-    ]
+    assert run_in_shell("bash", script, here).split() == ["north", "status"]
 
 
 @pytest.mark.skipif(shutil.which("zsh") is None, reason="there is no zsh")
@@ -138,25 +155,13 @@ def test_zsh_answers_the_first_tab(here: Path) -> None:
 @pytest.mark.skipif(shutil.which("fish") is None, reason="there is no fish")
 def test_fish_completes_values_and_files(here: Path) -> None:
     """What `--show-completion` prints; files are fish's own, where there is no better word."""
-    (here / "other.yaml").write_text(TOPOLOGY.replace("west", "north"))
-    lab = here / "state" / "labs" / "blue" / "lab.json"
-    lab.parent.mkdir(parents=True)
-    lab.touch()
-    offered = {
-        "probe other.yaml --region n": ["north"],
-        "probe --stream ": ["bar", "foo"],
-        "status --lab ": ["blue"],
-        "scenario run split": ["split-brain"],
-        "lint --explain VD41": [f"VD41{digit}" for digit in range(6)],
-        "render --target ": ["compose", "files", "helm", "nack", "systemd"],
-        "region failover --also ": ["east", "west"],
-        "validate ot": ["other.yaml"],
-    }
-    script = "vstream --show-completion fish | source\n" + "".join(
-        f"complete -C 'vstream {line}' | string split -f 1 \\t | string join ' '; true\n" for line in offered
-    )
-    lines = run_in_shell("fish", script, here, _TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION="1").splitlines()
-    assert dict(zip(offered, map(str.split, lines), strict=True)) == offered
+    script = """
+        vstream --show-completion fish | source
+        complete -C 'vstream probe other.yaml --region n'
+        complete -C 'vstream validate ot'
+    """
+    printed = run_in_shell("fish", script, here, _TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION="1")
+    assert [line.split("\t")[0] for line in printed.splitlines()] == ["north", "other.yaml"]
 
 
 def run_in_shell(shell: str, script: str, here: Path, **variables: str) -> str:
