@@ -22,8 +22,8 @@ from tests.support.chaos_lab import (
 from tests.support.command import vstream
 from tests.support.labs import pids, states
 from vstream.jetstream.connection import connect
-from vstream.lab.lab import endpoints
 from vstream.lab.state import lab_directory
+from vstream.lab.status import endpoints
 
 pytestmark = pytest.mark.lab
 

@@ -20,7 +20,7 @@ from tests.support.paths import ROOT
 from vstream.cli.exit_codes import INTERRUPTED
 from vstream.errors import LabError
 from vstream.lab import lab, records
-from vstream.lab.lab import ReadinessProgress, ReadinessStage
+from vstream.lab.readiness import ReadinessProgress, ReadinessStage
 from vstream.lab.server import NatsServer
 from vstream.lab.state import lab_directory
 

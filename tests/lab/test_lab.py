@@ -16,8 +16,7 @@ from tests.support.labs import eventually, ignore_progress, pids, processes_in, 
 from vstream.errors import LabError
 from vstream.jetstream import monitoring
 from vstream.lab import binaries, lab, ports
-from vstream.lab.lab import ReadinessProgress, ReadinessStage
-from vstream.lab.readiness import is_complete
+from vstream.lab.readiness import ReadinessProgress, ReadinessStage, is_complete
 from vstream.lab.server import NatsServer
 from vstream.lab.state import lab_directory
 from vstream.topology.bundle import Artifact, Bundle, ServerAddress

@@ -6,12 +6,10 @@ from hypothesis import strategies as st
 
 from tests.support.night import repetitions
 from vstream.subjects.algebra import is_literal, matches
-from vstream.subjects.functions import Function
+from vstream.subjects.functions import ErrorKind, Function, TransformError
 from vstream.subjects.transform import (
-    ErrorKind,
     Expansion,
     SubjectTransform,
-    TransformError,
     effective_source,
     mapping_transform,
     numbered_wildcards,

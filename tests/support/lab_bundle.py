@@ -16,6 +16,7 @@ import typer
 
 from vstream.cli.asyncio_runner import run
 from vstream.lab import binaries, lab, records
+from vstream.lab.readiness import ReadinessProgress
 from vstream.lab.state import LabDirectory
 from vstream.topology.bundle import Artifact, Bundle, ServerAddress
 from vstream.topology.model import JetStreamLimits, Naming, Ports, Region, Server, Topology
@@ -104,7 +105,7 @@ async def main(regions: str, servers: str, when: str = "") -> None:
     if when == "die-before-record":
         die_before_completing_a_record()
 
-    def report(progress: lab.ReadinessProgress) -> None:
+    def report(progress: ReadinessProgress) -> None:
         print(progress.stage.name, progress.done, flush=True)  # noqa: T201
 
     await lab.up("killed", topology(int(regions), int(servers)), render, binary=binaries.locate(), on_progress=report)

@@ -16,7 +16,7 @@ from nats.js.kv import KeyValue
 
 from vstream.jetstream.endpoints import connection_options
 from vstream.lab import lab
-from vstream.lab.lab import ReadinessProgress
+from vstream.lab.readiness import ReadinessProgress
 
 
 def processes_in(directory: Path) -> list[psutil.Process]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from vstream.diagnostics import Finding, Span
-from vstream.syntax.natsconf import ConfDocument, parse, to_python
+from vstream.syntax.natsconf.nodes import ConfDocument, to_python
+from vstream.syntax.natsconf.parser import parse
 
 FILE = "n.conf"
 

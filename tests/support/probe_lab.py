@@ -16,6 +16,7 @@ from tests.support.labs import processes_in
 from vstream.errors import NotReachableError, VstreamError
 from vstream.jetstream.connection import Connection, open_connection
 from vstream.lab import lab
+from vstream.lab.readiness import ReadinessProgress
 from vstream.lint import load_topology
 from vstream.probe.checks import run_probe
 from vstream.probe.report import Check, CheckStatus, Hop, ProbeReport, Progress
@@ -56,7 +57,7 @@ def physical(role: Role, region: str) -> str:
 
 
 async def start(binary: Path) -> None:
-    def silent(_: lab.ReadinessProgress) -> None:
+    def silent(_: ReadinessProgress) -> None:
         pass
 
     await lab.up(LAB, topology(), render, binary=binary, on_progress=silent)

@@ -14,7 +14,8 @@ from tests.support.call_counts import count_calls
 from tests.support.natsconf import FILE, at, errors, only, read_values
 from tests.support.night import repetitions
 from vstream.diagnostics import Severity
-from vstream.syntax.natsconf import ConfArray, ConfMap, ConfNode, ConfScalar, ScalarKind, parse, to_python
+from vstream.syntax.natsconf.nodes import ConfArray, ConfMap, ConfNode, ConfScalar, ScalarKind, to_python
+from vstream.syntax.natsconf.parser import parse
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -25,8 +25,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from vstream.lab import binaries
-from vstream.syntax.natsconf import ConfDocument, parse
 from vstream.syntax.natsconf.digest import digest
+from vstream.syntax.natsconf.nodes import ConfDocument
+from vstream.syntax.natsconf.parser import parse
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.support.natsconf import FILE, at, errors, only, read_values
-from vstream.syntax.natsconf import ConfArray, ConfDocument, ConfMap, ConfScalar, ScalarKind, parse, to_python
+from vstream.syntax.natsconf.nodes import ConfArray, ConfDocument, ConfMap, ConfScalar, ScalarKind, to_python
+from vstream.syntax.natsconf.parser import parse
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

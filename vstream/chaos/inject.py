@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from vstream.chaos.blast_radius import Impact
     from vstream.chaos.faults.base import Fault, LabFault
     from vstream.chaos.target_servers import TargetServers
-    from vstream.lab.lab import ReadinessProgress
     from vstream.lab.links.state import Pair
+    from vstream.lab.readiness import ReadinessProgress
     from vstream.topology.model import Topology
 
 

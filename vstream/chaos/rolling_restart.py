@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from vstream.lab.binaries import Program
-    from vstream.lab.lab import ReadinessProgress
+    from vstream.lab.readiness import ReadinessProgress
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,10 +11,10 @@ import psutil
 
 from vstream.errors import LabError, NotReachableError
 from vstream.jetstream.connection import Connection, open_connection
-from vstream.lab.lab import endpoints as lab_endpoints
 from vstream.lab.links.proxy_process import ProxyProcess
 from vstream.lab.readiness import monitor_url
 from vstream.lab.server import NatsServer
+from vstream.lab.status import endpoints as lab_endpoints
 from vstream.lab.status import recorded_lab, system_endpoint
 from vstream.plan.live.observe import any_connection
 

@@ -19,13 +19,10 @@ from vstream.lab import start as starting
 from vstream.lab.binaries import locate, program
 from vstream.lab.links.choose import link_states
 from vstream.lab.links.proxy_process import ProxyProcess
-from vstream.lab.readiness import ReadinessProgress, ReadinessStage, monitor_url
+from vstream.lab.readiness import ReadinessProgress, monitor_url
 from vstream.lab.server import NatsServer, stop_all
 from vstream.lab.state import lab_directory
 from vstream.lab.status import (
-    LabStatus,
-    ServerState,
-    ServerStatus,
     addresses,
     client_endpoints,
     endpoints,
@@ -45,30 +42,12 @@ if TYPE_CHECKING:
     from vstream.lab.binaries import Program
     from vstream.lab.links.state import Backend, LinkState, Pair
     from vstream.lab.state import LabDirectory
+    from vstream.lab.status import LabStatus
     from vstream.topology.accounts import Account
     from vstream.topology.bundle import Bundle, ServerAddress
     from vstream.topology.model import Topology
 
-__all__ = [
-    "LabStatus",
-    "ReadinessProgress",
-    "ReadinessStage",
-    "ReloadResult",
-    "ServerState",
-    "ServerStatus",
-    "addresses",
-    "client_endpoints",
-    "down",
-    "endpoints",
-    "is_running",
-    "list_labs",
-    "logs",
-    "names",
-    "reload",
-    "reload_mappings",
-    "status",
-    "up",
-]
+__all__ = ["addresses", "client_endpoints", "endpoints", "is_running", "list_labs", "logs", "names", "status"]
 
 _RELOAD_TIMEOUT = 10.0
 """Seconds for one server. It needs 5 ms."""

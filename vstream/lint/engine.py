@@ -13,7 +13,7 @@ from vstream.lint import registry, secrets, suppress
 from vstream.lint.read import Shown, Source, gather
 from vstream.lint.rules import rules_for
 from vstream.lint.selection import Selection, known_codes
-from vstream.syntax.natsconf import Comment
+from vstream.syntax.natsconf.nodes import Comment
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping

@@ -22,14 +22,14 @@ from vstream.lint.secrets import as_given_later, without_chart_variables
 from vstream.lint.workspace import DEFAULT_SERVER_VERSION, ConsumerFile, StreamFile, Workspace
 from vstream.syntax import json as jsontext
 from vstream.syntax import natsconf
-from vstream.syntax.natsconf import ConfMap, ConfScalar
+from vstream.syntax.natsconf.nodes import ConfMap, ConfScalar
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from vstream.lint.workspace import ClaimsAccount, ServerConf
     from vstream.syntax.json_types import Json
-    from vstream.syntax.natsconf import Comment, Reference
+    from vstream.syntax.natsconf.nodes import Comment, Reference
     from vstream.syntax.yaml import Document
     from vstream.topology.model import ServerVersion, Topology
 

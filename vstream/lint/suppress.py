@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from vstream.lint.workspace import StreamFile
-    from vstream.syntax.natsconf import Comment
+    from vstream.syntax.natsconf.nodes import Comment
 
 KEY: Final = "vstream.ignore"
 CODE: Final = "VS009"

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from vstream.subjects.mapping_rules import MappingError
     from vstream.subjects.resolve import MappingTable
     from vstream.syntax.json_types import Json
-    from vstream.syntax.natsconf import ConfDocument, ConfMap
+    from vstream.syntax.natsconf.nodes import ConfDocument, ConfMap
     from vstream.syntax.yaml import Path, SourceMap
     from vstream.topology.model import ServerVersion, Topology
     from vstream.topology.stream_config import StreamConfig

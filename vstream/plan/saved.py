@@ -61,7 +61,7 @@ def to_dict(plan: Plan) -> dict[str, Any]:
         "observed": str(plan.observed),
         "changes": [_change(change) for change in plan.changes],
         "blocked": [asdict(blocked) for blocked in plan.blocked],
-        "mappings": [_rule(rule) for rule in plan.rules],
+        "mappings": [{"kind": rule.kind, **asdict(rule)} for rule in plan.rules],
         "demands": [{"option": demand.option, "reason": demand.reason} for demand in plan.demands],
         "unreachable": [{"region": region.region, "reason": region.reason} for region in plan.unreachable],
         "asked": plan.asked,
@@ -72,16 +72,6 @@ def to_dict(plan: Plan) -> dict[str, Any]:
         "notes": [{"name": item.name, "text": item.text} for item in plan.notes],
         "losses": plan.losses,
         "owned": plan.owned,
-    }
-
-
-def _rule(rule: RuleChange) -> dict[str, Any]:
-    return {
-        "kind": rule.kind,
-        "source": rule.source,
-        "servers": rule.servers,
-        "before": rule.before,
-        "after": rule.after,
     }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING
 
@@ -78,20 +78,8 @@ class Check:
 
     def as_dict(self) -> dict[str, Json]:
         """Every field, ready for JSON."""
-        return {
-            "stream": self.stream,
-            "region": self.region,
-            "hop": self.hop.value,
-            "origin": self.origin,
-            "subject": self.subject,
-            "form": self.form,
-            "status": self.status.value,
-            "detail": self.detail,
-            "hint": self.hint,
-            "answered_by": self.answered_by,
-            "server": self.server,
-            "elapsed_ms": None if self.elapsed_ms is None else round(self.elapsed_ms, 3),
-        }
+        elapsed_ms = None if self.elapsed_ms is None else round(self.elapsed_ms, 3)
+        return {**asdict(self), "hop": self.hop.value, "status": self.status.value, "elapsed_ms": elapsed_ms}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

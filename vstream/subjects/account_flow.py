@@ -26,8 +26,9 @@ from vstream.subjects.algebra import (
     matches,
     overlaps,
 )
+from vstream.subjects.functions import TransformError
 from vstream.subjects.resolve import MappingTable, OutcomeKind, compile_mappings
-from vstream.subjects.transform import SubjectTransform, TransformError, numbered_wildcards
+from vstream.subjects.transform import SubjectTransform, numbered_wildcards
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -13,13 +13,8 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from vstream.subjects.algebra import SEPARATOR, is_valid
-from vstream.subjects.transform import (
-    ErrorKind,
-    SubjectTransform,
-    TransformError,
-    mapping_transform,
-    numbered_wildcards,
-)
+from vstream.subjects.functions import ErrorKind, TransformError
+from vstream.subjects.transform import SubjectTransform, mapping_transform, numbered_wildcards
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

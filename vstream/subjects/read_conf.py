@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from vstream.subjects.mapping import Destination, Mapping
-from vstream.syntax.natsconf import ConfArray, ConfMap, ConfNode, ConfScalar
+from vstream.syntax.natsconf.nodes import ConfArray, ConfMap, ConfNode, ConfScalar
 
 _WEIGHT = re.compile(r"([0-9]+)%?")
 

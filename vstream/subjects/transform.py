@@ -31,16 +31,6 @@ from vstream.subjects.functions import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = [
-    "ErrorKind",
-    "Expansion",
-    "SubjectTransform",
-    "TransformError",
-    "effective_source",
-    "numbered_wildcards",
-    "validate_mapping",
-]
-
 _OLDEST: Version = (2, 9, 0)
 _LITERAL_CALLS: Version = (2, 12, 0)
 _CALL_STARTS = "${"

@@ -6,7 +6,7 @@ import hashlib
 import json
 from typing import TYPE_CHECKING
 
-from vstream.syntax.natsconf import ConfArray, ConfMap, ConfNode, ConfScalar, to_python
+from vstream.syntax.natsconf.nodes import ConfArray, ConfMap, ConfNode, ConfScalar, to_python
 from vstream.topology.accounts import Account, Export, Import, ShareKind
 
 if TYPE_CHECKING:

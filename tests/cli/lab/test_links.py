@@ -17,7 +17,7 @@ from tests.support.labs import processes_in
 from vstream.jetstream import monitoring
 from vstream.lab import lab
 from vstream.lab.links import control
-from vstream.lab.links.control import Cut, LinkState
+from vstream.lab.links.state import Cut, LinkState
 from vstream.lab.readiness import monitor_url
 
 pytestmark = pytest.mark.lab

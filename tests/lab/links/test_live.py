@@ -16,8 +16,9 @@ from tests.support.labs import end_all_in, eventually, ignore_progress, processe
 from vstream.errors import LabError, UnknownNameError, UnsupportedError
 from vstream.lab import lab, ports
 from vstream.lab.links import control
-from vstream.lab.links.control import Backend, Cut, LinkState, Pair
 from vstream.lab.links.proxy_process import ProxyProcess
+from vstream.lab.links.state import Backend, Cut, LinkState, Pair
+from vstream.lab.readiness import ReadinessProgress, ReadinessStage
 from vstream.lab.state import lab_directory
 
 pytestmark = pytest.mark.lab
@@ -155,9 +156,9 @@ async def test_a_proxy_that_died_is_seen_and_started_again_with_what_it_did(bina
 
 
 async def test_a_proxy_that_dies_while_the_lab_starts_is_named_and_nothing_is_left(binary: Path, state: Path) -> None:
-    def kill(progress: lab.ReadinessProgress) -> None:
+    def kill(progress: ReadinessProgress) -> None:
         process = ProxyProcess(lab_directory("a")).process()
-        if progress.stage is lab.ReadinessStage.LINKED and process is not None:
+        if progress.stage is ReadinessStage.LINKED and process is not None:
             process.kill()
 
     with pytest.raises(LabError, match="the link proxy of lab `a` died: it said nothing"):

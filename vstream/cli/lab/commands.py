@@ -29,7 +29,7 @@ from vstream.lint.load_topology import render_bundle
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from vstream.lab.lab import LabStatus
+    from vstream.lab.status import LabStatus
 
 app = typer.Typer(
     help="Run the servers of a topology on this machine, on loopback, to try things out.", no_args_is_help=True

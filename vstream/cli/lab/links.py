@@ -15,7 +15,7 @@ from vstream.cli.views.json_output import print_json
 from vstream.errors import LabError
 from vstream.lab.links import control
 from vstream.lab.links.choose import link_state, link_states
-from vstream.lab.links.state import IDEAL
+from vstream.lab.links.state import IDEAL, Backend
 from vstream.topology import naming, units
 from vstream.topology.model import Link
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from vstream.lab.links.control import Traffic
-    from vstream.lab.links.state import LinkState, Pair
+    from vstream.lab.links.state import Links, LinkState, Pair
     from vstream.topology.model import Topology
 
 T = TypeVar("T")
@@ -66,7 +66,7 @@ def link(
         console.print_note(f"{pair[0]} → {pair[1]}: {view.describe_link(after.state(pair))}")
 
 
-async def _change(lab: str, pairs: Sequence[Pair], shape: LinkState, *, reset: bool) -> control.Links:
+async def _change(lab: str, pairs: Sequence[Pair], shape: LinkState, *, reset: bool) -> Links:
     links = await control.reset(lab, pairs) if reset else control.read(lab)
     return links if shape == IDEAL else await control.change(lab, dict.fromkeys(pairs, shape))
 
@@ -84,7 +84,7 @@ def links(name: LabArgument = None, same: SameLab = None, output: options.TextOr
         print_json("lab-links", view.as_dict(chosen, lab_links, traffic))
         return
     console.stdout().print(view.table(chosen, lab_links, traffic))
-    if lab_links.backend is control.Backend.NONE:
+    if lab_links.backend is Backend.NONE:
         console.print_note("The servers of this lab dial each other: its links cannot be changed.")
     elif traffic is None:
         console.print_note("These links are not active: the lab is not running.")

@@ -13,8 +13,7 @@ from rich.text import Text
 from vstream.cli.views import diagnostics
 from vstream.cli.views.diagnostics import STYLES
 from vstream.diagnostics import Finding, Severity
-from vstream.lab.lab import LabStatus
-from vstream.lab.status import ProxyStatus, ServerStatus
+from vstream.lab.status import LabStatus, ProxyStatus, ServerStatus
 
 _STYLE = {"running": "green", "stopped": "dim", "crashed": "bold red"}
 _WIDE = 80

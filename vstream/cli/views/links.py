@@ -11,7 +11,8 @@ from rich.text import Text
 from vstream.topology.units import format_rate
 
 if TYPE_CHECKING:
-    from vstream.lab.links.control import Links, LinkState, Traffic
+    from vstream.lab.links.control import Traffic
+    from vstream.lab.links.state import Links, LinkState
 
 
 def table(name: str, links: Links, traffic: Traffic | None) -> Table:

@@ -8,7 +8,7 @@ other streams hold and a reader has passed is missing; one that a reader holds t
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -202,12 +202,7 @@ class Leftover:
 
     def as_dict(self) -> dict[str, Json]:
         """As JSON would have it."""
-        return {
-            "stream": self.stream,
-            "exists": self.exists,
-            "readers": list(self.readers),
-            "is_running": self.is_running,
-        }
+        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from vstream.errors import LabError, UnknownNameError, UnsupportedError
 from vstream.lab.links.proxy_process import ProxyProcess
-from vstream.lab.links.state import IDEAL, Backend, Cut, Links, LinkState, Pair
+from vstream.lab.links.state import IDEAL, Backend, Links, LinkState, Pair
 from vstream.lab.state import hold_lock
 from vstream.lab.status import recorded_lab
 
@@ -24,21 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 
     from vstream.lab.links.state import Answer
-
-__all__ = [
-    "Backend",
-    "Cut",
-    "LinkState",
-    "Links",
-    "Pair",
-    "Traffic",
-    "change",
-    "put_overlay",
-    "read",
-    "remove_overlay",
-    "reset",
-    "traffic",
-]
 
 _PATIENCE = 10.0
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from vstream.diagnostics import Span
     from vstream.lint.workspace import AccountConf, ClaimedImport, ClaimsAccount, ConfValue, ServerConf, Workspace
-    from vstream.syntax.natsconf import ConfMap
+    from vstream.syntax.natsconf.nodes import ConfMap
 
 _KINDS: Final = ("stream", "service")
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from vstream.diagnostics import Span
     from vstream.lint.workspace import ConfValue, LeafRemote, Permission, ServerConf, UserConf, Workspace
-    from vstream.syntax.natsconf import ConfMap
+    from vstream.syntax.natsconf.nodes import ConfMap
 
     _Denied = tuple[str, Span | None]
 

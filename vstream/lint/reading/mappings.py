@@ -17,7 +17,7 @@ from vstream.lint.workspace import (
 from vstream.subjects.mapping import Destination, Mapping
 from vstream.subjects.mapping_rules import go_quote
 from vstream.subjects.resolve import compile_mappings
-from vstream.syntax.natsconf import ConfArray, ConfEntry, ConfMap, ConfNode, ConfScalar
+from vstream.syntax.natsconf.nodes import ConfArray, ConfEntry, ConfMap, ConfNode, ConfScalar
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -20,14 +20,14 @@ from vstream.lint.workspace import (
     ServerConf,
     UserConf,
 )
-from vstream.syntax.natsconf import ConfArray, ConfMap
+from vstream.syntax.natsconf.nodes import ConfArray, ConfMap
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from vstream.lint.reading.mappings import BlockCache
     from vstream.lint.workspace import ConfValue
-    from vstream.syntax.natsconf import ConfDocument, ConfEntry, ConfNode
+    from vstream.syntax.natsconf.nodes import ConfDocument, ConfEntry, ConfNode
 
 _MAPPINGS: Final = ("mappings", "maps")
 _SYSTEM_ACCOUNT: Final = ("system_account", "system")

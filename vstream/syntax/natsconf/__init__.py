@@ -25,33 +25,7 @@ Known differences, all on purpose:
 - In values, escapes that are not UTF-8 become U+FFFD; the server keeps the bytes.
 """
 
-from vstream.syntax.natsconf.nodes import (
-    Comment,
-    ConfArray,
-    ConfDocument,
-    ConfEntry,
-    ConfMap,
-    ConfNode,
-    ConfScalar,
-    Json,
-    Reference,
-    ScalarKind,
-    to_python,
-)
-from vstream.syntax.natsconf.parser import Include, parse
+from vstream.syntax.natsconf.nodes import ConfMap, to_python
+from vstream.syntax.natsconf.parser import parse
 
-__all__ = [
-    "Comment",
-    "ConfArray",
-    "ConfDocument",
-    "ConfEntry",
-    "ConfMap",
-    "ConfNode",
-    "ConfScalar",
-    "Include",
-    "Json",
-    "Reference",
-    "ScalarKind",
-    "parse",
-    "to_python",
-]
+__all__ = ["ConfMap", "parse", "to_python"]

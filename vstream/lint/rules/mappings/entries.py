@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from vstream.lint.rules.mappings import api
 from vstream.subjects.algebra import PARTIAL_WILDCARD, SEPARATOR, SubjectTrie
-from vstream.subjects.functions import parse_token
-from vstream.subjects.transform import TransformError, effective_source
+from vstream.subjects.functions import TransformError, parse_token
+from vstream.subjects.transform import effective_source
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

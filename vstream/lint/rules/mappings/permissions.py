@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     Refusal: TypeAlias = tuple[MappingEntry, MappingDestination]
 
-    from vstream.syntax.natsconf import ConfEntry
+    from vstream.syntax.natsconf.nodes import ConfEntry
 
 
 _AT_HAND = 256

@@ -19,7 +19,7 @@ from vstream.lint.rules.server_values import (
     split_systems,
     whole,
 )
-from vstream.syntax.natsconf import ConfMap, ConfScalar
+from vstream.syntax.natsconf.nodes import ConfMap, ConfScalar
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

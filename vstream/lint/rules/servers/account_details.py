@@ -13,8 +13,9 @@ from vstream.lint.rules.server_values import has_any
 from vstream.lint.rules.servers.option_kinds import is_key
 from vstream.lint.rules.wording import closest, refuse_start
 from vstream.subjects.algebra import has_wildcards, is_subset, overlaps
-from vstream.subjects.transform import SubjectTransform, TransformError
-from vstream.syntax.natsconf import ConfArray, ConfMap, ConfScalar
+from vstream.subjects.functions import TransformError
+from vstream.subjects.transform import SubjectTransform
+from vstream.syntax.natsconf.nodes import ConfArray, ConfMap, ConfScalar
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

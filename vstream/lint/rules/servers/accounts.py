@@ -12,7 +12,7 @@ from vstream.lint.rules.servers.account_details import CHECKS as DETAILS
 from vstream.lint.rules.servers.trust import ACCOUNTS as TRUST
 from vstream.lint.rules.wording import closest, refuse_start
 from vstream.subjects.algebra import is_valid
-from vstream.syntax.natsconf import ConfMap
+from vstream.syntax.natsconf.nodes import ConfMap
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

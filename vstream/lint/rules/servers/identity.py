@@ -9,7 +9,7 @@ from vstream.diagnostics import Related, Severity
 from vstream.formatting import join_names
 from vstream.lint.registry import Violation, rule
 from vstream.lint.rules import server_values
-from vstream.syntax.natsconf import ConfScalar
+from vstream.syntax.natsconf.nodes import ConfScalar
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Iterator

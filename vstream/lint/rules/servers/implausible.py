@@ -12,7 +12,7 @@ from vstream.lint.rules.server_values import has_any, has_jetstream, has_operato
 from vstream.lint.rules.servers.options import BLOCKS
 from vstream.lint.rules.servers.startup import DISK, MEMORY
 from vstream.subjects.algebra import is_literal, is_subset
-from vstream.syntax.natsconf import ConfArray, ConfMap
+from vstream.syntax.natsconf.nodes import ConfArray, ConfMap
 from vstream.topology.units import parse_duration
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.servers.option_kinds import KINDS, RANGES, TextForm, ValueKind
 from vstream.lint.rules.servers.options import BLOCKS, blocks_of, judged_options
 from vstream.lint.rules.servers.trust import VALUES
-from vstream.syntax.natsconf import ConfArray, ConfMap, ConfScalar, ScalarKind, to_python
+from vstream.syntax.natsconf.nodes import ConfArray, ConfMap, ConfScalar, ScalarKind, to_python
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from vstream.lint.rules.servers.option_kinds import Words
     from vstream.lint.rules.servers.options import WrittenOption
     from vstream.lint.workspace import Workspace
-    from vstream.syntax.natsconf import ConfEntry, ConfNode
+    from vstream.syntax.natsconf.nodes import ConfEntry, ConfNode
 
 
 _DURATION: Final = re.compile(r"[-+]?(0|((\d+(\.\d*)?|\.\d+)(ns|us|µs|μs|ms|s|m|h))+)")

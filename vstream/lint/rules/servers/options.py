@@ -11,7 +11,7 @@ from vstream.formatting import quote_value
 from vstream.lint.detect import nearest_option
 from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.server_values import whole
-from vstream.syntax.natsconf import ConfArray, ConfMap
+from vstream.syntax.natsconf.nodes import ConfArray, ConfMap
 from vstream.topology.versions import format_version
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from vstream.diagnostics import Span
     from vstream.lint.workspace import ServerConf, Workspace
-    from vstream.syntax.natsconf import ConfEntry, ConfNode
+    from vstream.syntax.natsconf.nodes import ConfEntry, ConfNode
     from vstream.topology.model import ServerVersion
 
 

@@ -11,7 +11,7 @@ from vstream.lint.detect import split_words
 from vstream.lint.reading.nodes import entry
 from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.server_values import has_jetstream, place, whole
-from vstream.syntax.natsconf import ConfArray, ConfMap, ConfNode, to_python
+from vstream.syntax.natsconf.nodes import ConfArray, ConfMap, ConfNode, to_python
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

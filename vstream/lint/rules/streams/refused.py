@@ -11,7 +11,8 @@ from vstream.lint.rules.streams.storage import find_misfits
 from vstream.lint.rules.streams.values import FORBIDDEN, long_texts, place, whole_number
 from vstream.lint.workspace import StreamRole
 from vstream.subjects.algebra import is_literal, is_subset, is_valid, overlaps
-from vstream.subjects.transform import SubjectTransform, TransformError
+from vstream.subjects.functions import TransformError
+from vstream.subjects.transform import SubjectTransform
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

@@ -10,7 +10,7 @@ from vstream.formatting import format_count, join_names
 from vstream.lint.reading.nodes import entry, option, table
 from vstream.lint.rules.server_values import cluster, has_jetstream, is_clustered, read_duration, whole
 from vstream.lint.rules.streams.values import number, replicas
-from vstream.syntax.natsconf import ConfMap
+from vstream.syntax.natsconf.nodes import ConfMap
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
