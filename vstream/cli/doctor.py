@@ -73,8 +73,7 @@ def command(
         print_json("doctor", diagnosis.as_dict())
     else:
         console.print_note(f"{loaded.name} on {servers.description}")
-        for line in describe_examination(diagnosis):
-            console.stdout().print(line)
+        console.print_lines(describe_examination(diagnosis))
     raise typer.Exit(_EXIT_CODES[diagnosis.health])
 
 

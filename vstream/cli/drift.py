@@ -75,16 +75,14 @@ def check_drift(
 def _show(
     planned: Planned, diagnosis: Diagnosis, findings: tuple[Finding, ...], *, is_drift: bool, is_partial: bool
 ) -> None:
-    out = console.stdout()
     if not planned.plan.is_empty:
-        for line in view.text(planned.plan):
-            out.print(line)
+        console.print_lines(view.text(planned.plan))
     for finding in findings:
-        for line in diagnostics.finding_lines(finding):
-            out.print(line)
+        console.print_lines(diagnostics.finding_lines(finding))
     if planned.plan.is_empty:  # else the plan has said it
-        for sentence in view.unknown_sentences(planned.plan):
-            out.print(Text.assemble(("  ? ", "yellow"), sentence))
+        console.print_lines(
+            Text.assemble(("  ? ", "yellow"), sentence) for sentence in view.unknown_sentences(planned.plan)
+        )
     verdict = "NO DRIFT"
     if is_drift:
         verdict = "DRIFT"
@@ -95,9 +93,8 @@ def _show(
     streams = {stream.config.name for stream in planned.request.bundle.streams}.difference(
         planned.plan.names_without_answer
     )
-    out.print(
-        f"{verdict}: {len(streams):,} streams and the rules of {diagnosis.servers} servers compared{with_files}",
-        soft_wrap=True,
+    console.stdout().print(
+        f"{verdict}: {len(streams):,} streams and the rules of {diagnosis.servers} servers compared{with_files}"
     )
 
 

@@ -204,8 +204,7 @@ def _print(output: MapFormat, name: str, content: dict[str, Any], lines: Iterabl
     if output is MapFormat.JSON:
         print_json(name, content)
         return
-    for line in lines:
-        console.stdout().print(line)
+    console.print_lines(lines)
 
 
 def load_workspace(names: Sequence[str]) -> Workspace:

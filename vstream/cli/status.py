@@ -102,7 +102,7 @@ def command(
         print_json("status", seen.as_dict(), layout=JsonLayout.ROWS)
     else:
         out = console.stdout()
-        out.print(view.screen(seen, width=out.width))
+        out.print(view.screen(seen, width=out.width), soft_wrap=not out.is_terminal)
     raise typer.Exit(_EXIT_CODES[seen.verdict])
 
 

@@ -48,8 +48,7 @@ def print_trace(
         print_json("trace", view.as_dict(loaded.name, subject, expected, traces))
     else:
         console.print_note(f"{loaded.name} on {where.description}")
-        for line in view.text(subject, expected, traces):
-            console.stdout().print(line)
+        console.print_lines(view.text(subject, expected, traces))
     if any(trace.is_expected is False for trace in traces):
         raise typer.Exit(NO)
     if any(trace.is_expected is None for trace in traces):

@@ -10,6 +10,7 @@ import pytest
 
 from tests.support.plans import FakeServers, make_plan, render_streams
 from vstream.cli.views import plan as view
+from vstream.cli.views.console import print_lines
 from vstream.plan import saved
 from vstream.plan.context import Observed
 from vstream.plan.plan import Delete, Plan, UnreachableRegion
@@ -91,6 +92,10 @@ async def shorter(max_age: str, *, oldest: timedelta, messages: int = 9) -> Plan
     return make_plan("acme", bundle, replace(servers.observe(), at=NOW))
 
 
+def indentation(line: str) -> int:
+    return len(line) - len(line.lstrip())
+
+
 def text(plan: Plan, *, is_verbose: bool = False) -> str:
     return "\n".join(line.plain for line in view.text(plan, is_verbose=is_verbose))
 
@@ -118,6 +123,30 @@ async def test_a_plan_says_what_apply_demands() -> None:
     longer = await shorter("2d", oldest=timedelta(minutes=10))
     assert "apply needs" not in text(longer)
     assert saved.to_dict(longer)["demands"] == []
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+async def test_lines_keep_their_words_and_indentation_on_a_narrow_terminal(
+    width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A pipe gets each as one line."""
+    shorter_plan = await shorter("1h", oldest=timedelta(hours=2))
+    sentence = "region `west` cannot be reached at nats://127.0.0.1:1 by anybody " * 3
+    plan = replace(shorter_plan, unreachable=(UnreachableRegion(region="west", reason=sentence),), asked="east")
+    lines = [line.plain for line in view.text(plan)]
+    print_lines(view.text(plan))
+    assert capsys.readouterr().out.splitlines() == lines
+    for name, value in {"FORCE_COLOR": "1", "NO_COLOR": "1", "TERM": "dumb", "COLUMNS": str(width)}.items():
+        monkeypatch.setenv(name, value)
+    print_lines(view.text(plan))
+    shown = capsys.readouterr().out.splitlines()
+    assert max(map(len, shown)) <= width < max(map(len, lines))
+    for line in lines:
+        words = shown.pop(0).split()
+        while words != line.split():
+            assert indentation(shown[0]) == indentation(line) + 2
+            words += shown.pop(0).split()
+    assert shown == []
 
 
 async def test_rules_of_a_stream_are_one_line_unless_all_are_asked_for() -> None:

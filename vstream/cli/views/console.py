@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import sys
 import time
 from contextlib import contextmanager
@@ -14,6 +15,7 @@ from pathlib import Path
 from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Any, Protocol
 
+from rich.cells import cell_len
 from rich.console import Console, ConsoleDimensions
 from rich.segment import Segment
 from rich.text import Text
@@ -109,8 +111,25 @@ def stdout() -> Console:
 
 def print_lines(lines: Iterable[Any]) -> None:
     """Print *lines*, texts or tables, each as it comes, as data."""
+    screen = stdout()
     for line in lines:
-        stdout().print(line)
+        screen.print(*_wrap_line(line, screen), sep="\n")
+
+
+def _wrap_line(line: Any, screen: Console) -> list[Any]:
+    """A text in as many lines as a terminal needs, broken between words, with its indentation; all else as it is."""
+    if not isinstance(line, Text) or not screen.is_terminal or (line := clean_text(line)).cell_len <= screen.width:
+        return [line]
+    indent = " " * (len(line.plain) - len(line.plain.lstrip(" ")))
+    # Less two columns of more indentation, and two of spaces at the end.
+    room, column, breaks = screen.width - len(indent) - 4, 0, [len(indent)]
+    for word in re.finditer(r"\S+\s*", line.plain):
+        if column and column + cell_len(word[0].rstrip()) > room:
+            breaks.append(word.start())
+            column = 0
+        column += cell_len(word[0])
+    first, *rest = line.divide(breaks)[1:]
+    return [Text.assemble(indent, first), *(Text.assemble(indent, "  ", part) for part in rest)]
 
 
 def stderr() -> Console:
@@ -144,7 +163,8 @@ def print_note(text: str, *, style: str = "") -> None:
     if _LOG.is_json:
         _print_log_line(level, text)
     else:
-        stderr().print(Text(text, style=style))
+        screen = stderr()
+        screen.print(*_wrap_line(Text(text, style=style), screen), sep="\n")
 
 
 def _print_log_line(level: str, message: str, **more: str) -> None:
