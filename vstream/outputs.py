@@ -189,6 +189,36 @@ class MapAllOutput(Output):
     routes: list[AccountRouteOutput]
 
 
+class GraphOutput(Output):
+    """The physical streams, who publishes into which, what each reads, and the links between regions."""
+
+    topology: str
+    streams: list[Plain]
+    publishes: list[Plain]
+    replication: list[Plain]
+    links: list[Plain]
+
+
+class RenderOutput(Output):
+    """What was written. *missing*: files to put beside these on each host; *exposures*: what servers leave open."""
+
+    topology: str
+    directory: str
+    files: list[str]
+    removed: int
+    streams: int
+    mapping_rules: int
+    missing: list[str]
+    exposures: list[str]
+
+
+class ExplainOutput(Output):
+    """Manual pages of findings: code, name, severity, and text as Markdown. *retired*: what became of a code that went."""
+
+    pages: list[Plain]
+    retired: str | None
+
+
 class ResolvedRegionOutput(TypedDict):
     """The physical streams behind a virtual stream in a region."""
 
@@ -844,6 +874,7 @@ OUTPUTS: Final[dict[str, Any]] = {
     "failback": FailoverOutput,
     "failover": FailoverOutput,
     "findings": FindingsOutput,
+    "graph": GraphOutput,
     "import": ImportOutput,
     "keys": KeysOutput,
     "lab-doctor": LabDoctorOutput,
@@ -851,6 +882,7 @@ OUTPUTS: Final[dict[str, Any]] = {
     "lab-status": LabsOutput,
     "lint-baseline": LintBaselineOutput,
     "lint-statistics": LintStatisticsOutput,
+    "lint-explain": ExplainOutput,
     "map": MapOutput,
     "map-all": MapAllOutput,
     "map-stream": ResolveOutput,
@@ -858,6 +890,7 @@ OUTPUTS: Final[dict[str, Any]] = {
     "plan-drift": DriftOutput,
     "probe": ProbeOutput,
     "probe-beacons": BeaconsOutput,
+    "render": RenderOutput,
     "repair": RepairOutput,
     "rescue": RescueOutput,
     "restore": RestoreOutput,

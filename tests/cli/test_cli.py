@@ -180,7 +180,11 @@ def test_render_writes_the_bundle_and_takes_back_what_is_gone(good: Path, tmp_pa
     first = {path.relative_to(build).as_posix(): path.read_bytes() for path in build.rglob("*") if path.is_file()}
     assert "streams/west/foo-read-west.json" in first
     good.write_text(GOOD.replace("foo: {", "bar: {").replace("foo.>", "bar.>"))
-    assert vstream("render", good, "-o", build).code == 0
+    ran = vstream("render", good, "-o", build, "--format", "json")
+    assert (ran.code, ran.err) == (0, "")
+    written = {path.relative_to(build).as_posix() for path in build.rglob("*") if path.is_file()}
+    assert {*ran.json()["files"], ".vstream-bundle"} == written
+    assert ran.json()["removed"] == sum(path not in written for path in first)
     assert not (build / "streams/west/foo-read-west.json").exists()
     assert (build / "streams/west/bar-read-west.json").exists()
     good.write_text(GOOD)

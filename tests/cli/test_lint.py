@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree as ET
 
 import jsonschema
@@ -15,6 +16,7 @@ import yaml
 
 from tests.support.command import Ran, environment, vstream
 from tests.support.paths import ROOT
+from vstream.lint.selection import RETIRED
 
 BLOG = ROOT / "tests/fixtures/blog-mappings.cfg"
 SUBSET = ROOT / "tests/fixtures/sarif-2.1.0-subset.schema.json"
@@ -349,6 +351,19 @@ def test_explain_prints_a_page_or_lists_them_all() -> None:
     assert vstream("lint", "--explain", "VS000").code == 2
     unknown = vstream("lint", "--explain", "weather")
     assert (unknown.code, "`vstream lint --explain list` lists" in unknown.err) == (2, True), unknown.err
+
+
+def test_explain_prints_pages_as_json() -> None:
+    def explain(code: str) -> dict[str, Any]:
+        answer: dict[str, Any] = vstream("lint", "--explain", code, "--format", "json").json()
+        return answer
+
+    (page,) = explain("few-replicas")["pages"]
+    assert (page["code"], "## Why is this bad?" in page["text"]) == ("VD504", True)
+    assert {"VS004", "VS335", "VA102", "VD415"} <= {listed["code"] for listed in explain("list")["pages"]}
+    code, reason = next(iter(RETIRED.items()))
+    assert explain(code) == {"schema": "vstream.lint-explain/1", "pages": [], "retired": reason}
+    assert vstream("lint", "--explain", "VS101", "--format", "sarif").code == 2
 
 
 def test_map_answers_for_files_and_topologies(here: Path) -> None:

@@ -112,6 +112,8 @@ def test_links_are_drawn_with_what_they_carry() -> None:
     text = (EXAMPLES / "three-regions.yaml").read_text() + "links: {west-east: {rtt: 140ms, rate: 200mbit}}\n"
     topology = load_topology.load(text.encode(), "linked").require()
     assert "140 ms · 200 Mbit/s</text>" in graph.svg(topology, topology.streams)
+    (link,) = graph.as_dict(topology, topology.streams)["links"]
+    assert link == {"between": ["west", "east"], "rtt_ms": 140, "rate": 200_000_000}
 
 
 def test_the_drawing_command() -> None:
@@ -122,3 +124,10 @@ def test_the_drawing_command() -> None:
     assert "ledger" not in ran.out
     assert vstream("graph", file, "--format", "svg").out.startswith("<svg ")
     assert vstream("graph", file, "-s", "nobody").code == 2
+    drawn = vstream("graph", file, "-s", "stock", "--format", "json").json()
+    assert {"stream": "stock-read-west", "virtual": "stock", "role": "read", "place": "west"} in drawn["streams"]
+    assert {stream["virtual"] for stream in drawn["streams"]} == {"stock"}
+    fed = {feed["reader"] for feed in drawn["replication"]}
+    assert fed == {stream["stream"] for stream in drawn["streams"] if stream["role"] == "read"}
+    written = {stream["stream"] for stream in drawn["streams"]} - fed
+    assert {publish["into"] for publish in drawn["publishes"]} == written

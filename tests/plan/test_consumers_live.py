@@ -184,6 +184,15 @@ async def is_recorded_again_where_a_region_comes_back_empty(text: bytes) -> None
         await client.jetstream(timeout=60).consumer_info("foo-read-east", "reader-of-west")
 
 
+async def position_is_shown_and_written(file: Path, record: Path) -> None:
+    position = ("consumer", "position", "foo", "reader", "--region", "central", "-t", file)
+    assert (await run(*position, "--output", record)).code == 0
+    check_output(written := json.loads(await asyncio.to_thread(record.read_text)))
+    assert (await run_json(*position))["origins"] == written["origins"]
+    shown = (await run(*position)).out.strip().removeprefix("reader in central, now: position ")
+    assert {*shown.split(", ")} == {f"{name} {seq:,}" for name, seq in written["origins"].items()}
+
+
 async def goes_on_elsewhere(file: Path, record: Path) -> None:
     """A consumer goes on in another region: nothing is skipped, and what is seen twice was said before."""
     empty = await run_json("consumer", "failover", "foo", "reader", "-t", file, "--from", "west", "--to", "east")
@@ -222,10 +231,7 @@ async def goes_on_elsewhere(file: Path, record: Path) -> None:
         (consumer["region"], len(consumer["kept_in"]), consumer["problems"]) for consumer in synced["consumers"]
     ] == [(region, 2, []) for region in REGIONS]
     await is_recorded_again_where_a_region_comes_back_empty(await asyncio.to_thread(file.read_bytes))
-    assert (
-        await run("consumer", "position", "foo", "reader", "--region", "central", "-t", file, "--output", record)
-    ).code == 0
-    check_output(json.loads(await asyncio.to_thread(record.read_text)))
+    await position_is_shown_and_written(file, record)
     since = await take_messages("central", "reader", 30)
     assert (await run("chaos", "kill-region", "central", "-t", file)).code == 0
     moved = ("consumer", "failover", "orders", "billing", "-t", file, "--from", "central", "--to", "west")

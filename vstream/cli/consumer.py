@@ -74,6 +74,7 @@ def read_position(
     out: Annotated[
         Path | None, typer.Option("--output", "-o", help="Write the position to this file, for `failover --position`.")
     ] = None,
+    output_format: options.TextOrJson = "text",
     lab: options.LabName = None,
 ) -> None:
     """
@@ -88,10 +89,12 @@ def read_position(
     consumer_meant = _find_consumer(options.load_topology(topology).require(), stream, consumer, [region])
     position = run(_read_position(consumer_meant, region, lab))
     text = format_json("consumer-position", consumer_failover.as_dict(position))
-    if out is None:
+    if out is not None:
+        save_output(out, text + "\n", is_private=True)
+    elif output_format == "json":
         typer.echo(text)
     else:
-        save_output(out, text + "\n", is_private=True)
+        console.print_lines(_describe_position(position, "now"))
 
 
 @app.command("sync")
@@ -186,10 +189,9 @@ def failover(
     if output == "json":
         print_json("consumer-failover", _as_dict(move, to, pending, is_done=yes))
         return
-    for line in describe_failover(
-        move.position, move.landing, move.existing, move.config, is_recorded=move.is_recorded
-    ):
-        console.stdout().print(line)
+    console.print_lines(
+        describe_failover(move.position, move.landing, move.existing, move.config, is_recorded=move.is_recorded)
+    )
     if yes:
         console.print_note(f"Done: {pending:,} messages are to be delivered.", style="bold green")
     else:
@@ -336,6 +338,15 @@ def _base_config(
     return ConsumerConfig(stream=stream, durable=durable, fields={**position.config, "metadata": {**metadata}})
 
 
+def _describe_position(position: Position, when: str) -> Iterator[Text]:
+    origins = ", ".join(f"{name} {seq:,}" for name, seq in position.origins.items())
+    yield Text.assemble((position.consumer, "bold"), f" in {position.region}, {when}: position {origins}")
+    for name in position.unknown:
+        yield Text.assemble(
+            ("  ? ", "yellow"), f"no earlier message of `{name}` was found: all its messages are delivered again"
+        )
+
+
 def describe_failover(
     position: Position,
     landing: Landing,
@@ -345,13 +356,7 @@ def describe_failover(
     is_recorded: bool,
 ) -> Iterator[Text]:
     """Where it was, where that is in the other region, and what comes again."""
-    origins = ", ".join(f"{name} {seq:,}" for name, seq in position.origins.items())
-    when = f"as of {position.at}" if is_recorded else "now"
-    yield Text.assemble((position.consumer, "bold"), f" in {position.region}, {when}: position {origins}")
-    for name in position.unknown:
-        yield Text.assemble(
-            ("  ? ", "yellow"), f"no earlier message of `{name}` was found: all its messages are delivered again"
-        )
+    yield from _describe_position(position, f"as of {position.at}" if is_recorded else "now")
     verb = "replaces" if found else "makes"
     yield Text.assemble(
         f"  {verb} ", (config.name, "bold"), f", beginning with sequence {landing.start:,}: {landing.ahead:,} messages"

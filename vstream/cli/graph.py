@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 import typer
 
 from vstream.cli import options
+from vstream.cli.views.json_output import print_json
 from vstream.topology import graph
 
 _MOST_STREAMS = 50
@@ -16,7 +17,7 @@ def command(
     topology: options.TopologyFile = options.DEFAULT_FILE,
     stream: options.StreamNames = None,
     output: Annotated[
-        Literal["mermaid", "svg"], typer.Option("--format", help="How the picture is written.")
+        Literal["mermaid", "svg", "json"], typer.Option("--format", help="How the picture is written.")
     ] = "mermaid",
 ) -> None:
     """
@@ -29,6 +30,9 @@ def command(
     loaded = options.load_topology(topology).require()
     names = options.choose_streams(loaded, stream)
     streams = [virtual for virtual in loaded.streams if virtual.name in names]
+    if output == "json":
+        print_json("graph", graph.as_dict(loaded, streams))
+        return
     if len(streams) > _MOST_STREAMS:
         raise typer.BadParameter(
             f"a graph of {len(streams)} streams is unreadable: choose at most {_MOST_STREAMS}", param_hint="--stream"

@@ -179,8 +179,10 @@ def command(
     `vstream lint --explain VS303`
     """
     if explained is not None:
-        refuse_named(context, "has no effect with --explain", *(context.params.keys() - {"explained"}))
-        load_mode("vstream.cli.explain").explain(explained)
+        is_json = output is LintFormat.JSON
+        effective = {"explained", "output"} if is_json or output is LintFormat.FULL else {"explained"}
+        refuse_named(context, "has no effect with --explain", *(context.params.keys() - effective))
+        load_mode("vstream.cli.explain").explain(explained, is_json=is_json)
         return
     options = LintOptions(
         files=tuple(files or ()),

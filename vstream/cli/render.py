@@ -14,6 +14,7 @@ from vstream.cli import options
 from vstream.cli.files import BUNDLE_MARKER
 from vstream.cli.servers import find_signer
 from vstream.cli.views.console import print_note
+from vstream.cli.views.json_output import print_json
 from vstream.errors import VstreamError
 from vstream.files import READABLE, write_atomically
 from vstream.formatting import format_count
@@ -49,6 +50,7 @@ def command(
         Path | None,
         typer.Option("--eject", help="Copy the built-in templates to this directory, to be changed.", file_okay=False),
     ] = None,
+    output_format: options.TextOrJson = "text",
 ) -> None:
     """
     Write the bundle: stream JSON, mappings.cfg, server configurations and nats CLI contexts.
@@ -60,7 +62,8 @@ def command(
     `vstream render --eject templates/`
     """
     if eject is not None:
-        chosen = {"--target": target != "files", "--only": only, "--templates": templates}
+        is_json = output_format == "json"
+        chosen = {"--target": target != "files", "--only": only, "--templates": templates, "--format": is_json}
         options.refuse_beside("`--eject`, which copies all templates", chosen)
         eject_templates(eject)
         return
@@ -75,13 +78,29 @@ def command(
     if only == "mappings":
         artifacts = tuple(artifact for artifact in artifacts if artifact.path.endswith(loaded_path(loaded)))
     removed = write_bundle(artifacts, output)
+    is_for_hosts = target not in {"helm", "nack"} and any(seat.server.host for seat in loaded.processes)
+    missing = missing_files(bundle) if is_for_hosts and only is None else []
+    if output_format == "json":
+        print_json(
+            "render",
+            {
+                "topology": loaded.name,
+                "directory": str(output),
+                "files": sorted(artifact.path for artifact in artifacts),
+                "removed": removed,
+                "streams": len(bundle.streams),
+                "mapping_rules": len(bundle.mappings),
+                "missing": [*missing],
+                "exposures": list_exposures(loaded),
+            },
+        )
+        return
     print_note(
         f"{output}: {format_count(len(artifacts), 'file')}, {format_count(len(bundle.streams), 'stream')}, "
         f"{format_count(len(bundle.mappings), 'mapping rule')}"
         + (f", {format_count(removed, 'old file')} removed" if removed else "")
     )
-    is_for_hosts = target not in {"helm", "nack"} and any(seat.server.host for seat in loaded.processes)
-    if is_for_hosts and only is None and (missing := missing_files(bundle)):
+    if missing:
         print_note(f"note: put beside {loaded_path(loaded)} on each host: {', '.join(missing)} (docs/routing.md)")
     for line in list_exposures(loaded):
         print_note(f"note: {line}", style="yellow")

@@ -1,9 +1,9 @@
-"""A topology and its streams as Mermaid and as SVG. The same topology always gives the same text."""
+"""A topology and its streams as Mermaid, as SVG and as data. The same topology always gives the same text."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from xml.sax.saxutils import escape
 
 from vstream.topology import physical
@@ -57,6 +57,24 @@ def mermaid(topology: Topology, streams: Sequence[VirtualStream]) -> str:
             lines.append(f"  {client} --> {number[physical.write_stream_in(stream, region)]}")
         lines += [f"  {number[feed.origin.name]} --> {number[feed.reader.name]}" for feed in replication_pairs(stream)]
     return "\n".join(lines) + "\n"
+
+
+def as_dict(topology: Topology, streams: Sequence[VirtualStream]) -> dict[str, Any]:
+    """What `svg` draws, as plain JSON data. Round-trip times are in milliseconds, rates in bits per second."""
+    drawn: dict[str, Any] = {"topology": topology.name, "streams": [], "publishes": [], "replication": [], "links": []}
+    for stream in streams:
+        for part in physical_streams(stream):
+            names = {"stream": part.name, "virtual": part.virtual}
+            drawn["streams"].append({**names, "role": part.role.value, "place": part.place})
+        for region in stream.regions:
+            into = physical.write_stream_in(stream, region)
+            drawn["publishes"].append({"virtual": stream.name, "region": region, "into": into})
+        for feed in replication_pairs(stream):
+            drawn["replication"].append({"origin": feed.origin.name, "reader": feed.reader.name})
+    for link in topology.links:
+        rtt = link.rtt and link.rtt / 1e6
+        drawn["links"].append({"between": [*link.between], "rtt_ms": rtt, "rate": link.rate})
+    return drawn
 
 
 def _quote(text: str) -> str:
