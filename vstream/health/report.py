@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING
 
@@ -223,18 +223,8 @@ class ConsumerStatus:
 
     def as_dict(self) -> dict[str, Json]:
         """As JSON would have it."""
-        return {
-            "stream": self.virtual,
-            "name": self.name,
-            "region": self.region,
-            "on": self.stream,
-            "exists": self.exists,
-            "pending": self.pending,
-            "unacknowledged": self.unacknowledged,
-            "redelivered": self.redelivered,
-            "waiting": self.waiting,
-            "ack_floor": self.ack_floor,
-        }
+        fields = asdict(self)
+        return {"stream": fields.pop("virtual"), "on": fields.pop("stream"), **fields}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, SupportsTriggerAvailableNow
@@ -58,6 +58,8 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._streams = tuple(item.stream_ref for item in plan.cuts) if plan else options.stream_ref
         self._access = plan.access if plan else {item.region: options.access for item in options.stream_ref}
         self._cuts: dict[str, StreamCut] = {}
+        self._reached: Mapping[str, StreamOffset] = {}
+        """The end of the newest batch."""
         self._target: dict[str, StreamOffset] | None = None
         """The end of a query that ends; None for others."""
         self._last_batch = time.monotonic()
@@ -99,7 +101,8 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             end = self._target.get(key) if self._target is not None else _end_of(item)
             if end is not None:
                 result[key] = _advance(item, result.get(key), end, most)
-        return before if self._is_to_wait(before, result) else result
+        self._reached = before if self._is_to_wait(before, result) else result
+        return dict(self._reached)
 
     def _is_to_wait(self, before: Mapping[str, StreamOffset], end: Mapping[str, StreamOffset]) -> bool:
         """Whether a batch between these has too few messages. Never if a stream was created again."""
@@ -112,9 +115,17 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._last_batch = now
         return False
 
-    def reportLatestOffset(self) -> dict[str, StreamOffset]:
-        """The ends of all streams; Spark shows them as `latestOffset` in the progress of a query."""
-        return {key: _end_of(item) for key, item in self._cuts.items()}
+    def reportLatestOffset(self) -> dict[str, dict[str, Any]]:
+        """
+        The end of each stream, and how many sequences *behind* the newest batch is: `latestOffset` in a query's progress.
+
+        Spark 4.3 asks no Python source for metrics: its classes for these do not implement `ReportsSourceMetrics`.
+        """
+        return {key: {**_end_of(item), "behind": self._behind(item)} for key, item in self._cuts.items()}
+
+    def _behind(self, item: StreamCut) -> int:
+        reached = self._reached.get(_key(item.stream_ref), StreamOffset(seq=item.first_seq - 1, created=item.created))
+        return item.last_seq - (reached["seq"] if _is_same(item.created, reached["created"]) else 0)
 
     def partitions(
         self, start: Mapping[str, StreamOffset | int], end: Mapping[str, StreamOffset | int]
