@@ -1,5 +1,5 @@
 """
-Renders the official NATS chart with our values, and holds our custom resources against NACK's definitions.
+Renders the official NATS chart with our values, and holds our custom resources, Compose files and units against their checkers.
 
 What the chart makes of the values is started by `nats-server -t`, compared with what vstream renders for files and with
 our model of the chart, and run: its pods are processes of this machine that are planned, applied and probed.
@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parent.parent
 TOPOLOGIES = sorted((ROOT / "tests" / "render" / "targets").glob("kubernetes*.yaml"))
+HOSTS = ROOT / "tests" / "golden" / "stretch-hosts.yaml"
 SAME = (
     ("cluster", "name"),
     ("gateway", "name"),
@@ -68,6 +70,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--chart", type=Path, required=True, help="helm/charts/nats of github.com/nats-io/k8s")
     parser.add_argument("--crds", type=Path, required=True, help="deploy/crds.yml of github.com/nats-io/nack")
+    parser.add_argument(
+        "--compose", type=Path, required=True, help="schema/compose-spec.json of github.com/compose-spec/compose-spec"
+    )
     arguments = parser.parse_args()
     problems: list[str] = []
     with helm_python.Chart.load(str(arguments.chart)) as chart:
@@ -80,6 +85,7 @@ def main() -> int:
     mapped = next(file for file in TOPOLOGIES if file.stem == "kubernetes-mapped")
     topology = load(mapped.read_bytes(), mapped.name).require()
     problems += check_resources(topology, render_bundle(topology), schemas)
+    problems += check_hosts(json.loads(arguments.compose.read_text()))
     for problem in problems:
         print(f"✗ {problem}")
     return 1 if problems else 0
@@ -213,6 +219,36 @@ def check_resources(topology: Topology, bundle: Bundle, schemas: dict[str, Any])
             problems += [f"{name}: {error.message}" for error in errors]
     print(f"{'✗' if problems else '✓'} {number} custom resources")
     return problems
+
+
+def check_hosts(schema: dict[str, Any]) -> list[str]:
+    """What the Compose specification does not know in our files, and systemd, where it is here, in our units."""
+    problems: list[str] = []
+    topology = load(HOSTS.read_bytes(), HOSTS.name).require()
+    bundle = render_bundle(topology)
+    files = [
+        file for file in render_target("compose", topology, bundle, [resources.templates()]) if "compose" in file.path
+    ]
+    for file in files:
+        errors = jsonschema.Draft7Validator(schema).iter_errors(yaml.safe_load(file.text))
+        problems += [f"{file.path}: {error.message}" for error in errors]
+    print(f"{'✗' if problems else '✓'} {len(files)} Compose files")
+    if (analyze := shutil.which("systemd-analyze")) is None:
+        print("? units of systemd: there is no systemd-analyze here")
+        return problems
+    units = [file for file in render_target("systemd", topology, bundle, [resources.templates()]) if "@" in file.path]
+    wrong = [f"{unit.path}: {error}" for unit in units for error in verify_unit(analyze, unit.text)]
+    print(f"{'✗' if wrong else '✓'} {len(units)} units of systemd")
+    return [*problems, *wrong]
+
+
+def verify_unit(analyze: str, text: str) -> list[str]:
+    """What systemd does not know in the unit *text*: it warns of that, and ends well."""
+    with tempfile.TemporaryDirectory() as name:
+        unit = Path(name) / "nats-server@.service"
+        unit.write_text(text.replace("/usr/bin/nats-server", str(binaries.locate())))
+        verified = subprocess.run([analyze, "verify", unit], capture_output=True, text=True, check=False)
+        return verified.stderr.splitlines()
 
 
 def read_schemas(file: Path) -> dict[str, Any]:
