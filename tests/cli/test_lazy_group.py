@@ -87,6 +87,9 @@ _FROM = "has no effect with --server, --context or --lab"
     [
         ("init new.yaml --monitor http://h:1", "'--monitor': needs --server, --context or --lab"),
         ("init new.yaml --timeout 5", "'--timeout': needs --server, --context or --lab"),
+        ("init new.yaml --timeout 1m30s", "'--timeout': needs --server, --context or --lab"),
+        ("init new.yaml --timeout 5x", "Invalid value for '--timeout'"),
+        ("init new.yaml --timeout 6m", "Input should be less than or equal to 300"),
         ("init new.yaml --format json", "'--format': needs --server, --context or --lab"),
         ("init -", "`-` needs --server, --context or --lab"),
         ("init new.yaml --creds a.creds", "'--creds': needs --server"),

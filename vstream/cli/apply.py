@@ -35,6 +35,8 @@ from vstream.topology.bundle import loaded_path
 from vstream.topology.model import Security
 from vstream.topology.profiles import profile_of
 
+GateTimeout = Annotated[float, typer.Option("--gate-timeout", help="Wait this long for each gate, such as 5m.", min=0)]
+
 
 def command(
     what: Annotated[
@@ -52,9 +54,7 @@ def command(
     allow_many: Annotated[
         bool, typer.Option("--allow-many", help="Allow changing or deleting more than 30 % of the existing streams.")
     ] = False,
-    gate_timeout: Annotated[
-        float, typer.Option("--gate-timeout", metavar="SECONDS", help="How long to wait for each gate.", min=0)
-    ] = 300,
+    gate_timeout: GateTimeout = 300,
     ship_with: Annotated[
         str | None,
         typer.Option(
@@ -67,10 +67,7 @@ def command(
     loaded_timeout: Annotated[
         float | None,
         typer.Option(
-            "--wait-loaded",
-            metavar="SECONDS",
-            help="Wait up to this long until every server has loaded the rules, if a sidecar or another tool reloads them.",
-            min=0,
+            "--wait-loaded", help="Wait up to this long, such as 5m, until a sidecar has loaded the rules.", min=0
         ),
     ] = None,
     adopt: Adopt = None,
@@ -92,7 +89,7 @@ def command(
     Mapping rules are files on the servers. With a user of the system account (`system` under `connect`), servers are
     told to reload them one by one, a canary first. Otherwise vstream stops there until you have shipped and reloaded them.
 
-    Examples: `vstream apply`, `vstream apply plan.json`, `vstream apply --wait-loaded 300`,
+    Examples: `vstream apply`, `vstream apply plan.json`, `vstream apply --wait-loaded 5m`,
     `vstream apply --ship-with 'rsync -r {directory}/ {host}:/etc/nats/'`
     """
     planned = run(_plan(what, lab, templates, adopt=frozenset(adopt or ()), lost=tuple(sorted(lost or ()))))

@@ -8,10 +8,11 @@ from typing import Annotated, NoReturn
 import typer
 
 from vstream.cli import options
+from vstream.cli.apply import GateTimeout
 from vstream.cli.asyncio_runner import run
 from vstream.cli.chaos.session import find_target_servers
 from vstream.cli.exit_codes import FAILED, NO, OK
-from vstream.cli.failover import GateTimeout, ShipWith, carry_out_edit, end, read_edit, require_nothing_lost
+from vstream.cli.failover import ShipWith, carry_out_edit, end, read_edit, require_nothing_lost
 from vstream.cli.plan_request import Planned, plan_servers
 from vstream.cli.views import console
 from vstream.cli.views import drain as view

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from vstream.cli import options
-from vstream.cli.apply import carry_out, report
+from vstream.cli.apply import GateTimeout, carry_out, report
 from vstream.cli.asyncio_runner import run
 from vstream.cli.chaos.session import find_target_servers
 from vstream.cli.exit_codes import FAILED, NO
@@ -38,9 +38,6 @@ from vstream.topology.model import Consistency, Endpoint, Role, Topology
 from vstream.topology.stream_config import STREAM_KEY
 
 RegionName = Annotated[str, typer.Argument(help="The region.", metavar="REGION")]
-GateTimeout = Annotated[
-    float, typer.Option("--gate-timeout", metavar="SECONDS", help="How long to wait for each gate.", min=0)
-]
 ShipWith = Annotated[
     str | None,
     typer.Option("--ship-with", metavar="COMMAND", help="As with `apply`: run this for each server before it reloads."),

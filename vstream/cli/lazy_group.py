@@ -16,7 +16,7 @@ import typer
 from typer.core import MarkupMode, TyperCommand, TyperGroup
 
 from vstream.cli.overlay_option import add_overlay_option
-from vstream.cli.plain_values import convert_late
+from vstream.cli.plain_values import SECONDS, convert_late
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -35,7 +35,7 @@ _COMPLETED = frozenset(name for names in _COMPLETIONS.values() for name in names
 """Parameters with values that `vstream.cli.completion` knows, which is loaded only when a shell asks."""
 
 _VALUES = {
-    "SECONDS": "every gate-timeout timeout wait-loaded",
+    SECONDS: "every gate-timeout timeout wait-loaded",
     "DURATION": "for jitter lose rtt",
     "PERCENT": "loss",
     "NUMBER": "copies lines runs sample seed shrinking-runs",

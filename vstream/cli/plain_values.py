@@ -7,12 +7,14 @@ looked up; whatever else has to be converted, or is wrong, is Typer's.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from enum import Enum
 from importlib import import_module
 from typing import Any, Final
 
 import typer
 
+SECONDS: Final = "SECONDS"  # or a duration, such as 5m
 _TEXTS: Final = (str, list[str])
 
 
@@ -31,6 +33,9 @@ class PlainValue:
             choice = next((choice for choice in expected if value in {choice, choice.value}), None)
             if choice is not None:
                 return choice
+        if param.metavar == SECONDS and isinstance(value, str) and value[:1].isdigit() and value[-1:].isalpha():
+            with suppress(ValueError):  # Typer refuses what is none
+                value = str(import_module("vstream.topology.units").parse_duration(value) / 1e9)
         try:
             return import_module("typer._coercion").build_runtime_param(param.type_descriptor).coerce(value, param, ctx)
         except typer.BadParameter as error:
