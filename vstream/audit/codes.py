@@ -190,12 +190,12 @@ ALL: Final = (
         "expired",
         "VA104",
         "expired",
-        "`{stream}` lost {n:message|messages} of `{origin}`: removed there before they were sourced",
+        "`{stream}` lacks {n:message|messages} of `{origin}`, which can no longer be sourced from there",
         """
-        A write stream removed messages because of its limits, or was purged, deleted or given up (`vstream region failover`), before a region had sourced them.
+        A region lacks messages that their write stream removed because of its limits; or it was purged, deleted or given up (`vstream region failover`).
 
         ## What it means
-        The region was cut off for longer than the write stream keeps messages; or the write stream was purged (`nats stream purge`) or deleted while messages had still to arrive. Other regions may have them; in this one they are lost, and `lag` is 0.
+        The region was cut off for longer than the write stream keeps messages; or the write stream was purged (`nats stream purge`) or deleted while messages had still to arrive. Or the region had them, and its read stream was purged: servers keep nothing that would tell. Other regions may have them; `lag` is 0.
 
         ## What to do
         `vstream repair messages --kind replay` shows which of them other regions have, and with `--yes` adds them. Then make `write.max_age` longer than the longest outage that must not lose messages.
