@@ -10,12 +10,10 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from vstream.topology.model import Role
+from vstream.topology.model import Region, Role, Topology
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
-
-    from vstream.topology.model import Region, Topology
 
     Pair = tuple[str, str]
     """A link in one direction: the region that sends, the region that receives."""

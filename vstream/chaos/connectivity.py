@@ -15,7 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from vstream.errors import LabError, NotConnectedError, NotReachableError
-from vstream.jetstream.reconnecting import open_reconnecting
+from vstream.jetstream.reconnecting import ReconnectingConnection, open_reconnecting
 from vstream.lab.identity import OwnServers
 
 if TYPE_CHECKING:
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
     from vstream.chaos.target_servers import TargetServers
     from vstream.jetstream.connection import Reply
-    from vstream.jetstream.reconnecting import ReconnectingConnection
     from vstream.lab.links.state import LinkState, Pair
 
 _POLL = 0.005

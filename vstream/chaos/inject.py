@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from vstream.chaos import journal
-from vstream.chaos.blast_radius import assess_impact
+from vstream.chaos.blast_radius import Impact, assess_impact
 from vstream.chaos.journal import Journal, OpenFault
 from vstream.chaos.recovery import wait_until_healthy
 from vstream.errors import RefusedError, UnknownNameError
@@ -23,7 +23,6 @@ from vstream.lab.start import run_to_completion
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Sequence
 
-    from vstream.chaos.blast_radius import Impact
     from vstream.chaos.faults.base import Fault, LabFault
     from vstream.chaos.target_servers import TargetServers
     from vstream.lab.links.state import Pair

@@ -12,14 +12,13 @@ from vstream.chaos.leaders import POLL
 from vstream.errors import LabError, VstreamError
 from vstream.jetstream import monitoring
 from vstream.lab import readiness
-from vstream.lab.readiness import ReadinessProgress, ReadinessStage, monitor_url
+from vstream.lab.readiness import Member, ReadinessProgress, ReadinessStage, monitor_url
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Sequence
 
     from vstream.chaos.target_servers import TargetServers
     from vstream.lab.links.state import Pair
-    from vstream.lab.readiness import Member
 
 _PATIENCE = 1.0
 """Seconds to wait for a message before it is sent again."""

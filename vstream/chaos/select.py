@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from vstream.chaos import leaders
 from vstream.errors import LabError, RefusedError, UnknownNameError
 from vstream.topology import physical
-from vstream.topology.model import Role
+from vstream.topology.model import Role, Topology
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from vstream.chaos.leaders import StreamLeadership
     from vstream.chaos.target_servers import TargetServers
     from vstream.lab.links.state import Pair
-    from vstream.topology.model import Topology
 
 _SIDES = 'write `"west | central,east"`: sides with `|`, regions with commas'
 

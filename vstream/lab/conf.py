@@ -7,7 +7,7 @@ import dataclasses
 import os
 import re
 import shutil
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from vstream.errors import LabError
@@ -17,7 +17,6 @@ from vstream.topology.bundle import Artifact
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from pathlib import Path
 
     from vstream.lab.state import LabDirectory
 

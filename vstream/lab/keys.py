@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from vstream.jetstream.keyring import Keyring, default_directory
 from vstream.lab.state import lab_directory
 from vstream.topology.bundle import ACCOUNTS_PATH, OPERATOR_PATH, TLS_PATH
-from vstream.topology.model import Security
+from vstream.topology.model import Security, Topology
 from vstream.topology.signing import CA_FILE, user_key
-
-if TYPE_CHECKING:
-    from vstream.topology.model import Topology
 
 
 def keyring(name: str) -> Keyring:

@@ -14,12 +14,10 @@ from typing import TYPE_CHECKING
 from vstream.errors import LabError
 from vstream.files import write_private
 from vstream.lab import records
-from vstream.lab.state import LabDirectory, labs_directory
+from vstream.lab.state import LabDirectory, LabRecord, labs_directory
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from vstream.lab.state import LabRecord
 
 
 def labs_running_elsewhere(known: Path) -> Iterator[LabRecord]:

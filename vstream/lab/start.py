@@ -19,20 +19,17 @@ from vstream.errors import LabError
 from vstream.lab import add_regions, certificates, conf, passwords, ports, readiness, records
 from vstream.lab.links import choose
 from vstream.lab.links.proxy_process import PortTakenError, ProxyProcess
-from vstream.lab.links.state import Backend
+from vstream.lab.links.state import Backend, LinkState, Pair
 from vstream.lab.other_labs import labs_running_elsewhere
-from vstream.lab.readiness import ReadinessProgress, ReadinessStage
+from vstream.lab.readiness import Member, ReadinessProgress, ReadinessStage
 from vstream.lab.server import NatsServer, stop_all
-from vstream.lab.state import LabRecord, hold_lock, lab_directories, labs_directory
+from vstream.lab.state import LabDirectory, LabRecord, hold_lock, lab_directories, labs_directory
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from vstream.lab.binaries import Program
-    from vstream.lab.links.state import LinkState, Pair
-    from vstream.lab.readiness import Member
-    from vstream.lab.state import LabDirectory
     from vstream.topology.bundle import Artifact, Bundle, ServerAddress
     from vstream.topology.model import Topology, Transport
 

@@ -17,7 +17,7 @@ from vstream.lab.links.proxy_process import ProxyProcess
 from vstream.lab.links.state import Backend
 from vstream.lab.readiness import monitor_url
 from vstream.lab.server import NatsServer
-from vstream.lab.state import lab_directories, lab_directory
+from vstream.lab.state import LabDirectory, LabRecord, lab_directories, lab_directory
 from vstream.topology.accounts import APP_USER, SYSTEM_USER, VSTREAM_USER, regional_user
 from vstream.topology.model import CLIENT_INBOX, VSTREAM_INBOX, Endpoint
 
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from vstream.lab.state import LabDirectory, LabRecord
     from vstream.topology.bundle import ServerAddress
 
 

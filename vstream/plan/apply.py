@@ -13,14 +13,13 @@ from vstream.plan.consumer_failover import continue_from
 from vstream.plan.plan import Create, CreateConsumer, Delete, DeleteConsumer, Handover, Phase, Update, UpdateConsumer
 from vstream.plan.transitions import seed_region, start_sequence
 from vstream.topology.consumer_config import ConsumerConfig
-from vstream.topology.stream_config import UNTIL_KEY
+from vstream.topology.stream_config import UNTIL_KEY, StreamConfig
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from vstream.plan.plan import Change, Gate, Plan
     from vstream.plan.port import GateChecker, MappingAdmin, ReaderAdmin, ServerAdmin, StreamAdmin
-    from vstream.topology.stream_config import StreamConfig
 
 _Answer = TypeVar("_Answer")
 IN_FLIGHT = 32

@@ -7,14 +7,13 @@ from functools import cache
 from typing import TYPE_CHECKING, TypeAlias
 
 from vstream.plan.canonical import Likeness, canonical
-from vstream.plan.plan import Blocked, Change, Note
+from vstream.plan.plan import Blocked, Change, Note, RuleChange
 from vstream.plan.rules import OwnRules, account_entries, diff_rules, rule_entries
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from datetime import datetime
 
-    from vstream.plan.plan import RuleChange
     from vstream.syntax.json_types import Json
     from vstream.topology.bundle import Bundle, RenderedStream
     from vstream.topology.consumer_config import ObservedConsumer

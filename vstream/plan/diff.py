@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from vstream.plan import consumers
 from vstream.plan.canonical import canonical, is_known
-from vstream.plan.context import DiffContext
+from vstream.plan.context import DiffContext, Observed, Outcome
 from vstream.plan.plan import (
     UNANSWERED,
     Blocked,
@@ -35,16 +35,14 @@ from vstream.plan.transitions import (
     seed_region,
     start_sequence,
 )
-from vstream.topology.model import Role
+from vstream.topology.model import Role, Topology
 from vstream.topology.stream_config import FORMER_PREFIX, ROLE_KEY, STREAM_KEY, StreamConfig, source_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from vstream.plan.context import Observed, Outcome
     from vstream.syntax.json_types import Json
     from vstream.topology.bundle import Bundle, RenderedStream
-    from vstream.topology.model import Topology
     from vstream.topology.stream_config import ObservedStream
 
     Transition = Callable[[Sequence[Outcome], DiffContext], Iterable[Outcome]]

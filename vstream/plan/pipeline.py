@@ -11,19 +11,17 @@ from typing import TYPE_CHECKING
 
 from vstream.errors import NotReachableError, StalePlanError, VstreamError
 from vstream.jetstream.admin import JetStreamAdmin
-from vstream.plan.apply import GATE_PATIENCE, apply
+from vstream.plan.apply import GATE_PATIENCE, ApplyResult, apply
 from vstream.plan.diff import diff
 from vstream.plan.live.gate_checks import LiveGateChecker
 from vstream.plan.live.lost_region import measure_losses, require_dead
 from vstream.plan.live.observe import any_connection, connect_all, observe
-from vstream.plan.plan import UnreachableRegion
+from vstream.plan.plan import Change, Gate, Plan, UnreachableRegion
 from vstream.plan.transitions.remove_region import dead_streams, give_up
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from vstream.plan.apply import ApplyResult
-    from vstream.plan.plan import Change, Gate, Plan
     from vstream.plan.port import MappingAdmin, ReaderAdmin, ServerAdmin
     from vstream.topology.bundle import Bundle
     from vstream.topology.model import Endpoint, Topology

@@ -14,14 +14,13 @@ from vstream.plan.risk import Removal, Risk
 from vstream.topology.model import Role
 from vstream.topology.naming import api_prefix
 from vstream.topology.profiles import profile_named
-from vstream.topology.stream_config import FORMER_PREFIX, ROUTING_KEY, account_in, is_beside_write_stream
+from vstream.topology.stream_config import FORMER_PREFIX, ROUTING_KEY, StreamConfig, account_in, is_beside_write_stream
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from vstream.syntax.json_types import Json
     from vstream.topology.consumer_config import ConsumerConfig
-    from vstream.topology.stream_config import StreamConfig
 
 RULE = "mapping"
 """The kind of a key without a space."""

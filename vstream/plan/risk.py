@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from enum import Enum
 from typing import TYPE_CHECKING
 
 from vstream.topology.model import Role
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
     from vstream.syntax.json_types import Json
     from vstream.topology.stream_config import ObservedStream
 

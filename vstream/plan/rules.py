@@ -15,7 +15,7 @@ from vstream.plan.plan import ACCOUNT, RULE, USERS, RuleChange, kind_of
 from vstream.subjects.algebra import overlaps
 from vstream.topology.model import Role
 from vstream.topology.naming import DIGEST_PREFIX, REGION_PREFIX
-from vstream.topology.stream_config import HIDDEN_PREFIXES, ROLE_KEY
+from vstream.topology.stream_config import HIDDEN_PREFIXES, ROLE_KEY, ObservedStream
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from vstream.subjects.mapping import Mapping as SubjectMapping
     from vstream.topology.accounts import Account
     from vstream.topology.bundle import RenderedStream
-    from vstream.topology.stream_config import ObservedStream
 
 Entries = dict[str, tuple[str, ...]]
 

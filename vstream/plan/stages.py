@@ -22,14 +22,13 @@ from vstream.plan.plan import (
 )
 from vstream.plan.transitions.seed_region import is_copy
 from vstream.topology.model import Role
-from vstream.topology.stream_config import FORMER_PREFIX, STREAM_KEY, source_name
+from vstream.topology.stream_config import FORMER_PREFIX, STREAM_KEY, ObservedStream, source_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from vstream.plan.context import DiffContext
     from vstream.plan.plan import Change, Plan, RuleChange
-    from vstream.topology.stream_config import ObservedStream
 
 _TITLES = {
     Phase.ACCOUNTS: "accounts",

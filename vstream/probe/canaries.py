@@ -12,7 +12,7 @@ import time
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from vstream.errors import NoRespondersError, NotReachableError, VstreamError
 from vstream.jetstream import direct, error_codes
@@ -20,17 +20,15 @@ from vstream.jetstream.answers import describe_error
 from vstream.probe.hops import EXPECTED_STREAM, parse_ack, probe_copy
 from vstream.probe.read_your_writes import METHODS, OwnRead
 from vstream.probe.report import Check, CheckStatus, Hop
-from vstream.probe.target import FAIR_PATIENCE, OutOfTimeError
+from vstream.probe.target import FAIR_PATIENCE, OutOfTimeError, ProbeTarget
 from vstream.topology import naming, physical
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from typing import Any
 
     from vstream.jetstream.connection import Reply
     from vstream.jetstream.direct import DirectMessage
     from vstream.probe.info import StreamInfo
-    from vstream.probe.target import ProbeTarget
 
 CANARY_HEADER = "Vstream-Canary"
 """`<run id>.<region of origin>`: identifies a canary."""

@@ -11,7 +11,7 @@ from itertools import product
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from vstream.errors import LoginRefusedError, NotReachableError, VstreamError
-from vstream.jetstream.connection import REQUEST_TIMEOUT
+from vstream.jetstream.connection import REQUEST_TIMEOUT, Connection
 from vstream.probe import direct_get, hops, pull_requests
 from vstream.probe.canaries import CanaryFlight
 from vstream.probe.cleanup import Cleanup
@@ -21,7 +21,7 @@ from vstream.probe.report import Check, CheckStatus, Hop, ProbeReport, Progress
 from vstream.probe.retry import Budget
 from vstream.probe.target import ProbeTarget
 from vstream.topology import naming
-from vstream.topology.model import Role
+from vstream.topology.model import Role, Topology, VirtualStream
 from vstream.topology.physical import physical_name
 from vstream.topology.profiles import profile_of
 from vstream.topology.replication import all_physical_streams
@@ -29,8 +29,6 @@ from vstream.topology.replication import all_physical_streams
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 
-    from vstream.jetstream.connection import Connection
-    from vstream.topology.model import Topology, VirtualStream
 
 _Result = TypeVar("_Result")
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from vstream.errors import NoRespondersError, VstreamError
 from vstream.jetstream import direct
-from vstream.probe.report import CheckStatus, Hop
-from vstream.probe.retry import answer_sequence, describe_answer, is_old_server, skip_on_old_server
+from vstream.probe.report import Check, CheckStatus, Hop
+from vstream.probe.retry import Budget, answer_sequence, describe_answer, is_old_server, skip_on_old_server
 from vstream.topology import naming, physical
 
 if TYPE_CHECKING:
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from vstream.jetstream.connection import Reply
     from vstream.jetstream.direct import DirectMessage
     from vstream.probe.info import StreamInfo
-    from vstream.probe.report import Check
-    from vstream.probe.retry import Budget
     from vstream.probe.target import ProbeTarget
     from vstream.syntax.json_types import Json
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from vstream.jetstream.answers import api_error, read_list, read_total, reading
 from vstream.topology import naming
@@ -12,7 +12,6 @@ from vstream.topology.stream_config import REGION_KEY, ROUTING_KEY, source_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
-    from typing import Any
 
     from vstream.jetstream.connection import Connection
 

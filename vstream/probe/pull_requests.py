@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from vstream.errors import NoRespondersError, ServerError, VstreamError
 from vstream.jetstream import error_codes
 from vstream.jetstream.answers import api_error
-from vstream.probe.report import CheckStatus, Hop
-from vstream.probe.retry import describe_answer
+from vstream.probe.report import Check, CheckStatus, Hop
+from vstream.probe.retry import Budget, describe_answer
 from vstream.topology import naming
 from vstream.topology.profiles import profile_of
 
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from vstream.jetstream.connection import Reply
-    from vstream.probe.report import Check
-    from vstream.probe.retry import Budget
     from vstream.probe.target import ProbeTarget
     from vstream.syntax.json_types import Json
 

@@ -7,16 +7,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from vstream.errors import NotReachableError, VstreamError
-from vstream.jetstream.connection import REQUEST_TIMEOUT
-from vstream.probe.report import Check, CheckStatus
+from vstream.jetstream.connection import REQUEST_TIMEOUT, Connection
+from vstream.probe.report import Check, CheckStatus, Hop
 from vstream.topology import physical
 from vstream.topology.profiles import profile_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from vstream.jetstream.connection import Connection
-    from vstream.probe.report import Hop
     from vstream.topology.model import Topology, VirtualStream
 
 _Answer = TypeVar("_Answer")

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from vstream.errors import MalformedAnswerError, NotPermittedError, NotReachableError, VstreamError
 from vstream.jetstream.answers import decode_object, read_list, reading
-from vstream.jetstream.connection import connect, without_secrets
+from vstream.jetstream.connection import Reply, connect, without_secrets
 from vstream.jetstream.endpoints import resolve_context
 from vstream.subjects.algebra import matches
 from vstream.subjects.resolve import OutcomeKind
@@ -26,7 +26,6 @@ from vstream.topology.versions import format_version, parse_version
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from vstream.jetstream.connection import Reply
     from vstream.lint.simulate import Simulation
     from vstream.topology.model import Endpoint, Topology
 

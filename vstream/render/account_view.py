@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from vstream.render.environment import quote
 from vstream.topology import physical
 from vstream.topology.accounts import SYSTEM_USER
-from vstream.topology.model import Security
+from vstream.topology.model import Security, Topology
 from vstream.topology.profiles import profile_of
 from vstream.topology.profiles.shared import ANSWERS
-from vstream.topology.signing import SYSTEM_ACCOUNT, user_key
-
-if TYPE_CHECKING:
-    from vstream.topology.model import Topology
-    from vstream.topology.signing import Signer
+from vstream.topology.signing import SYSTEM_ACCOUNT, Signer, user_key
 
 
 def user_entries(topology: Topology, signer: Signer) -> dict[str, Any]:

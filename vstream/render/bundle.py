@@ -19,12 +19,12 @@ from vstream.render.jwt import Unsigned
 from vstream.subjects.read_conf import read_mappings
 from vstream.syntax import natsconf
 from vstream.topology import bundle, naming, physical, profile_migration
-from vstream.topology.accounts import SYSTEM_USER, password_variable
+from vstream.topology.accounts import SYSTEM_USER, Account, password_variable
 from vstream.topology.consumer_config import ConsumerConfig
-from vstream.topology.model import Security
+from vstream.topology.model import PhysicalPart, Security, StreamSettings, Topology, VirtualStream
 from vstream.topology.profiles import domains, profile_of
 from vstream.topology.read_accounts import read_accounts, unreported_digest
-from vstream.topology.signing import account_key
+from vstream.topology.signing import Signer, account_key
 from vstream.topology.stream_config import StreamConfig
 
 if TYPE_CHECKING:
@@ -33,9 +33,6 @@ if TYPE_CHECKING:
 
     from vstream.subjects.mapping import Mapping as SubjectMapping
     from vstream.syntax.json_types import Json
-    from vstream.topology.accounts import Account
-    from vstream.topology.model import PhysicalPart, StreamSettings, Topology, VirtualStream
-    from vstream.topology.signing import Signer
 
 
 _MOST_TEXT = 64 * 1024 * 1024

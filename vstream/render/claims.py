@@ -17,19 +17,17 @@ from typing import TYPE_CHECKING, Any
 
 from vstream.subjects import algebra
 from vstream.subjects.mapping import Destination, Mapping
-from vstream.topology.accounts import SYSTEM_USER, Account, Export, Import, ShareKind
+from vstream.topology.accounts import SYSTEM_USER, Account, Export, Import, ShareKind, User
 from vstream.topology.naming import API, DIGEST_PREFIX
 from vstream.topology.profiles.shared import ANSWERS, GET_THRESHOLD, GETS, MANAGED, PULL_THRESHOLD, PULLS
-from vstream.topology.signing import OPERATOR, SIGNER, SYSTEM_ACCOUNT, account_key, role_key
+from vstream.topology.signing import OPERATOR, SIGNER, SYSTEM_ACCOUNT, Signer, account_key, role_key
 from vstream.topology.units import parse_duration
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from vstream.syntax.json_types import Json
-    from vstream.topology.accounts import User
     from vstream.topology.model import AccountLimits, Topology
-    from vstream.topology.signing import Signer
 
 EARLIEST = 1
 """When rendered tokens were issued: before all that are pushed, so that a server which starts again keeps what it has."""

@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Any
 from vstream.topology import naming
 from vstream.topology.accounts import LEAF_VARIABLE
 from vstream.topology.bundle import HUBS_PATH, ServerAddress, leaf_path, loaded_path
-from vstream.topology.model import Security, ServerOptions
+from vstream.topology.model import Region, Security, ServerOptions, Topology
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from vstream.topology.model import Region, Topology
 
 _BACKOFF_SINCE = (2, 12)
 """`connect_backoff` and `server_metadata` (server/opts.go)."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, assert_never
 
 from vstream.render.environment import to_json
 from vstream.topology import naming, physical
-from vstream.topology.model import PhysicalPart, Role, StreamSettings
+from vstream.topology.model import Consumer, PhysicalPart, Role, StreamSettings, Topology, VirtualStream
 from vstream.topology.profiles import profile_of
 from vstream.topology.stream_config import REGION_KEY, ROLE_KEY, ROUTING_KEY, STREAM_KEY, TOPOLOGY_KEY
 
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from vstream.syntax.json_types import Json
-    from vstream.topology.model import Consumer, Topology, VirtualStream
 
 
 @dataclass(frozen=True, slots=True)

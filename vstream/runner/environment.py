@@ -29,14 +29,13 @@ from vstream.plan.pipeline import PlanRequest, make_plan
 from vstream.plan.topology_edit import TopologyEdit
 from vstream.probe import checks
 from vstream.probe.report import CheckStatus
-from vstream.scenario.model import RegionCommand
+from vstream.scenario.model import ChangeRegion, RegionCommand, Scenario
 from vstream.topology import physical
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from vstream.plan.transitions.remove_region import RegionLoss
-    from vstream.scenario.model import ChangeRegion, Scenario
     from vstream.topology.bundle import Bundle, ServerAddress
     from vstream.topology.model import Endpoint, Topology, VirtualStream
 

@@ -19,7 +19,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from vstream.capture.verdict.verdict import CaseStatus
+from vstream.capture.verdict.verdict import CaseStatus, Verdict
 from vstream.errors import VstreamError
 from vstream.files import save_output
 from vstream.lint.load_scenario import load
@@ -29,7 +29,6 @@ from vstream.scenario.shrink import shrink
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from vstream.capture.verdict.verdict import Verdict
     from vstream.scenario.model import Scenario
 
 _SEEDS = 2**31

@@ -6,21 +6,19 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from vstream.capture.records import FaultOutcome, FaultRecord
-from vstream.capture.store import RecordWriter
+from vstream.capture.store import Capture, RecordWriter
 from vstream.chaos import faults, rolling_restart, target_servers
 from vstream.chaos import inject as drill
 from vstream.chaos.faults.base import HandOver, LastingInjection, RollingRestart
 from vstream.errors import LabError, UnsupportedError, VstreamError
 from vstream.health.live.resync import resync
-from vstream.runner.events import FaultSeen, FaultState
+from vstream.runner.events import Event, FaultSeen, FaultState
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
-    from vstream.capture.store import Capture
     from vstream.chaos.target_servers import TargetServers
     from vstream.runner.environment import Environment
-    from vstream.runner.events import Event
     from vstream.scenario.model import Inject
 
     Pause = Callable[[int], Awaitable[None]]

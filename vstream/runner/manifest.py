@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from pydantic import TypeAdapter
 
 from vstream import __version__
-from vstream.capture.records import CapturedServer, GivenUpStream, Manifest, Sample
+from vstream.capture.records import CapturedServer, CapturedStream, GivenUpStream, Manifest, Sample
 from vstream.capture.store import FORMAT, Capture
 from vstream.errors import VstreamError
 from vstream.lab import lab
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from datetime import datetime
     from pathlib import Path
 
-    from vstream.capture.records import CapturedStream
     from vstream.plan.transitions.remove_region import RegionLoss
     from vstream.runner.environment import ChangedRegion
     from vstream.scenario.model import Scenario

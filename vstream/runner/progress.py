@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING
 from pydantic import TypeAdapter, ValidationError
 
 from vstream.files import write_private
-from vstream.runner.events import Activity, StepBegan, StepEnded
+from vstream.runner.events import Activity, Event, StepBegan, StepEnded
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from vstream.lab.state import LabDirectory
-    from vstream.runner.events import Event
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

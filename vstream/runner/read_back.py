@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from vstream.capture.digest import digest
 from vstream.capture.records import CapturedStream, Stored, message_identity
-from vstream.capture.store import RecordWriter
+from vstream.capture.store import Capture, RecordWriter
 from vstream.errors import NotReachableError, VstreamError
 from vstream.jetstream.answers import api_error
-from vstream.jetstream.read_stream import read_messages
+from vstream.jetstream.read_stream import StoredMessage, read_messages
 from vstream.jetstream.source_header import STREAM_SOURCE, origin_of
 from vstream.topology import naming
 from vstream.topology.stream_config import source_name
@@ -19,8 +19,6 @@ from vstream.topology.stream_config import source_name
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from vstream.capture.store import Capture
-    from vstream.jetstream.read_stream import StoredMessage
     from vstream.jetstream.reconnecting import ReconnectingConnection
     from vstream.topology.bundle import RenderedStream
 

@@ -16,7 +16,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, assert_never
 
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from vstream.capture.records import OperationRecord, Sample, Window
 from vstream.capture.store import Capture, RecordWriter
@@ -29,7 +29,7 @@ from vstream.lab.state import lab_directory
 from vstream.runner import environment, manifest, worker_specs
 from vstream.runner.client_checks import OperationChecks
 from vstream.runner.convergence import ConvergenceWait
-from vstream.runner.events import Activity, LoadBegan, Sampled, StepBegan, StepEnded, WorkerProgress, describe
+from vstream.runner.events import Activity, Event, LoadBegan, Sampled, StepBegan, StepEnded, WorkerProgress, describe
 from vstream.runner.fault_recorder import FaultRecorder, StepResult
 from vstream.runner.progress import ProgressWriter
 from vstream.runner.read_back import read_back
@@ -41,10 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from pydantic import TypeAdapter
-
     from vstream.runner.environment import Environment
-    from vstream.runner.events import Event
     from vstream.scenario.model import Action, Scenario, Step
     from vstream.topology.model import Topology
 

@@ -7,20 +7,18 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from vstream.capture.verdict.check import check
-from vstream.capture.verdict.verdict import About, CaseStatus
+from vstream.capture.verdict.verdict import About, Case, CaseStatus, Verdict
 from vstream.lint import load_scenario
 from vstream.runner import runner
 from vstream.scenario.generate import to_yaml
 from vstream.scenario.model import Measure
-from vstream.scenario.survival import AGAIN
+from vstream.scenario.survival import AGAIN, Asked, CellKey, SurvivalScenario
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
-    from vstream.capture.verdict.verdict import Case, Verdict
     from vstream.runner.events import Event
-    from vstream.scenario.survival import Asked, CellKey, SurvivalScenario
     from vstream.topology.survival import SurvivalCell
 
 _NEEDED = {About.FAULT, About.CAPTURE}

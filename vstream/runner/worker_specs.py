@@ -16,7 +16,7 @@ from vstream.runner.workload.spec import (
     WorkerLogin,
     WorkerSpec,
 )
-from vstream.scenario.model import Publishers, ReaderKind, Readers, Retry, Try
+from vstream.scenario.model import Publishers, ReaderKind, Readers, Retry, Scenario, Try
 from vstream.topology import naming
 
 if TYPE_CHECKING:
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from vstream.runner.environment import Environment
-    from vstream.scenario.model import Scenario
     from vstream.topology.model import Endpoint
 
 _One = TypeVar("_One", Publishers, Readers)

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from vstream.scenario.fields import Bound, pair
+from vstream.scenario.fields import Bound, Bounds, pair
 from vstream.scenario.model import Compare, Expectation, Measure
-from vstream.topology.model import Consistency
+from vstream.topology.model import Consistency, Topology, VirtualStream
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from vstream.scenario.document import ExpectDocument, ScenarioDocument
-    from vstream.scenario.fields import Bounds
     from vstream.syntax.yaml import Path, SourceMap
-    from vstream.topology.model import Topology, VirtualStream
 
 SAFETY: Final = {
     measure.value: measure for measure in (Measure.LOST, Measure.DUPLICATED, Measure.UNEXPECTED, Measure.REORDERED)

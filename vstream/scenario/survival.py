@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from vstream.scenario.model import ClientOperation, Measure
 from vstream.topology import survival
-from vstream.topology.survival import Ability, Failure, Survival
+from vstream.topology.survival import Ability, Failure, Incident, Ruling, Survival, SurvivalCell
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from vstream.topology.model import Topology, VirtualStream
-    from vstream.topology.survival import Incident, Ruling, SurvivalCell
 
 CellKey = tuple[str, Failure, Ability]
 """The stream, what fails, and what clients do."""

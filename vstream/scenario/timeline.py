@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING
 
 from vstream.scenario.actions import ACTIONS, Action, actions_of
 from vstream.scenario.faults import Aim, FaultType, Takes
-from vstream.scenario.model import Inject, RegionCommand, Wait
+from vstream.scenario.model import Inject, RegionCommand, Scenario, Wait
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from vstream.scenario.document import ScenarioDocument, StepDocument
-    from vstream.scenario.model import Scenario
     from vstream.topology.model import Topology
 
 

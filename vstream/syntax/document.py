@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
-from vstream.diagnostics import Span
+from vstream.diagnostics import Finding, Span
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from vstream.diagnostics import Finding
     from vstream.syntax.json_types import Json
 
 Path: TypeAlias = tuple[str | int, ...]

@@ -13,7 +13,7 @@ from vstream.topology.accounts import (
     SYSTEM_PASSWORDS,
     password_placeholders,
 )
-from vstream.topology.model import Security
+from vstream.topology.model import Role, Security, Server, Topology, Transport
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from vstream.subjects.mapping import Mapping as SubjectMapping
     from vstream.topology.accounts import Account
     from vstream.topology.consumer_config import ConsumerConfig
-    from vstream.topology.model import Role, Server, Topology, Transport
     from vstream.topology.stream_config import StreamConfig
 
 

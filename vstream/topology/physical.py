@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-from vstream.topology.model import Role, Routing
+from vstream.topology.model import Naming, Role, Routing, Topology, VirtualStream
 from vstream.topology.naming import qualified_name
 from vstream.topology.profiles import profile_of
-
-if TYPE_CHECKING:
-    from vstream.topology.model import Naming, Topology, VirtualStream
 
 
 def account_of(stream: VirtualStream, role: Role, place: str) -> str | None:

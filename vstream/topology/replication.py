@@ -6,12 +6,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from vstream.topology import physical
-from vstream.topology.model import Role
+from vstream.topology.model import Role, Topology, VirtualStream
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-
-    from vstream.topology.model import Topology, VirtualStream
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,13 +14,11 @@ from itertools import combinations, product
 from typing import TYPE_CHECKING, Final
 
 from vstream.topology import physical
-from vstream.topology.model import Consistency, Role
+from vstream.topology.model import Consistency, PhysicalPart, Role, Seat, Topology, VirtualStream
 from vstream.topology.profiles import profile_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
-
-    from vstream.topology.model import PhysicalPart, Seat, Topology, VirtualStream
 
 
 class Failure(Enum):

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from vstream.capture.records import Window
+from vstream.capture.records import Manifest, Sample, Window
 from vstream.capture.verdict import units
 from vstream.capture.verdict.contents import Ledger, StreamScan
 from vstream.capture.verdict.context import CaptureContext, ExampleCollector, ExampleFactory, end_of_fault
 from vstream.capture.verdict.deliveries import Deliveries
-from vstream.capture.verdict.history import read_history
+from vstream.capture.verdict.history import History, read_history
 from vstream.capture.verdict.judge import is_deadly, judge
 from vstream.capture.verdict.layout import find_layout
 from vstream.capture.verdict.lost import Holdings, same_order
 from vstream.capture.verdict.measures import Measurements
 from vstream.capture.verdict.packed_operations import summarize
-from vstream.capture.verdict.propagation import Propagation, progress_by_stream
+from vstream.capture.verdict.propagation import Propagation, SampledProgress, progress_by_stream
 from vstream.capture.verdict.timeline import Timeline
 from vstream.capture.verdict.verdict import Example, FaultVerdict, StreamVerdict, Verdict
 from vstream.capture.verdict.windows import (
@@ -30,10 +30,7 @@ from vstream.capture.verdict.windows import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from vstream.capture.records import Manifest, Sample
     from vstream.capture.store import Capture
-    from vstream.capture.verdict.history import History
-    from vstream.capture.verdict.propagation import SampledProgress
     from vstream.capture.verdict.verdict import Affected, Convergence, Distribution
     from vstream.scenario.model import Expectation
 

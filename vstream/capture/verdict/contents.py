@@ -7,8 +7,8 @@ from bisect import bisect_left
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from vstream.capture.verdict.context import ExampleCollector
-from vstream.capture.verdict.history import NOTHING, StringTable, parse_digest
+from vstream.capture.verdict.context import CaptureContext, ExampleCollector, ExampleFactory
+from vstream.capture.verdict.history import NOTHING, Attempts, StringTable, parse_digest
 from vstream.capture.verdict.layout import READ_ROLES
 from vstream.capture.verdict.verdict import Affected, PhysicalVerdict
 from vstream.errors import VstreamError
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from vstream.capture.records import CapturedStream, Stored
     from vstream.capture.store import Capture
-    from vstream.capture.verdict.context import CaptureContext, ExampleFactory
-    from vstream.capture.verdict.history import Attempts
 
 _ENOUGH = 2
 """Copies are counted up to this number: one, or more than one."""

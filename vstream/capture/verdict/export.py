@@ -12,12 +12,11 @@ from enum import Enum
 from math import isinf
 from typing import TYPE_CHECKING, Any
 
-from vstream.capture.verdict.verdict import About, Availability, CaseStatus, ControlPlane
+from vstream.capture.verdict.verdict import About, Availability, Case, CaseStatus, ControlPlane, Verdict
 from vstream.diagnostics import Span
 from vstream.junit import Result, TestCase, to_xml
 
 if TYPE_CHECKING:
-    from vstream.capture.verdict.verdict import Case, Verdict
     from vstream.syntax.json_types import Json
 
 FORMAT = 1

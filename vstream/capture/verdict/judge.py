@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from vstream.capture.records import FaultOutcome
 from vstream.capture.verdict import units
-from vstream.capture.verdict.measures import SAFETY, Question, holds
+from vstream.capture.verdict.measures import SAFETY, Measurement, Measurements, Question, holds
 from vstream.capture.verdict.verdict import About, Case, CaseStatus
 from vstream.diagnostics import Span
 from vstream.scenario.model import Compare, Expectation, Measure
@@ -15,7 +15,6 @@ from vstream.scenario.model import Compare, Expectation, Measure
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from vstream.capture.verdict.measures import Measurement, Measurements
 
 _NOWHERE = Span.point("", 1, 1)
 _ONE_ORDER = frozenset({"ordered", "stretch", "homed"})

@@ -8,21 +8,17 @@ from collections import Counter, defaultdict
 from operator import or_
 from typing import TYPE_CHECKING
 
-from vstream.capture.verdict.contents import find_displaced
-from vstream.capture.verdict.context import ExampleCollector
-from vstream.capture.verdict.history import NOTHING
+from vstream.capture.verdict.contents import Ledger, StreamScan, find_displaced
+from vstream.capture.verdict.context import ExampleCollector, ExampleFactory
+from vstream.capture.verdict.history import NOTHING, Attempts
 from vstream.capture.verdict.layout import READ_ROLES
-from vstream.capture.verdict.verdict import ServedVerdict
+from vstream.capture.verdict.verdict import Affected, ServedVerdict
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from collections.abc import Set as AbstractSet
 
     from vstream.capture.records import CapturedStream, GivenUpStream
-    from vstream.capture.verdict.contents import Ledger, StreamScan
-    from vstream.capture.verdict.context import ExampleFactory
-    from vstream.capture.verdict.history import Attempts
-    from vstream.capture.verdict.verdict import Affected
 
 _AT_THE_HEAD = ("max_msgs", "max_bytes", "max_age")
 """Limits that remove the oldest messages of a stream."""

@@ -7,13 +7,12 @@ from bisect import bisect_left
 from math import ceil
 from typing import TYPE_CHECKING
 
-from vstream.capture.records import OperationOutcome
+from vstream.capture.records import OperationOutcome, OperationRecord
 from vstream.capture.verdict.verdict import Distribution
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from vstream.capture.records import OperationRecord
 
 OK, REJECTED, INDETERMINATE = range(3)
 CODES = {OperationOutcome.OK: OK, OperationOutcome.REJECTED: REJECTED, OperationOutcome.INDETERMINATE: INDETERMINATE}

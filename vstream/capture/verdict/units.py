@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 from math import inf
-from typing import TYPE_CHECKING
 
 from vstream.capture.verdict.verdict import Unit
-from vstream.scenario.model import Measure
-
-if TYPE_CHECKING:
-    from vstream.scenario.model import Expectation
+from vstream.scenario.model import Expectation, Measure
 
 UNITS = {
     Measure.PUBLISHED: Unit.SHARE,

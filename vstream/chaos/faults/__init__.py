@@ -9,12 +9,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from vstream.chaos.faults import disk_full, kill, links, pause, power_loss, restart, step_down
-from vstream.chaos.faults.base import FaultRequest
+from vstream.chaos.faults.base import FaultRequest, Injection, LabFault
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
-    from vstream.chaos.faults.base import Injection, LabFault
     from vstream.chaos.target_servers import TargetServers
     from vstream.scenario.faults import FaultSpec, FaultType
     from vstream.topology.model import Topology

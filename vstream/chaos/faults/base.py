@@ -19,7 +19,6 @@ from vstream.lab.readiness import monitor_url
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
     from pathlib import Path
-    from typing import Self
 
     from vstream.chaos.target_servers import TargetServers
     from vstream.lab.binaries import Program

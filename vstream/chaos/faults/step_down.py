@@ -6,13 +6,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from vstream.chaos import leaders, select
-from vstream.chaos.faults.base import HandOver
+from vstream.chaos.faults.base import FaultRequest, HandOver
 from vstream.errors import LabError
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.scenario import faults
 
 if TYPE_CHECKING:
-    from vstream.chaos.faults.base import FaultRequest
     from vstream.chaos.target_servers import TargetServers
 
 

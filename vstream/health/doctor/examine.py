@@ -7,19 +7,16 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final
 
 from vstream.codes import Chapter
-from vstream.diagnostics import Severity
+from vstream.diagnostics import Finding, Severity
 from vstream.health.doctor import configs, servers, sourcing, streams
-from vstream.health.doctor.check import Drift, Patient, checks_of
-from vstream.health.doctor.configs import count_compared
+from vstream.health.doctor.check import DoctorFinding, Drift, Patient, checks_of
+from vstream.health.doctor.configs import ConfigFile, count_compared
 from vstream.health.loaded_mappings import compare_mappings
 from vstream.health.status import assess
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from vstream.diagnostics import Finding
-    from vstream.health.doctor.check import DoctorFinding
-    from vstream.health.doctor.configs import ConfigFile
     from vstream.health.snapshot import Snapshot
     from vstream.syntax.json_types import Json
     from vstream.topology.bundle import Bundle

@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING
 from vstream.diagnostics import Severity
 from vstream.formatting import format_duration
 from vstream.health.doctor.check import APPLY, RESYNC, Drift, Patient, Symptom, check
-from vstream.health.report import PairState
+from vstream.health.report import PairState, PairStatus
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from vstream.health.report import PairStatus
     from vstream.health.snapshot import SourceSnapshot
 
 STUCK_AFTER = 30.0

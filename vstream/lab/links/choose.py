@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING
 
 from vstream.errors import LabError
 from vstream.lab.links.proxy_process import ProxyProcess
-from vstream.lab.links.state import IDEAL, Backend, Front, Links, LinkState
+from vstream.lab.links.state import IDEAL, Backend, Front, Links, LinkState, Pair
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from vstream.lab.links.state import Pair
     from vstream.lab.state import LabDirectory
     from vstream.topology.bundle import ServerAddress
     from vstream.topology.model import Link, Topology

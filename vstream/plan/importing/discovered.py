@@ -7,13 +7,12 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from vstream.topology import naming
-from vstream.topology.model import Role
+from vstream.topology.model import Endpoint, Role, ServerVersion
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from vstream.topology.consumer_config import ObservedConsumer
-    from vstream.topology.model import Endpoint, ServerVersion
     from vstream.topology.stream_config import ObservedStream
 
 AT_ITS_CLUSTER = ""

@@ -10,20 +10,18 @@ from pydantic import ValidationError
 from vstream.errors import VstreamError
 from vstream.formatting import quote_value
 from vstream.plan.importing import settings
-from vstream.plan.importing.discovered import UndescribedItem, servers_in
+from vstream.plan.importing.discovered import ClusterEndpoint, Discovered, UndescribedItem, servers_in
 from vstream.topology import decode, naming
 from vstream.topology.buckets import expand_buckets
 from vstream.topology.consumer_config import POSITION_KEY
 from vstream.topology.document import TopologyDocument
-from vstream.topology.model import Consistency, Naming, Role
+from vstream.topology.model import Consistency, Endpoint, Naming, Role, Topology, VirtualStream
 from vstream.topology.physical import physical_name
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
 
-    from vstream.plan.importing.discovered import ClusterEndpoint, Discovered
     from vstream.plan.importing.recognise import RecognisedStream, RecognisedTopology
-    from vstream.topology.model import Endpoint, Topology, VirtualStream
 
 Data = dict[str, Any]
 _ROUNDS = 4

@@ -18,13 +18,12 @@ from vstream.plan.importing.discovered import (
 from vstream.topology import naming
 from vstream.topology.fields import STREAM_PATTERN
 from vstream.topology.model import Consistency, Naming, Role
-from vstream.topology.stream_config import REGION_KEY, ROLE_KEY, STREAM_KEY
+from vstream.topology.stream_config import REGION_KEY, ROLE_KEY, STREAM_KEY, ObservedStream
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from vstream.plan.importing.discovered import Discovered
-    from vstream.topology.stream_config import ObservedStream
 
 Lead = tuple[str, str]
 """The cluster whose clients a rule is for, and the region whose write stream it leads to."""

@@ -10,12 +10,12 @@ from vstream.errors import RefusedError, UnknownNameError
 from vstream.lint.load_topology import load, render_bundle
 from vstream.plan.context import Observed
 from vstream.plan.diff import diff
-from vstream.plan.importing.discovered import UndescribedItem, servers_in
+from vstream.plan.importing.discovered import Discovered, UndescribedItem, servers_in
 from vstream.plan.importing.document import topology_document
-from vstream.plan.importing.recognise import recognise
+from vstream.plan.importing.recognise import RecognisedTopology, recognise
 from vstream.plan.importing.text import leftover_lines, write_yaml
-from vstream.plan.plan import RULE, kind_of
-from vstream.topology.model import Role, Routing
+from vstream.plan.plan import RULE, Plan, kind_of
+from vstream.topology.model import Role, Routing, Topology
 from vstream.topology.profiles import PROFILES
 from vstream.topology.stream_config import ROUTING_KEY
 
@@ -23,11 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from vstream.diagnostics import Finding
-    from vstream.plan.importing.discovered import Discovered
-    from vstream.plan.importing.recognise import RecognisedTopology
-    from vstream.plan.plan import Plan
     from vstream.topology.bundle import Bundle
-    from vstream.topology.model import Topology
 
 UNNAMED = "imported"
 """Name of a topology if nothing on the servers gives one."""

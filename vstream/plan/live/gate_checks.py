@@ -20,7 +20,7 @@ from vstream.jetstream import direct
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.read_stream import read_headers
 from vstream.jetstream.source_header import origin_of
-from vstream.plan.plan import GateKind
+from vstream.plan.plan import Gate, GateKind
 from vstream.plan.transitions import seed_region
 from vstream.subjects.transform import SubjectTransform
 from vstream.topology import naming
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from vstream.jetstream.connection import Connection
-    from vstream.plan.plan import Gate
 
 STEADY = 2.0
 """Seconds that a gate's condition must hold: by then, accepted messages are stored."""

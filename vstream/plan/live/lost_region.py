@@ -12,7 +12,7 @@ from vstream.plan.live.witnesses import ask_itself
 from vstream.plan.transitions import promote_home
 from vstream.plan.transitions.remove_region import RegionLoss
 from vstream.topology import physical
-from vstream.topology.model import Role
+from vstream.topology.model import Endpoint, Role, Topology
 from vstream.topology.profiles import profile_of
 from vstream.topology.stream_config import REGION_KEY
 
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from vstream.jetstream.connection import Connection
     from vstream.plan.context import Observed
     from vstream.plan.topology_edit import TopologyEdit
-    from vstream.topology.model import Endpoint, Topology
 
 _HINT = "it is alive: `vstream region failback` brings it back; without `--lost`, `apply` waits until the others have all of it"
 

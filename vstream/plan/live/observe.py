@@ -26,19 +26,17 @@ from vstream.plan.live.loaded_rules import (
 )
 from vstream.topology import naming, physical
 from vstream.topology.accounts import VSTREAM_USER
-from vstream.topology.model import Role, Security
+from vstream.topology.model import Endpoint, Role, Security, Topology
 from vstream.topology.profiles import profile_of
 from vstream.topology.profiles.shared import WHO_AM_I
 from vstream.topology.replication import physical_streams
-from vstream.topology.stream_config import REGION_ACCOUNT_PREFIX, REGION_KEY, ROLE_KEY
+from vstream.topology.stream_config import REGION_ACCOUNT_PREFIX, REGION_KEY, ROLE_KEY, ObservedStream
 from vstream.topology.versions import format_version, parse_version
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 
     from vstream.topology.consumer_config import ObservedConsumer
-    from vstream.topology.model import Endpoint, Topology
-    from vstream.topology.stream_config import ObservedStream
 
 
 _ELECTION = 10.0

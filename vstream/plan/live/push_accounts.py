@@ -15,19 +15,17 @@ from typing import TYPE_CHECKING, Any
 from vstream.errors import NotReachableError, ServerError, VstreamError
 from vstream.jetstream import monitoring
 from vstream.jetstream.answers import decode_object, read_text, reading
-from vstream.jetstream.connection import open_connection
+from vstream.jetstream.connection import Connection, open_connection
 from vstream.jetstream.endpoints import resolve_context
 from vstream.render import jwt
 from vstream.render.claims import mark_of, with_loaded_exports
-from vstream.topology.signing import SIGNER, SYSTEM_ACCOUNT
+from vstream.topology.signing import SIGNER, SYSTEM_ACCOUNT, Signer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
-    from vstream.jetstream.connection import Connection
     from vstream.plan.port import MappingAdmin
     from vstream.topology.model import Endpoint
-    from vstream.topology.signing import Signer
 
 Claims = dict[str, Any]
 

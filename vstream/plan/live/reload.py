@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from vstream.errors import NoRespondersError, NotPermittedError, NotReachableError, VstreamError
 from vstream.jetstream.answers import decode_object, read_text, reading
@@ -17,7 +17,6 @@ from vstream.plan.live.push_accounts import connect_to_system
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-    from typing import TypeAlias
 
     from vstream.jetstream.connection import Connection, Reply
     from vstream.topology.model import Endpoint

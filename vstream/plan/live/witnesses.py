@@ -19,7 +19,7 @@ from vstream.errors import NoRespondersError, NotReachableError, RefusedError, V
 from vstream.jetstream import error_codes, monitoring
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.answers import decode_object, read_text, reading
-from vstream.jetstream.connection import open_connection
+from vstream.jetstream.connection import Connection, Reply, open_connection
 from vstream.jetstream.endpoints import resolve_context
 from vstream.plan.live.push_accounts import connect_to_system
 from vstream.plan.topology_edit import find_region
@@ -27,7 +27,6 @@ from vstream.plan.topology_edit import find_region
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from vstream.jetstream.connection import Connection, Reply
     from vstream.topology.model import Endpoint, Topology
 
 _PING = "$SYS.REQ.SERVER.PING"

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from vstream.plan.plan import ACCOUNT, USERS, Blocked, Note, Update, lists_more, names_clients_subjects
+from vstream.plan.plan import ACCOUNT, USERS, Blocked, FieldChange, Note, Update, lists_more, names_clients_subjects
 from vstream.topology.model import Role, Routing
 from vstream.topology.naming import API, REGION_PREFIX, REPUBLISH_PREFIX
 from vstream.topology.profiles import profile_of
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from vstream.plan.context import DiffContext, Outcome
-    from vstream.plan.plan import FieldChange
     from vstream.topology.bundle import RenderedStream
     from vstream.topology.stream_config import ObservedStream, StreamConfig
 

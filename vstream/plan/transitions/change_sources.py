@@ -15,7 +15,7 @@ from vstream.plan.plan import FieldChange, Handover, Update
 from vstream.plan.risk import Risk
 from vstream.plan.transitions import seed_region
 from vstream.subjects.algebra import FULL_WILDCARD, is_subset, overlaps
-from vstream.topology.stream_config import REGION_KEY, ROLE_KEY, STREAM_KEY, TOPOLOGY_KEY, StreamSource
+from vstream.topology.stream_config import REGION_KEY, ROLE_KEY, STREAM_KEY, TOPOLOGY_KEY, ObservedStream, StreamSource
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from vstream.plan.context import DiffContext
     from vstream.syntax.json_types import Json
     from vstream.topology.bundle import RenderedStream
-    from vstream.topology.stream_config import ObservedStream
 
 _OWNERSHIP = (TOPOLOGY_KEY, STREAM_KEY, REGION_KEY, ROLE_KEY)
 _BACK = (

@@ -21,14 +21,13 @@ from vstream.plan.risk import Risk
 from vstream.plan.transitions import seed_region
 from vstream.topology import physical
 from vstream.topology.model import Role
-from vstream.topology.stream_config import REGION_KEY, ROLE_KEY, STREAM_KEY, StreamConfig
+from vstream.topology.stream_config import REGION_KEY, ROLE_KEY, STREAM_KEY, ObservedStream, StreamConfig
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from vstream.plan.context import DiffContext, Outcome
     from vstream.topology.bundle import RenderedStream
-    from vstream.topology.stream_config import ObservedStream
 
 
 def promote(stream: RenderedStream, context: DiffContext) -> tuple[Outcome, ...]:

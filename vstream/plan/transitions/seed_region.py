@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from vstream.plan.plan import Create, FieldChange, Handover, Note, Update
 from vstream.plan.risk import Risk
-from vstream.topology.stream_config import AFTER_KEY, TAKEN_KEY, StreamConfig, is_in_domain
+from vstream.topology.stream_config import AFTER_KEY, TAKEN_KEY, ObservedStream, StreamConfig, is_in_domain
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from vstream.syntax.json_types import Json
     from vstream.topology.bundle import RenderedStream
     from vstream.topology.model import ServerVersion
-    from vstream.topology.stream_config import ObservedStream
 
 SINCE: ServerVersion = (2, 12)
 """Servers before cannot remove a mirror from a stream (10055)."""

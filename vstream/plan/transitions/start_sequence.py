@@ -16,14 +16,13 @@ from typing import TYPE_CHECKING
 
 from vstream.plan.plan import Create
 from vstream.plan.transitions import seed_region
-from vstream.topology.stream_config import UNTIL_KEY
+from vstream.topology.stream_config import UNTIL_KEY, StreamConfig
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from vstream.plan.context import DiffContext, Outcome
     from vstream.topology.model import ServerVersion
-    from vstream.topology.stream_config import StreamConfig
 
 _NOTICE: ServerVersion = (2, 15)
 """From here on servers notice that a source is not the stream that it was."""

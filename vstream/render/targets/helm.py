@@ -13,16 +13,14 @@ from typing import TYPE_CHECKING, Any
 from vstream.errors import VstreamError
 from vstream.render.server_view import available_options
 from vstream.render.targets.hosts import missing_files
-from vstream.topology.bundle import OPERATOR_PATH, Artifact, loaded_path
-from vstream.topology.model import Security
+from vstream.topology.bundle import OPERATOR_PATH, Artifact, Bundle, loaded_path
+from vstream.topology.model import JetStreamLimits, Region, Security, Server, Stretch, Topology
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     import jinja2
 
-    from vstream.topology.bundle import Bundle
-    from vstream.topology.model import JetStreamLimits, Region, Server, Stretch, Topology
 
 _MIB = 1024**2
 _OBEYED = re.compile(r"<<|\$(?:include|tplYaml)")

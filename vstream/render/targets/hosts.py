@@ -12,14 +12,13 @@ from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from vstream.errors import VstreamError
-from vstream.topology.bundle import Artifact
+from vstream.topology.bundle import Artifact, Bundle, ServerAddress
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     import jinja2
 
-    from vstream.topology.bundle import Bundle, ServerAddress
     from vstream.topology.model import Topology
 
 _INCLUDE = re.compile(r'^\s*include "(?:\.\./)?([^"]+)"', re.MULTILINE)

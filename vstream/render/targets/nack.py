@@ -11,7 +11,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from vstream.errors import VstreamError
-from vstream.topology.bundle import Artifact
+from vstream.topology.bundle import Artifact, Bundle, RenderedConsumer, RenderedStream
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     import jinja2
 
     from vstream.syntax.json_types import Json
-    from vstream.topology.bundle import Bundle, RenderedConsumer, RenderedStream
     from vstream.topology.model import Topology
 
 DEFAULT_CLIENT_PORT = 4222

@@ -19,19 +19,17 @@ from vstream.capture.store import Capture, RecordWriter
 from vstream.errors import VstreamError
 from vstream.jetstream import monitoring
 from vstream.jetstream.answers import api_error
-from vstream.jetstream.reconnecting import open_reconnecting
+from vstream.jetstream.reconnecting import ReconnectingConnection, open_reconnecting
 from vstream.lab.identity import OwnServers
 from vstream.runner.workload import process
-from vstream.runner.workload.spec import SAMPLER, SamplerSpec, endpoint_of
+from vstream.runner.workload.spec import SAMPLER, SampledRegion, SamplerSpec, endpoint_of
 from vstream.topology import naming
 from vstream.topology.stream_config import source_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from vstream.jetstream.reconnecting import ReconnectingConnection
     from vstream.runner.workload.process import Words
-    from vstream.runner.workload.spec import SampledRegion
 
 PERIOD = 0.5
 DEADLINE = 2.0

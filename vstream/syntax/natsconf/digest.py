@@ -10,12 +10,8 @@ from __future__ import annotations
 import hashlib
 import json
 from decimal import Decimal
-from typing import TYPE_CHECKING
 
-from vstream.syntax.natsconf.nodes import to_python
-
-if TYPE_CHECKING:
-    from vstream.syntax.natsconf.nodes import ConfDocument, Json
+from vstream.syntax.natsconf.nodes import ConfDocument, Json, to_python
 
 _ESCAPED = str.maketrans({"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"})
 """What Go's encoder escapes besides what JSON has to."""

@@ -12,12 +12,10 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
-from vstream.syntax.natsconf.scalars import EndOfInputFault, Shape, SyntaxFault, quote_char, scan
+from vstream.syntax.natsconf.scalars import EndOfInputFault, Scanned, Shape, SyntaxFault, quote_char, scan
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from vstream.syntax.natsconf.scalars import Scanned
 
 
 class Sink(Protocol):

@@ -11,12 +11,11 @@ from datetime import datetime
 from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from vstream.diagnostics import Span
+from vstream.diagnostics import Finding, Span
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from vstream.diagnostics import Finding
 
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
 ConfNode: TypeAlias = "ConfMap | ConfArray | ConfScalar"

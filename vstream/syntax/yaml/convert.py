@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Finding, Severity, Span
 from vstream.formatting import quote_value
-from vstream.syntax.yaml.compose import MAX_DEPTH, MAX_NODES, MapNode, Scalar, Sequence
+from vstream.syntax.yaml.compose import MAX_DEPTH, MAX_NODES, MapNode, Node, Scalar, Sequence
 
 if TYPE_CHECKING:
     from vstream.syntax.document import Path
     from vstream.syntax.json_types import Json
-    from vstream.syntax.yaml.compose import Node
 
 _NULL = re.compile(r"~|null|Null|NULL|")
 _BOOL = re.compile(r"true|True|TRUE|false|False|FALSE")

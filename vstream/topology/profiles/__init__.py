@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from vstream.topology.model import Routing
+from vstream.topology.model import Routing, Topology, VirtualStream
 from vstream.topology.profiles.accounts import AccountsProfile
 from vstream.topology.profiles.domains import DomainsProfile
 from vstream.topology.profiles.mapped import MappedProfile
@@ -13,7 +13,6 @@ from vstream.topology.profiles.regional import RegionalProfile
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from vstream.topology.model import Topology, VirtualStream
     from vstream.topology.profiles.profile import Profile
 
 PROFILES: Mapping[Routing, Profile] = {

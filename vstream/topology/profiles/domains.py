@@ -9,17 +9,12 @@ whatever else passed, such as acknowledgements, would reach the same names in th
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from vstream.topology.accounts import APP_USER, AUDIT_USER, PROBE_USER, VSTREAM_USER, Account, User
-from vstream.topology.model import Routing
+from vstream.topology.model import Role, Routing, Topology, VirtualStream
 from vstream.topology.naming import API, CLIENT_ACCOUNT, PUBLISH_PREFIX
 from vstream.topology.profiles import shared
 from vstream.topology.profiles.shared import canaries, core_subscriptions, mapped_subjects, purge_subject, user
 from vstream.topology.profiles.write_beside_read import WriteBesideReadProfile, write_stream_api_subjects
-
-if TYPE_CHECKING:
-    from vstream.topology.model import Role, Topology, VirtualStream
 
 PASSED = ("$JS.*.API.CONSUMER.CREATE.>", "$JSC.R.>", "$JS.S.>", "$JS.FC.>", "_GR_.>")
 """

@@ -26,7 +26,7 @@ from vstream.topology.accounts import (
     ShareKind,
     User,
 )
-from vstream.topology.model import Role
+from vstream.topology.model import Role, Topology, VirtualStream
 from vstream.topology.naming import (
     API,
     REGION_PREFIX,
@@ -44,7 +44,6 @@ from vstream.topology.stream_config import SOURCE_API_PREFIX
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from vstream.topology.model import Topology, VirtualStream
 
 _CREATE = f"{API}.CONSUMER.CREATE.>"
 

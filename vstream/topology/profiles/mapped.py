@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from vstream.subjects.mapping import Destination, Mapping
 from vstream.topology import accounts, naming, profile_migration
-from vstream.topology.model import Naming, Role, Routing
+from vstream.topology.model import Naming, Role, Routing, Topology, VirtualStream
 from vstream.topology.naming import (
     ACCOUNT_API_PREFIX,
     API,
@@ -30,7 +30,6 @@ from vstream.topology.stream_config import SOURCE_API_PREFIX
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from vstream.topology.model import Topology, VirtualStream
 
 _OWN = f"{ACCOUNT_API_PREFIX}.{FORMER_ACCOUNT}"
 _CREATE = "CONSUMER.CREATE.>"

@@ -9,12 +9,11 @@ from vstream.subjects import algebra
 from vstream.subjects.mapping import Destination, Mapping
 from vstream.topology import naming
 from vstream.topology.bundle import PASSWORDS_PATH
-from vstream.topology.model import Consistency, Role
+from vstream.topology.model import Consistency, Naming, Role, Routing, Topology, VirtualStream
 
 if TYPE_CHECKING:
     from vstream.syntax.json_types import Json
     from vstream.topology.accounts import Account
-    from vstream.topology.model import Naming, Routing, Topology, VirtualStream
 
 OWN_API = Mapping(source=naming.OWN_API, destinations=(Destination(subject=f"{naming.API}.>"),))
 """The prefix of the clients' account's own API while a topology moves."""

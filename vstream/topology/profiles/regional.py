@@ -27,7 +27,7 @@ from vstream.topology.accounts import (
     regional_user,
 )
 from vstream.topology.bundle import SYSTEM_PASSWORD_PATH, passwords_path
-from vstream.topology.model import Role, Routing
+from vstream.topology.model import Role, Routing, Topology, VirtualStream
 from vstream.topology.naming import (
     ACCOUNT_API_PREFIX,
     API,
@@ -45,7 +45,6 @@ from vstream.topology.stream_config import SOURCE_API_PREFIX
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from vstream.topology.model import Topology, VirtualStream
 
 _CREATE = f"{API}.CONSUMER.CREATE.>"
 

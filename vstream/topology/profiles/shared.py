@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from vstream.subjects import algebra
 from vstream.topology import naming
 from vstream.topology.accounts import (
@@ -17,11 +15,8 @@ from vstream.topology.accounts import (
     User,
     password_variable,
 )
-from vstream.topology.model import CLIENT_INBOX, VSTREAM_INBOX
+from vstream.topology.model import CLIENT_INBOX, VSTREAM_INBOX, Topology, VirtualStream
 from vstream.topology.naming import API
-
-if TYPE_CHECKING:
-    from vstream.topology.model import Topology, VirtualStream
 
 INBOX = f"{CLIENT_INBOX}.>"
 """Where answers and pushed messages go. Clients that set another inbox prefix, or name a fixed subject, get none pushed."""

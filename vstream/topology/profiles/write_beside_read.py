@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vstream.subjects.mapping import Destination, Mapping
-from vstream.topology.model import Role
+from vstream.topology.model import Naming, Role, Topology, VirtualStream
 from vstream.topology.naming import API, PUBLISH_PREFIX, with_placeholders
 from vstream.topology.profiles.profile import Profile
 from vstream.topology.profiles.shared import mapped_subjects
@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
     from vstream.syntax.json_types import Json
-    from vstream.topology.model import Naming, Topology, VirtualStream
 
 
 class WriteBesideReadProfile(Profile):

@@ -7,14 +7,12 @@ import socket
 import struct
 from typing import TYPE_CHECKING, cast
 
-from vstream.lab.links.proxy.lanes import Lane
-from vstream.lab.links.state import Cut
+from vstream.lab.links.proxy.lanes import Lane, OneWayLink
+from vstream.lab.links.state import Cut, Front, Pair
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from vstream.lab.links.proxy.lanes import OneWayLink
-    from vstream.lab.links.state import Front, Pair
 
 _FIRST_SYN = 1.0
 """Seconds until TCP tries to connect again. It doubles each time."""

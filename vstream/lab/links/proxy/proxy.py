@@ -13,13 +13,12 @@ from vstream.lab.links import state
 from vstream.lab.links.proxy.connections import ProxiedConnection
 from vstream.lab.links.proxy.lanes import RTO, OneWayLink
 from vstream.lab.links.proxy.owners import SocketOwners
-from vstream.lab.links.state import Answer
+from vstream.lab.links.state import Answer, Front, Links, Pair
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from vstream.lab.links.state import Front, Links, Pair
 
 HOST = "127.0.0.1"
 BACKLOG = 1024
