@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
+import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.support.command import vstream, walk_commands
-from vstream.cli.overlay_option import TOPOLOGY_VARIABLE
+from vstream.cli.options import FollowedTopology
+from vstream.cli.overlay_option import TOPOLOGY_VARIABLE, choose_overlays
+from vstream.errors import LabError
 from vstream.syntax import yaml
 from vstream.syntax.yaml.overlay import lay_over
+from vstream.topology.model import Topology
 
 BASE = """\
 version: 1
@@ -153,3 +158,74 @@ def test_every_command_that_reads_a_topology_takes_overlays() -> None:
         assert any(parameter.name == "overlay" for parameter in parameters) == (reads_topology or path == "map"), path
         takers += reads_topology
     assert takers > 20
+
+
+@pytest.fixture
+def overlay(files: Path) -> Iterator[Path]:
+    choose_overlays([files / "prod.yaml"])
+    yield files / "prod.yaml"
+    choose_overlays(None)
+
+
+def follow(file: Path) -> tuple[FollowedTopology[list[str]], list[str]]:
+    """What goes on with the names of the streams in *file*, and what it says."""
+    notes: list[str] = []
+    followed = FollowedTopology(file, lambda topology: [stream.name for stream in topology.streams])
+    followed.tell = notes.append
+    return followed, notes
+
+
+def test_what_runs_on_goes_on_with_files_that_have_changed(files: Path, overlay: Path) -> None:
+    followed, notes = follow(files / "base.yaml")
+    assert [followed.latest(), followed.latest(), notes] == [["orders"], ["orders"], []]
+    (files / "base.yaml").write_text(BASE + "  more: {subjects: [more.>], write: {max_age: 1h}}\n")
+    assert [followed.latest(), followed.latest()] == [["orders", "more"]] * 2
+    overlay.write_text("{}\n")
+    assert followed.latest() == ["orders", "debug", "more"]
+    assert notes == [f"{files / 'base.yaml'} has changed: going on with what it says now"] * 2
+
+
+def test_what_runs_on_keeps_its_topology_where_the_files_cannot_be_used(files: Path) -> None:
+    file = files / "base.yaml"
+    followed, notes = follow(file)
+    for broken in ("regions: {}\n", None):
+        notes.clear()
+        if broken is None:
+            file.unlink()
+        else:
+            file.write_text(broken)
+        assert [followed.latest(), followed.latest()] == [["orders", "debug"]] * 2
+        [note] = notes
+        assert note.startswith("going on with the topology as it was: ")
+    file.write_text(BASE.replace("debug", "trace"))
+    assert followed.latest() == ["orders", "trace"]
+    assert len(notes) == 2
+
+
+def test_what_runs_on_takes_a_topology_as_soon_as_its_servers_are_those(files: Path) -> None:
+    file, is_ready = files / "base.yaml", True
+
+    def make(topology: Topology) -> int:
+        if not is_ready:
+            raise LabError("the lab runs other servers")
+        return len(topology.regions)
+
+    followed = FollowedTopology(file, make)
+    notes: list[str] = []
+    followed.tell = notes.append
+    is_ready = False
+    file.write_text(BASE.replace("  east: {servers: 3}\n", ""))
+    assert [followed.latest(), followed.latest()] == [3, 3]
+    is_ready = True
+    assert followed.latest() == 2
+    assert [note.partition(":")[0] for note in notes] == ["going on with the topology as it was", f"{file} has changed"]
+
+
+def test_a_pipe_is_read_once(tmp_path: Path) -> None:
+    reading, writing = os.pipe()
+    os.write(writing, BASE.encode())
+    os.close(writing)
+    followed, notes = follow(Path(f"/dev/fd/{reading}"))
+    os.close(reading)
+    assert followed.latest() == ["orders", "debug"]
+    assert not notes

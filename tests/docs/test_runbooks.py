@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from tests.support.chaos_lab import require_success
-from tests.support.command import vstream
+from tests.support.command import environment, vstream
 from tests.support.paths import ROOT
 from tests.support.shared_lab import shared_lab
 from vstream.errors import VstreamError
@@ -113,13 +116,65 @@ def test_what_comes_back_is_refreshed(file: Path, section: str, trouble: tuple[s
     follow(file, "A source is stuck" if "stuck" in section else "A region is down", "Verify.")
 
 
-def test_a_region_is_dead_for_good(file: Path) -> None:
-    chaos(file, "kill-region", "west", "--yes-really")
-    before = file.read_text()
-    follow(file, "A region is dead for good", "Is it really so?")
-    assert file.read_text() == before
-    follow(file, "A region is dead for good", "Act.")
-    follow(file, "A region is dead for good", "Verify.")
+SERVICES = (
+    ("repair", "sources", "--watch"),
+    ("consumer", "sync", "--watch", "--every", "1", "-t"),
+    ("export", "--refresh", "--every", "1", "--listen", "127.0.0.1:0"),
+    ("status", "--watch", "--every", "1", "--format", "json"),
+)
+
+
+@contextmanager
+def run_services(file: Path, directory: Path) -> Iterator[dict[str, Path]]:
+    """What runs all the time, and the files that it writes into, by name."""
+    outputs, running = {}, []
+    try:
+        for arguments in SERVICES:
+            name = " ".join(arguments[:2])
+            outputs[name] = directory / f"{name}.log"
+            command = [sys.executable, "-m", "vstream", *arguments, str(file)]
+            with outputs[name].open("w") as output:
+                running.append(subprocess.Popen(command, stdout=output, stderr=output, env=environment()))
+        yield outputs
+        assert [process.poll() for process in running] == [None] * len(running), read_all(outputs)
+    finally:
+        for process in running:
+            process.terminate()
+            process.wait()
+
+
+def read_all(outputs: dict[str, Path]) -> dict[str, str]:
+    return {name: output.read_text() for name, output in outputs.items()}
+
+
+def wait_until_taken(outputs: dict[str, Path], times: int) -> None:
+    """Return once each service goes on with the topology that was written for the *times*-th time."""
+    deadline = time.monotonic() + 90
+    while any(text.count("has changed: going on") < times for text in read_all(outputs).values()):
+        assert time.monotonic() < deadline, read_all(outputs)
+        time.sleep(0.1)
+
+
+def test_a_region_is_dead_for_good(file: Path, tmp_path: Path) -> None:
+    with run_services(file, tmp_path) as outputs:
+        chaos(file, "kill-region", "west", "--yes-really")
+        before = file.read_text()
+        follow(file, "A region is dead for good", "Is it really so?")
+        assert file.read_text() == before
+        follow(file, "A region is dead for good", "Act.")
+        follow(file, "A region is dead for good", "Verify.")
+        wait_until_taken(outputs, 1)
+        _, failback = read_commands("A region is dead for good", "Afterwards.")
+        *words, name = failback.split()[1:]
+        assert name == "acme.yaml"
+        require_success(vstream(*words, file, "--yes", timeout=900))  # five minutes until its servers are let in again
+        wait_until_taken(outputs, 2)
+        deadline = time.monotonic() + 60
+        while {"west", "ok"} - set(
+            re.findall(r"\w+", (last := outputs["status --watch"].read_text().splitlines()[-1]))
+        ):
+            assert time.monotonic() < deadline, last
+            time.sleep(0.1)
 
 
 def test_a_region_has_lost_power(file: Path) -> None:

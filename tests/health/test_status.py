@@ -193,6 +193,15 @@ def test_nobody_says_that_there_is_no_meta_leader_if_no_server_was_asked() -> No
     assert "0 of 3 servers, 3 not known · meta leader ?" in headlines[1]
 
 
+def test_a_dead_server_is_no_meta_leader_though_the_others_still_name_it() -> None:
+    dead = with_server(healthy(), "west-1", version=None, rules=None)
+    status = assess(TOPOLOGY, dead, BUNDLE)
+    assert status.meta_leader is None
+    assert "meta leader ?" in render_status(status)
+    unwatched = with_server(healthy(), "west-1", url=None, version=None, rules=None)
+    assert assess(TOPOLOGY, unwatched, BUNDLE).meta_leader == "west-1"
+
+
 def test_without_keys_the_loaded_rules_are_unknown() -> None:
     status = assess(TOPOLOGY, healthy(), "topology `acme` needs keys that are not here")
     assert status.verdict is StatusVerdict.UNKNOWN

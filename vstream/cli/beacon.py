@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Coroutine
+from functools import partial
+from pathlib import Path
+from typing import Any
 
 import typer
 
+from vstream.cli import options
 from vstream.cli.asyncio_runner import run
 from vstream.cli.exit_codes import NO
 from vstream.cli.servers import Servers, find_servers
@@ -19,30 +24,33 @@ from vstream.plan.live.observe import any_connection, connect_all
 from vstream.topology.model import Topology
 
 _PATIENCE = 3.0
+Round = Callable[[], Coroutine[Any, Any, bool]]
 
 
-def send_beacons(topology: Topology, lab: str | None, *, every: float | None, is_json: bool) -> None:
+def send_beacons(file: Path, lab: str | None, *, every: float | None, is_json: bool) -> None:
     """
     Show how old the newest beacon of each region is in each other region, then publish new ones.
 
     *every*: seconds between two rounds, until Ctrl-C; None for one round. Exits with 1 if a beacon could not be
-    published. Raises VstreamError where no stream of *topology* takes beacons.
+    published. Raises VstreamError where no stream of the topology in *file* takes beacons.
     """
-    if not streams_with_beacons(topology):
-        raise VstreamError(
-            "no stream takes beacons", hint="give one a subject for them: `canary: foo._canary.*` in the topology"
-        )
-    servers = find_servers(topology, lab)
-    work = _send_once(topology, servers, is_json) if every is None else _repeat(topology, servers, every, is_json)
-    if not run(work):
+
+    def prepare(newest: Topology) -> Round:
+        if not streams_with_beacons(newest):
+            hint = "give one a subject for them: `canary: foo._canary.*` in the topology"
+            raise VstreamError("no stream takes beacons", hint=hint)
+        return partial(_send_once, newest, find_servers(newest, lab), is_json)
+
+    followed = options.FollowedTopology(file, prepare)
+    if not run(followed.latest()() if every is None else _repeat(followed.latest, every)):
         raise typer.Exit(NO)
 
 
-async def _repeat(topology: Topology, servers: Servers, every: float, is_json: bool) -> bool:
+async def _repeat(latest: Callable[[], Round], every: float) -> bool:
     """Rounds without end: an outage is what beacons are there to show."""
     while True:
         try:
-            await _send_once(topology, servers, is_json)
+            await latest()()
         except NotReachableError as error:
             console.print_note(f"not published: {error.message}", style="bold red")
         await asyncio.sleep(every)

@@ -15,13 +15,13 @@ from vstream import __version__
 from vstream.cli.asyncio_runner import run
 from vstream.cli.plan_request import build_request
 from vstream.cli.servers import Servers, build_bundle, find_servers
-from vstream.cli.status import expected_bundle
+from vstream.cli.status import find_source
 from vstream.cli.views import console
 from vstream.cli.views.json_output import format_json
 from vstream.errors import RefusedError, VstreamError
 from vstream.files import PRIVATE, write_private
 from vstream.health.live.answers import ask_servers
-from vstream.health.pipeline import diagnose, read_status
+from vstream.health.pipeline import diagnose
 from vstream.health.redact import find_secrets, redact
 from vstream.lab.state import lab_directory
 from vstream.plan import saved
@@ -101,8 +101,7 @@ def _gather(
 
 
 async def _status(topology: Topology, where: Servers, templates: Path | None, deadline: float) -> dict[str, Any]:
-    expected = expected_bundle(topology, where, templates)
-    return (await read_status(topology, where.endpoints, expected, deadline=deadline)).as_dict()
+    return (await find_source(topology, where, templates).read(deadline)).as_dict()
 
 
 async def _doctor(topology: Topology, where: Servers, templates: Path | None, deadline: float) -> dict[str, Any]:

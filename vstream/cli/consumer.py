@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -40,6 +40,7 @@ app = typer.Typer(
 _RECORDED_ONLY = "`vstream consumer sync` keeps its consumers' positions in the other regions; none is there"
 Stream = Annotated[str, typer.Argument(help="The virtual stream.")]
 Durable = Annotated[str, typer.Argument(help="The consumer.")]
+_Round = Callable[[], Awaitable[tuple[SyncedConsumer, ...]]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,25 +121,29 @@ def sync(
     Examples: `vstream consumer sync`, `vstream consumer sync -t acme.yaml --watch --every 1`
     """
     console.set_log(log_format, is_quiet=is_quiet)
-    loaded = options.load_topology(topology).require()
-    keeper = consumer_sync.ConsumerSync(loaded, options.choose_streams(loaded, streams))
+
+    def prepare(newest: Topology) -> _Round:
+        keeper = consumer_sync.ConsumerSync(newest, options.choose_streams(newest, streams))
+        endpoints = find_servers(newest, lab).endpoints
+
+        async def sync_once() -> tuple[SyncedConsumer, ...]:
+            # Regions come and go: each look connects for itself.
+            async with connect_all(newest, endpoints) as connections:
+                return await keeper.keep(connections)
+
+        return sync_once
+
     show = view.SyncPrinter(is_json=output == "json", is_watching=is_watching).show
-    raise typer.Exit(run(_sync(loaded, keeper, lab, show, every if is_watching else None)))
+    followed = options.FollowedTopology(topology, prepare)
+    raise typer.Exit(run(_sync(followed.latest, show, every if is_watching else None)))
 
 
 async def _sync(
-    topology: Topology,
-    keeper: consumer_sync.ConsumerSync,
-    lab: str | None,
-    show: Callable[[tuple[SyncedConsumer, ...]], None],
-    every: float | None,
+    latest: Callable[[], _Round], show: Callable[[tuple[SyncedConsumer, ...]], None], every: float | None
 ) -> int:
     """The exit code after one look; with *every*, look for ever."""
-    endpoints = find_servers(topology, lab).endpoints
     while True:
-        # Regions come and go: each look connects for itself.
-        async with connect_all(topology, endpoints) as connections:
-            synced = await keeper.keep(connections)
+        synced = await latest()()
         show(synced)
         if every is None:
             problem = NO if any(item.is_no for item in synced) else FAILED

@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Annotated, Any
 
 import typer
 
 from vstream import resources
-from vstream.chaos.target_servers import TargetServers
 from vstream.cli import options
 from vstream.cli.asyncio_runner import run
 from vstream.cli.chaos.session import find_target_servers
 from vstream.cli.exporter import Exporter, parse_address
 from vstream.cli.servers import find_servers
-from vstream.cli.status import expected_bundle
+from vstream.cli.status import StatusSource, find_source
 from vstream.cli.views.chaos import RefreshPrinter
 from vstream.cli.views.console import set_log
-from vstream.health.live.refresh import LOOK_DEADLINE, watch
-from vstream.health.pipeline import read_status
+from vstream.health.live.refresh import Refresher, watch
 from vstream.health.prometheus import render_metrics
 from vstream.topology.model import Topology
 
@@ -56,17 +54,25 @@ def command(
         typer.echo((resources.templates() / "export" / name).read_text(encoding="utf-8"), nl=False)
         return
     set_log(log_format, is_quiet=is_quiet)
-    loaded = options.load_topology(topology).require()
-    servers = find_servers(loaded, lab)
-    bundle = expected_bundle(loaded, servers, templates)
+
+    def find(newest: Topology) -> StatusSource:
+        return find_source(newest, find_servers(newest, lab), templates)
+
+    def serve(latest: Callable[[], StatusSource]) -> Coroutine[Any, Any, None]:
+        return Exporter(latest, deadline).serve(*parse_address(listen), every)
+
     if once:
-        seen = run(read_status(loaded, servers.endpoints, bundle, deadline=deadline))
-        typer.echo(render_metrics(loaded.name, seen), nl=False)
-        return
-    serving = Exporter(loaded, servers, bundle, deadline).serve(*parse_address(listen), every)
-    run(_serve_and_refresh(serving, loaded, find_target_servers(loaded, lab)) if is_refreshing else serving)
+        source = find(options.load_topology(topology).require())
+        typer.echo(render_metrics(source.topology.name, run(source.read(deadline))), nl=False)
+    elif is_refreshing:
+        both = options.FollowedTopology(
+            topology, lambda newest: (find(newest), Refresher(newest, find_target_servers(newest, lab)))
+        )
+        run(_serve_and_refresh(serve(lambda: both.latest()[0]), lambda: both.latest()[1]))
+    else:
+        run(serve(options.FollowedTopology(topology, find).latest))
 
 
-async def _serve_and_refresh(serving: Coroutine[Any, Any, None], topology: Topology, target: TargetServers) -> None:
+async def _serve_and_refresh(serving: Coroutine[Any, Any, None], latest: Callable[[], Refresher]) -> None:
     show = RefreshPrinter(is_json=False).show
-    await asyncio.gather(serving, watch(topology, target, every=_REFRESH_EVERY, deadline=LOOK_DEADLINE, on_look=show))
+    await asyncio.gather(serving, watch(latest, every=_REFRESH_EVERY, on_look=show))

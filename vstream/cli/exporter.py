@@ -12,18 +12,15 @@ import typer
 
 from vstream.chaos import journal
 from vstream.chaos.journal import OpenFault
-from vstream.cli.servers import Servers
+from vstream.cli.status import StatusSource
 from vstream.cli.views import console, console_page
 from vstream.cli.views.console_page import ConsoleHistory
 from vstream.cli.web import Feed, Site, WebPage, format_event, serve
 from vstream.errors import VstreamError
-from vstream.health.pipeline import read_status
 from vstream.health.prometheus import CONTENT_TYPE, render_metrics
 from vstream.lab.state import lab_directory
 from vstream.runner import progress
 from vstream.runner.progress import ScenarioProgress
-from vstream.topology.bundle import Bundle
-from vstream.topology.model import Topology
 
 _LAST_PORT = 65_535
 
@@ -39,10 +36,10 @@ def parse_address(listen: str) -> tuple[str, int]:
 class Exporter:
     """Reads the servers again and again, and serves what it read last."""
 
-    def __init__(self, topology: Topology, servers: Servers, bundle: Bundle | str, deadline: float) -> None:
-        self._topology = topology
-        self._servers = servers
-        self._bundle = bundle
+    def __init__(self, latest: Callable[[], StatusSource], deadline: float) -> None:
+        """*latest* says before each look what to read."""
+        self._latest = latest
+        self._source = latest()
         self._deadline = deadline
         self._page = ""
         self._reported: tuple[str, ...] = ()
@@ -65,7 +62,9 @@ class Exporter:
         async with serve(host, port, Site(pages, {"/events": self._feed})) as server:
             bound_port = server.sockets[0].getsockname()[1]
             address = f"http://{host}:{bound_port}/"
-            console.print_note(f"{self._topology.name} on {self._servers.description}: {address} and {address}metrics")
+            console.print_note(
+                f"{self._source.topology.name} on {self._source.servers.description}: {address} and {address}metrics"
+            )
             if warning := warn_if_exposed([bound.getsockname()[0] for bound in server.sockets], bound_port):
                 console.print_note(warning, style="yellow")
             if on_ready is not None:
@@ -77,8 +76,9 @@ class Exporter:
     async def _look(self) -> None:
         """Make the next page. Monitoring that dies of a strange answer is worse than a page that says so."""
         try:
-            seen = await read_status(self._topology, self._servers.endpoints, self._bundle, deadline=self._deadline)
-            self._page = render_metrics(self._topology.name, seen)
+            self._source = self._latest()
+            seen = await self._source.read(self._deadline)
+            self._page = render_metrics(self._source.topology.name, seen)
             self._history.add(seen.at, seen)
             self._show("status", console_page.describe(seen, self._read_faults(), self._every, self._read_scenario()))
         except VstreamError as error:
@@ -91,21 +91,22 @@ class Exporter:
     def _read_faults(self) -> tuple[OpenFault, ...]:
         """The open faults of the lab; none where its journal cannot be read, which is said."""
         try:
-            book = None if self._servers.lab is None else journal.read(lab_directory(self._servers.lab))
+            book = None if self._source.servers.lab is None else journal.read(lab_directory(self._source.servers.lab))
         except VstreamError as error:
             console.print_note(error.message, style="yellow")
             return ()
         return () if book is None else book.faults
 
     def _read_scenario(self) -> ScenarioProgress | None:
-        return None if self._servers.lab is None else progress.read(lab_directory(self._servers.lab))
+        lab = self._source.servers.lab
+        return None if lab is None else progress.read(lab_directory(lab))
 
     def _show(self, name: str, content: str) -> None:
         self._event = format_event(name, content)
         self._feed.publish(self._event)
 
     def _fail(self, reason: str) -> None:
-        self._page = render_metrics(self._topology.name, None)
+        self._page = render_metrics(self._source.topology.name, None)
         self._history.add(time.time(), None)
         self._show("failure", console_page.describe_failure(reason, time.time()))
         self._report((f"vstream_up is 0: {reason}",))

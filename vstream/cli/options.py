@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Generic, Literal, TypeVar
 
 import typer
 
 from vstream import resources
 from vstream.cli import overlay_option
-from vstream.errors import UnknownNameError, VstreamError
+from vstream.cli.views import console
+from vstream.errors import InvalidInputError, UnknownNameError, VstreamError
 from vstream.files import leaves_repository, state_directory
 from vstream.lint.load_topology import LoadedTopology
 from vstream.lint.load_topology import load as parse_topology
@@ -91,6 +92,7 @@ LogFormat = Annotated[
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Only warnings and errors on standard error.")]
 DEFAULT_FILE = Path("topology.yaml")
+Made = TypeVar("Made")
 
 
 def default_file() -> Path:
@@ -125,8 +127,51 @@ def read_bytes(path: Path, *, limit: int) -> bytes:
 
 def load_topology(path: Path) -> LoadedTopology:
     """Read and check a topology file, with the overlays of this command."""
+    return parse_topology(*_read_topology(path))
+
+
+def _read_topology(path: Path) -> tuple[bytes, str, dict[str, bytes]]:
     content = read_bytes(path, limit=MAX_BYTES + 1)
-    return parse_topology(content, "<stdin>" if str(path) == "-" else str(path), read_overlays())
+    return content, "<stdin>" if str(path) == "-" else str(path), read_overlays()
+
+
+class FollowedTopology(Generic[Made]):
+    """What *make* makes of a topology: again whenever its file or an overlay has changed, as a failover changes it."""
+
+    def __init__(self, file: Path, make: Callable[[Topology], Made]) -> None:
+        """Raises VstreamError where nothing can be made of it now."""
+        self.tell: Callable[[str], object] = console.print_note
+        self._file, self._make = file, make
+        # Standard input and pipes can be read once.
+        files = (file, *overlay_option.chosen_overlays())
+        self._is_fixed = not all(path.is_file() and str(path) != "-" for path in files)
+        self._content = _read_topology(file)
+        self._loaded = parse_topology(*self._content)
+        self._latest = make(self._loaded.require())
+        self._is_used, self._problem = True, ""
+
+    def latest(self) -> Made:
+        """What is made of the files as they are, or as they were when that was possible; each change is told once."""
+        problem = ""
+        try:
+            self._follow()
+        except InvalidInputError as error:
+            problem = f"{error.message}: see `vstream validate {self._file}`"
+        except VstreamError as error:
+            problem = error.message
+        if problem and problem != self._problem:
+            self.tell(f"going on with the topology as it was: {problem}")
+        self._problem = problem
+        return self._latest
+
+    def _follow(self) -> None:
+        content = self._content if self._is_fixed else _read_topology(self._file)
+        if content != self._content:
+            self._content, self._loaded, self._is_used = content, parse_topology(*content), False
+        if not self._is_used:
+            self._latest = self._make(self._loaded.require())
+            self._is_used = True
+            self.tell(f"{self._file} has changed: going on with what it says now")
 
 
 def read_overlays() -> dict[str, bytes]:

@@ -76,14 +76,14 @@ def command(
     `vstream probe --beacons --every 10`
     """
     console.set_log(log_format, is_quiet=is_quiet)
-    loaded = options.load_topology(topology).require()
     if is_beacon:
         other_modes = {"--stream": stream, "--region": region, "--forms": forms, "--each-server": each_server}
         options.refuse_beside("--beacons", {**other_modes, "--format junit": output == "junit"})
-        send_beacons(loaded, lab, every=every, is_json=output == "json")
+        send_beacons(topology, lab, every=every, is_json=output == "json")
         return
     if every is not None:
         raise typer.BadParameter("needs --beacons", param_hint="--every")
+    loaded = options.load_topology(topology).require()
     _check_names("--stream", stream, [virtual.name for virtual in loaded.streams])
     _check_names("--region", region, [virtual.name for virtual in loaded.regions])
     chosen = [virtual for virtual in loaded.streams if not stream or virtual.name in stream]

@@ -14,7 +14,7 @@ from vstream.cli.views import chaos as view
 from vstream.cli.views import console
 from vstream.cli.views.json_output import print_json
 from vstream.cli.views.progress import progress_bar
-from vstream.health.live.refresh import LOOK_DEADLINE, watch
+from vstream.health.live.refresh import Refresher, watch
 from vstream.health.live.resync import resync
 
 
@@ -47,11 +47,13 @@ def command(
     Examples: `vstream repair sources`, `vstream repair sources acme.yaml --wait-only`, `vstream repair sources --watch`
     """
     console.set_log(log_format, is_quiet=is_quiet)
-    loaded = options.load_topology(topology).require()
     if is_watching:
         show = view.RefreshPrinter(is_json=output == "json").show
-        target = find_target_servers(loaded, lab)
-        run(watch(loaded, target, every=every, deadline=LOOK_DEADLINE, on_look=show))
+        followed = options.FollowedTopology(
+            topology, lambda newest: Refresher(newest, find_target_servers(newest, lab))
+        )
+        run(watch(followed.latest, every=every, on_look=show))
+    loaded = options.load_topology(topology).require()
     target = find_target_servers(loaded, lab)
     with progress_bar() as bar:
         bar.add_task(f"waiting for gateways, leaders and sources: at most twice {timeout:g} s", total=None)

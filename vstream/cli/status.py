@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from collections.abc import Awaitable, Callable
-from functools import partial
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
@@ -33,7 +32,6 @@ if TYPE_CHECKING:
     from vstream.topology.bundle import Bundle
     from vstream.topology.model import Topology
 
-Look = Callable[[], Awaitable[Status]]
 _EXIT_CODES = {StatusVerdict.OK: OK, StatusVerdict.DEGRADED: NO, StatusVerdict.UNKNOWN: FAILED}
 
 
@@ -84,20 +82,20 @@ def command(
         console.set_log(log_format, is_quiet=is_quiet)
     else:
         refuse_named(context, "needs --serve", "listen", "has_browser", "log_format", "is_quiet")
-    loaded = options.load_topology(topology).require()
-    servers = find_servers(loaded, lab)
-    bundle = expected_bundle(loaded, servers, templates)
+    followed = options.FollowedTopology(
+        topology, lambda newest: find_source(newest, find_servers(newest, lab), templates)
+    )
     if is_served:
         exporter = load_mode("vstream.cli.exporter")
         show = load_mode("webbrowser").open if has_browser else None
         address = exporter.parse_address(listen)
-        run(exporter.Exporter(loaded, servers, bundle, deadline).serve(*address, every, show))
+        run(exporter.Exporter(followed.latest, deadline).serve(*address, every, show))
         return
     if is_repeated:
-        look = partial(read_status, loaded, servers.endpoints, bundle, deadline=deadline)
-        run(_repeat_as_json(look, every) if output == "json" else _repeat_as_text(look, every))
+        repeat = _repeat_as_json if output == "json" else _repeat_as_text
+        run(repeat(followed, deadline, every))
         return
-    seen = run(read_status(loaded, servers.endpoints, bundle, deadline=deadline))
+    seen = run(followed.latest().read(deadline))
     if output == "json":
         print_json("status", seen.as_dict(), layout=JsonLayout.ROWS)
     else:
@@ -106,20 +104,39 @@ def command(
     raise typer.Exit(_EXIT_CODES[seen.verdict])
 
 
-def expected_bundle(topology: Topology, servers: Servers, templates: Path | None) -> Bundle | str:
-    """What *servers* should have loaded; or why that is not known here: keys may be on another machine."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatusSource:
+    """What a status is read from: *bundle* is what the servers should have loaded, or why that is not known here."""
+
+    topology: Topology
+    servers: Servers
+    bundle: Bundle | str
+
+    async def read(self, deadline: float) -> Status:
+        """The status now, after *deadline* seconds at most. Raises NotReachableError if nothing answers."""
+        return await read_status(self.topology, self.servers.endpoints, self.bundle, deadline=deadline)
+
+
+def find_source(topology: Topology, servers: Servers, templates: Path | None) -> StatusSource:
+    """The status of *servers*, which are those of *topology*: their keys may be on another machine."""
+    bundle: Bundle | str
     try:
         if templates is None:
-            return render_loaded(topology, find_signer(topology, servers.lab) if topology.has_accounts else None)
-        return build_bundle(topology, servers, templates)
+            bundle = render_loaded(topology, find_signer(topology, servers.lab) if topology.has_accounts else None)
+        else:
+            bundle = build_bundle(topology, servers, templates)
     except InvalidInputError:
         raise
     except VstreamError as error:
-        return error.message
+        bundle = error.message
+    return StatusSource(topology=topology, servers=servers, bundle=bundle)
 
 
-async def _repeat_as_text(look: Look, every: float) -> None:
+async def _repeat_as_text(followed: options.FollowedTopology[StatusSource], deadline: float, every: float) -> None:
     out = console.stdout()
+    notes: list[str] = []
+    if out.is_terminal:
+        followed.tell = notes.append  # on a screen that is drawn again and again
     before: Status | None = None
     with (
         Live(console=out, screen=out.is_terminal, auto_refresh=False, vertical_overflow="crop") as live,
@@ -128,25 +145,26 @@ async def _repeat_as_text(look: Look, every: float) -> None:
         while True:
             began = time.monotonic()
             try:
-                seen = await look()
+                seen = await followed.latest().read(deadline)
                 screen = view.screen(seen, width=out.width, before=before)
                 before = seen
             except NotReachableError as error:
                 screen = Text.assemble(("✗ ", "bold red"), error.message)
             if out.is_terminal:
-                live.update(Group(screen, Text("q quits, space stops and goes on", style="dim")), refresh=True)
+                keys_line = Text("q quits, space stops and goes on", style="dim")
+                live.update(Group(screen, *map(Text, notes[-1:]), keys_line), refresh=True)
             else:
                 out.print(screen)
             if not await keys.wait(max(0.0, every - (time.monotonic() - began))):
                 return
 
 
-async def _repeat_as_json(look: Look, every: float) -> NoReturn:
+async def _repeat_as_json(followed: options.FollowedTopology[StatusSource], deadline: float, every: float) -> NoReturn:
     before: Status | None = None
     while True:
         began = time.monotonic()
         try:
-            seen = await look()
+            seen = await followed.latest().read(deadline)
             print_json("status", seen.as_dict(before), layout=JsonLayout.LINE)
             before = seen
         except NotReachableError as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from vstream.health.doctor.examine import examine
+from vstream.health.doctor.examine import Diagnosis, examine
 from vstream.health.live.collect import collect_snapshot
 from vstream.health.status import assess
 
@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from vstream.health.doctor.configs import ConfigFile
-    from vstream.health.doctor.examine import Diagnosis
     from vstream.health.report import Status
     from vstream.topology.bundle import Bundle
     from vstream.topology.model import Endpoint, Topology

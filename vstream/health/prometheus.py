@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from vstream.health.report import PairState
+from vstream.health.report import PairState, Status
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from vstream.health.report import Status
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 

@@ -12,17 +12,15 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from vstream.health.pairs import assess_pairs
-from vstream.health.report import PairState
-from vstream.topology.model import Role
+from vstream.health.report import PairState, PairStatus
+from vstream.topology.model import Role, Topology
 from vstream.topology.profiles import profile_of
 from vstream.topology.replication import all_physical_streams
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from vstream.health.report import PairStatus
     from vstream.health.snapshot import Snapshot, StreamSnapshot
-    from vstream.topology.model import Topology
 
 AGAIN_AFTER = 20.0
 """Seconds until a stream that still stands still is refreshed again; twice as long each time."""

@@ -5,23 +5,20 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from vstream.health.loaded_mappings import MappedOperation, compare_mappings, serving
+from vstream.health.loaded_mappings import LoadedMappings, MappedOperation, compare_mappings, serving
 from vstream.health.pairs import assess_pairs
 from vstream.health.problems import find_problems, find_unknown
 from vstream.health.report import ConsumerStatus, RegionStatus, Share, Status, StreamStatus
-from vstream.health.stream_faults import find_stream_faults
+from vstream.health.stream_faults import StreamFault, find_stream_faults
 from vstream.topology import physical
-from vstream.topology.replication import all_physical_streams, durables
+from vstream.topology.replication import Durable, PhysicalStream, all_physical_streams, durables
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from vstream.health.loaded_mappings import LoadedMappings
     from vstream.health.snapshot import RegionSnapshot, Snapshot
-    from vstream.health.stream_faults import StreamFault
     from vstream.topology.bundle import Bundle
     from vstream.topology.model import Topology, VirtualStream
-    from vstream.topology.replication import Durable, PhysicalStream
 
 NO_BUNDLE = "the expected rules were not rendered"
 
@@ -84,8 +81,10 @@ def _exists(durable: Durable, snapshot: Snapshot) -> bool | None:
 
 
 def _meta_leader(snapshot: Snapshot) -> str | None:
-    """The meta leader that most servers name."""
-    named = Counter(server.meta_leader for server in snapshot.servers if server.meta_leader)
+    """The meta leader that most servers name. One that does not answer is none: they name a dead one for seconds."""
+    silent = {server.name for server in snapshot.servers if not server.may_serve}
+    names = [server.meta_leader for server in snapshot.servers if server.meta_leader]
+    named = Counter(name for name in names if name not in silent)
     return max(sorted(named), key=lambda leader: named[leader], default=None)
 
 

@@ -49,7 +49,8 @@ def headline(status: report.Status) -> Text:
     """One line: when, how many servers, who leads."""
     reached = sum(server.is_reached for server in status.servers)
     unknown = sum(region.unknown for region in status.regions)
-    nobody = ("none", "bold red") if reached else ("?", "bold yellow")
+    is_none = reached and not any(server.meta_leader for server in status.servers)
+    nobody = ("none", "bold red") if is_none else ("?", "bold yellow")
     versions = sorted({server.version for server in status.servers if server.version})
     return Text.assemble(
         (status.topology, "bold"),

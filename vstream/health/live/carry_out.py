@@ -8,15 +8,13 @@ from typing import TYPE_CHECKING
 from vstream.health.live.resync import resync
 from vstream.lab import lab
 from vstream.lab.remove_servers import LabServerAdmin
-from vstream.plan.apply import GATE_PATIENCE
-from vstream.plan.pipeline import apply_plan, make_plan
+from vstream.plan.apply import GATE_PATIENCE, ApplyResult
+from vstream.plan.pipeline import PlanRequest, apply_plan, make_plan
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from vstream.chaos.target_servers import TargetServers
-    from vstream.plan.apply import ApplyResult
-    from vstream.plan.pipeline import PlanRequest
     from vstream.plan.plan import Change, Gate, Plan
     from vstream.plan.port import MappingAdmin
     from vstream.topology.model import Topology

@@ -19,14 +19,13 @@ from vstream.jetstream.admin import JetStreamAdmin, ask_until_available
 from vstream.jetstream.source_header import origin_of
 from vstream.plan.consumer_failover import BackwardScan, Landing, Position, SourcedMessage, filters_of, takes
 from vstream.topology import naming, physical
-from vstream.topology.model import Role
+from vstream.topology.model import Role, Topology, VirtualStream
 from vstream.topology.stream_config import source_name
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
 
     from vstream.jetstream.connection import Connection
-    from vstream.topology.model import Topology, VirtualStream
 
 SCANNED = 65_536
 """Number of messages before the position that are searched for the last one of each origin."""

@@ -16,18 +16,16 @@ from typing import TYPE_CHECKING
 from vstream.errors import VstreamError
 from vstream.health.live import lag
 from vstream.health.repair.sequence_set import SequenceSet
-from vstream.health.snapshot import Gap, Repeat, to_unix_seconds
+from vstream.health.snapshot import Gap, Repeat, StreamSnapshot, to_unix_seconds
 from vstream.jetstream.source_header import parse_replay
-from vstream.topology.replication import replication_pairs
+from vstream.topology.replication import ReplicationPair, replication_pairs
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from vstream.health.snapshot import StreamSnapshot
     from vstream.jetstream.connection import Connection
     from vstream.jetstream.direct import DirectMessage
     from vstream.topology.model import Topology
-    from vstream.topology.replication import ReplicationPair
 
 WINDOW = 128
 """Number of newest messages of each reader to check."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from vstream.errors import NoRespondersError, VstreamError
 from vstream.health.pairs import has_taken_all
-from vstream.health.snapshot import NS, Lag, parse_stream, to_unix_seconds
+from vstream.health.snapshot import NS, Lag, StreamSnapshot, parse_stream, to_unix_seconds
 from vstream.jetstream import direct
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.answers import read_sequence, reading
@@ -24,7 +24,6 @@ from vstream.topology.stream_config import header_name
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from vstream.health.snapshot import StreamSnapshot
     from vstream.jetstream.connection import Connection
     from vstream.jetstream.direct import DirectMessage
     from vstream.topology.model import Topology

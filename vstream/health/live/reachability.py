@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING
 
 from vstream.errors import VstreamError
-from vstream.health.snapshot import RegionSnapshot
+from vstream.health.snapshot import RegionSnapshot, StreamSnapshot
 from vstream.jetstream import monitoring
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.answers import api_error
@@ -17,7 +17,6 @@ from vstream.topology.stream_config import StreamConfig
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from vstream.health.snapshot import StreamSnapshot
     from vstream.jetstream.connection import Connection
     from vstream.topology.model import Topology
 

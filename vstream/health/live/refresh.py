@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from vstream.topology.model import Topology
 
 
-LOOK_DEADLINE = 4.0
+_LOOK_DEADLINE = 4.0
 """Seconds for one check: what has not answered by then is unknown."""
 
 
@@ -31,31 +31,38 @@ class RefreshLook:
     problem: str | None = None
 
 
-async def watch(
-    topology: Topology, target: TargetServers, *, every: float, deadline: float, on_look: Callable[[RefreshLook], None]
-) -> NoReturn:
+class Refresher:
+    """Looks at the servers of *topology*, and refreshes what stands still. It remembers earlier looks."""
+
+    def __init__(self, topology: Topology, target: TargetServers) -> None:
+        self._topology = topology
+        self._target = target
+        self._policy = RefreshPolicy(topology)
+
+    async def look(self) -> RefreshLook:
+        """Look once. Raises NotPermittedError where it may not step leaders down."""
+        try:
+            snapshot = await collect_snapshot(self._topology, self._target.endpoints, deadline=_LOOK_DEADLINE)
+        except NotPermittedError:
+            raise
+        except VstreamError as error:
+            return RefreshLook(problem=error.message)
+        decisions = self._policy.decide(snapshot)
+        chosen = [decision for decision in decisions if decision.verb is Verb.REFRESH]
+        return RefreshLook(decisions=decisions, problem=await _refresh(self._target, chosen) if chosen else None)
+
+
+async def watch(latest: Callable[[], Refresher], *, every: float, on_look: Callable[[RefreshLook], None]) -> NoReturn:
     """
-    Look every *every* seconds until cancelled; each look takes *deadline* seconds at most.
+    Look every *every* seconds until cancelled, each time with the *latest* refresher.
 
     Continues whatever servers answer. Raises NotPermittedError where it may not step leaders down: waiting does not
     change that.
     """
-    policy = RefreshPolicy(topology)
     while True:
         began = time.monotonic()
-        on_look(await _look(topology, target, policy, deadline))
+        on_look(await latest().look())
         await asyncio.sleep(max(0.0, every - (time.monotonic() - began)))
-
-
-async def _look(topology: Topology, target: TargetServers, policy: RefreshPolicy, deadline: float) -> RefreshLook:
-    try:
-        decisions = policy.decide(await collect_snapshot(topology, target.endpoints, deadline=deadline))
-    except NotPermittedError:
-        raise
-    except VstreamError as error:
-        return RefreshLook(problem=error.message)
-    chosen = [decision for decision in decisions if decision.verb is Verb.REFRESH]
-    return RefreshLook(decisions=decisions, problem=await _refresh(target, chosen) if chosen else None)
 
 
 async def _refresh(target: TargetServers, chosen: Sequence[RefreshDecision]) -> str | None:

@@ -17,7 +17,7 @@ from vstream.errors import LabError, NotPermittedError, NotReachableError, Serve
 from vstream.jetstream import monitoring
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.topology import physical
-from vstream.topology.model import Role
+from vstream.topology.model import Role, Topology
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from vstream.chaos.leaders import StreamLeadership
     from vstream.chaos.target_servers import TargetServers
     from vstream.jetstream.connection import Connection
-    from vstream.topology.model import Topology
 
 _POLL = 0.1
 _PATIENCE = 2.0

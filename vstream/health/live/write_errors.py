@@ -7,13 +7,12 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from vstream.errors import VstreamError
-from vstream.health.snapshot import WriteError
+from vstream.health.snapshot import ServerSnapshot, WriteError
 from vstream.jetstream import monitoring
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from vstream.health.snapshot import ServerSnapshot
 
 _CANNOT_WRITE = "write error"
 
