@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
-from rich.console import Group
+from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
 from vstream.cli import options
 from vstream.cli.asyncio_runner import run
 from vstream.cli.exit_codes import FAILED, NO, OK
-from vstream.cli.keyboard import read_keys
+from vstream.cli.keyboard import fit, read_keys
 from vstream.cli.lazy_group import load_mode, refuse_named
 from vstream.cli.servers import Servers, build_bundle, find_servers, find_signer
 from vstream.cli.views import console
@@ -138,24 +138,31 @@ async def _repeat_as_text(followed: options.FollowedTopology[StatusSource], dead
     if out.is_terminal:
         followed.tell = notes.append  # on a screen that is drawn again and again
     before: Status | None = None
-    with (
-        Live(console=out, screen=out.is_terminal, auto_refresh=False, vertical_overflow="crop") as live,
-        read_keys() as keys,
-    ):
+    tables: list[RenderableType] = []
+    problems = [Text("asking the servers …", style="dim")]
+    with Live(console=out, screen=out.is_terminal, auto_refresh=False) as live, read_keys() as keys:
+
+        def show() -> None:
+            if out.is_terminal:
+                live.update(fit(out, tables, [*map(Text, notes[-1:]), *problems], keys), refresh=True)
+
+        show()
         while True:
             began = time.monotonic()
+            looking = asyncio.ensure_future(followed.latest().read(deadline))
+            if not await keys.wait(looking, show):
+                return
             try:
-                seen = await followed.latest().read(deadline)
-                screen = view.screen(seen, width=out.width, before=before)
+                seen = looking.result()
+                tables, problems = view.tables(seen, width=out.width, before=before), view.problems(seen)
                 before = seen
             except NotReachableError as error:
-                screen = Text.assemble(("✗ ", "bold red"), error.message)
-            if out.is_terminal:
-                keys_line = Text("q quits, space stops and goes on", style="dim")
-                live.update(Group(screen, *map(Text, notes[-1:]), keys_line), refresh=True)
-            else:
-                out.print(screen)
-            if not await keys.wait(max(0.0, every - (time.monotonic() - began))):
+                tables, problems = [], [Text.assemble(("✗ ", "bold red"), error.message)]
+            show()
+            if not out.is_terminal:
+                out.print(Group(*tables, *problems))
+            pause = asyncio.ensure_future(asyncio.sleep(max(0.0, every - (time.monotonic() - began))))
+            if not await keys.wait(pause, show):
                 return
 
 

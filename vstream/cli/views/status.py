@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 from rich import box
 from rich.console import Group, RenderableType
@@ -31,6 +32,11 @@ _THIN = 0.5
 
 def screen(status: report.Status, *, width: int, before: report.Status | None = None) -> RenderableType:
     """Everything, for a terminal that is *width* columns wide. With a look *before*, also what has changed since."""
+    return Group(*tables(status, width=width, before=before), *problems(status))
+
+
+def tables(status: report.Status, *, width: int, before: report.Status | None = None) -> list[RenderableType]:
+    """All that `screen` shows above what is wrong."""
     parts: list[RenderableType] = [headline(status), regions(status, width=width), matrix(status, before)]
     if any(sighting.age is not None for sighting in status.beacons):
         parts.append(beacon_matrix([region.name for region in status.regions], status.beacons))
@@ -42,7 +48,7 @@ def screen(status: report.Status, *, width: int, before: report.Status | None = 
         parts.append(lines)
     if status.consumers:
         parts.append(consumers(status, width=width))
-    return Group(*parts, *problems(status))
+    return parts
 
 
 def headline(status: report.Status) -> Text:
@@ -106,22 +112,26 @@ def _share(share: report.Share) -> Text:
 
 def matrix(status: report.Status, before: report.Status | None = None) -> Table:
     """From where → to where: the worst of all streams, and how many messages are still to come; ↑ and ↓ since *before*."""
-    table = _table("lag: written in → not yet in")
     worst = status.worst()
-    readers = [place for place in status.places if any(reader == place for _, reader in worst)]
     pending = _pending_by_places(status)
     earlier = {} if before is None else _pending_by_places(before)
-    table.add_column("", overflow="fold")
-    for reader in readers:
-        table.add_column(reader, overflow="fold")
-    for origin in status.places:
-        if any(place == origin for place, _ in worst):
-            cells = []
-            for reader in readers:
-                places = (origin, reader)
-                cell = _cell(worst.get(places), pending.get(places))
-                cells.append(cell.append(_trend(earlier.get(places), pending.get(places))))
-            table.add_row(Text(origin, style="bold"), *cells)
+
+    def show(origin: str, reader: str) -> Text:
+        cell = _cell(worst.get((origin, reader)), pending.get((origin, reader)))
+        return cell.append(_trend(earlier.get((origin, reader)), pending.get((origin, reader))))
+
+    origins = [place for place in status.places if any(origin == place for origin, _ in worst)]
+    readers = [place for place in status.places if any(reader == place for _, reader in worst)]
+    return _square("lag: written in → not yet in", origins, readers, show)
+
+
+def _square(title: str, origins: Sequence[str], readers: Sequence[str], show: Callable[[str, str], Text]) -> Table:
+    """From where → to where: what *show* makes of each two."""
+    table = _table(title)
+    for heading in ("", *readers):
+        table.add_column(heading, overflow="fold")
+    for origin in origins:
+        table.add_row(Text(origin, style="bold"), *(show(origin, reader) for reader in readers))
     return table
 
 
@@ -141,15 +151,10 @@ def _trend(before: int | None, now: int | None) -> str:
 
 def traffic(status: report.Status, before: report.Status) -> Table:
     """From which region → to which cluster: what gateways have sent there in a second since *before*."""
-    table = _table("sent per second: from region → to cluster")
     rates = status.sent_per_second(before)
     clusters = sorted({cluster for _, cluster in rates})
-    for heading in ("", *clusters):
-        table.add_column(heading, overflow="fold")
-    for region in status.regions:
-        cells = [_sent_cell(rates, region.name, cluster) for cluster in clusters]
-        table.add_row(Text(region.name, style="bold"), *cells)
-    return table
+    regions = [region.name for region in status.regions]
+    return _square("sent per second: region → cluster", regions, clusters, partial(_sent_cell, rates))
 
 
 def _sent_cell(rates: Mapping[tuple[str, str], float | None], region: str, cluster: str) -> Text:
@@ -277,17 +282,11 @@ def _problem(mark: str, style: str, problem: report.Problem) -> Text:
 
 def beacon_matrix(regions: Sequence[str], seen: Sequence[BeaconSighting]) -> Table:
     """From where → found in: the age of the newest beacon, the oldest of all streams."""
-    table = _table("newest beacon: published in → found in")
-    table.add_column("", overflow="fold")
-    for region in regions:
-        table.add_column(region, overflow="fold")
-    by_pair: dict[tuple[str, str], list[BeaconSighting]] = {}
+    by_pair: dict[tuple[str, ...], list[BeaconSighting]] = {}
     for sighting in seen:
         by_pair.setdefault((sighting.origin, sighting.reader), []).append(sighting)
-    for origin in regions:
-        cells = [_beacon_cell(by_pair.get((origin, reader), ())) for reader in regions]
-        table.add_row(Text(origin, style="bold"), *cells)
-    return table
+    title = "newest beacon: published in → found in"
+    return _square(title, regions, regions, lambda *pair: _beacon_cell(by_pair.get(pair, ())))
 
 
 def _beacon_cell(sightings: Sequence[BeaconSighting]) -> Text:
