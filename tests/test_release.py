@@ -63,6 +63,17 @@ def test_workflows_and_examples_are_yaml_and_run_scripts_that_exist() -> None:
             assert (ROOT / script).is_file(), f"{file.name}: {script}"
 
 
+FORM_KEYS = {"label", "description", "placeholder", "render", "value"}
+"""Of GitHub's issue forms. A comma in a text without quotes begins the next key: GitHub refuses the form then."""
+
+
+def test_issue_forms_have_no_keys_that_github_does_not_know() -> None:
+    forms = [path for path in ROOT.glob(".github/ISSUE_TEMPLATE/*.yml") if path.stem != "config"]
+    fields = [field for path in forms for field in yaml.safe_load(path.read_text())["body"]]
+    assert len(fields) > 8
+    assert [field["attributes"] for field in fields if not field["attributes"].keys() <= FORM_KEYS] == []
+
+
 def test_only_what_pypi_takes_is_uploaded(tmp_path: Path) -> None:
     """The manual pages are a `.tar.gz`, too, and no source distribution."""
     jobs = yaml.safe_load((ROOT / ".github" / "workflows" / "release.yml").read_text())["jobs"]

@@ -47,7 +47,7 @@
     at(`${id}-section`).hidden = total === 0;
     draw(id, [items, total], () => {
       const lines = items.map(({ about, text, code }) =>
-        element("li", {}, [element("b", { text: `${about}: ` }), ...prose(text), ...(code ? [" ", element("code", { text: `vstream lint --explain ${code}` })] : [])]));
+        element("li", {}, [element("b", { text: `${about}: ` }), ...prose(text), ...(code ? [" · what to do: ", element("code", { text: `vstream lint --explain ${code}` })] : [])]));
       if (total > items.length) lines.push(element("li", {}, prose(`and ${count(total - items.length)} more: \`vstream status\` lists all`)));
       return lines;
     });

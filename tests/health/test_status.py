@@ -225,6 +225,7 @@ def test_a_region_that_is_down_is_one_problem() -> None:
     )
     (problem,) = status.problems
     assert problem.about == "west is down"
+    assert problem.text.endswith("; its server does not answer")
     assert status.regions[0].publish == Share(works=0, of=1)
 
 

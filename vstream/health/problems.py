@@ -96,9 +96,10 @@ def _down(region: RegionStatus, pairs: Sequence[PairStatus]) -> Problem:
     """One line for a region that does not answer at all."""
     worst = min((pair.left for pair in pairs if pair.left is not None), default=None)
     left = "" if worst is None else f"; messages are lost in {format_duration(worst)}"
+    servers = "its server does not answer" if region.servers == 1 else f"none of its {region.servers} servers answers"
     return Problem(
         about=f"{region.name} is down",
-        text=f"{region.problem}; none of its {region.servers} servers answers{left}",
+        text=f"{region.problem}; {servers}{left}",
         code="VD415",
     )
 
