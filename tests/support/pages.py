@@ -3,8 +3,9 @@ Pages of the documentation, run as their reader would: each command is typed, an
 
 A page's blocks say what they are. ```` ```yaml title="acme.yaml" ```` is a file that the reader writes. ```` ```console ````
 has commands, each after `$ `, and below each what it prints. A line `...` there stands for any lines. ```` ```sh ```` has a
-comment before it: `<!-- run on a lab -->` where a lab of the page's topology stands for the reader's own servers (`until
-Ctrl-C` for what runs on), or why nothing runs it: `<!-- not run: needs a Kubernetes cluster -->`.
+comment before it that says where it is run: `<!-- run in a clone -->`, with an empty home; `<!-- run on a lab -->` where a lab
+of the page's topology stands for the reader's own servers (`until Ctrl-C` for what runs on); `<!-- run on stand-ins -->` for
+hosts and clusters, see stand_in_hosts.py.
 """
 
 from __future__ import annotations
@@ -25,10 +26,15 @@ from pathlib import Path
 import pytest
 
 from tests.support.command import environment, run_unchecked
+from tests.support.paths import ROOT
+from tests.support.stand_in_hosts import write_programs
 from vstream.cli.exit_codes import INTERRUPTED
 
+ON_LAB = ("run on a lab", "run on a lab until Ctrl-C")
+IN_CLONE = "run in a clone"
+ON_STAND_INS = "run on stand-ins"
 _BLOCK = re.compile(
-    r'^(?:<!-- (?:not run: (?P<reason>[^\n]+)|(?P<stand_in>run on a lab[^\n]*)) -->\n)?```(?P<language>\w+)(?: title="(?P<title>[^"]+)")?\n(?P<text>.*?)^```$',
+    r'^(?:<!-- (?P<place>run [^\n]*) -->\n)?```(?P<language>\w+)(?: title="(?P<title>[^"]+)")?\n(?P<text>.*?)^```$',
     re.MULTILINE | re.DOTALL,
 )
 _PORT = re.compile(r"\b140(\d\d)\b")
@@ -40,10 +46,8 @@ class Block:
     language: str
     title: str | None
     text: str
-    reason: str | None
-    """Why it is not run."""
-    stand_in: str | None
-    """What stands for the reader's servers."""
+    place: str | None
+    """Where it is run: one of the comments above."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +59,7 @@ class Command:
 
 def read_blocks(page: Path) -> list[Block]:
     return [
-        Block(match["language"], match["title"], match["text"], match["reason"], match["stand_in"])
+        Block(match["language"], match["title"], match["text"], match["place"])
         for match in _BLOCK.finditer(page.read_text(encoding="utf-8"))
     ]
 
@@ -93,6 +97,7 @@ class Reader:
         self.variables = {"VSTREAM_STATE_DIR": str(directory / "state"), "PATH": _path_with_vstream()}
         self._is_updating = is_updating
         self._read_up_to = 0
+        self._has_installed = False
 
     def follow(self, page: Path) -> None:
         self._read_up_to = 0
@@ -109,12 +114,34 @@ class Reader:
         """Do what *page* says of its reader's own servers, for which *lab* stands."""
         self.variables["VSTREAM_LAB"] = lab
         for block in read_blocks(page):
-            lines = block.text.replace("\\\n", "").splitlines() if block.stand_in is not None else []
+            lines = block.text.replace("\\\n", "").splitlines() if block.place in ON_LAB else []
             for line in lines:
-                if block.stand_in == "run on a lab until Ctrl-C":
+                if block.place == "run on a lab until Ctrl-C":
                     self._serve(line)
                 else:
                     self.type(_on_lab(line, lab))
+
+    def follow_on_stand_ins(self, page: Path) -> None:
+        """Do what *page* says of hosts and clusters, for which directories and programs stand."""
+        programs = write_programs(self.directory.parent)
+        self.variables["PATH"] = f"{programs}{os.pathsep}{self.variables['PATH']}"
+        for block in read_blocks(page):
+            if block.place == ON_STAND_INS:
+                self.type(f"set -e\n{block.text}")
+
+    def install(self, page: Path) -> None:
+        """Install what *page* says, in a clone and with an empty home. From then on that is what commands run."""
+        clone, home = self.directory.parent / "clone", self.directory.parent / "home"
+        if not self._has_installed:
+            home.mkdir()
+            subprocess.run(["git", "clone", "--quiet", ROOT, clone], check=True)
+            path = [part for part in os.environ["PATH"].split(os.pathsep) if Path(part) != Path(sys.executable).parent]
+            self.variables |= {"HOME": str(home), "PATH": os.pathsep.join([f"{clone}/.venv/bin", *path])}
+            self._has_installed = True
+        for block in read_blocks(page):
+            if block.place == IN_CLONE:
+                self.type(f"set -e\ncd {clone}\n{block.text}\ntrue")
+        assert (home / ".bashrc").read_text().strip(), "completion is not installed"
 
     def type(self, line: str) -> None:
         code, printed = self.run(line)
@@ -157,7 +184,7 @@ class Reader:
 
     def run(self, line: str) -> tuple[int, str]:
         """The exit code of a command, and what it printed. vstream alone needs no shell, and no start of Python."""
-        if line.startswith("vstream ") and not re.search(r"[|<>&;$*\\]", line):
+        if not self._has_installed and line.startswith("vstream ") and not re.search(r"[|<>&;$*\\]", line):
             printed = self.directory.parent / "printed"
             printed.write_text("", encoding="utf-8")
             arguments = shlex.split(line)[1:]
