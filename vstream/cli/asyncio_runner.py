@@ -7,16 +7,14 @@ import asyncio
 import signal
 import sys
 import threading
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import typer
 
 from vstream.cli.exit_codes import INTERRUPTED, TERMINATED
 from vstream.cli.views.console import print_note
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterator, Sequence
 
 _SIGNALS = (signal.SIGINT, signal.SIGHUP, signal.SIGTERM)
 _MOMENT, _LONGEST = 0.05, 2.0

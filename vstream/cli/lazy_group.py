@@ -7,19 +7,17 @@ Help and `--version` need only the table of names and help texts, so a command m
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import typer
 from typer.core import MarkupMode, TyperCommand, TyperGroup
 
 from vstream.cli.overlay_option import add_overlay_option
 from vstream.cli.plain_values import SECONDS, convert_late
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 MARKUP: MarkupMode = "markdown"
 _COMPLETIONS = {

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from vstream.errors import VstreamError
 from vstream.lint.config import OWN_FILE, LintConfig, read_config
 from vstream.lint.selection import Anchor, known_codes
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 CONFIG_FILES = (OWN_FILE, "pyproject.toml")
 

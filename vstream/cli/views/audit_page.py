@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from markupsafe import Markup
 
 from vstream import __version__, resources
+from vstream.audit.codes import CHAPTER
 from vstream.cli.views import charts
 from vstream.cli.views.audit import describe_recovery, evidence, format_duration, share, summary
 from vstream.diagnostics import Severity
@@ -56,6 +57,7 @@ def render_page(report: Report) -> str:
     """The whole page as HTML."""
     env = environment([resources.templates() / "reports"], is_html=True)
     env.filters |= {"duration": format_duration}
+    codes = {finding.code for finding in report.findings}
     shown = _charted_streams(report)
     timeline = _Timeline([delay for delay in report.delays if delay.minute is not None and delay.virtual in shown])
     plots = list(_plots(report, shown, timeline)) if timeline.intervals >= _FEWEST_INTERVALS else []
@@ -66,6 +68,7 @@ def render_page(report: Report) -> str:
         summary=summary(report),
         version=__version__,
         groups=_group_findings(report),
+        manual=[page for page in CHAPTER.pages if page.code in codes],
         matrices=[_matrix(report, virtual) for virtual in shown],
         left_out=len(report.virtuals) - len(shown),
         sections=charts.group_by_section(plots),

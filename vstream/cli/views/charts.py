@@ -7,13 +7,11 @@ the page's width: so there is no text in it, and strokes do not scale.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from math import ceil, floor, log10
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 HEIGHT = 100
 _DIGITS = 5

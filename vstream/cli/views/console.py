@@ -8,12 +8,13 @@ import os
 import re
 import sys
 import time
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from shutil import get_terminal_size
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from rich.cells import cell_len
 from rich.console import Console, ConsoleDimensions
@@ -24,9 +25,6 @@ from vstream.cli.exit_codes import INTERRUPTED
 from vstream.cli.views.cleaning import clean, clean_lines, clean_text, cut_text, fit_encoding
 from vstream.errors import VstreamError
 from vstream.files import save_output, state_directory
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
 
 
 class Display(Protocol):

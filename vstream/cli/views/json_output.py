@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from enum import Enum
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 
 from vstream.cli.views.cleaning import escape_surrogate
 from vstream.diagnostics import mask_secrets
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 _UNPRINTABLE = re.compile(
     "[\x7f-\x9f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff]"
