@@ -24,8 +24,9 @@ from vstream.audit.source.values import StreamRef
 from vstream.errors import NotPermittedError
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.connection import connect
-from vstream.lint.load_topology import render_bundle
+from vstream.lint.load_topology import load, render_bundle
 from vstream.syntax import natsconf
+from vstream.topology.accounts import inbox_of
 from vstream.topology.model import Role
 from vstream.topology.permissions import permissions_for
 
@@ -317,6 +318,26 @@ async def test_applications_do_not_hear_what_vstream_is_answered(server: Permitt
         assert len(heard) == 1
     finally:
         await app.close()
+
+
+@pytest.mark.parametrize("role", ["probe", "audit"])
+async def test_probe_and_audit_are_refused_where_others_are_answered(server: PermittedServer, role: str) -> None:
+    """Each has a prefix of its own, which the user's name in `connect` decides."""
+    inboxes = [inbox_of(user) for user in ("vstream", "probe", "audit")]
+    text = server.file.read_text().replace(f"user: {server.user},", f"user: {server.user_of(role)},")
+    itself = load(text.encode(), "t.yaml").require().region("west").endpoint
+    assert itself is not None
+    async with connect(itself, "west") as connection:
+        assert (await connection.request_json("$SYS.REQ.USER.INFO", timeout=permitted_server.PATIENCE))["data"]
+    before = len(server.violations())
+    client = await nats.connect(server.url, user=server.user_of(role), password=permitted_server.PASSWORD)
+    try:
+        for inbox in inboxes:
+            await client.subscribe(f"{inbox}.>")
+        await client.flush()
+    finally:
+        await client.close()
+    assert server.violations()[before:] == [f"{inbox}.>" for inbox in inboxes if inbox != itself.inbox]
 
 
 def test_an_unknown_command_is_refused(server: PermittedServer) -> None:

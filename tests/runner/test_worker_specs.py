@@ -79,7 +79,7 @@ def cast(*workload: Publishers | Readers) -> dict[str, WorkerSpec]:
 
 def test_clients_know_the_servers_of_their_region_alone() -> None:
     workers = cast(publishers("foo", "west", "east"))
-    assert {region: worker.urls for region, worker in workers.items()} == {
+    assert {region: worker.endpoint.urls for region, worker in workers.items()} == {
         "west": ("nats://west:4222",),
         "east": ("nats://east:4222",),
     }

@@ -18,9 +18,11 @@ import nats.errors
 
 from tests.support import labs
 from tests.support.probe_lab import until
+from vstream.lab.lab import endpoints
+from vstream.topology.accounts import AUDIT_USER, PROBE_USER, USERS, VSTREAM_USER
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from nats.js import JetStreamContext
 
@@ -210,10 +212,32 @@ async def nothing_physical_is_reached(lab: str, region: str, trespass: Trespass)
             await connection.publish(subject, b"", reply=f"_INBOX.security.{number}")
         for pattern in UNSEEN:
             await connection.subscribe(pattern)
-        await until(partial(_find_unrefused, trespass, refused), within=PATIENCE)
+        published = [mapped for _, mapped in trespass.publish]
+        await until(partial(_find_unrefused, UNSEEN, refused, published), within=PATIENCE)
         assert replies.pending_msgs == 0
         await no_library_call_does(connection.jetstream(timeout=1))
     assert await streams(lab, region, trespass) == before
+    await nobody_hears_answers_to_others(lab, region)
+
+
+async def nobody_hears_answers_to_others(lab: str, region: str) -> None:
+    """No user may subscribe where another is answered; `vstream`, who may to more than its own, is sent nothing of it."""
+    inboxes = {user: endpoints(lab, user)[region].inbox for user in USERS}
+    for user in USERS:
+        async with labs.client(lab, region, user) as connection:
+            theirs = [f"{inbox}.stolen" for owner, inbox in inboxes.items() if owner != user]
+            for subject in theirs:
+                await connection.subscribe(subject)
+            refused = connection.refused  # type: ignore[attr-defined]
+            await until(partial(_find_unrefused, theirs, refused), within=PATIENCE)
+    async with labs.client(lab, region, VSTREAM_USER) as listener:
+        heard = await listener.subscribe(f"{inboxes[VSTREAM_USER]}.>")
+        await listener.flush()
+        for user in (PROBE_USER, AUDIT_USER):
+            async with labs.client(lab, region, user) as connection:
+                assert (await connection.request("$SYS.REQ.USER.INFO", timeout=PATIENCE)).data
+        await listener.flush()
+        assert heard.pending_msgs == 0
 
 
 async def the_rest_is_permitted(lab: str, region: str, trespass: Trespass) -> None:
@@ -225,12 +249,12 @@ async def the_rest_is_permitted(lab: str, region: str, trespass: Trespass) -> No
         assert not connection.refused  # type: ignore[attr-defined]
 
 
-async def _find_unrefused(trespass: Trespass, refused: list[str]) -> str | None:
+async def _find_unrefused(heard: Sequence[str], refused: list[str], published: Sequence[str] = ()) -> str | None:
     """What of all that was tried the server has not refused, subject by subject, as mapped."""
     tried = Counter(
         [
-            *(f'publish to "{mapped}"'.lower() for _, mapped in trespass.publish),
-            *(f'subscription to "{subject}"'.lower() for subject in UNSEEN),
+            *(f'publish to "{mapped}"'.lower() for mapped in published),
+            *(f'subscription to "{subject}"'.lower() for subject in heard),
         ]
     )
     allowed = tried - Counter(text.lower().partition(" violation for ")[2] for text in refused)

@@ -60,6 +60,7 @@ def local_access(endpoint: Endpoint, region: str, scratch: Path) -> Access:
         tls_ca=endpoint.tls_ca,
         tls_cert=endpoint.tls_cert,
         tls_key=endpoint.tls_key,
+        inbox=None if endpoint.context else endpoint.inbox,
         allow_plaintext=is_plaintext_allowed(),
     )
 

@@ -17,7 +17,7 @@ from vstream.lab import status as lab
 from vstream.lint.load_topology import render_bundle
 from vstream.permissions import find_secret_file
 from vstream.render import account_view
-from vstream.topology.accounts import password_variable, regional_user, regional_variable
+from vstream.topology.accounts import inbox_of, password_variable, regional_user, regional_variable
 from vstream.topology.bundle import Bundle
 from vstream.topology.model import Endpoint, Security, Topology
 from vstream.topology.profiles import profile_of
@@ -96,7 +96,7 @@ def endpoints_as_user(topology: Topology, servers: Servers, user: str) -> Mappin
         variable = regional_variable(user, region) if profile.has_region_accounts else password_variable(user)
         if endpoint.user and variable in os.environ:
             name = profile.user_name(user, region)
-            endpoints[region] = replace(endpoint, user=name, password=None, password_env=variable)
+            endpoints[region] = replace(endpoint, user=name, password=None, password_env=variable, inbox=inbox_of(name))
     return endpoints
 
 
@@ -113,9 +113,9 @@ def _with_key_files(topology: Topology, servers: Servers, user: str) -> Mapping[
             Security.NKEYS: {"nkey": ring.seed(name)},
             Security.CERTIFICATES: {"tls_cert": certificate, "tls_key": key},
         }[topology.security]
-        if all(path.is_file() for path in files.values()):
+        if not endpoint.context and all(path.is_file() for path in files.values()):
             fields: dict[str, Any] = {field: str(path) for field, path in files.items()}
-            endpoints[region] = replace(endpoint, **fields)
+            endpoints[region] = replace(endpoint, inbox=inbox_of(user), **fields)
     return endpoints
 
 

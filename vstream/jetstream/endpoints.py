@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from vstream.errors import VstreamError
 from vstream.permissions import check_plaintext, load_certificates, read_credentials, read_seed, read_variable
+from vstream.topology.accounts import inbox_of
 from vstream.topology.model import is_context_name
 
 if TYPE_CHECKING:
@@ -138,4 +139,5 @@ def resolve_context(endpoint: Endpoint) -> Endpoint:
         tls_ca=context.get("ca") or None,
         tls_cert=context.get("cert") or None,
         tls_key=context.get("key") or None,
+        inbox=context.get("inbox_prefix") or inbox_of(context.get("user")),
     )

@@ -18,8 +18,8 @@ from vstream.lab.links.state import Backend
 from vstream.lab.readiness import monitor_url
 from vstream.lab.server import NatsServer
 from vstream.lab.state import LabDirectory, LabRecord, lab_directories, lab_directory
-from vstream.topology.accounts import APP_USER, SYSTEM_USER, VSTREAM_USER, regional_user
-from vstream.topology.model import CLIENT_INBOX, VSTREAM_INBOX, Endpoint
+from vstream.topology.accounts import APP_USER, SYSTEM_USER, VSTREAM_USER, inbox_of, regional_user
+from vstream.topology.model import CLIENT_INBOX, Endpoint
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -148,7 +148,7 @@ def endpoints(name: str, user: str = VSTREAM_USER) -> Mapping[str, Endpoint]:
             monitor=tuple(
                 monitor_url(address) for address in servers if address.region == region and not address.is_hub
             ),
-            inbox=CLIENT_INBOX if user == APP_USER else VSTREAM_INBOX,
+            inbox=CLIENT_INBOX if user == APP_USER else inbox_of(user),
             **{**_trust(servers), **_login(name, user, region)},
         )
     return by_region

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import fields
 from typing import TYPE_CHECKING, TypeVar
 
 from vstream.runner.client_checks import Target
@@ -13,7 +12,6 @@ from vstream.runner.workload.spec import (
     ReaderSpec,
     SampledRegion,
     SamplerSpec,
-    WorkerLogin,
     WorkerSpec,
 )
 from vstream.scenario.model import Publishers, ReaderKind, Readers, Retry, Scenario, Try
@@ -24,7 +22,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from vstream.runner.environment import Environment
-    from vstream.topology.model import Endpoint
 
 _One = TypeVar("_One", Publishers, Readers)
 
@@ -35,8 +32,7 @@ def workers(scenario: Scenario, stage: Environment, capture: Path, start: int) -
     for region in stage.topology.regions:
         spec = WorkerSpec(
             region=region.name,
-            urls=stage.clients[region.name].urls,
-            login=_login(stage.clients[region.name]),
+            endpoint=stage.clients[region.name],
             logs=stage.logs,
             start=start,
             seed=scenario.seed,
@@ -59,9 +55,7 @@ def sampler(stage: Environment, capture: Path, start: int) -> SamplerSpec:
         regions.append(
             SampledRegion(
                 name=region.name,
-                urls=stage.endpoints[region.name].urls,
-                login=_login(stage.endpoints[region.name]),
-                monitor=stage.endpoints[region.name].monitor,
+                endpoint=stage.endpoints[region.name],
                 # What lives in the stretch cluster is asked for everywhere: some region may still reach it.
                 streams=tuple(
                     stream.config.name for stream in stage.bundle.streams if stream.region not in elsewhere[region.name]
@@ -112,12 +106,6 @@ def _a_subject(scenario: Scenario, stream: str, region: str) -> str | None:
             subject = publishers.subject.replace("{region}", region)
             return subject.replace("{key}", "0").replace("{n}", "0")
     return None
-
-
-def _login(endpoint: Endpoint) -> WorkerLogin | None:
-    values = {field.name: getattr(endpoint, field.name) for field in fields(WorkerLogin)}
-    has_login = any(value for name, value in values.items() if name != "inbox")
-    return WorkerLogin(**values) if has_login else None
 
 
 def _publishers(scenario: Scenario, stage: Environment, region: str) -> Iterator[PublisherSpec]:

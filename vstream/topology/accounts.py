@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
+from vstream.topology.model import VSTREAM_INBOX
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -29,6 +31,16 @@ def regional_user(user: str, region: str) -> str:
 def regional_variable(user: str, region: str) -> str:
     """The variable of the environment that holds the password of *user* in *region*."""
     return f"{password_variable(user)}_{region.upper().replace('-', '_')}"
+
+
+def inbox_of(user: str | None) -> str:
+    """
+    The prefix of subjects for answers to *user*, with or without its region; None where only its key is known.
+
+    Those of `probe` and `audit` are below that of `vstream`, which users of one's own and of earlier versions may hear.
+    """
+    role = (user or "").partition("-")[0]
+    return f"{VSTREAM_INBOX}.{role}" if role in {PROBE_USER, AUDIT_USER} else VSTREAM_INBOX
 
 
 def is_permanent(user: str) -> bool:

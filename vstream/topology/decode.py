@@ -7,6 +7,7 @@ from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
 from vstream.topology import buckets, model, naming
+from vstream.topology.accounts import inbox_of
 from vstream.topology.document import LinkDocument, SettingsDocument
 from vstream.topology.fields import SMALLEST_AGE
 from vstream.topology.profiles import PROFILES
@@ -243,7 +244,8 @@ def _endpoint(document: TopologyDocument, region: str) -> model.Endpoint | None:
         return None
     tls = connect.tls
     endpoint = model.Endpoint(
-        **connect.model_dump(exclude={"tls", "system"}),
+        **connect.model_dump(exclude={"tls", "system", "inbox"}),
+        inbox=connect.inbox or inbox_of(connect.user),
         tls_ca=tls.ca if tls else None,
         tls_cert=tls.cert if tls else None,
         tls_key=tls.key if tls else None,

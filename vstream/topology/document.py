@@ -70,6 +70,8 @@ class ConnectDocument(_Closed):
     token_env: fields.Variable | None = None
     """The environment variable that holds a token."""
     tls: TlsDocument | None = None
+    inbox: fields.Inbox | None = None
+    """The prefix of subjects for answers, where the user may not subscribe to the default: `_INBOX.vstream`."""
     monitor: fields.Names = ()
     """
     HTTP monitoring addresses (`http://host:8222`) of every server, where loaded mappings are read back. With `https://`,

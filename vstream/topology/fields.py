@@ -413,3 +413,4 @@ BucketName = Annotated[str, StringConstraints(pattern=STREAM_PATTERN, max_length
 """Its stream is called so after `KV_` or `OBJ_`."""
 Port = Annotated[int, Field(ge=1, le=MAX_PORT)]
 Text = Annotated[str, StringConstraints(min_length=1)]
+Inbox = Annotated[str, StringConstraints(pattern=r"^[^\s.*>]+(\.[^\s.*>]+)*$")]

@@ -95,9 +95,8 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
         capture = tmp_path / "capture"
         spec = WorkerSpec(
             region="west",
-            urls=server.endpoint.urls,
+            endpoint=server.endpoint,
             logs=server.logs,
-            login=None,
             start=time.monotonic_ns(),
             seed=7,
             capture=capture,

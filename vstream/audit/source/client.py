@@ -21,7 +21,6 @@ from vstream.audit.source.login import Login, load_login
 from vstream.errors import NoRespondersError, NotPermittedError, NotReachableError, VstreamError
 from vstream.jetstream.answers import MOST_PAYLOAD, REFUSED, api_error, check_info, decode_object, read_sequence
 from vstream.permissions import check_plaintext
-from vstream.topology.model import VSTREAM_INBOX
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -58,14 +57,14 @@ class SilentServerError(DisconnectedError):
 class Client:
     """One connection to a server, created by `connect`."""
 
-    def __init__(self, server: str, conversation: socket.socket, timeout: float) -> None:
+    def __init__(self, server: str, conversation: socket.socket, timeout: float, inbox: str) -> None:
         self.server = server
         self.info: dict[str, Any] = {}
         self._socket = conversation
         self._timeout = timeout
         self._rest = b""
         self._buffer = bytearray()
-        self.inbox = f"{VSTREAM_INBOX}.{secrets.token_hex(11)}"
+        self.inbox = f"{inbox}.{secrets.token_hex(11)}"
         self._sids = _REQUESTS
         self._asked = 0
 
@@ -356,7 +355,7 @@ def _open(access: Access) -> Client:
             continue
         conversation.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         conversation.settimeout(access.timeout)
-        client = Client(f"{host}:{port}", conversation, access.timeout)
+        client = Client(f"{host}:{port}", conversation, access.timeout, who.inbox)
         try:
             client.handshake(who, tls=endpoint.requires_tls or who.tls is not None)
         except (NotReachableError, OSError) as error:

@@ -14,6 +14,7 @@ from pyspark import SparkFiles
 
 from vstream.errors import VstreamError
 from vstream.permissions import load_certificates, read_credentials, read_seed, read_variable
+from vstream.topology.accounts import inbox_of
 from vstream.topology.model import Endpoint
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ _CONTEXT = (
     ("tls_ca", "ca"),
     ("tls_cert", "cert"),
     ("tls_key", "key"),
+    ("inbox", "inbox_prefix"),
 )
 """Our field names, and those of a nats CLI context."""
 
@@ -48,6 +50,7 @@ class Login:
     jwt: str | None = field(default=None, repr=False)
     seed: bytes | None = field(default=None, repr=False)
     tls: ssl.SSLContext | None = field(default=None, repr=False)
+    inbox: str
 
     @property
     def endpoint(self) -> Endpoint:
@@ -89,6 +92,7 @@ def load_login(access: Access) -> Login:
         jwt=jwt,
         seed=seed,
         tls=_tls(access),
+        inbox=access.inbox or inbox_of(access.user),
     )
 
 

@@ -48,6 +48,8 @@ class Access:
     tls_ca: str | None = None
     tls_cert: str | None = None
     tls_key: str | None = None
+    inbox: str | None = None
+    """The prefix of subjects for answers; None for that of the context, or of the user."""
     allow_plaintext: bool = False
     """Whether credentials may be sent without TLS; see `vstream.permissions`."""
     api_prefix: str = "$JS.API"

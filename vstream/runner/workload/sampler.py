@@ -22,7 +22,7 @@ from vstream.jetstream.answers import api_error
 from vstream.jetstream.reconnecting import ReconnectingConnection, open_reconnecting
 from vstream.lab.identity import OwnServers
 from vstream.runner.workload import process
-from vstream.runner.workload.spec import SAMPLER, SampledRegion, SamplerSpec, endpoint_of
+from vstream.runner.workload.spec import SAMPLER, SampledRegion, SamplerSpec
 from vstream.topology import naming
 from vstream.topology.stream_config import source_name
 
@@ -62,9 +62,9 @@ class Sampler:
             self._lines.close()
 
     async def _region(self, region: SampledRegion) -> None:
-        monitoring.trust_ca(region.monitor, None if region.login is None else region.login.tls_ca)
+        monitoring.trust_ca(region.endpoint.monitor, region.endpoint.tls_ca)
         connection = await open_reconnecting(
-            endpoint_of(region.urls, region.login),
+            region.endpoint,
             region.name,
             name=f"{region.name}/sampler",
             knows=OwnServers(self._spec.logs).knows,
@@ -135,7 +135,7 @@ async def _links(region: SampledRegion) -> dict[str, int]:
         except VstreamError:
             return {}
 
-    answers = await asyncio.gather(*(one(url) for url in region.monitor))
+    answers = await asyncio.gather(*(one(url) for url in region.endpoint.monitor))
     return dict(sorted(Counter(cluster for clusters in answers for cluster in clusters).items()))
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import TypeAdapter
 
-from vstream.topology.model import VSTREAM_INBOX, Endpoint
+from vstream.topology.model import Endpoint
 
 GO = "go"
 """`go NANOSECONDS`: publishers and readers begin at this time since the capture's start."""
@@ -15,29 +15,6 @@ STOP = "stop"
 """Publishers and Direct Get readers stop and wait for outstanding answers. Consumers continue."""
 FINISH = "finish"
 """Consumers take what is left, and the worker exits."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerLogin:
-    """A user of the lab, if it has users."""
-
-    user: str | None = None
-    password: str | None = field(default=None, repr=False)
-    creds: str | None = None
-    """A file, in operator mode."""
-    nkey: str | None = None
-    """A file, as those of certificates are."""
-    tls_ca: str | None = None
-    tls_cert: str | None = None
-    tls_key: str | None = None
-    inbox: str = VSTREAM_INBOX
-
-
-def endpoint_of(urls: tuple[str, ...], login: WorkerLogin | None) -> Endpoint:
-    """The endpoint for the servers in a spec."""
-    if login is None:
-        return Endpoint(urls=urls)
-    return Endpoint(urls=urls, **asdict(login))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,12 +65,11 @@ class ConsumerSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerSpec:
-    """The work of one worker. It connects to *urls* alone, and only to servers that log into *logs*."""
+    """The work of one worker. It connects to *endpoint* alone, and only to servers that log into *logs*."""
 
     region: str
-    urls: tuple[str, ...]
+    endpoint: Endpoint
     logs: Path
-    login: WorkerLogin | None
     start: int
     """The capture's start on the monotonic clock, which all processes of a machine share."""
     seed: int
@@ -118,9 +94,7 @@ class SampledRegion:
     """A region: its endpoint and its physical streams."""
 
     name: str
-    urls: tuple[str, ...]
-    login: WorkerLogin | None
-    monitor: tuple[str, ...]
+    endpoint: Endpoint
     streams: tuple[str, ...]
 
 

@@ -16,7 +16,7 @@ from vstream.runner.workload import process
 from vstream.runner.workload.publisher import Publisher
 from vstream.runner.workload.readers import ConsumerReader, DirectReader
 from vstream.runner.workload.recorder import FLUSH_EVERY, Recorder
-from vstream.runner.workload.spec import FINISH, GO, PROGRESS, STOP, WORKER, WorkerSpec, endpoint_of
+from vstream.runner.workload.spec import FINISH, GO, PROGRESS, STOP, WORKER, WorkerSpec
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
@@ -66,9 +66,9 @@ class Worker:
             await self._consumers[-1].create(within=PATIENCE)
 
     async def _connect(self, client: str) -> ReconnectingConnection:
-        endpoint = endpoint_of(self._spec.urls, self._spec.login)
+        spec = self._spec
         connection = await open_reconnecting(
-            endpoint, self._spec.region, name=client, knows=OwnServers(self._spec.logs).knows, within=PATIENCE
+            spec.endpoint, spec.region, name=client, knows=OwnServers(spec.logs).knows, within=PATIENCE
         )
         self._connections.append(connection)
         return connection

@@ -17,8 +17,6 @@ from typing import TYPE_CHECKING
 from vstream.topology import naming
 from vstream.topology.accounts import (
     APP_USER,
-    AUDIT_USER,
-    PROBE_USER,
     VSTREAM_USER,
     Account,
     Export,
@@ -254,7 +252,6 @@ def users(topology: Topology) -> tuple[User, ...]:
         *(subject for stream in topology.streams if stream.consistency.has_origin for subject in stream.subjects),
     )
     reading = tuple(f"{at}.{subject}" for subject in (*shared.READS, shared.PULLS, shared.GETS))
-    looking = tuple(f"{naming.ACCOUNT_API_PREFIX}.*.{subject}" for subject in shared.LOOKS)
     purged = tuple(f"{at}.{shared.purge_subject(stream)}" for stream in topology.streams if stream.is_bucket)
     return (
         shared.user(
@@ -266,18 +263,5 @@ def users(topology: Topology) -> tuple[User, ...]:
             VSTREAM_USER,
             (*virtual, *reading, *shared.managed_below(f"{naming.ACCOUNT_API_PREFIX}.*"), shared.WHO_AM_I),
         ),
-        shared.user(
-            PROBE_USER,
-            (
-                *shared.canaries(topology, at),
-                *reading,
-                *looking,
-                f"{naming.ACCOUNT_API_PREFIX}.*.STREAM.MSG.DELETE.*",
-                shared.WHO_AM_I,
-            ),
-        ),
-        shared.user(
-            AUDIT_USER,
-            (*looking, *(f"{naming.ACCOUNT_API_PREFIX}.*.{subject}" for subject in shared.READS_ALL), shared.WHO_AM_I),
-        ),
+        *shared.watching_users(topology, at, reading),
     )

@@ -16,8 +16,6 @@ from typing import TYPE_CHECKING
 
 from vstream.topology.accounts import (
     APP_USER,
-    AUDIT_USER,
-    PROBE_USER,
     VSTREAM_USER,
     Account,
     Export,
@@ -191,7 +189,6 @@ def _users(topology: Topology, region: str) -> tuple[User, ...]:
     purged = [
         shared.purge_subject(stream) for stream in topology.streams if stream.is_bucket and region in stream.regions
     ]
-    looking = tuple(f"{ACCOUNT_API_PREFIX}.*.{subject}" for subject in shared.LOOKS)
     return (
         shared.user(
             APP_USER,
@@ -205,20 +202,5 @@ def _users(topology: Topology, region: str) -> tuple[User, ...]:
             (*virtual, *reading, *shared.managed_below(f"{ACCOUNT_API_PREFIX}.*"), shared.WHO_AM_I),
             name=regional_user(VSTREAM_USER, region),
         ),
-        shared.user(
-            PROBE_USER,
-            (
-                *shared.canaries(topology, PUBLISH_PREFIX),
-                *reading,
-                *looking,
-                f"{ACCOUNT_API_PREFIX}.*.STREAM.MSG.DELETE.*",
-                shared.WHO_AM_I,
-            ),
-            name=regional_user(PROBE_USER, region),
-        ),
-        shared.user(
-            AUDIT_USER,
-            (*looking, *(f"{ACCOUNT_API_PREFIX}.*.{subject}" for subject in shared.READS_ALL), shared.WHO_AM_I),
-            name=regional_user(AUDIT_USER, region),
-        ),
+        *shared.watching_users(topology, PUBLISH_PREFIX, reading, region),
     )

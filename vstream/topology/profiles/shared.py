@@ -13,7 +13,9 @@ from vstream.topology.accounts import (
     Import,
     ShareKind,
     User,
+    inbox_of,
     password_variable,
+    regional_user,
 )
 from vstream.topology.model import CLIENT_INBOX, VSTREAM_INBOX, Topology, VirtualStream
 from vstream.topology.naming import API
@@ -22,6 +24,8 @@ INBOX = f"{CLIENT_INBOX}.>"
 """Where answers and pushed messages go. Clients that set another inbox prefix, or name a fixed subject, get none pushed."""
 ANSWERS = f"{VSTREAM_INBOX}.>"
 """Where vstream's own users hear answers, and nobody else."""
+_UNHEARD = {APP_USER: (ANSWERS,), VSTREAM_USER: tuple(f"{inbox_of(user)}.>" for user in (PROBE_USER, AUDIT_USER))}
+"""By role, the answers to others."""
 ACKS = ("$JS.ACK.>", "$JS.FC.>")
 NAMES = f"{API}.STREAM.NAMES"
 """Asked of a write account, whose streams all have the virtual names and their subjects: mirrors have none."""
@@ -101,10 +105,22 @@ def user(
         password_variable=password_variable(role),
         purpose=_PURPOSES[role],
         publish=tuple(dict.fromkeys(publish)),
-        subscribe=(INBOX if role == APP_USER else ANSWERS, *hears),
+        subscribe=(INBOX if role == APP_USER else f"{inbox_of(role)}.>", *hears),
         denied=denied,
-        unheard=(ANSWERS,) if role == APP_USER else (),
+        unheard=_UNHEARD.get(role, ()),
     )
+
+
+def watching_users(
+    topology: Topology, below: str, reading: tuple[str, ...], region: str | None = None
+) -> tuple[User, User]:
+    """`probe`, which publishes *below* and asks for *reading*, and `audit`; of *region*, if there are some for each."""
+    asked = f"{naming.ACCOUNT_API_PREFIX}.*"
+    looking = tuple(f"{asked}.{subject}" for subject in LOOKS)
+    probing = (*canaries(topology, below), *reading, *looking, f"{asked}.STREAM.MSG.DELETE.*", WHO_AM_I)
+    auditing = (*looking, *(f"{asked}.{subject}" for subject in READS_ALL), WHO_AM_I)
+    probe_name, audit_name = (region and regional_user(role, region) for role in (PROBE_USER, AUDIT_USER))
+    return user(PROBE_USER, probing, name=probe_name), user(AUDIT_USER, auditing, name=audit_name)
 
 
 def managed_below(prefix: str) -> tuple[str, ...]:

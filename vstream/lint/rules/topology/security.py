@@ -153,9 +153,10 @@ def _contradictions(name: str, connect: ConnectDocument) -> Iterator[tuple[str, 
     logins = [login for login in ("creds", "nkey", "user", "token_env") if getattr(connect, login)]
     if len(logins) > 1:
         yield f"`connect.{name}` has {join_names(logins)}", "keep one of them"
-    if connect.context and (logins or connect.tls):
+    extras = [*logins, *(key for key in ("tls", "inbox") if getattr(connect, key))]
+    if connect.context and extras:
         yield (
-            f"`connect.{name}` has a `context` and {join_names([*logins, *(['tls'] if connect.tls else [])])}",
+            f"`connect.{name}` has a `context` and {join_names(extras)}",
             "put the credentials into the context, or write `urls` instead of it",
         )
     yield from _system_contradictions(name, connect)
