@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import trustme
 
 from tests.support.command import vstream
 from tests.support.labs import processes_in
-from tests.support.rogue_server import write_rogue
+from tests.support.rogue_server import OWN_CERTIFICATE, write_rogues
 from vstream.jetstream import monitoring
 from vstream.jetstream.keyring import Keyring
 from vstream.lab import lab
@@ -90,6 +91,24 @@ async def list_neighbours() -> dict[str, Any]:
     return neighbours
 
 
+def count_refusals(log: Path) -> tuple[int, int]:
+    """How often TLS was refused: to gateways, and to all."""
+    text = log.read_text()
+    return len(re.findall("gid:.*TLS", text)), text.count("TLS")
+
+
+@contextmanager
+def run_rogue(configuration: Path) -> Iterator[None]:
+    with configuration.with_suffix(".log").open("wb") as output:
+        rogue = subprocess.Popen([locate(), "-c", configuration], stdout=output, stderr=output)
+    try:
+        yield
+        assert rogue.poll() is None, configuration.with_suffix(".log").read_text()
+    finally:
+        rogue.kill()
+        rogue.wait()
+
+
 @pytest.mark.parametrize("mode", ["passwords", "nkeys", "certificates", "operator"])
 @pytest.mark.parametrize("profile", ["mapped", "accounts", "regional", "domains"])
 def test_a_rogue_server_that_knows_no_secret_joins_no_lab(tmp_path: Path, profile: str, mode: str) -> None:
@@ -100,21 +119,16 @@ def test_a_rogue_server_that_knows_no_secret_joins_no_lab(tmp_path: Path, profil
         peers = [address for address in lab.addresses(LAB) if address.region == "west"]
         for peer in peers:
             log = lab_directory(LAB).log / f"{peer.server.name}.log"
-            for has_certificate in (False, True):
-                before = log.read_text().count("TLS")
-                configuration = write_rogue(tmp_path, peer, has_certificate=has_certificate)
-                with (tmp_path / "rogue.log").open("wb") as output:
-                    rogue = subprocess.Popen([locate(), "-c", configuration], stdout=output, stderr=output)
-                try:
+            for certificate in (None, OWN_CERTIFICATE):
+                before = count_refusals(log)
+                with ExitStack() as stack:
+                    for configuration in write_rogues(tmp_path, peer, certificate).values():
+                        stack.enter_context(run_rogue(configuration))
                     deadline = time.monotonic() + PATIENCE
-                    while log.read_text().count("TLS") < before + 4:
-                        assert rogue.poll() is None, (tmp_path / "rogue.log").read_text()
-                        assert time.monotonic() < deadline, (tmp_path / "rogue.log").read_text()
+                    while any(count < number + 2 for count, number in zip(count_refusals(log), before, strict=True)):
+                        assert time.monotonic() < deadline, log.read_text()
                         time.sleep(0.05)
                     neighbours = asyncio.run(list_neighbours())
-                finally:
-                    rogue.kill()
-                    rogue.wait()
                 joined = [name for routes, _, leafs in neighbours.values() for name in (*routes, *leafs)]
                 assert "rogue" not in joined
                 assert names.issuperset(joined), neighbours

@@ -202,6 +202,13 @@ class TestHelm:
         assert merge["reject_unknown_cluster"] is True
         assert [gateway["name"] for gateway in merge["gateways"]] == ["west", "central", "east", "stretch"]
 
+    def test_only_certificates_with_the_name_of_servers_are_let_in(self) -> None:
+        named = STRETCH.replace("reject_unknown_cluster: true", "peer_name: servers.acme.example")
+        for release in values(named).values():
+            for port in ("cluster", "gateway"):
+                assert release["config"][port]["tls"]["merge"] == {"verify_and_map": True}
+                assert release["config"][port]["merge"]["authorization"] == {"user": "servers.acme.example"}
+
     def test_a_client_is_who_its_certificate_says_by_an_authority_of_its_own(self) -> None:
         for release in values(CERTIFICATES).values():
             tls = release["config"]["nats"]["tls"]

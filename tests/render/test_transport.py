@@ -24,7 +24,7 @@ import pytest
 import trustme
 
 from tests.support.ports import free_port
-from tests.support.rogue_server import write_rogue
+from tests.support.rogue_server import OWN_CERTIFICATE, write_rogues
 from vstream import resources
 from vstream.lab import binaries
 from vstream.lint.load_topology import load, render_bundle
@@ -200,9 +200,11 @@ def send_in_clear(port: int) -> bytes:
 
 
 @pytest.mark.server
-@pytest.mark.parametrize("certificate", ["without a certificate", "with a certificate of its own"])
+@pytest.mark.parametrize("certificate", [None, OWN_CERTIFICATE], ids=["without a certificate", "with one of its own"])
 @pytest.mark.parametrize("profile", MODES)
-def test_a_rogue_server_that_knows_no_secret_joins_nothing(tmp_path: Path, profile: str, certificate: str) -> None:
+def test_a_rogue_server_that_knows_no_secret_joins_nothing(
+    tmp_path: Path, profile: str, certificate: tuple[Path, Path] | None
+) -> None:
     with running(SuperCluster(tmp_path, topology_text(profile))) as cluster:
         joined = next(address for address in cluster.bundle.servers if address.is_hub == (profile == "domains"))
         peer = "hub-east" if profile == "domains" else "east"
@@ -212,9 +214,10 @@ def test_a_rogue_server_that_knows_no_secret_joins_nothing(tmp_path: Path, profi
         )
         leafs = 1 if profile == "domains" else 0
         cluster.wait(lambda: cluster.ask(name, "leafz")["leafnodes"] == leafs, "a region joins its hub over TLS")
-        rogue = write_rogue(tmp_path, joined, has_certificate=certificate == "with a certificate of its own")
-        cluster.run("rogue", rogue)
-        cluster.wait(lambda: cluster.log(name).count("TLS") >= 2, "the rogue is refused more than once")
+        for rogue, configuration in write_rogues(tmp_path, joined, certificate).items():
+            cluster.run(rogue, configuration)
+        cluster.wait(lambda: len(re.findall("gid:.*TLS.* error", cluster.log(name))) >= 2, "it refuses a gateway")
+        cluster.wait(lambda: cluster.log(name).count("TLS") >= 4, "the rogues are refused more than once")
         assert cluster.ask(name, "routez")["num_routes"] == 0
         assert cluster.ask(name, "leafz")["leafnodes"] == leafs
         gateways = cluster.ask(name, "gatewayz")
@@ -263,6 +266,46 @@ def between_servers(text: str) -> dict[str, list[str]]:
         listening = (configuration.get(key, {}) for key in ("cluster", "gateway", "leafnodes"))
         blocks[address.server.name] = [json.dumps(block, sort_keys=True) for block in listening if "listen" in block]
     return blocks
+
+
+@pytest.mark.server
+def test_of_one_authority_only_certificates_with_the_name_of_servers_join(tmp_path: Path) -> None:
+    """Not that of an application; a new region does, of which the others have not heard."""
+    authority, servers = trustme.CA(), "servers.acme.example"
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    for name, hosts in (("server", ("127.0.0.1", "127.0.0.2", "localhost", servers)), ("app", ("app.acme.example",))):
+        certificate = authority.issue_cert(*hosts)
+        certificate.private_key_pem.write_to_path(tmp_path / f"{name}.key")
+        certificate.cert_chain_pems[0].write_to_path(tmp_path / f"{name}.pem")
+    text = topology_text("accounts", tmp_path).replace("servers: [127.0.0.1]", "servers: [127.0.0.1, 127.0.0.2]")
+    text = text.replace("transport: {", f"transport: {{peer_name: {servers}, ")
+    ports = {port: free_port() for port in ("client", "monitor", "cluster", "gateway")}
+    more = text.replace("streams:", f"  north: {{servers: [127.0.0.1], ports: {json.dumps(ports)}}}\nstreams:")
+    after = render_bundle(load(more.encode(), "t.yaml").require())
+    with running(SuperCluster(tmp_path, text, tmp_path / "ca.pem")) as cluster:
+        cluster.wait(lambda: "east" in cluster.ask("west-1", "gatewayz")["outbound_gateways"], "two regions are one")
+        cluster.wait(lambda: "west-2" in list_routes(cluster, "west-1"), "two servers are one")
+        stolen = (tmp_path / "app.pem", tmp_path / "app.key")
+        for rogue, configuration in write_rogues(tmp_path, cluster.bundle.servers[0], stolen).items():
+            cluster.run(rogue, configuration)
+        for kind in ("rid", "gid"):
+            refused = re.compile(rf"{kind}:\d+ - authentication error")
+            cluster.wait(lambda: refused.search(cluster.log("west-1")) is not None, f"it refuses a {kind}")  # noqa: B023
+        cluster.write("servers/north-1.conf", after.text("servers/north-1.conf"))
+        cluster.run("north-1", tmp_path / "servers" / "north-1.conf")
+        for name in ("west-1", "east-1"):
+            cluster.wait(
+                lambda: "north" in cluster.ask(name, "gatewayz")["outbound_gateways"],  # noqa: B023
+                "the new region joins",
+            )
+            gateways = cluster.ask(name, "gatewayz")
+            assert {*gateways["outbound_gateways"], *gateways["inbound_gateways"]} <= {"west", "east", "north"}
+        assert list_routes(cluster, "west-1") == {"west-2"}
+
+
+def list_routes(cluster: SuperCluster, name: str) -> set[str]:
+    """The servers that *name* has routes to."""
+    return {route["remote_name"] for route in cluster.ask(name, "routez")["routes"] or ()}
 
 
 @pytest.mark.server

@@ -1,4 +1,4 @@
-"""A server that knows no secret, and tries to join: as a route, a gateway and a leaf node."""
+"""Servers that know no secret, and try to join: as a route, a gateway and a leaf node."""
 
 from __future__ import annotations
 
@@ -8,17 +8,13 @@ from tests.support.paths import ROOT
 from tests.support.ports import free_port
 from vstream.topology.bundle import ServerAddress
 
-_CERTIFICATE = ROOT / "tests" / "fixtures" / "tls"
-_CONFIGURATION = """
+OWN_CERTIFICATE = (ROOT / "tests/fixtures/tls/certificate.pem", ROOT / "tests/fixtures/tls/key.pem")
+"""The files of a certificate that no authority has signed."""
+_AS_ROUTE = """
 server_name: rogue
 listen: "127.0.0.1:{client}"
 cluster {{
-  name: "{cluster_name}", listen: "127.0.0.1:{route}", routes: ["{scheme}://127.0.0.1:{peer_route}"]
-  {tls}
-}}
-gateway {{
-  name: "{cluster_name}", listen: "127.0.0.1:{gateway}"
-  gateways: [{{name: "{cluster_name}", urls: ["{scheme}://127.0.0.1:{peer_gateway}"]}}]
+  name: "{cluster_name}", listen: "127.0.0.1:{port}", routes: ["{scheme}://127.0.0.1:{peer_route}"]
   {tls}
 }}
 leafnodes {{ remotes: [
@@ -28,23 +24,36 @@ leafnodes {{ remotes: [
   }}
 ] }}
 """
+_AS_GATEWAY = """
+server_name: rogue
+listen: "127.0.0.1:{client}"
+gateway {{
+  name: rogue, listen: "127.0.0.1:{port}"
+  gateways: [{{name: "{cluster_name}", urls: ["{scheme}://127.0.0.1:{peer_gateway}"]}}]
+  {tls}
+}}
+"""
+"""A process of its own: a server dials no gateway of its own cluster."""
 
 
-def write_rogue(directory: Path, peer: ServerAddress, *, has_certificate: bool) -> Path:
-    """The configuration of a rogue server that dials every port of *peer*, perhaps with a certificate of its own."""
-    files = f'cert_file: "{_CERTIFICATE}/certificate.pem", key_file: "{_CERTIFICATE}/key.pem", insecure: true'
-    configuration = directory / "rogue.conf"
-    configuration.write_text(
-        _CONFIGURATION.format(
-            client=free_port(),
-            route=free_port(),
-            gateway=free_port(),
-            cluster_name=peer.cluster_name,
-            scheme="tls" if has_certificate else "nats",
-            peer_route=peer.cluster,
-            peer_gateway=peer.gateway,
-            peer_leaf=peer.cluster,
-            tls=f"tls {{ {files} }}" if has_certificate else "",
-        )
+def write_rogues(directory: Path, peer: ServerAddress, certificate: tuple[Path, Path] | None) -> dict[str, Path]:
+    """The configurations of rogues that dial every port of *peer*, by a name, perhaps with a *certificate* and its key."""
+    files = (
+        f'tls {{ cert_file: "{certificate[0]}", key_file: "{certificate[1]}", insecure: true }}' if certificate else ""
     )
-    return configuration
+    configurations = {}
+    for name, text in (("rogue-route", _AS_ROUTE), ("rogue-gateway", _AS_GATEWAY)):
+        configurations[name] = directory / f"{name}.conf"
+        configurations[name].write_text(
+            text.format(
+                client=free_port(),
+                port=free_port(),
+                cluster_name=peer.cluster_name,
+                scheme="tls" if certificate else "nats",
+                peer_route=peer.cluster,
+                peer_gateway=peer.gateway,
+                peer_leaf=peer.cluster,
+                tls=files,
+            )
+        )
+    return configurations

@@ -30,6 +30,7 @@ security:
     cert_file: /etc/nats/server.pem        # with `vstream lab up --tls`, and makes its own
     key_file: /etc/nats/server-key.pem
     ca_file: /etc/nats/ca.pem
+    # peer_name: servers.acme.example      # of servers' certificates alone, if the authority signs others, too
 
 regions:                    # one cluster each
   west:

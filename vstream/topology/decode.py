@@ -129,6 +129,7 @@ def _transport(document: TransportDocument | None) -> model.Transport | None:
         cert_file=document.cert_file,
         key_file=document.key_file,
         ca_file=document.ca_file,
+        peer_name=document.peer_name,
         client_ca_file=document.client_ca_file,
         rejects_unknown_clusters=document.reject_unknown_cluster,
     )

@@ -208,7 +208,15 @@ class TransportDocument(_Closed):
     key_file: Annotated[str, Field(min_length=1)] | None = None
     """Its private key."""
     ca_file: Annotated[str, Field(min_length=1)] | None = None
-    """The authority that signed the certificates of all servers. Whoever has a certificate of it can join as a server."""
+    """
+    The authority that signed the certificates of all servers. Without `peer_name`, whoever has a certificate of it can join
+    as a server.
+    """
+    peer_name: Annotated[str, Field(min_length=1)] | None = None
+    """
+    A name that every server's certificate has beside its host name, and no other certificate: an email address, DNS name or
+    URI. Routes and gateways refuse certificates without it.
+    """
     client_ca_file: Annotated[str, Field(min_length=1)] | None = None
     """With `mode: certificates`: the authority that signed the certificates of users, not that of `ca_file`."""
     reject_unknown_cluster: bool = False

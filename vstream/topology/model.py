@@ -109,6 +109,8 @@ class Transport:
     key_file: str
     ca_file: str
     """The authority that servers trust each other by."""
+    peer_name: str | None = None
+    """A name that certificates of routes and gateways must have."""
     client_ca_file: str | None = None
     """The authority of users' certificates, where users log in with them."""
     rejects_unknown_clusters: bool = False

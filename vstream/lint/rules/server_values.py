@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from vstream.diagnostics import Span
 from vstream.lint import detect
-from vstream.lint.reading.nodes import entry, several, url_parts
+from vstream.lint.reading.nodes import entry, option, several, table, url_parts
 from vstream.syntax.natsconf.nodes import ConfScalar
 from vstream.topology.units import parse_duration
 
@@ -80,6 +80,13 @@ def is_on(conf: ConfMap | None, *names: str) -> bool:
     """Whether one of the options *names* is true."""
     nodes = (conf.get_folded(name) for name in names) if conf is not None else ()
     return any(getattr(node, "value", None) is True for node in nodes)
+
+
+def asked_user(conf: ConfMap | None) -> ConfValue | None:
+    """The user whose password servers ask of routes or gateways; None where certificates decide (server/auth.go)."""
+    if is_on(table(conf, "tls"), "verify_and_map", "verify_cert_and_check_known_urls"):
+        return None
+    return option(table(conf, "authorization"), "user", "username")
 
 
 def has_any(conf: ConfMap | None, *names: str) -> bool:

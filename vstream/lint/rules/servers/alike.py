@@ -11,6 +11,7 @@ from vstream.lint.reading.leafnodes import LOGINS, hubs_of, leaf_users, read_lea
 from vstream.lint.reading.nodes import entry, maps_in, option, table, url_parts
 from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.server_values import (
+    asked_user,
     cluster,
     directory,
     group_connected,
@@ -355,7 +356,7 @@ def _compare_logins(blocks: list[ConfMap | None], kind: str) -> Iterator[Violati
 def _find_strangers(group: list[ServerConf]) -> Iterator[Violation]:
     """Gateways without the login that others ask for."""
     gateways = [server.gateway for server in group if server.gateway]
-    logins = [option(table(gateway.conf, "authorization"), "user", "username") for gateway in gateways]
+    logins = [asked_user(gateway.conf) for gateway in gateways]
     asked = next((login for login in logins if login is not None), None)
     for gateway, login in zip(gateways, logins, strict=True):
         urls = [url for remote in gateway.remotes for url in remote.urls]

@@ -13,6 +13,7 @@ from vstream.lint.rules.mappings.entries import sources
 from vstream.lint.rules.server_values import (
     OPERATORS,
     TRUSTED,
+    asked_user,
     cluster,
     directory,
     has_any,
@@ -341,8 +342,7 @@ def _remotes_without_effect(server: ServerConf) -> Iterator[Violation]:
 
 def _routes_without_login(server: ServerConf) -> Iterator[Violation]:
     """A server asks for a login of routes, and gives none: gateways add it by themselves, routes do not."""
-    user = option(table(server.cluster, "authorization"), "user", "username")
-    for url in links(server, "cluster") if user is not None else ():
+    for url in links(server, "cluster") if asked_user(server.cluster) is not None else ():
         host, _, login = url_parts(url)
         if host and login is None:
             yield Violation(

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Severity
 from vstream.lint.registry import Violation, rule
+from vstream.render import account_view
 from vstream.topology.model import Security, is_loopback
 
 if TYPE_CHECKING:
@@ -21,16 +22,17 @@ def transport_unfit(subject: TopologySubject) -> Iterator[Violation]:
 
     ## Why is this bad?
     A server without its key does not start. If the authority in `ca_file` also signed the certificates of users, each
-    of these users can join as a server and bypass all accounts and permissions.
+    of these users can join as a server and bypass all accounts and permissions, unless `peer_name` is a name that none of
+    them has.
     """
-    transport = subject.document.security.transport
+    topology, transport = subject.topology, subject.document.security.transport
     if transport is None:
         return
     at = ("security", "transport")
     files = {"cert_file": transport.cert_file, "key_file": transport.key_file, "ca_file": transport.ca_file}
     missing = [name for name, path in files.items() if path is None]
     if transport.none is not None:
-        if len(missing) < len(files):
+        if len(missing) < len(files) or transport.peer_name:
             yield Violation(
                 at=(*at, "none"),
                 message="`none` cannot be combined with certificate files",
@@ -45,8 +47,10 @@ def transport_unfit(subject: TopologySubject) -> Iterator[Violation]:
             hint='name the three files that each server has, or say why they need no TLS: `transport: {none: "…"}`',
             on_key=True,
         )
-    has_certificates = subject.topology.security is Security.CERTIFICATES
-    if has_certificates and transport.client_ca_file in {None, transport.ca_file}:
+    has_certificates = topology.security is Security.CERTIFICATES
+    names = {topology.certificates.get(user, user) for user in account_view.logins(topology)}
+    is_told_apart = transport.peer_name is not None and transport.peer_name not in names
+    if has_certificates and transport.client_ca_file in {None, transport.ca_file} and not is_told_apart:
         yield Violation(
             at=(*at, "client_ca_file") if transport.client_ca_file else at,
             message=(
@@ -55,7 +59,7 @@ def transport_unfit(subject: TopologySubject) -> Iterator[Violation]:
             ),
             hint=(
                 "let another authority sign the certificates of users, and name it: `client_ca_file: "
-                "/etc/nats/users-ca.pem`"
+                "/etc/nats/users-ca.pem`; or give all servers a name that no user has, `peer_name`"
             ),
             on_key=True,
         )
