@@ -81,6 +81,16 @@ def test_an_answer_that_nobody_reads_to_its_end_is_not_no() -> None:
     assert (ran.returncode, ran.stderr) == (3, b"")
 
 
+def test_a_failure_that_nobody_reads_is_not_no_either(tmp_path: Path) -> None:
+    (tmp_path / "plan.json").write_text("{}")
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [sys.executable, "-m", "vstream", "apply", str(tmp_path / "plan.json")]
+    ran = subprocess.run(command, stdout=writing, stderr=writing, check=False)
+    os.close(writing)
+    assert ran.returncode == 3
+
+
 COMMANDS = dict(walk_commands())
 
 

@@ -9,7 +9,7 @@ import re
 import sys
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,7 +21,7 @@ from rich.console import Console, ConsoleDimensions
 from rich.segment import Segment
 from rich.text import Text
 
-from vstream.cli.exit_codes import INTERRUPTED
+from vstream.cli.exit_codes import FAILED, INTERRUPTED
 from vstream.cli.views.cleaning import clean, clean_lines, clean_text, cut_text, fit_encoding
 from vstream.errors import VstreamError
 from vstream.files import save_output, state_directory
@@ -59,6 +59,12 @@ class CleanConsole(Console):
         """Print each of *objects*; strings are not markup."""
         with _without_displays():
             super().print(*map(_to_one_line, objects), **options)
+
+    def on_broken_pipe(self) -> None:
+        """End: an answer that nobody reads is not "no", with which Rich would end."""
+        with suppress(SystemExit):
+            super().on_broken_pipe()
+        raise SystemExit(FAILED)
 
     def render_str(self, text: str, **options: Any) -> Text:
         """A string in a table, whose cells may have several lines."""
