@@ -156,10 +156,13 @@ def test_commands_spell_options_alike() -> None:
 def test_whatever_runs_on_writes_logs_for_machines() -> None:
     """What repeats itself, serves, watches or follows, besides what is for a screen."""
     endless = {"--every", "--watch", "--follow", "--serve"}
-    options = {name: {each for part in command.params for each in part.opts} for name, command in COMMANDS.items()}
+    options = {
+        name: {each for part in command.params for each in (*part.opts, *part.secondary_opts)}
+        for name, command in COMMANDS.items()
+    }
     running = {name for name, option in options.items() if endless & option} - {"lint", "lab logs"}
     assert {"audit", "consumer sync", "export", "probe", "repair sources", "status"} == running
-    assert not [name for name in running if not {"--log-format", "--quiet"} <= options[name]]
+    assert not [name for name in running if not {"--log-format", "-q", "-v", "--verbose"} <= options[name]]
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -7,13 +7,10 @@ import binascii
 import os
 import re
 import ssl
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from vstream.errors import VstreamError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 ALLOWED_VARIABLES = ("VSTREAM_", "NATS_")
 """How the names of environment variables begin that a topology may name: anybody could take out others."""

@@ -126,11 +126,12 @@ def test_the_console_serves_the_page_at_the_address_that_it_prints(tmp_path: Pat
         "streams: {foo: {subjects: [foo.>], write: {max_age: 1h}}}\n"
     )
     command = [sys.executable, "-m", "vstream", "status", str(file), "--serve", "--no-browser", "--timeout", "0.5"]
-    command += ["--log-format", "json"]
+    command += ["--log-format", "json", "-v"]
     console = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment({"COLUMNS": "200"}))
     try:
         assert console.stderr is not None
         notes = (json.loads(line) for line in console.stderr)
+        assert next(notes)["message"] == f"looking at the servers of {file}"
         note = next(note for note in notes if "http://127.0.0.1:" in note["message"])
         assert note["level"] == "info"
         address = next(word for word in note["message"].split() if word.startswith("http://"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping  # noqa: TC003 - pydantic looks at it
+from collections.abc import Mapping  # at run time: pydantic looks at it
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 

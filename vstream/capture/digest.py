@@ -8,13 +8,10 @@ with one digest.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import repeat
-from typing import TYPE_CHECKING
 
 from xxhash import xxh64_digest, xxh64_hexdigest
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 _SEED = 42
 _SIGN = 1 << 63

@@ -109,7 +109,7 @@ def sync(
     output: options.TextOrJson = "text",
     lab: options.LabName = None,
     log_format: options.LogFormat = "text",
-    is_quiet: options.Quiet = False,
+    is_quiet: options.Quiet = None,
 ) -> None:
     """
     Record how far each consumer of the topology is in every other region of its stream, so that `failover` needs no file.

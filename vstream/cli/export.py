@@ -37,7 +37,7 @@ def command(
     ] = False,
     lab: options.LabName = None,
     log_format: options.LogFormat = "text",
-    is_quiet: options.Quiet = False,
+    is_quiet: options.Quiet = None,
     templates: options.TemplatesDirectory = None,
 ) -> None:
     """

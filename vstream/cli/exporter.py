@@ -17,6 +17,7 @@ from vstream.cli.views import console, console_page
 from vstream.cli.views.console_page import ConsoleHistory
 from vstream.cli.web import Feed, Site, WebPage, format_event, serve
 from vstream.errors import VstreamError
+from vstream.formatting import format_count, format_duration
 from vstream.health.prometheus import CONTENT_TYPE, render_metrics
 from vstream.lab.state import lab_directory
 from vstream.runner import progress
@@ -86,6 +87,8 @@ class Exporter:
         except Exception as error:  # noqa: BLE001 - see above
             self._fail(f"an answer of the servers could not be read: {error!r}")
         else:
+            problems = format_count(len(seen.problems), "problem")
+            console.print_detail(f"{seen.verdict.value}, {problems}, after {format_duration(seen.took)}")
             self._report(tuple(f"not known: {problem.about}: {problem.text}" for problem in seen.unknown))
 
     def _read_faults(self) -> tuple[OpenFault, ...]:

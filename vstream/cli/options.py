@@ -90,7 +90,10 @@ LogFormat = Annotated[
         envvar="VSTREAM_LOG_FORMAT",
     ),
 ]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Only warnings and errors on standard error.")]
+Quiet = Annotated[
+    bool | None,
+    typer.Option("--quiet/--verbose", "-q/-v", help="On standard error only warnings and errors, or each look, too."),
+]
 DEFAULT_FILE = Path("topology.yaml")
 Made = TypeVar("Made")
 
@@ -152,6 +155,7 @@ class FollowedTopology(Generic[Made]):
 
     def latest(self) -> Made:
         """What is made of the files as they are, or as they were when that was possible; each change is told once."""
+        console.print_detail(f"looking at the servers of {self._file}")
         problem = ""
         try:
             self._follow()

@@ -57,7 +57,7 @@ def command(
     ] = None,
     lab: options.LabName = None,
     log_format: options.LogFormat = "text",
-    is_quiet: options.Quiet = False,
+    is_quiet: options.Quiet = None,
 ) -> None:
     """
     Prove that each virtual stream works in each region: who answers, and how long a message takes to get everywhere.

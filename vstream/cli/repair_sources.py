@@ -32,7 +32,7 @@ def command(
     output: options.TextOrJson = "text",
     lab: options.LabName = None,
     log_format: options.LogFormat = "text",
-    is_quiet: options.Quiet = False,
+    is_quiet: options.Quiet = None,
 ) -> None:
     """
     Make every read stream source again at once after an outage, and measure until all have caught up.

@@ -53,7 +53,7 @@ def command(
         bool, typer.Option("--browser/--no-browser", help="With --serve: open the page, or only print its address.")
     ] = True,
     log_format: options.LogFormat = "text",
-    is_quiet: options.Quiet = False,
+    is_quiet: options.Quiet = None,
     output: options.TextOrJson = "text",
     lab: options.LabName = None,
     templates: options.TemplatesDirectory = None,

@@ -10,11 +10,8 @@ Source: `server/sublist.go` (IsValidSubject, isSubsetMatchTokenized, Sublist).
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import combinations, product
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
 
 SEPARATOR = "."
 PARTIAL_WILDCARD = "*"

@@ -7,14 +7,11 @@ Source: `server/subject_transform.go` (indexPlaceHolders, TransformTokenizedSubj
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
 from itertools import pairwise
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 Version = tuple[int, int, int]
 

@@ -9,10 +9,10 @@ TransformTokenizedSubject) and `server/sublist.go` (ValidateMapping), as of
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import count
-from typing import TYPE_CHECKING
 
 from vstream.subjects.algebra import FULL_WILDCARD, PARTIAL_WILDCARD, SEPARATOR, WHITESPACE, matches
 from vstream.subjects.functions import (
@@ -27,9 +27,6 @@ from vstream.subjects.functions import (
     looks_like_call,
     parse_token,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 _OLDEST: Version = (2, 9, 0)
 _LITERAL_CALLS: Version = (2, 12, 0)

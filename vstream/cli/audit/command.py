@@ -114,7 +114,7 @@ def command(
     templates: options.TemplatesDirectory = None,
     lab: options.LabName = None,
     log_format: options.LogFormat = "text",
-    is_quiet: options.Quiet = False,
+    is_quiet: options.Quiet = None,
 ) -> None:
     """
     Check whether every region holds every message, once and in order, and how late it was.
@@ -280,6 +280,7 @@ def _follow(follower: Follower | StateFollower, printer: _Printer, is_interrupte
     rounds = RoundPrinter()
     while True:
         started = time.monotonic()
+        console.print_detail("a round begins")
         try:
             printer.show_round(follower.round(), rounds)
         except SparkEndedError:

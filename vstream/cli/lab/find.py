@@ -61,7 +61,7 @@ def choose_topology(context: Any) -> None:
     """Where a command has `--lab`, and no topology here: the file that the lab was started from. Raises LabError."""
     for parameter in context.command.params:
         if parameter.envvar == TOPOLOGY_VARIABLE and (value := context.params[parameter.name]):
-            set_log(context.params.get("log_format", ""), is_quiet=context.params.get("is_quiet", False))
+            set_log(context.params.get("log_format", ""), is_quiet=context.params.get("is_quiet"))
             context.params[parameter.name] = type(value)(find_topology(Path(value), context.params["lab"]))
 
 

@@ -146,15 +146,15 @@ class _Log:
     """How what runs on speaks on standard error."""
 
     is_json: bool = False
-    is_quiet: bool = False
+    is_quiet: bool | None = None
 
 
 _LOG = _Log()
 _LEVELS = {"yellow": "warning", "red": "error"}
 
 
-def set_log(log_format: str, *, is_quiet: bool) -> None:
-    """From now on, one JSON object for each note and error if *log_format* is `json`; with *is_quiet*, only warnings and errors."""
+def set_log(log_format: str, *, is_quiet: bool | None) -> None:
+    """Notes are JSON objects if *log_format* is `json`. With *is_quiet*, only warnings and errors; if False, details, too."""
     _LOG.is_json = log_format == "json"
     _LOG.is_quiet = is_quiet
 
@@ -169,6 +169,12 @@ def print_note(text: str, *, style: str = "") -> None:
     else:
         screen = stderr()
         screen.print(*_wrap_line(Text(text, style=style), screen), sep="\n")
+
+
+def print_detail(text: str) -> None:
+    """What only those want to know who asked for it with `--verbose`."""
+    if _LOG.is_quiet is False:
+        print_note(text, style="dim")
 
 
 def _print_log_line(level: str, message: str, **more: str) -> None:
