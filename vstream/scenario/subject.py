@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final
+from collections.abc import Mapping
+from typing import Final
 
 from vstream.subjects.algebra import FULL_WILDCARD, PARTIAL_WILDCARD
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 PLACEHOLDERS: Final = ("region", "key", "n")
 _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")

@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.plans import FakeServers, make_plan, render_streams
 from vstream.cli.views import plan as view
-from vstream.cli.views.console import print_lines
+from vstream.cli.views.console import print_lines, stdout
 from vstream.plan import saved
 from vstream.plan.context import Observed
 from vstream.plan.plan import Delete, Plan, UnreachableRegion
@@ -147,6 +147,10 @@ async def test_lines_keep_their_words_and_indentation_on_a_narrow_terminal(
             assert indentation(shown[0]) == indentation(line) + 2
             words += shown.pop(0).split()
     assert shown == []
+    stdout().print(sentence)
+    shown = capsys.readouterr().out.splitlines()
+    assert max(map(len, shown)) <= width
+    assert " ".join(shown).split() == sentence.split()
 
 
 async def test_rules_of_a_stream_are_one_line_unless_all_are_asked_for() -> None:

@@ -56,9 +56,12 @@ class CleanConsole(Console):
     """
 
     def print(self, *objects: Any, **options: Any) -> None:
-        """Print each of *objects*; strings are not markup."""
+        """Print each of *objects*; strings are not markup. One alone is broken between words where a terminal is narrow."""
+        texts = [_to_one_line(printed) for printed in objects]
+        if len(texts) == 1:
+            texts, options = _wrap_line(texts[0], self), {"sep": "\n", **options}
         with _without_displays():
-            super().print(*map(_to_one_line, objects), **options)
+            super().print(*texts, **options)
 
     def on_broken_pipe(self) -> None:
         """End: an answer that nobody reads is not "no", with which Rich would end."""
@@ -115,14 +118,13 @@ def stdout() -> Console:
 
 def print_lines(lines: Iterable[Any]) -> None:
     """Print *lines*, texts or tables, each as it comes, as data."""
-    screen = stdout()
     for line in lines:
-        screen.print(*_wrap_line(line, screen), sep="\n")
+        stdout().print(line)
 
 
 def _wrap_line(line: Any, screen: Console) -> list[Any]:
     """A text in as many lines as a terminal needs, broken between words, with its indentation; all else as it is."""
-    if not isinstance(line, Text) or not screen.is_terminal or (line := clean_text(line)).cell_len <= screen.width:
+    if not isinstance(line, Text) or not screen.is_terminal or line.cell_len <= screen.width:
         return [line]
     indent = " " * (len(line.plain) - len(line.plain.lstrip(" ")))
     # Less two columns of more indentation, and two of spaces at the end.
@@ -167,8 +169,7 @@ def print_note(text: str, *, style: str = "") -> None:
     if _LOG.is_json:
         _print_log_line(level, text)
     else:
-        screen = stderr()
-        screen.print(*_wrap_line(Text(text, style=style), screen), sep="\n")
+        stderr().print(Text(text, style=style))
 
 
 def print_detail(text: str) -> None:

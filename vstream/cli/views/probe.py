@@ -137,7 +137,7 @@ def tables(report: ProbeReport, *, width: int) -> Iterator[Table]:
 def _own_reads(checks: Sequence[Check], width: int) -> Table:
     """From the acknowledgement of a publish until it is served where it was published."""
     forms = list(dict.fromkeys(check.form for check in checks))
-    title = "own writes: time from acknowledgement to first read in the same region"
+    title = "own writes: time from acknowledgement to first read" + (" in the same region" if width >= _WIDE else "")
     table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", title_style="bold")
     for name in ("stream", "region"):
         table.add_column(name, no_wrap=True)
