@@ -32,6 +32,7 @@ _SHIPPED = (
     "subjects/__init__.py",
     "subjects/algebra.py",
     "topology/__init__.py",
+    "topology/accounts.py",
     "topology/model.py",
     "topology/naming.py",
     "topology/stream_config.py",
