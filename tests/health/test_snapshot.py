@@ -22,6 +22,15 @@ def test_a_configuration_of_another_type_is_an_error_of_whoever_sent_it(config: 
     assert parse_stream({"name": "foo", "state": STATE}).config is None
 
 
+@pytest.mark.parametrize(("leader", "listed"), [("west-1", ("west-2", "west-3")), ("", ("west-1", "west-2", "west-3"))])
+def test_replicas_are_counted_once_whether_a_leader_or_another_lists_them(leader: str, listed: tuple[str, ...]) -> None:
+    replicas = [{"name": name, "current": name == listed[0], "offline": name != listed[0]} for name in listed]
+    stream = parse_stream(
+        {"name": "foo", "state": STATE, "cluster": {"name": "west", "leader": leader, "replicas": replicas}}
+    )
+    assert (stream.replicas, stream.current) == (3, 2 if leader else 1)
+
+
 async def test_an_error_of_another_type_is_why_the_meta_leader_is_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
     async def answer(*_: object, **__: object) -> dict[str, Any]:
         return {"error": "no"}

@@ -330,6 +330,19 @@ async def test_scaling_and_moving_at_once_is_blocked_because_servers_refuse_it()
     assert only_update(plan(bundle, change_stream(observed, "foo-read-west", num_replicas=3)))
 
 
+@pytest.mark.parametrize(("version", "is_blocked"), [("2.14.6", True), ("2.15.0", False), ("?", False)])
+async def test_a_move_between_2_15_and_older_servers_is_blocked_because_it_never_ends(
+    version: str, is_blocked: bool
+) -> None:
+    bundle = render_streams()
+    observed = replace((await world(bundle)).observe(), versions={"east": "2.15.1", "west": version})
+    made = plan(bundle, change_stream(observed, "foo-read-west", placement={"cluster": "east"}))
+    assert [blocked.reason for blocked in made.blocked] == [
+        f"it would move from servers of 2.15.1 to servers of {version}: such a move never ends"
+    ] * is_blocked
+    assert not plan(bundle, change_stream(observed, "foo-read-west", max_age=5)).blocked
+
+
 @pytest.mark.parametrize(("oldest", "asked"), [((2, 14), ("foo-read-central", "foo-read-west")), ((2, 15), ())])
 async def test_a_region_that_comes_again_begins_after_what_others_took_of_it_where_servers_would_not_notice(
     oldest: tuple[int, int], asked: tuple[str, ...]

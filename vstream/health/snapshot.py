@@ -234,6 +234,7 @@ def parse_stream(detail: Mapping[str, Any], name: str | None = None) -> StreamSn
     """The stream *name*, by default as it calls itself, from what STREAM.INFO answers or what `/jsz` lists. Raises what `answers.reading` expects if it is neither."""
     state, cluster = detail["state"], detail.get("cluster") or {}
     replicas = cluster.get("replicas") or ()
+    unlisted = 0 if cluster and not cluster.get("leader") else 1  # the leader; who knows none lists itself, too
     name = name or str(detail.get("name") or detail["config"]["name"])
     config = detail.get("config")
     if config is not None:  # which is not asked of replicas
@@ -254,8 +255,8 @@ def parse_stream(detail: Mapping[str, Any], name: str | None = None) -> StreamSn
         last_seq=last,
         last_at=to_unix_seconds(state["last_ts"]) if last and state.get("last_ts") else None,
         first_at=to_unix_seconds(state["first_ts"]) if int(state["messages"]) and state.get("first_ts") else None,
-        replicas=len(replicas) + 1,
-        current=1 + sum(bool(replica.get("current")) and not replica.get("offline") for replica in replicas),
+        replicas=len(replicas) + unlisted,
+        current=unlisted + sum(bool(replica.get("current")) and not replica.get("offline") for replica in replicas),
         # A mirror has its origin's sequences.
         sources=tuple(_source(replica, name, last if is_mirror else None) for replica in feeds),
         config=config,

@@ -41,6 +41,8 @@ class Observed:
     """Existing consumers that no server answered for: `foo-read-west > reader`."""
     at: datetime | None = None
     """When the streams were listed; None if unknown."""
+    versions: Mapping[str, str] = field(default_factory=dict)
+    """By cluster, what the server runs that was connected to there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

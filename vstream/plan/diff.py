@@ -37,6 +37,7 @@ from vstream.plan.transitions import (
 )
 from vstream.topology.model import Role, Topology
 from vstream.topology.stream_config import FORMER_PREFIX, ROLE_KEY, STREAM_KEY, StreamConfig, source_name
+from vstream.topology.versions import parse_version
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -46,6 +47,9 @@ if TYPE_CHECKING:
     from vstream.topology.stream_config import ObservedStream
 
     Transition = Callable[[Sequence[Outcome], DiffContext], Iterable[Outcome]]
+
+_MOVES_ALONE = (2, 15, 0)
+"""No stream moves between servers of this version and those before: tried with 2.12, 2.14 and 2.15, both ways."""
 
 
 def diff(topology: Topology, bundle: Bundle, observed: Observed, *, adopt: frozenset[str] = frozenset()) -> Plan:
@@ -264,7 +268,22 @@ def _block_refused(stream: RenderedStream, fields: Sequence[FieldChange], contex
             "`num_replicas` and `placement` would change, and servers refuse to scale and move a stream in one step",
             "change one of the two in the topology and apply it, then the other",
         )
-    return None
+    return next((blocked for change in fields if (blocked := _block_other_version(stream, change, context))), None)
+
+
+def _block_other_version(stream: RenderedStream, change: FieldChange, context: DiffContext) -> Blocked | None:
+    """Block a move between servers of 2.15 and older ones: it never ends, and may leave the stream without a leader."""
+    if change.field != "placement":
+        return None
+    clusters = [placement.get("cluster") for placement in (change.before, change.after) if isinstance(placement, dict)]
+    versions = [context.observed.versions.get(str(cluster), "") for cluster in clusters]
+    if len({version >= _MOVES_ALONE for version in map(parse_version, versions) if version is not None}) <= 1:
+        return None
+    return _block(
+        stream,
+        f"it would move from servers of {versions[0]} to servers of {versions[1]}: such a move never ends",
+        "update the older ones, then run this again",
+    )
 
 
 def _field_changes(

@@ -270,6 +270,9 @@ async def observe(
         consumers=consumers,
         silent_consumers=no_answer,
         at=at,
+        versions={
+            str(link.cluster): link.server_version for link in connections.values() if isinstance(link, Connection)
+        },
     )
 
 
