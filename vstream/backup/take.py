@@ -19,7 +19,7 @@ from secrets import token_hex
 from typing import TYPE_CHECKING, Any
 
 from vstream import __version__
-from vstream.backup.directory import FORMAT, BackupRecord, SavedStream
+from vstream.backup.directory import FORMAT, BackupDirectory, BackupRecord, SavedStream
 from vstream.capture.records import CapturedServer, Manifest, Sample, Stored
 from vstream.capture.store import FORMAT as CAPTURE_FORMAT
 from vstream.capture.store import Capture, RecordWriter
@@ -32,16 +32,14 @@ from vstream.jetstream.read_stream import read_messages
 from vstream.jetstream.snapshots import take_snapshot
 from vstream.jetstream.source_header import parse_replay
 from vstream.runner.read_back import captured_stream, stored_record
-from vstream.topology.model import Role
+from vstream.topology.model import Endpoint, Role, Topology
 from vstream.topology.stream_config import source_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from vstream.backup.directory import BackupDirectory
     from vstream.jetstream.reconnecting import ReconnectingConnection
     from vstream.topology.bundle import RenderedStream
-    from vstream.topology.model import Endpoint, Topology
 
 _ORIGINS = frozenset({Role.WRITE, Role.ORIGIN})
 _PATIENCE = 30.0

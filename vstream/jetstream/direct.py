@@ -11,19 +11,17 @@ from __future__ import annotations
 import base64
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from vstream.errors import ServerError
 from vstream.jetstream import error_codes
 from vstream.jetstream.answers import api_error, read_text, reading
-from vstream.jetstream.connection import REQUEST_TIMEOUT
+from vstream.jetstream.connection import REQUEST_TIMEOUT, Connection, Reply
 from vstream.topology import naming
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from typing import Any
 
-    from vstream.jetstream.connection import Connection, Reply
 
 ANY_SUBJECT = ">"
 

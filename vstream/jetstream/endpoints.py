@@ -13,12 +13,10 @@ from typing import TYPE_CHECKING, Any
 from vstream.errors import VstreamError
 from vstream.permissions import check_plaintext, load_certificates, read_credentials, read_seed, read_variable
 from vstream.topology.accounts import inbox_of
-from vstream.topology.model import is_context_name
+from vstream.topology.model import Endpoint, Topology, is_context_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-
-    from vstream.topology.model import Endpoint, Topology
 
 
 def check_endpoints(topology: Topology, endpoints: Mapping[str, Endpoint]) -> None:

@@ -30,13 +30,12 @@ from vstream.errors import VstreamError
 from vstream.files import write_atomically
 from vstream.render import account_view, claims, jwt
 from vstream.topology import signing
-from vstream.topology.model import Security
+from vstream.topology.model import Security, Topology
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from vstream.syntax.json_types import Json
-    from vstream.topology.model import Topology
 
 _VARIABLE = "VSTREAM_KEYS"
 _PRIVATE_DIRECTORY = 0o700

@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING
 
 from vstream.errors import NoRespondersError, NotReachableError
 from vstream.jetstream.answers import api_error, read_text, reading
-from vstream.jetstream.connection import NO_RESPONDERS
+from vstream.jetstream.connection import NO_RESPONDERS, Connection, Reply
 from vstream.topology import naming
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterator, Mapping
 
-    from vstream.jetstream.connection import Connection, Reply
     from vstream.jetstream.reconnecting import ReconnectingConnection
 
 BATCH = 2000

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from vstream.audit.codes import Count
-from vstream.audit.report import AuditVerdict
+from vstream.audit.report import AuditVerdict, MessageFinding, ReaderRoute, Recovery, Report
 from vstream.cli.views import console
 from vstream.cli.views.cleaning import clean
 from vstream.cli.views.progress import progress_bar
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from rich.progress import TaskID
 
     from vstream.audit.progress import SparkProgress
-    from vstream.audit.report import MessageFinding, ReaderRoute, Recovery, Report
 
 MARKS = {
     AuditVerdict.PASS: ("✓", "green"),

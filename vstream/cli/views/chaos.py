@@ -10,7 +10,7 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from vstream.chaos.blast_radius import Quorum
+from vstream.chaos.blast_radius import GroupEffect, Impact, Quorum, RegionEffect, SideEffect
 from vstream.cli.views import console
 from vstream.cli.views.json_output import JsonLayout, print_json
 from vstream.formatting import format_count
@@ -19,7 +19,6 @@ from vstream.health.refresh import Verb
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from vstream.chaos.blast_radius import GroupEffect, Impact, RegionEffect, SideEffect
     from vstream.chaos.inject import HealResult
     from vstream.chaos.journal import OpenFault
     from vstream.chaos.rolling_restart import RestartResult

@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Any
 from vstream import resources
 from vstream.cli.views.chaos import fault_as_dict
 from vstream.cli.views.cleaning import clean
-from vstream.health.report import sum_known
+from vstream.health.report import PairStatus, Problem, Status, sum_known
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from vstream.chaos.journal import OpenFault
-    from vstream.health.report import PairStatus, Problem, Status
     from vstream.runner.progress import ScenarioProgress
 
 MAX_PROBLEMS = 100

@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Any
 from rich.text import Text
 
 from vstream.cli.views.cleaning import clean
-from vstream.diagnostics import Severity, mask_line
+from vstream.diagnostics import Finding, Severity, Span, mask_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from vstream.diagnostics import Finding, Span
 
 STYLES = {Severity.ERROR: "bold red", Severity.WARNING: "bold yellow", Severity.NOTE: "bold blue"}
 _WIDEST = 160

@@ -12,18 +12,16 @@ from vstream import __version__
 from vstream.cli.views.cleaning import clean
 from vstream.cli.views.diagnostics import place
 from vstream.cli.views.json_output import dump_json
-from vstream.diagnostics import Severity
+from vstream.diagnostics import Edit, Finding, Related, Severity, Span
 from vstream.junit import Result, TestCase, to_xml
 from vstream.lint.baseline import fingerprints
-from vstream.lint.selection import AS_NAMED
+from vstream.lint.selection import AS_NAMED, Anchor
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from datetime import datetime
 
     from vstream.codes import Page
-    from vstream.diagnostics import Edit, Finding, Related, Span
-    from vstream.lint.selection import Anchor
 
 _LEVELS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.NOTE: "note"}
 _COMMANDS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.NOTE: "notice"}

@@ -13,8 +13,8 @@ from vstream.cli.views import diagnostics
 from vstream.cli.views.cleaning import clean
 from vstream.cli.views.json_output import format_json
 from vstream.formatting import format_count
-from vstream.lint.baseline import fingerprints
-from vstream.lint.selection import AS_NAMED
+from vstream.lint.baseline import FindingKey, fingerprints
+from vstream.lint.selection import AS_NAMED, Anchor
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -22,9 +22,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from vstream.codes import Page
-    from vstream.lint.baseline import FindingKey
     from vstream.lint.engine import LintReport
-    from vstream.lint.selection import Anchor
 
 _COUNTED = ("error", "warning", "note")
 _MOST_STALE = 20

@@ -10,16 +10,14 @@ from rich.text import Text
 from vstream.cli.views.cleaning import clean
 from vstream.cli.views.diagnostics import place
 from vstream.formatting import format_count
-from vstream.subjects.account_flow import ImportKind
-from vstream.subjects.resolve import OutcomeKind
+from vstream.subjects.account_flow import AccountArrival, AccountLink, ImportKind
+from vstream.subjects.resolve import Candidate, Outcome, OutcomeKind, Resolution
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from vstream.lint.simulate import Refusal, Simulation
-    from vstream.subjects.account_flow import AccountArrival, AccountLink
     from vstream.subjects.leaf_flow import LeafArrival
-    from vstream.subjects.resolve import Candidate, Outcome, Resolution
 
 _KEPT = "unchanged"
 _ALL = 100

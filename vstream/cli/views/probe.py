@@ -9,12 +9,11 @@ from rich.table import Table
 from rich.text import Text
 
 from vstream.junit import Result, TestCase, to_xml
-from vstream.probe.report import CheckStatus, Hop
+from vstream.probe.report import Check, CheckStatus, Hop, ProbeReport
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from vstream.probe.report import Check, ProbeReport
 
 _MARK = {
     CheckStatus.OK: ("✓", "green"),

@@ -6,15 +6,13 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, Task, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
 from vstream.cli.views.console import DISPLAYS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-
-    from rich.progress import Task
 
     from vstream.lab.readiness import ReadinessProgress
 

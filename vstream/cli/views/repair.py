@@ -10,16 +10,13 @@ from rich.text import Text
 from vstream.cli.views import console
 from vstream.cli.views.progress import progress_bar
 from vstream.formatting import format_count, list_names
-from vstream.health.repair.pipeline import RepairKind
-from vstream.health.repair.refill import format_sequences
+from vstream.health.repair.pipeline import ContentRepairs, RepairKind, RepairResult, SourcingRepairs
+from vstream.health.repair.refill import Refill, format_sequences
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator
 
     from rich.progress import Progress
-
-    from vstream.health.repair.pipeline import ContentRepairs, RepairResult, SourcingRepairs
-    from vstream.health.repair.refill import Refill
 
 
 class RepairView:

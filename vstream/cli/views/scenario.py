@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Table
 
 from vstream.formatting import format_count
-from vstream.scenario.model import Inject
+from vstream.scenario.model import Inject, Scenario
 from vstream.scenario.timeline import minimum_duration
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from vstream.scenario.model import Scenario
 
 _SECOND = 10**9
 

@@ -9,17 +9,15 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from vstream.runner.survival import CellStatus
-from vstream.topology.survival import Ability, Failure, Survival
+from vstream.runner.survival import CellStatus, RehearsalRequest, RehearsedCell, SurvivalRehearsal
+from vstream.topology.survival import Ability, Failure, Survival, SurvivalCell
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from rich.console import RenderableType
 
-    from vstream.runner.survival import RehearsalRequest, RehearsedCell, SurvivalRehearsal
     from vstream.topology.model import Topology
-    from vstream.topology.survival import SurvivalCell
 
 _STYLES = {
     Survival.YES: "green",

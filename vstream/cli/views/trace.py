@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
-from vstream.probe.trace import StepKind
+from vstream.probe.trace import PublishExpectation, PublishTrace, StepKind, TraceStep
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from vstream.probe.trace import PublishExpectation, PublishTrace, TraceStep
 
 _VERDICTS = {True: "expected", False: "different", None: "unknown"}
 _MARKS = {True: ("✓", "green"), False: ("✗", "bold red"), None: ("?", "bold yellow")}

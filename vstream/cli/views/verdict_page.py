@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 from markupsafe import Markup
 
 from vstream import resources
-from vstream.capture.records import FaultOutcome
+from vstream.capture.records import FaultOutcome, FaultRecord
 from vstream.capture.verdict import units
 from vstream.capture.verdict.context import end_of_fault
-from vstream.capture.verdict.verdict import About, CaseStatus
+from vstream.capture.verdict.verdict import About, CaseStatus, Verdict
 from vstream.cli.views import charts
 from vstream.cli.views.verdict import example_line
 from vstream.cli.views.verdict_story import tell
@@ -26,9 +26,7 @@ from vstream.render.environment import environment
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from vstream.capture.records import FaultRecord
     from vstream.capture.verdict.timeline import PublishSecond, Timeline
-    from vstream.capture.verdict.verdict import Verdict
     from vstream.syntax.json_types import Json
 
 TEMPLATE = "verdict.html.j2"

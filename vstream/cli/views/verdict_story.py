@@ -6,13 +6,12 @@ from typing import TYPE_CHECKING
 
 from vstream.capture.records import FaultOutcome
 from vstream.capture.verdict.units import duration
-from vstream.capture.verdict.verdict import About, CaseStatus
+from vstream.capture.verdict.verdict import About, CaseStatus, FaultVerdict, Verdict
 from vstream.formatting import format_count
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from vstream.capture.verdict.verdict import FaultVerdict, Verdict
 
 _MOST_FAULTS = 6
 

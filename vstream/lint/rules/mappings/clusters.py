@@ -22,7 +22,7 @@ from vstream.lint.rules.server_values import (
     super_clusters,
     whole,
 )
-from vstream.lint.workspace import StreamRole
+from vstream.lint.workspace import MappingEntry, MappingsBlock, ServerConf, StreamFile, StreamRole, Workspace
 from vstream.subjects.algebra import SEPARATOR, SubjectTrie, is_subset, overlaps
 from vstream.subjects.functions import FUNCTION
 from vstream.subjects.transform import effective_source
@@ -30,7 +30,6 @@ from vstream.subjects.transform import effective_source
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from vstream.lint.workspace import MappingEntry, MappingsBlock, ServerConf, StreamFile, Workspace
 
 _ENOUGH_RULES = 2
 """The number of rules that must agree before a different one is reported."""

@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING
 from vstream.diagnostics import Severity
 from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.mappings import api
-from vstream.lint.rules.mappings.entries import pattern, sources, view
+from vstream.lint.rules.mappings.entries import ApiRule, pattern, sources, view
 from vstream.subjects.algebra import is_subset, overlaps
 from vstream.subjects.transform import effective_source
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from vstream.lint.rules.mappings.entries import ApiRule
     from vstream.lint.workspace import MappingEntry, MappingsBlock, Workspace
 
 

@@ -9,17 +9,14 @@ from typing import TYPE_CHECKING
 from vstream.diagnostics import Related, Severity
 from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.mappings.entries import MANY, place, place_of, view, with_server
-from vstream.lint.workspace import MappingForm
+from vstream.lint.workspace import MappingEntry, MappingForm, MappingsBlock, Workspace
 from vstream.subjects.algebra import PARTIAL_WILDCARD, SEPARATOR, example_of_overlap, is_literal
 from vstream.subjects.functions import ErrorKind, looks_like_call
-from vstream.subjects.mapping_rules import MappingErrorKind
+from vstream.subjects.mapping_rules import MappingError, MappingErrorKind
 from vstream.subjects.transform import SubjectTransform, effective_source
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from vstream.lint.workspace import MappingEntry, MappingsBlock, Workspace
-    from vstream.subjects.mapping_rules import MappingError
 
 
 _FIELD = {MappingForm.CONF: "destination", MappingForm.CLAIMS: "subject"}

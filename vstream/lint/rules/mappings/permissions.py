@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING, TypeAlias
 
-from vstream.diagnostics import Related, Severity
+from vstream.diagnostics import Related, Severity, Span
 from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.mappings.entries import pattern, place, sources
 from vstream.lint.rules.server_values import OPERATORS, TRUSTED, has_any, may_share_a_system
@@ -16,7 +16,6 @@ from vstream.topology.naming import OWN_API
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from vstream.diagnostics import Span
     from vstream.lint.workspace import (
         ConfValue,
         MappingDestination,

@@ -9,7 +9,7 @@ from vstream.formatting import join_names
 from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.mappings import api
 from vstream.lint.rules.mappings.entries import ApiRule, place, view
-from vstream.lint.workspace import MappingForm
+from vstream.lint.workspace import MappingForm, MappingsBlock, Workspace
 from vstream.subjects.algebra import SEPARATOR, matches
 from vstream.subjects.transform import effective_source
 from vstream.topology.naming import RESERVED_NAMES, with_placeholders
@@ -17,7 +17,6 @@ from vstream.topology.naming import RESERVED_NAMES, with_placeholders
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from vstream.lint.workspace import MappingsBlock, Workspace
 
 NEVER = ("STREAM.CREATE", "STREAM.UPDATE", "STREAM.DELETE", "STREAM.RESTORE")
 _DIVERGING = ("STREAM.PURGE", "STREAM.MSG.DELETE")

@@ -5,15 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from vstream.scenario.actions import ACTIONS, actions_of
-from vstream.scenario.timeline import servers_by_region, step_contexts
+from vstream.scenario.actions import ACTIONS, Action, actions_of
+from vstream.scenario.timeline import StepContext, servers_by_region, step_contexts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from vstream.scenario.actions import Action
     from vstream.scenario.document import ScenarioDocument, StepDocument
-    from vstream.scenario.timeline import StepContext
     from vstream.topology.model import Topology, VirtualStream
 
 

@@ -8,17 +8,15 @@ from vstream.diagnostics import Severity
 from vstream.formatting import join_names
 from vstream.lint.registry import Violation, rule
 from vstream.scenario.decode import link_ends
-from vstream.scenario.document import yaml_key
+from vstream.scenario.document import StepDocument, yaml_key
 from vstream.scenario.faults import Aim, Takes
-from vstream.scenario.timeline import servers_by_region, servers_named
+from vstream.scenario.timeline import OpenFaultStep, StepContext, servers_by_region, servers_named
 from vstream.topology import naming
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from vstream.lint.rules.scenarios.context import ScenarioSubject
-    from vstream.scenario.document import StepDocument
-    from vstream.scenario.timeline import OpenFaultStep, StepContext
     from vstream.syntax.yaml import Path
     from vstream.topology.model import Topology
 

@@ -10,7 +10,7 @@ from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.wording import closest
 from vstream.scenario.actions import ACTIONS, actions_of
 from vstream.scenario.decode import link_ends
-from vstream.scenario.document import yaml_key
+from vstream.scenario.document import StepDocument, yaml_key
 from vstream.scenario.faults import Aim
 from vstream.scenario.fields import pair
 from vstream.scenario.model import ClientOperation
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from vstream.lint.rules.scenarios.context import ScenarioSubject
-    from vstream.scenario.document import StepDocument
     from vstream.syntax.yaml import Path
 
 _Named = tuple["Path", str, bool]

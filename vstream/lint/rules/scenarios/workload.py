@@ -8,7 +8,7 @@ from vstream.diagnostics import Severity
 from vstream.formatting import join_names, quote_value
 from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.wording import closest
-from vstream.scenario.document import yaml_key
+from vstream.scenario.document import ExpectDocument, yaml_key
 from vstream.scenario.expectations import SAFETY
 from vstream.scenario.subject import PLACEHOLDERS, fill, placeholders
 from vstream.subjects.algebra import is_literal, matches
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from vstream.lint.rules.scenarios.context import ScenarioSubject
-    from vstream.scenario.document import ExpectDocument
     from vstream.syntax.yaml import Path
 
 _WHOLE = (*SAFETY, "diverged", "same_order")

@@ -8,7 +8,7 @@ from vstream.diagnostics import Severity
 from vstream.formatting import quote_value
 from vstream.lint.registry import Violation, rule
 from vstream.topology import physical
-from vstream.topology.model import Consistency, Naming, Routing, Security
+from vstream.topology.model import Consistency, Naming, Routing, Security, Topology
 from vstream.topology.profiles import profile_of
 from vstream.topology.stream_config import HIDDEN_PREFIXES
 
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from vstream.lint.rules.topology.context import TopologySubject
-    from vstream.topology.model import Topology
 
 
 _SINCE = (2, 11)

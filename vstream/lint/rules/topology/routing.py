@@ -10,7 +10,7 @@ from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.topology.subjects import subject_problem
 from vstream.subjects import algebra as subject_algebra
 from vstream.topology.accounts import VSTREAM_USER, regional_user
-from vstream.topology.model import Consistency, Naming, Security
+from vstream.topology.model import Consistency, Naming, Security, Topology
 from vstream.topology.profiles import profile_of
 from vstream.topology.stream_config import HIDDEN_PREFIXES
 
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     from vstream.lint.rules.topology.context import TopologySubject
     from vstream.syntax.yaml import Path
-    from vstream.topology.model import Topology
 
 
 @rule("VS136", "routing-unfit", Severity.ERROR)

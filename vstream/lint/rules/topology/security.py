@@ -9,7 +9,7 @@ from vstream.diagnostics import Severity
 from vstream.formatting import join_names, quote_value
 from vstream.lint.registry import Violation, rule
 from vstream.render import account_view
-from vstream.topology.model import AccountLimits, Naming, Security, is_context_name
+from vstream.topology.model import AccountLimits, Naming, Security, Topology, is_context_name
 from vstream.topology.profiles import profile_of
 
 if TYPE_CHECKING:
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
     from vstream.lint.rules.topology.context import TopologySubject
     from vstream.topology.document import ConnectDocument
-    from vstream.topology.model import Topology
 
 
 @rule("VS160", "security-unfit", Severity.ERROR)

@@ -9,14 +9,13 @@ from vstream.diagnostics import Severity
 from vstream.formatting import format_count, join_names, quote_value
 from vstream.lint.registry import Violation, rule
 from vstream.topology import naming
-from vstream.topology.model import Role
+from vstream.topology.model import Ports, Role, Server
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
     from vstream.lint.rules.topology.context import TopologySubject
     from vstream.syntax.yaml import Path
-    from vstream.topology.model import Ports, Server
 
 
 @rule("VS110", "tags-do-not-match-servers", Severity.ERROR)

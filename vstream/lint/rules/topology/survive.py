@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from vstream.diagnostics import Severity
 from vstream.formatting import list_names
 from vstream.lint.registry import Violation, rule
-from vstream.topology.model import Role
+from vstream.topology.model import Role, Topology, VirtualStream
 from vstream.topology.survival import Ability, Failure, worst_cell
 
 if TYPE_CHECKING:
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
     from vstream.lint.rules.topology.context import TopologySubject
     from vstream.syntax.yaml import Path
-    from vstream.topology.model import Topology, VirtualStream
 
 """Streams that are named in one message."""
 
