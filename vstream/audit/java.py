@@ -7,13 +7,10 @@ import os
 import re
 import shutil
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from vstream.errors import VstreamError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 SUITABLE = range(17, 26)
 """Major versions on which Spark 4.2 and 4.3 have been tested."""

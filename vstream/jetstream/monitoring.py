@@ -9,19 +9,17 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote, urlsplit
 
 from vstream.errors import HangingError, MalformedAnswerError, NotReachableError, ServerError, VstreamError
 from vstream.jetstream.answers import MOST_JSON, decode_object, read_list, read_text, reading
 from vstream.permissions import load_certificates
 from vstream.topology.naming import probe_subject
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
 
 TIMEOUT = 2.0
 """Default timeout of one request, in seconds."""

@@ -5,14 +5,11 @@ from __future__ import annotations
 import re
 import secrets
 import string
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from vstream.jetstream.answers import read_sequence
 from vstream.topology.stream_config import REPLAY_SUFFIX, header_name
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
 
 STREAM_SOURCE = "Nats-Stream-Source"
 _LETTERS = string.ascii_letters + string.digits

@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import tempfile
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import psutil
 
@@ -18,9 +18,6 @@ from vstream.errors import LabError
 from vstream.lab import binaries, ports
 from vstream.lab.links.proxy.owners import find_owners
 from vstream.lab.state import lab_directory, labs_directory
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _NINE = 9
 """Servers of a typical lab: three regions with three each."""

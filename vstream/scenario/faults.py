@@ -7,14 +7,12 @@ these declarations. How a fault is injected and undone is in `vstream.chaos.faul
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from vstream.topology.units import format_duration, format_rate
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 OptionValue = str | int | float | bool
 

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
 
 from vstream.syntax.natsconf.nodes import ConfArray, ConfMap, ConfNode, ConfScalar, to_python
 from vstream.topology.accounts import Account, Export, Import, ShareKind
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
 
 _UNSAID = ("users", "default_permissions", "exports")
 """What servers do not report of a loaded account: its users, and how long answers may take."""

@@ -244,10 +244,25 @@ def test_times_on_the_axis_are_those_of_the_tables(tmp_path: Path) -> None:
     row = cells[cells.index("kill-region west") :]
     assert row[2:4] == ["2.5 s", "3.5 s"]
     table = Console(width=200, record=True, file=StringIO())
-    table.print(*report(verdict))
+    table.print(*report(verdict, 200))
     shown = table.export_text()
     assert re.search(r"confirmed +2.5 s .* 3.5 s ", shown), shown
     assert (bar["style"] or "").startswith("left: 31.25%; width: 12.5%")
+
+
+@pytest.mark.parametrize("width", [60, 100, 200])
+def test_no_column_of_the_report_is_cut_on_a_narrow_screen(tmp_path: Path, width: int) -> None:
+    verdict = check(eventful().write(tmp_path))
+    screen = Console(width=width, record=True, file=StringIO())
+    for part in report(verdict, width):
+        screen.print(part)
+    shown = screen.export_text()
+    assert "…" not in shown
+    for heading in ("acknowledged ", "indeterminate", "diverged", "longest gap", "control plane", "recovered after"):
+        assert heading in shown
+    parts = shown.split("by window")[0].split("\nmessages")[1:]
+    assert len(parts) == {60: 4, 100: 2, 200: 1}[width]
+    assert all("  foo      central " in part for part in parts), "each part names its rows"
 
 
 def test_no_text_becomes_markup(tmp_path: Path) -> None:

@@ -84,7 +84,7 @@ def show(verdict: Verdict, output: str, html: Path | None = None) -> None:
     elif output == "junit":
         typer.echo(to_junit(verdict))
     else:
-        console.print_lines(view.report(verdict))
+        console.print_lines(view.report(verdict, console.stdout().width))
     if html is not None:
         save_output(html, page(verdict))
         console.print_note(f"the page was written to {html}")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from copy import copy
 from typing import TYPE_CHECKING
 
 from rich import box
+from rich.cells import cell_len
 from rich.table import Table
 from rich.text import Text
 
@@ -35,17 +37,15 @@ _MOST_WRONG = 20
 _NONE = Text("–", style="dim")
 
 
-def report(verdict: Verdict) -> Iterator[RenderableType]:
-    """All of it, from top to bottom."""
+def report(verdict: Verdict, width: int) -> Iterator[RenderableType]:
+    """All of it, from top to bottom, on a screen of *width* columns."""
     yield headline(verdict)
     yield from _cases(verdict)
     yield from _examples(verdict)
-    yield _streams(verdict.streams)
-    yield from _windows(verdict)
-    if verdict.faults:
-        yield _faults(verdict.faults, verdict.zero)
-    yield from _arrivals(verdict.streams)
-    yield from _consumers(verdict.streams)
+    faults = [_faults(verdict.faults, verdict.zero)] if verdict.faults else []
+    streams = verdict.streams
+    for table in (_streams(streams), *_windows(verdict), *faults, *_arrivals(streams), *_consumers(streams)):
+        yield from _split(table, width)
     yield _recorder(verdict)
     for warning in verdict.warnings:
         yield Text.assemble(("warning: ", "bold yellow"), clean(warning))
@@ -107,6 +107,23 @@ def _table(title: str, *columns: str, left: int = 2) -> Table:
     for number, column in enumerate(columns):
         table.add_column(column, no_wrap=number < left, justify="left" if number < left else "right")
     return table
+
+
+def _split(table: Table, width: int) -> Iterator[Table]:
+    """*table*; or where it is too wide, several with some of its columns each, and with those that name a row."""
+    # Two spaces and what is between columns.
+    sizes = [3 + max(map(cell_len, map(str, (column.header, *column.cells)))) for column in table.columns]
+    names = sum(column.no_wrap for column in table.columns)
+    first = names
+    while first < len(sizes):
+        last, room = first + 1, width - 1 - sum(sizes[:names]) - sizes[first]
+        while last < len(sizes) and sizes[last] <= room:
+            room -= sizes[last]
+            last += 1
+        part = copy(table)
+        part.columns = [*table.columns[:names], *table.columns[first:last]]
+        yield part
+        first = last
 
 
 def _number(count: int | None, *, is_bad: bool = False) -> Text:
