@@ -13,14 +13,12 @@ import shutil
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from vstream.errors import VstreamError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _PREFIX: Final = "vstream-scratch-"
 _LEAST: Final = 1 << 20

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from py4j.protocol import Py4JError, Py4JNetworkError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
@@ -12,9 +13,6 @@ from pyspark.errors import PySparkException
 from vstream.audit.java_gateway import find_gateway
 from vstream.audit.request import SparkEndedError
 from vstream.errors import VstreamError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 OURS: Final = re.compile(r"^(?:\s*)vstream\.errors\.\w+: (?P<text>.+)$", re.MULTILINE)
 """A VstreamError that was raised on an executor, or in Spark's Python process beside the driver."""

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 from vstream.errors import NotReachableError
 from vstream.jetstream.connection import Connection, Reply
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 _DOMAIN = re.compile(r"\$JS\.([^.]+)\.API\.")
 

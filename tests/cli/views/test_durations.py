@@ -43,12 +43,12 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
 
 
 def test_a_command_that_took_long_says_so_the_next_time(run: Run) -> None:
-    assert run(41.0, "audit") == ""
-    assert run(12.0, "audit", "--since", "2h") == ""
+    assert run(41.0, "audit") == "about 40 s if messages are few: Spark has to start\n"
+    assert run(12.0, "apply", "--since", "2h") == run(5.0, "audit", "--follow") == ""
     assert run(38.0, "audit") == "about 40 s, as last time\n"
-    assert run(200.0, "audit", "--since", "2h") == "about 10 s, as last time\n"
-    assert run(1.0, "audit", "--since", "2h") == "about 3 min, as last time\n"
-    assert run(1.0, "audit", "--since", "2h") == ""
+    assert run(200.0, "apply", "--since", "2h") == "about 10 s, as last time\n"
+    assert run(1.0, "apply", "--since", "2h") == "about 3 min, as last time\n"
+    assert run(1.0, "apply", "--since", "2h") == ""
 
 
 def test_every_command_says_it_at_a_terminal_and_nowhere_else(run: Run, tmp_path: Path) -> None:
@@ -92,8 +92,8 @@ def test_a_question_does_not_count(run: Run, monkeypatch: pytest.MonkeyPatch) ->
 def test_what_cannot_be_read_is_nothing(run: Run, tmp_path: Path) -> None:
     (tmp_path / "state").mkdir()
     (tmp_path / "state" / "durations.json").write_text("[1, 2")
-    assert run(41.0, "audit") == ""
-    assert run(41.0, "audit") == "about 40 s, as last time\n"
+    assert run(41.0, "apply") == ""
+    assert run(41.0, "apply") == "about 40 s, as last time\n"
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(11, "about 10 s"), (43, "about 45 s"), (118, "about 120 s"), (170, "about 3 min")])  # fmt: skip

@@ -206,14 +206,17 @@ def tell_duration() -> Iterator[None]:
     """
     Say how long this command took the last time that it was typed here, if that was long; and remember this time.
 
-    Nothing is said of a command that was never run to its end, as nobody knows. A command that was interrupted, or that
-    failed, is not remembered. Questions do not count.
+    Of a command that was never run to its end nobody knows, but that an audit has to start Spark. A command that was
+    interrupted, or that failed, is not remembered. Questions do not count.
     """
     file = state_directory() / "durations.json"
     key = hashlib.sha256(json.dumps([str(Path.cwd()), *sys.argv[1:]]).encode()).hexdigest()[:16]
-    last = _read_durations(file).get(key, 0.0)
+    durations = _read_durations(file)
+    last = durations.get(key, 0.0)
     if last >= _LONG:
         print_note(f"{describe_duration(last)}, as last time")
+    elif sys.argv[1:2] == ["audit"] and "--follow" not in sys.argv and key not in durations:
+        print_note("about 40 s if messages are few: Spark has to start")
     started = time.monotonic()
     try:
         yield
