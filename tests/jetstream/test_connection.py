@@ -44,6 +44,8 @@ def test_a_contexts_secrets_are_used(save_context: Saved) -> None:
     assert connection_options(save_context(user="u", password="p"), "west") == {"user": "u", "password": "p", **inbox}
     # The nats CLI connects with an empty password then.
     assert connection_options(save_context(user="u"), "west") == {"user": "u", "password": "", **inbox}
+    assert save_context(user="u", inbox_prefix="_INBOX.u").inbox == "_INBOX.u"
+    assert save_context(user="audit-west").inbox == "_INBOX.vstream.audit"
     assert "s3cret" not in repr(save_context(token="s3cret", password="s3cret"))
 
 

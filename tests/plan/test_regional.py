@@ -159,6 +159,10 @@ def test_a_command_logs_in_to_each_region_as_its_own_user(monkeypatch: pytest.Mo
     where = Servers(endpoints=connect, lab=None, description="")
     endpoints = endpoints_as_user(topology({"foo": MODELS["foo"]}, **OVER), where, "probe")
     assert endpoints["east"] == replace(
-        connect["east"], user="probe-east", password=None, password_env="VSTREAM_PASSWORD_PROBE_EAST"
+        connect["east"],
+        user="probe-east",
+        password=None,
+        password_env="VSTREAM_PASSWORD_PROBE_EAST",
+        inbox="_INBOX.vstream.probe",
     )
     assert endpoints["west"] == connect["west"]
