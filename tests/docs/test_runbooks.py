@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -21,6 +22,7 @@ from tests.support.shared_lab import shared_lab
 from vstream.errors import VstreamError
 from vstream.jetstream.connection import connect
 from vstream.lab import lab
+from vstream.lab.state import lab_directory
 
 pytestmark = [pytest.mark.lab, pytest.mark.night]
 
@@ -175,6 +177,28 @@ def test_a_region_is_dead_for_good(file: Path, tmp_path: Path) -> None:
         ):
             assert time.monotonic() < deadline, last
             time.sleep(0.1)
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("version", ["2.15.1", "2.12.8"])
+def test_most_of_a_region_is_dead(version: str, tmp_path: Path) -> None:
+    document = DOCUMENT.replace("servers: 1", "servers: 3")
+    section = "Most of a region is dead"
+    with shared_lab(tmp_path, document, "--server-version", version) as file:
+        require_success(vstream("apply", file, "--yes"))
+        look(file, "vstream probe acme.yaml", 0)
+        asyncio.run(publish())
+        chaos(file, "kill-server", "west-1", "west-3", "--yes-really")
+        for server in ("west-1", "west-3"):
+            shutil.rmtree(lab_directory("acme").data / server)
+        follow(file, section, "Is it really so?", code=1)
+        heal()
+        refresh, doctor = read_commands(section, "Act.")
+        look(file, refresh, 0)
+        assert "VD301" not in vstream(*doctor.split()[1:-1], file).out
+        asyncio.run(publish())
+        follow(file, section, "Verify.")
+        follow(file, section, "Afterwards.")
 
 
 def test_a_region_has_lost_power(file: Path) -> None:
