@@ -672,7 +672,7 @@ class ResyncOutput(Output):
 
 
 class RefreshedStreamOutput(TypedDict):
-    """A stream that stands still: *action* is refresh or wait."""
+    """A stream that stands still, or is led elsewhere than wanted: *action* is refresh, wait or lead."""
 
     stream: str
     place: str

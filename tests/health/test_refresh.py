@@ -13,9 +13,10 @@ from tests.support.command import check_output
 from tests.support.paths import ROOT
 from vstream.cli.views.chaos import RefreshPrinter
 from vstream.health.live.refresh import RefreshLook
-from vstream.health.refresh import RefreshPolicy, Verb
+from vstream.health.refresh import META_GROUP, RefreshPolicy, Verb
 from vstream.health.snapshot import Lag, ServerSnapshot, Snapshot
 from vstream.lint.load_topology import load
+from vstream.topology.replication import all_physical_streams
 
 READER, ORIGIN = "foo-read-east", "foo-write-west"
 
@@ -181,3 +182,48 @@ def test_an_order_is_refreshed_before_its_mirrors() -> None:
     assert verbs["ledger-order-stretch"] is Verb.REFRESH
     assert verbs["ledger-read-west"] is Verb.WAIT
     assert verbs["stock-read-west"] is Verb.REFRESH
+
+
+def test_leaders_of_the_stretch_cluster_are_asked_to_be_where_the_topology_wants_them() -> None:
+    text = (
+        (ROOT / "scenarios/topologies/stretch.yaml")
+        .read_text()
+        .replace("{members: all}", "{members: all, leader: east}")
+    )
+    topology = load(text.encode(), "stretch.yaml").require()
+    assert topology.stretch is not None
+    preferred = topology.stretch.members["east"].name
+    snapshot = healthy(topology=topology)
+    names = {part.name for part in all_physical_streams(topology) if part.place == topology.stretch.cluster}
+    streams = {name: replace(stream, replicas=3, current=3) for name, stream in snapshot.streams.items()}
+    streams |= {name: replace(streams[name], leader=topology.stretch.members["west"].name) for name in names}
+    looks = [replace(snapshot, streams=streams, at=snapshot.at + seconds) for seconds in (0, 5, 25)]
+    policy = RefreshPolicy(topology, can_move_meta=True)
+    asked = [{(decision.stream, decision.leader) for decision in policy.decide(look)} for look in looks]
+    assert names
+    expected = {(name, preferred) for name in (*names, META_GROUP)}
+    assert asked == [expected, set(), expected]
+    lagging = replace(snapshot, streams={name: replace(stream, current=2) for name, stream in streams.items()})
+    assert [decision.stream for decision in RefreshPolicy(topology).decide(lagging)] == []
+    away = _with_servers(lambda server: replace(server, has_jetstream=server.name != preferred))(looks[0])
+    assert RefreshPolicy(topology, can_move_meta=True).decide(away) == ()
+
+
+@pytest.mark.parametrize(
+    ("stretch", "text"),
+    [
+        ("{members: all, leader: north}", "the stretch cluster is to be led from unknown region `north`"),
+        (
+            "{members: [west, central, north], leader: east}",
+            "region `east` has no member of the stretch cluster, so it cannot lead",
+        ),
+    ],
+)
+def test_a_leader_that_cannot_be_is_found(stretch: str, text: str) -> None:
+    document = (ROOT / "scenarios/topologies/stretch.yaml").read_text().replace("{members: all}", stretch)
+    document = document.replace(
+        "  east: {servers: 1}",
+        "  east: {servers: 1}\n  north: {servers: 1}" * ("[" in stretch) or "  east: {servers: 1}",
+    )
+    messages = [finding.message for finding in load(document.encode(), "stretch.yaml").diagnostics]
+    assert text in messages

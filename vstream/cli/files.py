@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING
 from vstream.files import leaves_repository
 from vstream.lint import detect
 from vstream.lint.read import Source
-from vstream.lint.selection import NO_FILES
+from vstream.lint.selection import NO_FILES, FilePatterns
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from vstream.lint.selection import FilePatterns
 
 STDIN = "<stdin>"
 BUNDLE_MARKER = ".vstream-bundle"

@@ -15,16 +15,14 @@ from vstream.cli.lint_settings import anchor_at
 from vstream.cli.views.json_output import format_json
 from vstream.errors import VstreamError
 from vstream.files import save_output
-from vstream.lint.baseline import Baseline, read_baseline
-from vstream.lint.engine import Surroundings, lint
+from vstream.lint.baseline import Baseline, FindingKey, read_baseline
+from vstream.lint.engine import LintReport, Surroundings, lint
 from vstream.lint.fixes import apply_fixes, diff
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from vstream.lint.baseline import FindingKey
     from vstream.lint.config import LintConfig
-    from vstream.lint.engine import LintReport
     from vstream.lint.load_scenario import LoadedScenario
     from vstream.lint.load_topology import LoadedTopology
     from vstream.lint.read import Source

@@ -26,7 +26,7 @@ from vstream.lint.read import Source, gather
 from vstream.lint.reading.accounts import accounts_without_rules, empty_block, find_account_flow
 from vstream.lint.reading.leafnodes import leaf_side, read_leaf_links
 from vstream.lint.rules.server_values import has_operator
-from vstream.lint.simulate import refusals_of, simulate
+from vstream.lint.simulate import Refusal, Simulation, refusals_of, simulate
 from vstream.subjects.account_flow import GLOBAL_ACCOUNT, AccountFlow
 from vstream.subjects.algebra import is_literal
 from vstream.topology.bundle import loaded_path, placeholder_for
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from vstream.lint.simulate import Refusal, Simulation
     from vstream.lint.workspace import MappingsBlock, ServerConf, Workspace
 
 

@@ -21,12 +21,11 @@ from vstream.formatting import format_count
 from vstream.lint.load_topology import render_bundle
 from vstream.render.targets import render_target
 from vstream.render.targets.hosts import missing_files
-from vstream.topology.bundle import is_private, loaded_path
+from vstream.topology.bundle import Artifact, is_private, loaded_path
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from vstream.topology.bundle import Artifact
     from vstream.topology.model import Topology
 
 _PRIVATE, _PRIVATE_DIRECTORY = 0o600, 0o700

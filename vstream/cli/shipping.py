@@ -13,18 +13,15 @@ from typing import TYPE_CHECKING
 from vstream.cli.render import write_bundle
 from vstream.errors import VstreamError
 from vstream.plan.live.reload import RemoteReload, ShippedMappings
-from vstream.plan.pipeline import make_plan
-from vstream.plan.plan import ACCOUNT
-from vstream.topology.bundle import loaded_path
+from vstream.plan.pipeline import PlanRequest, make_plan
+from vstream.plan.plan import ACCOUNT, Plan
+from vstream.topology.bundle import ServerAddress, loaded_path
 from vstream.topology.profiles import profile_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from vstream.plan.pipeline import PlanRequest
-    from vstream.plan.plan import Plan
     from vstream.plan.port import MappingAdmin
-    from vstream.topology.bundle import ServerAddress
     from vstream.topology.model import Endpoint
 
 _SHIPPING = 300.0

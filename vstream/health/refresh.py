@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from vstream.health.snapshot import Snapshot, StreamSnapshot
 
+META_GROUP = "JetStream meta group"
 AGAIN_AFTER = 20.0
 """Seconds until a stream that still stands still is refreshed again; twice as long each time."""
 _LONGEST = 640.0
@@ -31,6 +32,8 @@ class Verb(Enum):
     """What to do with a stream that stands still."""
 
     REFRESH = "refresh"
+    LEAD = "lead"
+    """Its leader hands over to `RefreshDecision.leader`: it is not where the topology wants it."""
     WAIT = "wait"
 
 
@@ -42,6 +45,7 @@ class RefreshDecision:
     place: str
     verb: Verb
     reason: str
+    leader: str | None = None
 
 
 @dataclass(slots=True)
@@ -59,8 +63,11 @@ class _Past:
 class RefreshPolicy:
     """Decides check by check. It remembers earlier checks, and what it has refreshed."""
 
-    def __init__(self, topology: Topology) -> None:
+    def __init__(self, topology: Topology, *, can_move_meta: bool = False) -> None:
         self._topology = topology
+        self._can_move_meta = can_move_meta
+        self._led: dict[str, float] = {}
+        """When each leader was asked to hand over."""
         self._physical = all_physical_streams(topology)
         self._role = {stream.name: stream.role for stream in self._physical}
         self._past: dict[str, _Past] = {}
@@ -78,7 +85,32 @@ class RefreshPolicy:
             decision = self._decide(snapshot, by_reader[reader], busy)
             if decision is not None:
                 decisions.append(decision)
-        return tuple(decisions)
+        return (*decisions, *self._lead(snapshot, {decision.stream for decision in decisions}))
+
+    def _lead(self, snapshot: Snapshot, busy: set[str]) -> Iterator[RefreshDecision]:
+        """Where the member that the topology wants as a leader could lead, and does not."""
+        stretch = self._topology.stretch
+        if stretch is None or stretch.leader is None:
+            return
+        preferred, leaders = stretch.members[stretch.leader].name, dict[str, str | None]()
+        for part in self._physical:
+            stream = snapshot.streams.get(part.name)
+            if part.place == stretch.cluster and stream is not None and stream.current == stream.replicas:
+                leaders[part.name] = stream.leader
+        named = {server.meta_leader for server in snapshot.servers if server.has_jetstream}
+        nearby = {server.name for server in snapshot.servers if server.region == stretch.leader}
+        if self._can_move_meta and len(named) == 1 and not named & nearby:
+            leaders[META_GROUP] = named.pop()
+        if not any(server.name == preferred and server.has_jetstream for server in snapshot.servers):
+            return
+        for name, leader in leaders.items():
+            is_soon = name in self._led and snapshot.at - self._led[name] < AGAIN_AFTER
+            if leader not in {None, preferred} and name not in busy and not is_soon:
+                self._led[name] = snapshot.at
+                reason = f"`{leader}` leads it, and `{preferred}` can"
+                yield RefreshDecision(
+                    stream=name, place=stretch.cluster, verb=Verb.LEAD, reason=reason, leader=preferred
+                )
 
     def _decide(self, snapshot: Snapshot, pairs: list[PairStatus], busy: set[str]) -> RefreshDecision | None:
         reader, place = pairs[0].reader, pairs[0].reader_place

@@ -208,13 +208,13 @@ class JetStreamAdmin:
                 return info
         raise NotReachableError(f"no server answers for `{name}`")
 
-    async def step_down(self, name: str) -> None:
-        """Ask the leader of stream *name* to step down. A stream with one replica agrees and does nothing."""
-        await self._api("STREAM.LEADER.STEPDOWN", name, None)
+    async def step_down(self, name: str, successor: str | None = None) -> None:
+        """Ask the leader of stream *name* to hand over, to a server from 2.11 on. One with one replica agrees and does nothing."""
+        await self._api("STREAM.LEADER.STEPDOWN", name, _prefer(successor))
 
-    async def step_down_meta(self) -> None:
-        """Ask the meta leader to step down. Needs a connection in the system account."""
-        await self._ask(f"{naming.API}.META.LEADER.STEPDOWN", None)
+    async def step_down_meta(self, successor: str | None = None) -> None:
+        """Ask the meta leader to hand over, from 2.11 on to a server. Needs a connection in the system account."""
+        await self._ask(f"{naming.API}.META.LEADER.STEPDOWN", _prefer(successor))
 
     async def remove_peer(self, server: str) -> None:
         """Remove *server* from the meta group for good. Needs a connection in the system account."""
@@ -232,6 +232,10 @@ class JetStreamAdmin:
         if (error := api_error(answer, full)) is not None:
             raise error
         return answer
+
+
+def _prefer(successor: str | None) -> dict[str, Any] | None:
+    return None if successor is None else {"placement": {"preferred": successor}}
 
 
 def peer_id(server: str) -> str:

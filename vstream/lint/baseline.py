@@ -14,13 +14,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from vstream.errors import VstreamError
-from vstream.lint.selection import AS_NAMED, is_fixed
+from vstream.lint.selection import AS_NAMED, Anchor, is_fixed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from vstream.diagnostics import Finding
-    from vstream.lint.selection import Anchor
 
 _LINE: Final = re.compile(r"\bline \d[\d,]*")
 

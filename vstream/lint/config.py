@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from vstream.diagnostics import Severity
 from vstream.errors import VstreamError
-from vstream.lint.selection import DEFAULT, NO_FILES, FilePatterns, Selection, check_selectors
+from vstream.lint.selection import DEFAULT, NO_FILES, Anchor, FilePatterns, Selection, check_selectors
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
-    from vstream.lint.selection import Anchor
 
 Path = tuple[str, ...]
 

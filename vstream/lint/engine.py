@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from vstream.diagnostics import Finding, Related, Severity, Span
 from vstream.errors import InvalidInputError
 from vstream.lint import registry, secrets, suppress
-from vstream.lint.read import Shown, Source, gather
+from vstream.lint.read import Gathered, Read, Shown, Source, gather
 from vstream.lint.rules import rules_for
 from vstream.lint.selection import Selection, known_codes
 from vstream.syntax.natsconf.nodes import Comment
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
     from vstream.lint.load_scenario import LoadedScenario
     from vstream.lint.load_topology import LoadedTopology
-    from vstream.lint.read import Gathered, Read
     from vstream.lint.workspace import Workspace
     from vstream.syntax.document import Document
     from vstream.topology.bundle import Bundle

@@ -15,15 +15,13 @@ from vstream.lint import registry
 from vstream.lint.rules.scenarios import RULES
 from vstream.lint.rules.scenarios.context import ScenarioSubject
 from vstream.scenario.decode import join_path, resolve
-from vstream.scenario.document import LANGUAGE, STARTER
+from vstream.scenario.document import LANGUAGE, STARTER, ScenarioDocument
 from vstream.syntax import yaml
 from vstream.syntax.schema import readable_part, validate
-from vstream.syntax.yaml import Document, SourceMap
+from vstream.syntax.yaml import Document, Path, SourceMap
 
 if TYPE_CHECKING:
-    from vstream.scenario.document import ScenarioDocument
     from vstream.scenario.model import Scenario
-    from vstream.syntax.yaml import Path
     from vstream.topology.model import Topology
 
 Read: TypeAlias = Callable[[str], bytes]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import posixpath
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -22,14 +22,11 @@ from vstream.lint.secrets import as_given_later, without_chart_variables
 from vstream.lint.workspace import DEFAULT_SERVER_VERSION, ConsumerFile, StreamFile, Workspace
 from vstream.syntax import json as jsontext
 from vstream.syntax import natsconf
-from vstream.syntax.natsconf.nodes import ConfMap, ConfScalar
+from vstream.syntax.natsconf.nodes import Comment, ConfMap, ConfScalar, Reference
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from vstream.lint.workspace import ClaimsAccount, ServerConf
     from vstream.syntax.json_types import Json
-    from vstream.syntax.natsconf.nodes import Comment, Reference
     from vstream.syntax.yaml import Document
     from vstream.topology.model import ServerVersion, Topology
 

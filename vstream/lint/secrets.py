@@ -6,14 +6,12 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from vstream.diagnostics import Severity, mask_secrets
-from vstream.syntax.natsconf.nodes import ConfScalar
+from vstream.diagnostics import Finding, Severity, Span, mask_secrets
+from vstream.syntax.natsconf.nodes import ConfMap, ConfScalar, Reference
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from vstream.diagnostics import Finding, Span
-    from vstream.syntax.natsconf.nodes import ConfMap, Reference
 
 _UNDEFINED: Final = re.compile(r"the variable `([A-Za-z_]\w*)` is not defined")
 _CHART_VARIABLES: Final = frozenset({"POD_NAME", "SERVER_NAME"})

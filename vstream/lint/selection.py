@@ -15,13 +15,12 @@ from posixpath import join, normpath, relpath
 from typing import TYPE_CHECKING, Final
 
 from vstream import resources
-from vstream.diagnostics import Severity
+from vstream.diagnostics import Finding, Severity
 from vstream.errors import VstreamError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from vstream.diagnostics import Finding
 
 POLICY: Final = "policy"
 DEFAULT: Final = "default"

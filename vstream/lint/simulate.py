@@ -5,18 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from vstream.subjects.account_flow import GLOBAL_ACCOUNT
-from vstream.subjects.leaf_flow import cross_leaves
-from vstream.subjects.resolve import OutcomeKind, publish_cost_us
+from vstream.subjects.account_flow import GLOBAL_ACCOUNT, AccountArrival, AccountFlow, AccountLink
+from vstream.subjects.leaf_flow import LeafArrival, LeafLink, LeafSide, cross_leaves
+from vstream.subjects.resolve import Candidate, OutcomeKind, Resolution, publish_cost_us
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from vstream.diagnostics import Span
     from vstream.lint.workspace import MappingEntry, MappingFault, MappingsBlock
-    from vstream.subjects.account_flow import AccountArrival, AccountFlow, AccountLink
-    from vstream.subjects.leaf_flow import LeafArrival, LeafLink, LeafSide
-    from vstream.subjects.resolve import Candidate, Resolution
 
 _ALL = 100
 _LOST = (OutcomeKind.DROPPED, OutcomeKind.PANICS)

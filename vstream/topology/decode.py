@@ -196,6 +196,7 @@ def _stretch(document: TopologyDocument) -> model.Stretch | None:
         members=members,
         ports=model.Ports(**stretch.ports.model_dump()),
         jetstream=model.JetStreamLimits(**(stretch.jetstream or document.jetstream).model_dump()),
+        leader=stretch.leader if stretch.leader in members else None,
     )
 
 

@@ -168,6 +168,8 @@ class StretchDocument(_Closed):
     """The regions that have a server in it: `all`, a list, or a map of regions to host names."""
     cluster: fields.Name = "stretch"
     """The NATS cluster name."""
+    leader: fields.Name | None = None
+    """The region whose member leads the streams in it, and the meta group, while `repair sources --watch` runs."""
     ports: PortsDocument = PortsDocument()
     """Ports of members that have host names."""
     jetstream: JetStreamDocument | None = None

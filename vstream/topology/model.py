@@ -317,6 +317,8 @@ class Stretch:
     """By region, in the order of the topology's regions."""
     ports: Ports
     jetstream: JetStreamLimits
+    leader: str | None = None
+    """The region whose member is to lead, None if any may."""
 
     @property
     def seats(self) -> tuple[Seat, ...]:

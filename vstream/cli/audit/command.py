@@ -12,7 +12,7 @@ import typer
 
 from vstream.audit import load_audit, require_spark
 from vstream.audit.junit import to_junit
-from vstream.audit.report import AuditVerdict
+from vstream.audit.report import AuditVerdict, Report
 from vstream.audit.request import (
     SMALL,
     STAGES,
@@ -29,7 +29,7 @@ from vstream.cli.audit.sources import open_source
 from vstream.cli.exit_codes import FAILED, NO
 from vstream.cli.views import audit as view
 from vstream.cli.views import console
-from vstream.cli.views.audit import RoundPrinter
+from vstream.cli.views.audit import RoundPrinter, StageProgress
 from vstream.cli.views.audit_page import render_page
 from vstream.cli.views.json_output import JsonLayout, print_json
 from vstream.errors import VstreamError
@@ -40,9 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from vstream.audit.follow import Follower
-    from vstream.audit.report import Report
     from vstream.audit.run import AuditSource, StateFollower
-    from vstream.cli.views.audit import StageProgress
 
 _ROUND_SECONDS = 10.0
 """Minimum time from the start of one round of --follow to that of the next."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from vstream.audit import load_audit
-from vstream.audit.request import STAGES, AuditedServers, check_tables_directory, uri_of
+from vstream.audit.request import STAGES, AuditedServers, AuditRequest, check_tables_directory, uri_of
 from vstream.cli import options
 from vstream.cli.servers import build_bundle, endpoints_as_user, find_servers
 from vstream.errors import VstreamError
@@ -16,7 +16,6 @@ from vstream.jetstream.endpoints import check_endpoints
 from vstream.topology.accounts import AUDIT_USER
 
 if TYPE_CHECKING:
-    from vstream.audit.request import AuditRequest
     from vstream.audit.run import CaptureSource, TablesSource, TopologySource
     from vstream.topology.model import Topology
 

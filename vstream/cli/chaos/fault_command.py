@@ -13,13 +13,12 @@ from vstream.chaos import faults
 from vstream.cli import options
 from vstream.cli.asyncio_runner import run
 from vstream.cli.chaos.session import ChaosSession, find_target_servers
-from vstream.scenario.faults import USAGE, Aim, FaultSpec, OptionType, Takes
+from vstream.scenario.faults import USAGE, Aim, FaultOption, FaultSpec, FaultType, OptionType, Takes
 from vstream.topology import units
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from vstream.scenario.faults import FaultOption, FaultType
 
 Timeout = Annotated[float, typer.Option(help="Seconds until all must be healthy again.", min=1)]
 HEAL_TIMEOUT = 120.0

@@ -6,23 +6,20 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from vstream.chaos import inject, rolling_restart, target_servers
-from vstream.chaos.faults.base import HandOver, LastingInjection, RollingRestart
-from vstream.chaos.inject import InjectionRequest
+from vstream.chaos.faults.base import HandOver, Injection, LastingInjection, RollingRestart
+from vstream.chaos.inject import HealResult, InjectionRequest, InjectionResult
 from vstream.cli.asyncio_runner import run
 from vstream.cli.servers import find_servers
 from vstream.cli.views import chaos as view
 from vstream.cli.views import console
 from vstream.cli.views.json_output import print_json
 from vstream.cli.views.progress import show_progress
-from vstream.topology.model import Endpoint
+from vstream.topology.model import Endpoint, Topology
 
 if TYPE_CHECKING:
     from vstream.chaos.blast_radius import Impact
-    from vstream.chaos.faults.base import Injection
-    from vstream.chaos.inject import HealResult, InjectionResult
     from vstream.chaos.rolling_restart import RestartResult
     from vstream.chaos.target_servers import TargetServers
-    from vstream.topology.model import Topology
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,5 +133,6 @@ def find_target_servers(topology: Topology, lab_name: str | None, system_context
     servers = find_servers(topology, lab_name)
     if servers.lab is not None:
         return target_servers.of_topology(topology, servers.lab)
-    system = None if system_context is None else Endpoint(context=system_context)
+    logins = (endpoint.system for endpoint in servers.endpoints.values() if endpoint.system)
+    system = next(logins, None) if system_context is None else Endpoint(context=system_context)
     return target_servers.of_deployment(topology, servers.endpoints, system)

@@ -23,13 +23,12 @@ from vstream.lab.binaries import locate_binaries
 from vstream.lab.doctor import examine
 from vstream.lab.links.state import Backend
 from vstream.lab.state import lab_directory
-from vstream.lab.status import ServerState, recorded_lab
+from vstream.lab.status import LabStatus, ServerState, recorded_lab
 from vstream.lint.load_topology import render_bundle
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from vstream.lab.status import LabStatus
 
 app = typer.Typer(
     help="Run the servers of a topology on this machine, on loopback, to try things out.", no_args_is_help=True

@@ -15,16 +15,14 @@ from vstream.cli.views.json_output import print_json
 from vstream.errors import LabError
 from vstream.lab.links import control
 from vstream.lab.links.choose import link_state, link_states
-from vstream.lab.links.state import IDEAL, Backend
+from vstream.lab.links.state import IDEAL, Backend, Links, LinkState, Pair
 from vstream.topology import naming, units
-from vstream.topology.model import Link
+from vstream.topology.model import Link, Topology
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from vstream.lab.links.control import Traffic
-    from vstream.lab.links.state import Links, LinkState, Pair
-    from vstream.topology.model import Topology
 
 T = TypeVar("T")
 

@@ -10,7 +10,7 @@ import typer
 from vstream.capture.store import Capture
 from vstream.capture.verdict.check import check
 from vstream.capture.verdict.export import as_dict, to_junit
-from vstream.capture.verdict.verdict import CaseStatus
+from vstream.capture.verdict.verdict import CaseStatus, Verdict
 from vstream.cli import options
 from vstream.cli.exit_codes import FAILED, NO, OK
 from vstream.cli.views import console
@@ -24,7 +24,6 @@ from vstream.lint.load_scenario import load as load_scenario
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from vstream.capture.verdict.verdict import Verdict
     from vstream.scenario.model import Expectation
 
 

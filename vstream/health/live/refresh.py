@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from vstream.errors import NotPermittedError, VstreamError
 from vstream.health.live.collect import collect_snapshot
-from vstream.health.refresh import RefreshDecision, RefreshPolicy, Verb
+from vstream.health.refresh import META_GROUP, RefreshDecision, RefreshPolicy, Verb
 from vstream.jetstream.admin import JetStreamAdmin
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class Refresher:
     def __init__(self, topology: Topology, target: TargetServers) -> None:
         self._topology = topology
         self._target = target
-        self._policy = RefreshPolicy(topology)
+        self._policy = RefreshPolicy(topology, can_move_meta=target.system is not None and topology.hubs is None)
 
     async def look(self) -> RefreshLook:
         """Look once. Raises NotPermittedError where it may not step leaders down."""
@@ -48,7 +48,7 @@ class Refresher:
         except VstreamError as error:
             return RefreshLook(problem=error.message)
         decisions = self._policy.decide(snapshot)
-        chosen = [decision for decision in decisions if decision.verb is Verb.REFRESH]
+        chosen = [decision for decision in decisions if decision.verb is not Verb.WAIT]
         return RefreshLook(decisions=decisions, problem=await _refresh(self._target, chosen) if chosen else None)
 
 
@@ -70,7 +70,12 @@ async def _refresh(target: TargetServers, chosen: Sequence[RefreshDecision]) -> 
     try:
         async with target.connect(chosen[0].place) as connection:
             admin = JetStreamAdmin(connection)
-            await asyncio.gather(*(admin.step_down(decision.stream) for decision in chosen))
+            streams = [decision for decision in chosen if decision.stream != META_GROUP]
+            await asyncio.gather(*(admin.step_down(decision.stream, decision.leader) for decision in streams))
+        for decision in chosen:
+            if decision.stream == META_GROUP:
+                async with target.connect_to_system() as system:
+                    await JetStreamAdmin(system).step_down_meta(decision.leader)
     except NotPermittedError:
         raise
     except VstreamError as error:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from vstream.diagnostics import Span
 from vstream.lint.detect import split_words
-from vstream.lint.reading.mappings import conf_block
+from vstream.lint.reading.mappings import BlockCache, conf_block
 from vstream.lint.reading.nodes import entry, option, scalar, several, table
 from vstream.lint.workspace import (
     AccountConf,
@@ -20,14 +20,12 @@ from vstream.lint.workspace import (
     ServerConf,
     UserConf,
 )
-from vstream.syntax.natsconf.nodes import ConfArray, ConfMap
+from vstream.syntax.natsconf.nodes import ConfArray, ConfDocument, ConfEntry, ConfMap, ConfNode
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from vstream.lint.reading.mappings import BlockCache
     from vstream.lint.workspace import ConfValue
-    from vstream.syntax.natsconf.nodes import ConfDocument, ConfEntry, ConfNode
 
 _MAPPINGS: Final = ("mappings", "maps")
 _SYSTEM_ACCOUNT: Final = ("system_account", "system")

@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING, Final
 from vstream.diagnostics import Span
 from vstream.lint import detect
 from vstream.lint.reading.nodes import entry, option, several, table, url_parts
-from vstream.syntax.natsconf.nodes import ConfScalar
+from vstream.syntax.natsconf.nodes import ConfMap, ConfScalar
 from vstream.topology.units import parse_duration
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from vstream.lint.workspace import ConfValue, ServerConf, Workspace
-    from vstream.syntax.natsconf.nodes import ConfMap
 
 OPERATORS: Final = ("operator", "operators", "roots", "root", "root_operator", "root_operators")
 """The names of one option: the operators that a server trusts."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from vstream.diagnostics import Related, Severity
+from vstream.diagnostics import Related, Severity, Span
 from vstream.lint.reading.nodes import entry
 from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.server_values import (
@@ -24,7 +24,6 @@ from vstream.syntax.natsconf.nodes import ConfMap, ConfScalar
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from vstream.diagnostics import Span
     from vstream.lint.workspace import Listener, ServerConf, Workspace
 
 _BCRYPT = re.compile(r"\$2[abxy]\$[0-9]{2}\$.*", re.DOTALL)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from itertools import count
 from typing import TYPE_CHECKING, Final
 
-from vstream.diagnostics import Related
-from vstream.lint.reading.accounts import exports_of, imports_of
+from vstream.diagnostics import Related, Span
+from vstream.lint.reading.accounts import AccountImport, exports_of, imports_of
 from vstream.lint.reading.nodes import entry, maps_in, option, table
 from vstream.lint.registry import Violation
 from vstream.lint.rules.server_values import has_any
@@ -20,8 +20,6 @@ from vstream.syntax.natsconf.nodes import ConfArray, ConfMap, ConfScalar
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from vstream.diagnostics import Span
-    from vstream.lint.reading.accounts import AccountImport
     from vstream.lint.workspace import ServerConf
 
 _SHORTEST_KEY: Final = 20

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from vstream.diagnostics import Related, Severity, Span
-from vstream.lint.reading.accounts import ExportIndex, exports_of, imports_of
+from vstream.lint.reading.accounts import AccountImport, ExportIndex, exports_of, imports_of
 from vstream.lint.reading.nodes import entry, several, table
 from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.servers.account_details import CHECKS as DETAILS
@@ -17,7 +17,6 @@ from vstream.syntax.natsconf.nodes import ConfMap
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from vstream.lint.reading.accounts import AccountImport
     from vstream.lint.workspace import ServerConf, Workspace
 
 _BUILT_IN: Final = frozenset({"$SYS", "$G"})

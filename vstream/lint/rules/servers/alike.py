@@ -26,13 +26,12 @@ from vstream.lint.rules.server_values import (
 )
 from vstream.lint.rules.servers.logins import compare_leaf_passwords, compare_secrets, find_open_servers
 from vstream.lint.rules.wording import closest
-from vstream.syntax.natsconf.nodes import to_python
+from vstream.syntax.natsconf.nodes import ConfMap, to_python
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from vstream.lint.workspace import AccountConf, ConfValue, LeafRemote, ServerConf, UserConf, Workspace
-    from vstream.syntax.natsconf.nodes import ConfMap
 
     Reading = tuple[str, Span] | None
     """What one server has, as text, and where."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import posixpath
 from typing import TYPE_CHECKING
 
-from vstream.diagnostics import Related, Severity
+from vstream.diagnostics import Related, Severity, Span
 from vstream.formatting import join_names
 from vstream.lint.registry import Violation, rule
 from vstream.lint.rules import server_values
@@ -14,7 +14,6 @@ from vstream.syntax.natsconf.nodes import ConfScalar
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Iterator
 
-    from vstream.diagnostics import Span
     from vstream.lint.workspace import ServerConf, Workspace
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import posixpath
 from typing import TYPE_CHECKING
 
-from vstream.diagnostics import Severity
+from vstream.diagnostics import Severity, Span
 from vstream.formatting import format_count
 from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.server_values import cluster, directory, has_any, has_jetstream, super_clusters, whole
@@ -13,7 +13,6 @@ from vstream.lint.rules.server_values import cluster, directory, has_any, has_je
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from vstream.diagnostics import Span
     from vstream.lint.workspace import ConfValue, ServerConf, Workspace
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from vstream.diagnostics import Severity
+from vstream.diagnostics import Severity, Span
 from vstream.formatting import join_names
 from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.server_values import cluster, peers, place, servers_by_cluster, super_clusters, whole
@@ -12,7 +12,6 @@ from vstream.lint.rules.server_values import cluster, peers, place, servers_by_c
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from vstream.diagnostics import Span
     from vstream.lint.workspace import Workspace
 
 _TWO = 2

@@ -6,22 +6,18 @@ import re
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Final
 
-from vstream.diagnostics import Related, Severity
+from vstream.diagnostics import Related, Severity, Span
 from vstream.formatting import join_names, quote_value
 from vstream.lint.registry import Violation, rule
-from vstream.lint.rules.servers.option_kinds import KINDS, RANGES, TextForm, ValueKind
-from vstream.lint.rules.servers.options import BLOCKS, blocks_of, judged_options
+from vstream.lint.rules.servers.option_kinds import KINDS, RANGES, TextForm, ValueKind, Words
+from vstream.lint.rules.servers.options import BLOCKS, WrittenOption, blocks_of, judged_options
 from vstream.lint.rules.servers.trust import VALUES
-from vstream.syntax.natsconf.nodes import ConfArray, ConfMap, ConfScalar, ScalarKind, to_python
+from vstream.syntax.natsconf.nodes import ConfArray, ConfEntry, ConfMap, ConfNode, ConfScalar, ScalarKind, to_python
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from vstream.diagnostics import Span
-    from vstream.lint.rules.servers.option_kinds import Words
-    from vstream.lint.rules.servers.options import WrittenOption
     from vstream.lint.workspace import Workspace
-    from vstream.syntax.natsconf.nodes import ConfEntry, ConfNode
 
 
 _DURATION: Final = re.compile(r"[-+]?(0|((\d+(\.\d*)?|\.\d+)(ns|us|µs|μs|ms|s|m|h))+)")

@@ -6,20 +6,18 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from vstream.diagnostics import Severity
+from vstream.diagnostics import Severity, Span
 from vstream.formatting import quote_value
 from vstream.lint.detect import nearest_option
 from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.server_values import whole
-from vstream.syntax.natsconf.nodes import ConfArray, ConfMap
+from vstream.syntax.natsconf.nodes import ConfArray, ConfEntry, ConfMap, ConfNode
 from vstream.topology.versions import format_version
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from vstream.diagnostics import Span
     from vstream.lint.workspace import ServerConf, Workspace
-    from vstream.syntax.natsconf.nodes import ConfEntry, ConfNode
     from vstream.topology.model import ServerVersion
 
 

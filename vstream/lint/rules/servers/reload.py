@@ -6,7 +6,7 @@ import posixpath
 import re
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from vstream.diagnostics import Related, Severity
+from vstream.diagnostics import Related, Severity, Span
 from vstream.lint.detect import split_words
 from vstream.lint.reading.nodes import entry
 from vstream.lint.registry import Violation, rule
@@ -16,7 +16,6 @@ from vstream.syntax.natsconf.nodes import ConfArray, ConfMap, ConfNode, to_pytho
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from vstream.diagnostics import Span
     from vstream.lint.workspace import ConfValue, ServerConf, Workspace
     from vstream.topology.model import ServerVersion
 

@@ -16,14 +16,13 @@ from vstream.lint.rules.servers.startup_details import check_guests, check_leave
 from vstream.lint.rules.servers.trust import START, check_leaf_accounts, check_operator
 from vstream.lint.rules.wording import closest, refuse_start
 from vstream.subjects.algebra import is_valid
-from vstream.syntax.natsconf.nodes import ConfArray, ConfMap
+from vstream.syntax.natsconf.nodes import ConfArray, ConfEntry, ConfMap
 from vstream.topology.units import parse_duration
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from vstream.lint.workspace import ConfValue, ServerConf, Workspace
-    from vstream.syntax.natsconf.nodes import ConfEntry
 
 _MOST_PORT: Final = 65535
 _COMPRESSIONS: Final = ["accept", "off", "on", "s2_auto", "s2_best", "s2_better", "s2_fast"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from vstream.diagnostics import Related, Severity
+from vstream.diagnostics import Related, Severity, Span
 from vstream.lint.reading.nodes import entry, option, several, table
 from vstream.lint.registry import Violation
 from vstream.lint.rules.server_values import cluster, has_any, has_jetstream, has_operator, is_clustered, read_duration
@@ -14,7 +14,6 @@ from vstream.subjects.algebra import is_valid
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from vstream.diagnostics import Span
     from vstream.lint.workspace import ServerConf
 
 _ON: Final = frozenset({"enabled", "enable"})

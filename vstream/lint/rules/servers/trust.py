@@ -12,13 +12,12 @@ from vstream.lint.registry import Violation
 from vstream.lint.rules.server_values import OPERATORS, TRUSTED, has_any, has_operator, links, operator_claims
 from vstream.lint.rules.wording import closest, refuse_start
 from vstream.subjects.algebra import is_literal, is_valid
-from vstream.syntax.natsconf.nodes import ConfArray, ConfMap, ConfScalar, ScalarKind
+from vstream.syntax.natsconf.nodes import ConfArray, ConfMap, ConfNode, ConfScalar, ScalarKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from vstream.lint.workspace import ConfValue, ServerConf
-    from vstream.syntax.natsconf.nodes import ConfNode
 
 _RESOLVERS: Final = ("resolver", "account_resolver", "accounts_resolver")
 _IN_MEMORY: Final = frozenset({"MEM", "MEMORY"})

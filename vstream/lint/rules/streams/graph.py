@@ -12,11 +12,11 @@ from vstream.diagnostics import Related, Severity
 from vstream.formatting import join_names
 from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.streams import values
-from vstream.lint.workspace import StreamRole
+from vstream.lint.workspace import StreamFile, StreamRole, Workspace
 from vstream.subjects import algebra
 from vstream.subjects.functions import FUNCTION
 from vstream.topology import physical
-from vstream.topology.model import Role
+from vstream.topology.model import Role, ServerVersion, Topology
 from vstream.topology.profiles import PROFILES
 from vstream.topology.stream_config import ROUTING_KEY
 
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from vstream.lint.rules.streams.values import SourceEntry
-    from vstream.lint.workspace import StreamFile, Workspace
-    from vstream.topology.model import ServerVersion, Topology
 
 
 _Copy: TypeAlias = "tuple[tuple[str, ...], tuple[tuple[str, str], ...]]"

@@ -13,13 +13,11 @@ from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.server_values import cluster, clusters_alone, servers_by_cluster, whole
 from vstream.lint.rules.streams.values import near_name, place, replicas, strings, table
 from vstream.lint.rules.wording import closest
-from vstream.lint.workspace import StreamRole
+from vstream.lint.workspace import StreamFile, StreamRole, Workspace
 from vstream.subjects.algebra import SubjectTrie, is_valid
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from vstream.lint.workspace import StreamFile, Workspace
 
 
 _MOST_REPLICAS = 5

@@ -9,7 +9,7 @@ from vstream.diagnostics import Severity
 from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.streams.storage import find_misfits
 from vstream.lint.rules.streams.values import FORBIDDEN, long_texts, place, whole_number
-from vstream.lint.workspace import StreamRole
+from vstream.lint.workspace import StreamRole, Workspace
 from vstream.subjects.algebra import is_literal, is_subset, is_valid, overlaps
 from vstream.subjects.functions import TransformError
 from vstream.subjects.transform import SubjectTransform
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from vstream.lint.rules.streams.api_fields import FieldPath
-    from vstream.lint.workspace import Workspace
 
     Refusal = tuple[FieldPath, str, str]
 

@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING
 from vstream.diagnostics import Edit, Related, Severity
 from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.streams import values
-from vstream.lint.workspace import StreamRole
+from vstream.lint.workspace import StreamRole, Workspace
 from vstream.topology.units import format_duration, format_size
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from vstream.lint.workspace import Workspace
     from vstream.topology.model import ServerVersion
 
 

@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Edit, Severity, Span
 from vstream.lint.registry import Violation, rule
-from vstream.lint.rules.streams.values import ANYTHING, flag, limit, mirror, sources, strings, table
+from vstream.lint.rules.streams.values import ANYTHING, SourceEntry, flag, limit, mirror, sources, strings, table
 from vstream.subjects import algebra
 from vstream.subjects.functions import FUNCTION
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from vstream.lint.rules.streams.values import SourceEntry
     from vstream.lint.workspace import StreamFile, Workspace
 
 _WILDCARD = re.compile(r"\{\{\s*[wW]ild[cC]ard\s*\(\s*([0-9]{1,3})\s*\)\s*\}\}|\$([0-9]{1,3})")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import posixpath
 from collections import defaultdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from vstream.formatting import format_count, join_names
 from vstream.lint.reading.nodes import entry, option, table
@@ -14,7 +14,6 @@ from vstream.syntax.natsconf.nodes import ConfMap
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
-    from typing import Any
 
     from vstream.lint.rules.streams.api_fields import FieldPath
     from vstream.lint.workspace import ServerConf, StreamFile, Workspace

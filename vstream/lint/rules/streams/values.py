@@ -7,7 +7,7 @@ from difflib import get_close_matches
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
-from vstream.lint.workspace import StreamRole
+from vstream.lint.workspace import ConsumerFile, StreamFile, StreamRole
 from vstream.subjects.algebra import is_subset, overlaps
 from vstream.subjects.functions import FUNCTION
 
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from vstream.diagnostics import Span
-    from vstream.lint.workspace import ConsumerFile, StreamFile
 
 ANYTHING = ">"
 """What servers use if a filter or the source of a transform is empty."""

@@ -60,16 +60,18 @@ def _region_names(document: TopologyDocument) -> Iterator[tuple[Path, str, str, 
         yield ("hubs", "hosts", region), region, "`hubs` name", True
     for region in document.connect:
         yield ("connect", region), region, "`connect` names", True
-    members = document.stretch.members if document.stretch else "all"
-    for index, region in enumerate(members if members != "all" else ()):
+    if document.stretch:
+        yield from _stretch_names(document.stretch)
+
+
+def _stretch_names(stretch: StretchDocument) -> Iterator[tuple[Path, str, str, bool]]:
+    for index, region in enumerate(stretch.members if stretch.members != "all" else ()):
         # A list has a place for each index, a map for each key.
-        has_host = isinstance(members, dict) and members[region] is not None
-        yield (
-            ("stretch", "members", region if has_host else index),
-            region,
-            "the stretch cluster has a member in",
-            has_host,
-        )
+        has_host = isinstance(stretch.members, dict) and stretch.members[region] is not None
+        at: Path = ("stretch", "members", region if has_host else index)
+        yield at, region, "the stretch cluster has a member in", has_host
+    if stretch.leader is not None:
+        yield ("stretch", "leader"), stretch.leader, "the stretch cluster is to be led from", False
 
 
 @rule("VS114", "unknown-preset", Severity.ERROR)
@@ -121,6 +123,17 @@ def setting_without_effect(subject: TopologySubject) -> Iterator[Violation]:
                 on_key=True,
             )
     stretch = document.stretch
+    if (
+        stretch
+        and stretch.leader in document.regions
+        and stretch.members != "all"
+        and stretch.leader not in stretch.members
+    ):
+        yield Violation(
+            at=("stretch", "leader"),
+            message=f"region `{stretch.leader}` has no member of the stretch cluster, so it cannot lead",
+            hint="name one of its `members`",
+        )
     if stretch and "ports" in stretch.model_fields_set and not _has_hosts(stretch):
         yield Violation(
             at=("stretch", "ports"),
