@@ -19,7 +19,7 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from vstream.audit import ship_credentials as reaching
-from vstream.audit.cut import OLDEST_FIRST, SKEW_NS, is_origin
+from vstream.audit.cut import CAPTURE, OLDEST_FIRST, SKEW_NS, is_origin
 from vstream.audit.daemon_executor import DaemonExecutor
 from vstream.audit.sample import sample_subjects
 from vstream.audit.schema import MESSAGES
@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from vstream.topology.bundle import RenderedStream
     from vstream.topology.model import Endpoint
 
+_LARGEST: Final = 64 * 1024**2
+"""The most bytes of a message that servers allow."""
 _REMOVING: Final = OLDEST_FIRST | {"max_msgs_per_subject", "retention"}
 FEW: Final = 200_000
 """Number of messages that this process can read before Spark has started."""
@@ -214,11 +216,19 @@ def stream_row(one: StreamCut) -> tuple[Any, ...]:
         one.path,
         one.error,
         [(cursor.origin, cursor.last_seq) for cursor in one.sources],
-        None if one.limits is None else dict(one.limits),
+        None if one.limits is None else _limits_in_reach(one, one.limits),
         _identity(one),
         one.mirror,
         one.transform,
     )
+
+
+def _limits_in_reach(one: StreamCut, limits: Mapping[str, int]) -> dict[str, int]:
+    """*limits* of *one* without those that have removed nothing: it never had so many messages, or is not a quarter full."""
+    if one.path == CAPTURE or limits.keys() & {"retention", "allow_msg_ttl", "allow_rollup_hdrs"}:
+        return dict(limits)
+    reached = {"max_msgs": one.last_seq, "max_bytes": 4 * one.bytes + _LARGEST}
+    return {name: limit for name, limit in limits.items() if name not in reached or limit < reached[name]}
 
 
 _ALPHABET: Final = digits + ascii_uppercase + ascii_lowercase

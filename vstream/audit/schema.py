@@ -85,8 +85,8 @@ has no rows of it. *path* says how it was read: `consumer`, `direct` or `capture
 that sources others; *last_seq* in them is null on servers before 2.15, which do not report it, and 0 if nothing was
 sourced yet.
 
-Settings that may explain a difference; null if unknown. *limits* contains `max_age`, `max_msgs`, `max_bytes` and
-`max_msgs_per_subject` if they are set (an empty map: messages are never removed automatically); `duplicate_window`, 0
+Settings that may explain a difference; null if unknown. *limits* contains `max_age`, `max_msgs_per_subject`, and `max_msgs`
+and `max_bytes` if in reach, if they are set (an empty map: nothing was removed automatically); `duplicate_window`, 0
 if off, absent if unknown; and as 1 `allow_msg_ttl`, `allow_rollup_hdrs`, `retention` if it is not `limits`, and
 `allow_msg_counter`, whose messages have a different payload in each stream. *identity* is the value that servers since
 2.15 write into the header of messages sourced from the stream (`identity_of`), empty if it is from a backup: then all

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
@@ -129,12 +129,7 @@ class BatchBuilder:
 
     def __init__(self, schema: pa.Schema, wanted: StreamRef) -> None:
         self._schema = schema
-        self._constants: Mapping[str, str] = {
-            "virtual": wanted.virtual,
-            "stream": wanted.stream,
-            "region": wanted.region,
-            "role": wanted.role,
-        }
+        self._constants: Mapping[str, str] = asdict(wanted)
         names = set(schema.names)
         self.columns = MessageColumns("digest" in names, "headers" in names, "payload" in names)
 

@@ -228,10 +228,5 @@ class Standstill:
 
 
 def _twin(pair: DuplicatePair) -> dict[str, Json]:
-    return {
-        "origin": pair.origin,
-        "origin_seq": pair.seq,
-        "stays": pair.stays,
-        "goes": pair.goes,
-        "differs": pair.differs,
-    }
+    fields = asdict(pair)
+    return {"origin_seq": fields.pop("seq"), **fields}
