@@ -31,6 +31,7 @@ from tests.support.killed_command import run_and_kill
 from tests.support.ports import free_port
 from tests.support.publish_load import Load, check_contents, under_load
 from vstream import resources
+from vstream.files import write_atomically
 from vstream.lab import binaries
 from vstream.lint.load_topology import load, render_bundle
 from vstream.render.targets import render_target
@@ -231,7 +232,8 @@ class Kubernetes:
         """`helm upgrade` with new values, in every region."""
         topology = load(json.dumps(document).encode(), "acme.yaml").require()
         for server in self.pods.processes if self.pods else ():
-            self._rules(server).write_text(render_bundle(topology).text("accounts.cfg"))
+            # As Kubernetes does: a sidecar that saw an empty file would load it, and all accounts would be gone.
+            write_atomically(self._rules(server), render_bundle(topology).text("accounts.cfg"))
 
     def _watch(self) -> None:
         """The reloader: one SIGHUP for each change of the file."""
