@@ -45,7 +45,7 @@ def command(
         Literal["text", "json", "markdown"], typer.Option("--format", help="How the plan is written.")
     ] = "text",
     detailed_exitcode: Annotated[
-        bool, typer.Option("--detailed-exitcode", help="Exit with 2 if there are changes, with 3 if that is not known.")
+        bool, typer.Option("--detailed-exitcode", help="Exit with 2 if there are changes.")
     ] = False,
     adopt: Adopt = None,
     lost: Lost = None,
@@ -63,8 +63,8 @@ def command(
     """
     Show what `apply` would change on the servers, field by field, with the risk of each change. Changes nothing.
 
-    Exits with 0, also if there are changes, with 1 if something is refused, and with 3 if no server answered for a stream.
-    With `--detailed-exitcode`, exits with 0 for no changes, 2 for changes, and 3 also if some rules could not be read.
+    Exits with 0, also if there are changes, with 1 if something is refused, and with 3 if no server answered for a stream
+    or some rules could not be read. With `--detailed-exitcode`, exits with 2 if there are changes.
 
     `--drift` is for cron: it also compares where streams live, the members of the meta group, versions, feature flags,
     and configuration files with what servers have loaded. It exits with 0 if nothing differs, with 1 if something does,
@@ -91,7 +91,7 @@ def command(
         raise typer.Exit(NO if planned.plan.is_refused else FAILED)
     if detailed_exitcode and not planned.plan.is_empty:
         raise typer.Exit(CHANGES_PRESENT)
-    if detailed_exitcode and planned.plan.unknown_servers:
+    if planned.plan.unknown_servers:
         raise typer.Exit(FAILED)
 
 
