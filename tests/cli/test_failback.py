@@ -65,7 +65,9 @@ def test_a_rehearsal_of_what_cannot_be_tried_shows_nothing(tmp_path: Path) -> No
     assert (refused.code, "add `--rehearse`" in " ".join(refused.err.split())) == (2, True)
 
 
-def test_what_nobody_answered_for_is_not_said_to_differ(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_nobody_answered_for_is_not_said_to_differ(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     silent = Blocked(name="foo", region="east", reason=UNANSWERED, hint="")
     plan = Plan(topology="lost", observed="", blocked=(silent,))
     with pytest.raises(VstreamError, match="nobody answered for `foo`") as caught:
@@ -77,6 +79,14 @@ def test_what_nobody_answered_for_is_not_said_to_differ(capsys: pytest.CaptureFi
         assert ended.value.exit_code == code
     request = PlanRequest(topology=TOPOLOGY, bundle=render_bundle(TOPOLOGY), endpoints={})
     planned = Planned(where=Servers(endpoints={}, lab=None, description=""), request=request, plan=plan)
+
+    async def make_plan(*_: object, **__: object) -> Planned:
+        return planned
+
+    monkeypatch.setattr(apply, "_plan", make_plan)
+    with pytest.raises(typer.Exit) as ended:
+        apply.command(tmp_path / "lost.yaml")
+    assert ended.value.exit_code == 3
     with pytest.raises(typer.Exit) as ended:
         apply.report(planned, ApplyResult(done=()), plan, is_verbose=False)
     assert (ended.value.exit_code, "differ" in capsys.readouterr().err) == (3, False)

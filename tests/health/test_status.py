@@ -229,7 +229,9 @@ def test_a_region_that_is_down_is_one_problem() -> None:
     assert status.regions[0].publish == Share(works=0, of=1)
 
 
-@pytest.mark.parametrize(("written", "pending", "age"), [(200.0, 0, None), (10.0, None, 90.0)])
+@pytest.mark.parametrize(
+    ("written", "pending", "age"), [(200.0, 0, None), (94.0, None, 90.0), (86.0, None, 90.0), (10.0, None, 90.0)]
+)
 def test_a_region_that_is_down_lacks_what_was_written_since_it_was_last_heard(
     written: float, pending: int | None, age: float | None
 ) -> None:

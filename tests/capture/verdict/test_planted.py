@@ -314,6 +314,17 @@ def test_what_a_limit_has_removed_is_not_lost(limit: str, apply: Callable[[list[
         history.streams[name] = rows
 
 
+def test_a_limit_has_removed_no_more_than_the_stream_once_had() -> None:
+    """What never came is older than all that is left, as what the limit removed is."""
+    history, name = clean(), "foo-read-west"
+    rows = history.streams[name]
+    history.streams[name] = [replace(row, seq=seq) for seq, row in enumerate(rows[10:], start=1)][-20:]
+    history.roles[name] = replace(history.roles[name], limits={"max_msgs": 20})
+    judged = verdict(history)
+    assert collect_wrong(judged) == {("lost", "west"): 10}
+    assert judged.streams[0].served[0].superseded == len(rows) - 10 - 20
+
+
 @given(st.lists(st.integers(0, 6), max_size=7))
 def test_as_few_messages_as_can_be_are_moved(ranks: list[int]) -> None:
     moved = find_displaced(ranks)

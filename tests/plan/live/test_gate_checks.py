@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import signal
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -136,6 +137,26 @@ async def test_a_copy_holds_all_of_a_stream_whose_newest_messages_were_deleted(t
             await asyncio.to_thread(server.api, "STREAM.UPDATE.foo", cut)
             await asyncio.to_thread(fill, server, "donor", [("donor.a", b"", None)])
             assert await checker.missing(gate) == "`foo` is at 5 of 8"
+    finally:
+        server.stop()
+
+
+async def test_a_stream_that_still_grows_is_not_at_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gate_checks, "STEADY", 0.2)
+    server, gate = JetStreamServer(tmp_path), Gate(kind=GateKind.AT_REST, stream="foo")
+    server.start()
+    try:
+        await asyncio.to_thread(fill, server, "foo", [])
+        async with connect(Endpoint(urls=(server.url,)), "east") as connection:
+            checker, until = LiveGateChecker(connection), time.monotonic() + 3 * gate_checks.STEADY
+            while time.monotonic() < until:
+                await connection.request_json("foo.a")
+                missing = await checker.missing(gate)
+                assert missing is not None
+                assert missing.startswith("`foo` is at ")
+            deadline = time.monotonic() + 60
+            while await checker.missing(gate) is not None:
+                assert time.monotonic() < deadline
     finally:
         server.stop()
 
