@@ -24,11 +24,11 @@ PANELS = {
         "validate": CommandEntry(module="vstream.cli.validate", help="Check a topology file or a scenario file."),
         "lint": CommandEntry(
             module="vstream.cli.lint",
-            help="Find mistakes that servers accept: in configurations, mappings, streams and topologies.",
+            help="Find mistakes in configurations, mappings and streams that servers accept.",
         ),
         "schema": CommandEntry(module="vstream.cli.schema", help="Print the JSON Schema of a file format."),
         "map": CommandEntry(
-            module="vstream.cli.map", help="Show where servers route a publish, and the streams behind a virtual one."
+            module="vstream.cli.map", help="Show where servers route a publish, and which streams take it."
         ),
         "graph": CommandEntry(
             module="vstream.cli.graph", help="Draw the regions, the streams, and what replicates where."
@@ -36,7 +36,7 @@ PANELS = {
         "survive": CommandEntry(
             module="vstream.cli.survive", help="Show what each stream survives, and rehearse it on a lab."
         ),
-        "size": CommandEntry(module="vstream.cli.size", help="Estimate what a topology needs at given rates."),
+        "size": CommandEntry(module="vstream.cli.size", help="Estimate a topology's storage and traffic."),
     },
     "Change": {
         "render": CommandEntry(

@@ -92,7 +92,9 @@ LogFormat = Annotated[
 ]
 Quiet = Annotated[
     bool | None,
-    typer.Option("--quiet/--verbose", "-q/-v", help="On standard error only warnings and errors, or each look, too."),
+    typer.Option(
+        "--quiet/--verbose", "-q/-v", help="-q: only warnings and errors on standard error; -v: also each look."
+    ),
 ]
 DEFAULT_FILE = Path("topology.yaml")
 Made = TypeVar("Made")
