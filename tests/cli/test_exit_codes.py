@@ -86,7 +86,9 @@ def test_a_failure_that_nobody_reads_is_not_no_either(tmp_path: Path) -> None:
     reading, writing = os.pipe()
     os.close(reading)
     command = [sys.executable, "-m", "vstream", "apply", str(tmp_path / "plan.json")]
-    ran = subprocess.run(command, stdout=writing, stderr=writing, check=False)
+    # Without buffers, nothing is left to be written at the end.
+    buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    ran = subprocess.run(command, stdout=writing, stderr=writing, env=buffered, check=False)
     os.close(writing)
     assert ran.returncode == 3
 

@@ -92,9 +92,7 @@ LogFormat = Annotated[
 ]
 Quiet = Annotated[
     bool | None,
-    typer.Option(
-        "--quiet/--verbose", "-q/-v", help="-q: only warnings and errors on standard error; -v: also each look."
-    ),
+    typer.Option("--quiet/--verbose", "-q/-v", help="-q: only warnings and errors are said; -v: each look, too."),
 ]
 DEFAULT_FILE = Path("topology.yaml")
 Made = TypeVar("Made")

@@ -67,6 +67,8 @@ class CleanConsole(Console):
         """End: an answer that nobody reads is not "no", with which Rich would end."""
         with suppress(SystemExit):
             super().on_broken_pipe()
+        if self.stderr:  # what is left in its buffer would fail once more when Python ends, with 120
+            os.dup2(sys.stdout.fileno(), sys.stderr.fileno())
         raise SystemExit(FAILED)
 
     def render_str(self, text: str, **options: Any) -> Text:
