@@ -23,8 +23,9 @@ if TYPE_CHECKING:
     from vstream.health.snapshot import Snapshot, StreamSnapshot
 
 META_GROUP = "JetStream meta group"
-AGAIN_AFTER = 20.0
-"""Seconds until a stream that still stands still is refreshed again; twice as long each time."""
+AGAIN_AFTER = 6.0
+"""Seconds until a stream that still stands still is refreshed again: longer than one that works is silent. Doubles each time."""
+_LED_AGAIN_AFTER = 20.0
 _LONGEST = 640.0
 
 
@@ -104,7 +105,7 @@ class RefreshPolicy:
         if not any(server.name == preferred and server.has_jetstream for server in snapshot.servers):
             return
         for name, leader in leaders.items():
-            is_soon = name in self._led and snapshot.at - self._led[name] < AGAIN_AFTER
+            is_soon = name in self._led and snapshot.at - self._led[name] < _LED_AGAIN_AFTER
             if leader not in {None, preferred} and name not in busy and not is_soon:
                 self._led[name] = snapshot.at
                 reason = f"`{leader}` leads it, and `{preferred}` can"
