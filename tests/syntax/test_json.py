@@ -45,6 +45,26 @@ def test_json_accepts_what_python_accepts(text: str) -> None:
     assert expected == (not [code for code in codes if code != "VS002"])
 
 
+@given(VALUES, st.sampled_from([None, 2]), st.booleans())
+def test_python_and_the_reader_of_places_say_the_same(value: object, indent: int | None, is_too_large: bool) -> None:
+    text = json.dumps(value, indent=indent, ensure_ascii=False)
+    text = f"[{text}, {2**64}]" if is_too_large else text
+    document = jsontext.parse(text, "f.json")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(jsontext, "_read_plain", lambda _text: None)
+        read = jsontext.parse(text, "f.json")
+    assert (document.data, document.diagnostics) == (read.data, read.diagnostics)
+    assert dict(document.source.values) == dict(read.source.values)
+    assert dict(document.source.keys) == dict(read.source.keys)
+
+
+def test_places_are_read_once_somebody_asks() -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delattr(jsontext._Reader, "document")
+        document = jsontext.parse('{"a": [1]}', "f.json")
+    assert document.source.value(("a", 0)) == Span("f.json", 1, 8, 1, 9)
+
+
 def test_keys_and_values_have_places() -> None:
     source = jsontext.parse('{\n  "a": [1, {"b": "x"}]\n}', "f.json").source
     assert source.key(("a",)) == Span("f.json", 2, 3, 2, 6)

@@ -10,14 +10,12 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from vstream.errors import MalformedAnswerError, ServerError, shorten
 from vstream.jetstream import error_codes
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
 
 MOST_PAYLOAD = 64 * 1024 * 1024
 """Largest possible message, in bytes. Servers accept no higher `max_payload` (server/const.go)."""

@@ -10,18 +10,15 @@ from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from vstream.errors import ServerError
 from vstream.jetstream import error_codes
 from vstream.jetstream.answers import api_error, read_text, reading
 from vstream.jetstream.connection import REQUEST_TIMEOUT, Connection, Reply
 from vstream.topology import naming
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
 
 ANY_SUBJECT = ">"
 

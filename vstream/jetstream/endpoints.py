@@ -5,18 +5,16 @@ from __future__ import annotations
 import json
 import logging
 import os
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from vstream.errors import VstreamError
 from vstream.permissions import check_plaintext, load_certificates, read_credentials, read_seed, read_variable
 from vstream.topology.accounts import inbox_of
 from vstream.topology.model import Endpoint, Topology, is_context_name
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
 
 
 def check_endpoints(topology: Topology, endpoints: Mapping[str, Endpoint]) -> None:

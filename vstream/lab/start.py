@@ -7,27 +7,28 @@ The links between regions come first: servers dial each other through them. Call
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import os
 import time
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from platformdirs import user_cache_path
 
 from vstream.errors import LabError
+from vstream.files import write_private
 from vstream.lab import add_regions, certificates, conf, passwords, ports, readiness, records
 from vstream.lab.links import choose
 from vstream.lab.links.proxy_process import PortTakenError, ProxyProcess
 from vstream.lab.links.state import Backend, LinkState, Pair
-from vstream.lab.other_labs import labs_running_elsewhere
 from vstream.lab.readiness import Member, ReadinessProgress, ReadinessStage
 from vstream.lab.server import NatsServer, stop_all
 from vstream.lab.state import LabDirectory, LabRecord, hold_lock, lab_directories, labs_directory
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
-    from pathlib import Path
 
     from vstream.lab.binaries import Program
     from vstream.topology.bundle import Artifact, Bundle, ServerAddress
@@ -120,7 +121,7 @@ async def complete(start: Start, running: frozenset[str]) -> None:
         return
     links = choose.links_of_running_lab(directory, record.servers, start.backend, start.shape)
     async with _ports_claimed() as place:
-        reserved = _ports_of(labs_running_elsewhere(place / "states")) | _ports_of(_other_labs(start))
+        reserved = _ports_of(_labs_elsewhere(place / "states")) | _ports_of(_other_labs(start))
         grown = add_regions.add_servers(
             directory, record, start.topology, start.programs, backend=links.backend, reserved=reserved
         )
@@ -189,7 +190,7 @@ def _choose(start: Start, attempt: int, backend: Backend, place: Path) -> tuple[
     """Where the servers listen: where they did last time, if they can. *place* is what all labs share."""
     seats = start.topology.processes
     record = start.directory.read()
-    elsewhere = _ports_of(labs_running_elsewhere(place / "states"))
+    elsewhere = _ports_of(_labs_elsewhere(place / "states"))
     if record is not None and attempt == 0:
         before = ports.allocate(seats, record.servers[0].client, start.directory, backend=backend)
         recorded = tuple(replace(address, transport=None) for address in record.servers)
@@ -217,6 +218,43 @@ def _ports_of(labs: Iterable[LabRecord]) -> frozenset[int]:
         for address in lab.servers:
             used.update(ports.server_ports(address), ports.front_ports(address))
     return frozenset(used)
+
+
+def _labs_elsewhere(known: Path) -> Iterator[LabRecord]:
+    """
+    Records of this user's labs in other state directories with servers that should run: their ports stay reserved.
+
+    A port that nobody listens on may belong to a server that was killed on purpose and will come back there. *known* is a
+    directory that all of them share. From now on it also names this state directory.
+    """
+    own_directory = labs_directory()
+    with suppress(OSError):  # then the others do not hear of us
+        _remember_own(known, own_directory)
+    for entry in sorted(known.glob("[!.]*")):
+        labs = _labs_in(entry)
+        if labs is None or labs == own_directory:
+            continue
+        directories = [LabDirectory(path.parent.name, path.parent) for path in labs.glob("*/lab.json")]
+        if not directories:
+            entry.unlink(missing_ok=True)
+        for directory in directories:
+            with suppress(LabError):
+                if records.recorded_servers(directory) and (record := directory.read()) is not None:
+                    yield record
+
+
+def _remember_own(known: Path, labs: Path) -> None:
+    known.mkdir(parents=True, exist_ok=True)
+    entry = known / hashlib.sha256(str(labs).encode()).hexdigest()[:16]
+    if _labs_in(entry) != labs:
+        write_private(entry, str(labs))
+
+
+def _labs_in(entry: Path) -> Path | None:
+    try:
+        return Path(entry.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
 
 
 def _other_labs(start: Start) -> Iterator[LabRecord]:

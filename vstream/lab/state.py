@@ -25,10 +25,11 @@ import os
 import re
 import shutil
 import time
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import psutil
 from filelock import FileLock, Timeout
@@ -38,9 +39,6 @@ from vstream.files import state_directory, write_private
 from vstream.lab.binaries import Program
 from vstream.topology.bundle import ServerAddress
 from vstream.topology.model import Server, Transport
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 _FORMAT = 3

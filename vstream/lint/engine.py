@@ -169,13 +169,16 @@ class _Declared:
         self, name: str, bundle: Bundle, topology: Topology, server_version: ServerVersion | None
     ) -> Iterator[Finding]:
         """What is wrong with the bundle, shown at the place in the topology that causes it."""
-        files: list[Source] = []
-        for artifact in bundle.artifacts:
-            file = f"{name}/{artifact.path}"
-            files.append(Source(name=file, content=artifact.text.encode(), is_named=False))
-            span = self._document.source.key(artifact.origin) if artifact.origin else self._document.source.value(())
-            self.shown[file] = Shown(span=span, message=f"in the rendered file `{artifact.path}`")
-        gathered: Gathered = gather(files, read=_read_placeholder)
+
+        def write() -> Iterator[Source]:
+            """One after the other: those of thousands of streams do not fit into a small memory twice."""
+            for artifact in bundle.artifacts:
+                file, origin = f"{name}/{artifact.path}", artifact.origin
+                span = self._document.source.key(origin) if origin else self._document.source.value(())
+                self.shown[file] = Shown(span=span, message=f"in the rendered file `{artifact.path}`")
+                yield Source(name=file, content=artifact.text.encode(), is_named=False)
+
+        gathered: Gathered = gather(write(), read=_read_placeholder)
         self.texts |= gathered.texts
         yield from gathered.diagnostics
         yield from _judge(replace(gathered.workspace(topology, server_version), is_rendered=True))

@@ -338,12 +338,12 @@ class StreamRole(Enum):
     @property
     def is_of_virtual(self) -> bool:
         """Whether it is a part of a virtual stream."""
-        return self not in {StreamRole.PLAIN, StreamRole.AGGREGATE}
+        return self is not StreamRole.PLAIN and self is not StreamRole.AGGREGATE
 
     @property
     def may_source(self) -> bool:
         """Whether it is there to take what other streams hold."""
-        return self in {StreamRole.READ, StreamRole.ORDER, StreamRole.AGGREGATE}
+        return self is StreamRole.READ or self is StreamRole.ORDER or self is StreamRole.AGGREGATE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import product
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from vstream.errors import LoginRefusedError, NotReachableError, VstreamError
 from vstream.jetstream.connection import REQUEST_TIMEOUT, Connection
@@ -25,10 +26,6 @@ from vstream.topology.model import Role, Topology, VirtualStream
 from vstream.topology.physical import physical_name
 from vstream.topology.profiles import profile_of
 from vstream.topology.replication import all_physical_streams
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-
 
 _Result = TypeVar("_Result")
 

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from vstream.topology import naming
 from vstream.topology.accounts import LEAF_VARIABLE
 from vstream.topology.bundle import HUBS_PATH, ServerAddress, leaf_path, loaded_path
 from vstream.topology.model import Region, Security, ServerOptions, Topology
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
 
 _BACKOFF_SINCE = (2, 12)
 """`connect_backoff` and `server_metadata` (server/opts.go)."""

@@ -7,9 +7,10 @@ An error in a list or a map names the item by its index or key (`ctx["index"]`),
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import Annotated, Any, NoReturn
 
 from pydantic import BeforeValidator, WithJsonSchema
 from pydantic_core import PydanticCustomError
@@ -18,9 +19,6 @@ from vstream.formatting import quote_value
 from vstream.scenario.model import Compare
 from vstream.topology import units
 from vstream.topology.naming import LINK_SEPARATORS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 ALL = "all"
 ANY = "any"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Sequence
 
 from vstream.capture.records import FaultOutcome
 from vstream.capture.verdict import units
@@ -11,10 +11,6 @@ from vstream.capture.verdict.measures import SAFETY, Measurement, Measurements, 
 from vstream.capture.verdict.verdict import About, Case, CaseStatus
 from vstream.diagnostics import Span
 from vstream.scenario.model import Compare, Expectation, Measure
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
 
 _NOWHERE = Span.point("", 1, 1)
 _ONE_ORDER = frozenset({"ordered", "stretch", "homed"})

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
+from collections.abc import Iterable, Sequence
 from math import ceil
-from typing import TYPE_CHECKING
 
 from vstream.capture.records import OperationOutcome, OperationRecord
 from vstream.capture.verdict.verdict import Distribution
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
 
 OK, REJECTED, INDETERMINATE = range(3)
 CODES = {OperationOutcome.OK: OK, OperationOutcome.REJECTED: REJECTED, OperationOutcome.INDETERMINATE: INDETERMINATE}

@@ -91,7 +91,7 @@ def _is_stream(fields: dict[str, Json]) -> bool:
 
 def _fold_keys(prefix: Path, fields: dict[str, Json], source: SourceMap) -> tuple[dict[str, Json], SourceMap]:
     """The fields under the names that servers know: Go reads `Subjects` as `subjects`."""
-    names = {key: key.lower() for key in fields if key.lower() in _FOLDED - fields.keys()}
+    names = {key: low for key in fields if (low := key.lower()) in _FOLDED and low not in fields}
     if not names or len(_TELLING & {names.get(key, key) for key in fields}) < _ENOUGH - 1:
         return fields, source
     depth = len(prefix)

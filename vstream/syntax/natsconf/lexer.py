@@ -9,13 +9,11 @@ what the server does; the docstring of the package lists the oddities worth know
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 from vstream.syntax.natsconf.scalars import EndOfInputFault, Scanned, Shape, SyntaxFault, quote_char, scan
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 class Sink(Protocol):

@@ -6,16 +6,13 @@ Nodes are tuples, since a file can have a million of them, and tuples are made i
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from vstream.diagnostics import Finding, Span
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
 ConfNode: TypeAlias = "ConfMap | ConfArray | ConfScalar"

@@ -5,14 +5,11 @@ from __future__ import annotations
 import asyncio
 import socket
 import struct
-from typing import TYPE_CHECKING, cast
+from collections.abc import Awaitable, Callable
+from typing import cast
 
 from vstream.lab.links.proxy.lanes import Lane, OneWayLink
 from vstream.lab.links.state import Cut, Front, Pair
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
 
 _FIRST_SYN = 1.0
 """Seconds until TCP tries to connect again. It doubles each time."""

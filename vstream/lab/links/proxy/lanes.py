@@ -10,12 +10,9 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import deque
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
 
 from vstream.lab.links.state import IDEAL, Cut, LinkState
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 RTO = 0.2
 """Seconds after a round trip until TCP sends lost data again: the kernels' minimum. It doubles each time."""

@@ -11,11 +11,8 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping
 
 _TRIES = (0.0, 0.01, 0.03, 0.1, 0.3)
 """Seconds before each look: a new process may not be recognisable yet."""

@@ -6,7 +6,7 @@ import json
 import re
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from vstream.formatting import join_names
 from vstream.topology.units import parse_duration, parse_size
@@ -255,8 +255,7 @@ CONSUMER_FIELDS: Final[Mapping[str, Field]] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WrittenField:
+class WrittenField(NamedTuple):
     """A field as written: where, its value, and what is known about it (None: no server has it there)."""
 
     path: FieldPath
@@ -276,9 +275,10 @@ def written_fields(
     """Every field of an object and of the objects in it. Go accepts names in any case."""
     for name, value in fields.items():
         field = known.get(name) or known.get(name.lower())
-        yield WrittenField(path=(*path, name), value=value, field=field, siblings=known)
-        if field is not None:
-            for inner_path, inner, type_ in _objects_in((*path, name), value, field.type):
+        place = (*path, name)
+        yield WrittenField(place, value, field, known)
+        if field is not None and isinstance(value, (dict, list)):
+            for inner_path, inner, type_ in _objects_in(place, value, field.type):
                 if type_.fields is not None:
                     yield from written_fields(inner, type_.fields, inner_path)
 

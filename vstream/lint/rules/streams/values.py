@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import lru_cache
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from vstream.lint.workspace import ConsumerFile, StreamFile, StreamRole
 from vstream.subjects.algebra import is_subset, overlaps
@@ -29,8 +29,7 @@ MOST_METADATA = 128 << 10
 _ALIKE = 0.8
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SourceEntry:
+class SourceEntry(NamedTuple):
     """One source of a stream, or its mirror, as far as it can be read. *transforms* are pairs of subjects."""
 
     path: tuple[str | int, ...]
@@ -202,8 +201,8 @@ class StreamSet:
         candidates = self._by_name.get(name, [])
         if len(candidates) <= 1:
             return candidates[0] if candidates else None
-        near_parts = PurePosixPath(near.file).parts
-        return max(candidates, key=lambda candidate: _common_parts(near_parts, PurePosixPath(candidate.file).parts))
+        near_parts = _parts(near.file)
+        return max(candidates, key=lambda candidate: _common_parts(near_parts, _parts(candidate.file)))
 
     def sourced_streams(self, stream: StreamFile) -> Iterator[tuple[SourceEntry, StreamFile]]:
         """The sources of *stream* that are in this set, each with its stream."""
@@ -227,6 +226,11 @@ class StreamSet:
         for group in groups.values():
             if len({stream.config.name for stream in group}) == len(group):
                 yield group
+
+
+@lru_cache(maxsize=1 << 16)
+def _parts(file: str) -> tuple[str, ...]:
+    return PurePosixPath(file).parts
 
 
 def _common_parts(one: tuple[str, ...], other: tuple[str, ...]) -> int:
