@@ -7,18 +7,14 @@ import os
 import select
 import stat
 import sys
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING
 
 from vstream.files import leaves_repository
 from vstream.lint import detect
 from vstream.lint.read import Source
 from vstream.lint.selection import NO_FILES, FilePatterns
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
 
 STDIN = "<stdin>"
 BUNDLE_MARKER = ".vstream-bundle"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import signal
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from importlib import import_module
@@ -12,11 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.text import Text
 
 from vstream.cli import files as input_files
 from vstream.cli.exit_codes import FAILED, NO, OK
 from vstream.cli.lazy_group import load_mode, refuse_named
 from vstream.cli.lint_run import (
+    Checked,
     Linter,
     diff_lines,
     load_baseline,
@@ -25,7 +28,14 @@ from vstream.cli.lint_run import (
     surroundings,
     wait_for_change,
 )
-from vstream.cli.lint_settings import CONFIG_FILES, anchor_at, common_directory, find_settings, read_environment
+from vstream.cli.lint_settings import (
+    CONFIG_FILES,
+    Settings,
+    anchor_at,
+    common_directory,
+    find_settings,
+    read_environment,
+)
 from vstream.cli.overlay_option import chosen_overlays
 from vstream.cli.views import console
 from vstream.cli.views import lint as view
@@ -35,17 +45,11 @@ from vstream.diagnostics import Severity
 from vstream.errors import VstreamError
 from vstream.files import save_output
 from vstream.formatting import format_count
+from vstream.lint.config import LintConfig
+from vstream.lint.read import Source
 from vstream.lint.selection import FilePatterns, check_selectors, known_codes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from rich.text import Text
-
-    from vstream.cli.lint_run import Checked
-    from vstream.cli.lint_settings import Settings
-    from vstream.lint.config import LintConfig
-    from vstream.lint.read import Source
     from vstream.topology.model import ServerVersion, Topology
 
 _LONGEST_VERSION = 12

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
@@ -16,16 +17,14 @@ from vstream.cli.views.json_output import format_json
 from vstream.errors import VstreamError
 from vstream.files import save_output
 from vstream.lint.baseline import Baseline, FindingKey, read_baseline
+from vstream.lint.config import LintConfig
 from vstream.lint.engine import LintReport, Surroundings, lint
 from vstream.lint.fixes import apply_fixes, diff
+from vstream.lint.read import Source
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from vstream.lint.config import LintConfig
     from vstream.lint.load_scenario import LoadedScenario
     from vstream.lint.load_topology import LoadedTopology
-    from vstream.lint.read import Source
     from vstream.topology.bundle import Bundle
     from vstream.topology.model import ServerVersion, Topology
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
+from rich.console import RenderableType
 
 from vstream.cli import files as input_files
 from vstream.cli import options
@@ -27,16 +29,10 @@ from vstream.lint.reading.accounts import accounts_without_rules, empty_block, f
 from vstream.lint.reading.leafnodes import leaf_side, read_leaf_links
 from vstream.lint.rules.server_values import has_operator
 from vstream.lint.simulate import Refusal, Simulation, refusals_of, simulate
+from vstream.lint.workspace import MappingsBlock, ServerConf, Workspace
 from vstream.subjects.account_flow import GLOBAL_ACCOUNT, AccountFlow
 from vstream.subjects.algebra import is_literal
 from vstream.topology.bundle import loaded_path, placeholder_for
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from rich.console import RenderableType
-
-    from vstream.lint.workspace import MappingsBlock, ServerConf, Workspace
 
 
 class MapFormat(StrEnum):

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import typer
 
@@ -22,11 +23,7 @@ from vstream.lint.load_topology import render_bundle
 from vstream.render.targets import render_target
 from vstream.render.targets.hosts import missing_files
 from vstream.topology.bundle import Artifact, is_private, loaded_path
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from vstream.topology.model import Topology
+from vstream.topology.model import Topology
 
 _PRIVATE, _PRIVATE_DIRECTORY = 0o600, 0o700
 TargetName = Literal["files", "systemd", "compose", "helm", "nack"]

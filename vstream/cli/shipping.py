@@ -6,23 +6,19 @@ import shlex
 import subprocess
 import tempfile
 from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from vstream.cli.render import write_bundle
 from vstream.errors import VstreamError
 from vstream.plan.live.reload import RemoteReload, ShippedMappings
 from vstream.plan.pipeline import PlanRequest, make_plan
 from vstream.plan.plan import ACCOUNT, Plan
+from vstream.plan.port import MappingAdmin
 from vstream.topology.bundle import ServerAddress, loaded_path
+from vstream.topology.model import Endpoint
 from vstream.topology.profiles import profile_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from vstream.plan.port import MappingAdmin
-    from vstream.topology.model import Endpoint
 
 _SHIPPING = 300.0
 """Seconds that the command gets for one server."""

@@ -7,7 +7,7 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import Annotated, NoReturn
 
 import typer
 from rich.console import Group, RenderableType
@@ -27,10 +27,8 @@ from vstream.errors import InvalidInputError, NotReachableError, VstreamError
 from vstream.health.pipeline import read_status
 from vstream.health.report import Status, StatusVerdict
 from vstream.render.bundle import render_loaded
-
-if TYPE_CHECKING:
-    from vstream.topology.bundle import Bundle
-    from vstream.topology.model import Topology
+from vstream.topology.bundle import Bundle
+from vstream.topology.model import Topology
 
 _EXIT_CODES = {StatusVerdict.OK: OK, StatusVerdict.DEGRADED: NO, StatusVerdict.UNKNOWN: FAILED}
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from importlib import import_module
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -18,12 +19,8 @@ from vstream.formatting import format_count, list_names
 from vstream.lint import detect
 from vstream.lint.read import Source
 from vstream.syntax.yaml import MAX_BYTES
+from vstream.topology.bundle import Bundle
 from vstream.topology.model import Role
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from vstream.topology.bundle import Bundle
 
 _LIMITS = ("max_age", "max_bytes", "max_msgs", "max_msgs_per_subject")
 """Each keeps a stream from growing for ever."""

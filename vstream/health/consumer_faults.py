@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from vstream.formatting import list_names
+from vstream.health.snapshot import Snapshot
+from vstream.topology.model import Topology
 from vstream.topology.replication import durables
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from vstream.health.snapshot import Snapshot
-    from vstream.topology.model import Topology
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

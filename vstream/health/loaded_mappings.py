@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING
 
 from vstream.formatting import list_names
+from vstream.health.snapshot import ServerSnapshot, Snapshot
 from vstream.plan.plan import ACCOUNT, RULE, USERS, RuleChange, kind_of
 from vstream.plan.rules import OwnRules, account_entries, diff_rules, rule_entries
 from vstream.subjects.algebra import overlaps
+from vstream.topology.bundle import Bundle
 from vstream.topology.model import Security, Topology, VirtualStream
 from vstream.topology.naming import REGION_PREFIX
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from vstream.health.snapshot import ServerSnapshot, Snapshot
-    from vstream.topology.bundle import Bundle
 
 _SHARED = frozenset({"$JS.API.>", "$JS.ACK.>", "$JS.API.DIRECT.GET.>", "$JS.API.CONSUMER.MSG.NEXT.>", "_INBOX.>"})
 """Subjects of rules and entries that all streams share."""

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from vstream.formatting import format_duration
 from vstream.health.report import PairState, PairStatus
 from vstream.health.snapshot import NS, Lag, Snapshot, SourceSnapshot, StreamSnapshot, to_unix_seconds
+from vstream.topology.model import Topology
 from vstream.topology.replication import PhysicalStream, ReplicationPair, replication_pairs
 from vstream.topology.stream_config import StreamConfig
 from vstream.topology.versions import Version, parse_version
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from vstream.topology.model import Topology
 
 SILENT_AFTER = 5.0
 """Seconds. A source that works is heard every second, messages or not; servers before 2.11 count messages only."""

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
+from vstream.health.doctor.configs import ConfigFile
 from vstream.health.doctor.examine import Diagnosis, examine
 from vstream.health.live.collect import collect_snapshot
+from vstream.health.report import Status
 from vstream.health.status import assess
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from vstream.health.doctor.configs import ConfigFile
-    from vstream.health.report import Status
-    from vstream.topology.bundle import Bundle
-    from vstream.topology.model import Endpoint, Topology
+from vstream.topology.bundle import Bundle
+from vstream.topology.model import Endpoint, Topology
 
 
 async def read_status(

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from vstream.health.report import PairState, Status
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 

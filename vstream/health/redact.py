@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import os
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator
 
 from vstream.diagnostics import SHAPES
 from vstream.permissions import ALLOWED_VARIABLES
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from vstream.topology.model import Endpoint
+from vstream.topology.model import Endpoint
 
 REDACTED = "<redacted>"
 _SHORTEST = 4

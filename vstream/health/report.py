@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from vstream.health.snapshot import BeaconSighting, ServerSnapshot
-    from vstream.syntax.json_types import Json
+from vstream.health.snapshot import BeaconSighting, ServerSnapshot
+from vstream.syntax.json_types import Json
 
 
 class PairState(Enum):

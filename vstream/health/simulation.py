@@ -13,18 +13,14 @@ import math
 import random
 import statistics
 from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from vstream.health.sizing import ORIGIN_HEADER, PROTOCOL, RECORD, SUBJECT, Load, find_limit
 from vstream.health.snapshot import NS
 from vstream.health.source_retries import BOOT, DIAL, Away, Interval, draw_start, find_dead, find_idle
 from vstream.lab.links.state import IDEAL, LinkState, Pair
 from vstream.topology.model import Consistency, StreamSettings, Topology, VirtualStream
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
 
 HISTORIES = 40
 """How many possible histories are drawn."""

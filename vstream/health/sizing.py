@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from vstream.health.snapshot import NS
 from vstream.subjects.resolve import publish_cost_us
+from vstream.syntax.json_types import Json
 from vstream.topology import physical
 from vstream.topology.model import Consistency, PhysicalPart, Role, StreamSettings, Topology, VirtualStream
 from vstream.topology.profiles import profile_of
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from vstream.syntax.json_types import Json
 
 RECORD = 30
 """Bytes that a server stores with each message on disk (server/filestore.go: the record's header and checksum)."""

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from vstream.jetstream.answers import check_config
+from vstream.syntax.json_types import Json
+from vstream.topology.consumer_config import ObservedConsumer
 from vstream.topology.stream_config import source_name
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from vstream.syntax.json_types import Json
-    from vstream.topology.consumer_config import ObservedConsumer
 
 NS = 1_000_000_000
 _MUCH = 0.8

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-    from random import Random
+from random import Random
 
 HEALTH_CHECK = 10.0
 """Seconds between looks at all sources, and of silence after which one is asked for again (sourceHealthCheckInterval)."""

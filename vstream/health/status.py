@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Sequence
 
 from vstream.health.loaded_mappings import LoadedMappings, MappedOperation, compare_mappings, serving
 from vstream.health.pairs import assess_pairs
 from vstream.health.problems import find_problems, find_unknown
 from vstream.health.report import ConsumerStatus, RegionStatus, Share, Status, StreamStatus
+from vstream.health.snapshot import RegionSnapshot, Snapshot
 from vstream.health.stream_faults import StreamFault, find_stream_faults
 from vstream.topology import physical
+from vstream.topology.bundle import Bundle
+from vstream.topology.model import Topology, VirtualStream
 from vstream.topology.replication import Durable, PhysicalStream, all_physical_streams, durables
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from vstream.health.snapshot import RegionSnapshot, Snapshot
-    from vstream.topology.bundle import Bundle
-    from vstream.topology.model import Topology, VirtualStream
 
 NO_BUNDLE = "the expected rules were not rendered"
 

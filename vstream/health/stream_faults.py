@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from vstream.formatting import format_count, format_size, list_names
+from vstream.health.snapshot import Snapshot, StreamSnapshot
 from vstream.subjects.algebra import is_subset
 from vstream.topology import naming, physical
 from vstream.topology.model import Role, Topology, VirtualStream
 from vstream.topology.replication import PhysicalStream, physical_streams
 from vstream.topology.stream_config import StreamConfig
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from vstream.health.snapshot import Snapshot, StreamSnapshot
 
 _PAYLOAD = 2**20
 """Bytes that a message may have where servers have no limit of their own."""

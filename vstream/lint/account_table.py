@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from vstream.diagnostics import Span
+from vstream.lint.workspace import MappingsBlock
 from vstream.subjects.account_flow import GLOBAL_ACCOUNT, AccountFlow, AccountLink, ImportKind
 from vstream.subjects.algebra import FULL_WILDCARD, PARTIAL_WILDCARD, SEPARATOR, SubjectTrie
 from vstream.subjects.functions import looks_like_call, parse_token
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Sequence
-
-    from vstream.diagnostics import Span
-    from vstream.lint.workspace import MappingsBlock
-    from vstream.subjects.mapping_rules import CompiledMapping, Route
+from vstream.subjects.mapping_rules import CompiledMapping, Route
 
 _ALL = 100
 

@@ -10,16 +10,13 @@ import hashlib
 import json
 import re
 from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
+from vstream.diagnostics import Finding
 from vstream.errors import VstreamError
 from vstream.lint.selection import AS_NAMED, Anchor, is_fixed
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
-    from vstream.diagnostics import Finding
 
 _LINE: Final = re.compile(r"\bline \d[\d,]*")
 

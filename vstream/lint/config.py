@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import re
 import tomllib
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from vstream.diagnostics import Severity
 from vstream.errors import VstreamError
 from vstream.lint.selection import DEFAULT, NO_FILES, Anchor, FilePatterns, Selection, check_selectors
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
-
 
 Path = tuple[str, ...]
 

@@ -6,16 +6,13 @@ import base64
 import binascii
 import codecs
 import re
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from enum import Enum
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from vstream.diagnostics import Finding, Severity, Span
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from vstream.syntax.json_types import Json
+from vstream.syntax.json_types import Json
 
 MAX_BYTES: Final = 32 * 1024 * 1024
 """What one file may hold, and what one configuration may hold together with everything it includes."""

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from difflib import unified_diff
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping
-
-    from vstream.diagnostics import Edit, Finding
+from vstream.diagnostics import Edit, Finding
 
 
 def apply_fixes(diagnostics: Iterable[Finding], texts: Mapping[str, str], writable: Collection[str]) -> dict[str, str]:

@@ -6,7 +6,7 @@ import json
 import posixpath
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from vstream.diagnostics import Finding, Severity
 from vstream.errors import InvalidInputError
@@ -16,13 +16,11 @@ from vstream.lint.rules.scenarios import RULES
 from vstream.lint.rules.scenarios.context import ScenarioSubject
 from vstream.scenario.decode import join_path, resolve
 from vstream.scenario.document import LANGUAGE, STARTER, ScenarioDocument
+from vstream.scenario.model import Scenario
 from vstream.syntax import yaml
 from vstream.syntax.schema import readable_part, validate
 from vstream.syntax.yaml import Document, Path, SourceMap
-
-if TYPE_CHECKING:
-    from vstream.scenario.model import Scenario
-    from vstream.topology.model import Topology
+from vstream.topology.model import Topology
 
 Read: TypeAlias = Callable[[str], bytes]
 """The content of the topology file, by its name; raises OSError or ValueError."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from vstream import resources
 from vstream.diagnostics import Finding
@@ -15,18 +16,13 @@ from vstream.render.bundle import render
 from vstream.render.server_view import default_addresses
 from vstream.syntax import yaml
 from vstream.syntax.schema import readable_part, validate
+from vstream.syntax.yaml import Document
 from vstream.syntax.yaml.overlay import lay_over
 from vstream.topology import buckets, decode
+from vstream.topology.bundle import Bundle, ServerAddress
 from vstream.topology.language import LANGUAGE
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-    from pathlib import Path
-
-    from vstream.syntax.yaml import Document
-    from vstream.topology.bundle import Bundle, ServerAddress
-    from vstream.topology.model import Topology
-    from vstream.topology.signing import Signer
+from vstream.topology.model import Topology
+from vstream.topology.signing import Signer
 
 _MOST_SERVERS = 100
 """Whose files are all rendered to be checked."""

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import inspect
-from typing import TYPE_CHECKING, Final, TypeVar
+from collections.abc import Sequence
+from typing import Final, TypeVar
 
 from vstream.codes import Chapter, Page
 from vstream.diagnostics import Severity
+from vstream.lint.registry import Rule
 from vstream.lint.rules.mappings import RULES as MAPPING_RULES
 from vstream.lint.rules.scenarios import RULES as SCENARIO_RULES
 from vstream.lint.rules.servers import RULES as SERVER_RULES
 from vstream.lint.rules.streams import RULES as STREAM_RULES
 from vstream.lint.rules.topology import RULES as TOPOLOGY_RULES
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from vstream.lint.registry import Rule
 
 S = TypeVar("S")
 

@@ -19,14 +19,20 @@ from vstream.lint.reading import claims, servers, streams
 from vstream.lint.reading.mappings import BlockCache
 from vstream.lint.reading.nodes import table
 from vstream.lint.secrets import as_given_later, without_chart_variables
-from vstream.lint.workspace import DEFAULT_SERVER_VERSION, ConsumerFile, StreamFile, Workspace
+from vstream.lint.workspace import (
+    DEFAULT_SERVER_VERSION,
+    ClaimsAccount,
+    ConsumerFile,
+    ServerConf,
+    StreamFile,
+    Workspace,
+)
 from vstream.syntax import json as jsontext
 from vstream.syntax import natsconf
+from vstream.syntax.json_types import Json
 from vstream.syntax.natsconf.nodes import Comment, ConfMap, ConfScalar, Reference
 
 if TYPE_CHECKING:
-    from vstream.lint.workspace import ClaimsAccount, ServerConf
-    from vstream.syntax.json_types import Json
     from vstream.syntax.yaml import Document
     from vstream.topology.model import ServerVersion, Topology
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import pkgutil
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -12,8 +13,6 @@ from vstream import resources
 from vstream.diagnostics import Edit, Finding, Related, Severity, Span
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator
-
     from vstream.syntax.yaml import Path, SourceMap
 
 S = TypeVar("S")

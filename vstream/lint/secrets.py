@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from vstream.diagnostics import Finding, Severity, Span, mask_secrets
 from vstream.syntax.natsconf.nodes import ConfMap, ConfScalar, Reference
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
 
 _UNDEFINED: Final = re.compile(r"the variable `([A-Za-z_]\w*)` is not defined")
 _CHART_VARIABLES: Final = frozenset({"POD_NAME", "SERVER_NAME"})

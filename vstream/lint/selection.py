@@ -7,20 +7,17 @@ A selector is a group, a code, or the beginning of one: `mapping`, `VS303`, `VS3
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from fnmatch import fnmatch
 from pathlib import PurePosixPath
 from posixpath import join, normpath, relpath
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from vstream import resources
 from vstream.diagnostics import Finding, Severity
 from vstream.errors import VstreamError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-
 
 POLICY: Final = "policy"
 DEFAULT: Final = "default"

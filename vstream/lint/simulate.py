@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
+from vstream.diagnostics import Span
+from vstream.lint.workspace import MappingEntry, MappingFault, MappingsBlock
 from vstream.subjects.account_flow import GLOBAL_ACCOUNT, AccountArrival, AccountFlow, AccountLink
 from vstream.subjects.leaf_flow import LeafArrival, LeafLink, LeafSide, cross_leaves
 from vstream.subjects.resolve import Candidate, OutcomeKind, Resolution, publish_cost_us
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from vstream.diagnostics import Span
-    from vstream.lint.workspace import MappingEntry, MappingFault, MappingsBlock
 
 _ALL = 100
 _LOST = (OutcomeKind.DROPPED, OutcomeKind.PANICS)

@@ -13,17 +13,14 @@ without a code that exists, or that suppresses nothing.
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from vstream.diagnostics import Finding, Severity, Span
 from vstream.lint.selection import RETIRED
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping
-
-    from vstream.lint.workspace import StreamFile
-    from vstream.syntax.natsconf.nodes import Comment
+from vstream.lint.workspace import StreamFile
+from vstream.syntax.natsconf.nodes import Comment
 
 KEY: Final = "vstream.ignore"
 CODE: Final = "VS009"

@@ -4,21 +4,31 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from vstream.errors import NoRespondersError, NotPermittedError, NotReachableError, ServerError, VstreamError
 from vstream.jetstream import error_codes
 from vstream.plan.consumer_failover import continue_from
-from vstream.plan.plan import Create, CreateConsumer, Delete, DeleteConsumer, Handover, Phase, Update, UpdateConsumer
+from vstream.plan.plan import (
+    Change,
+    Create,
+    CreateConsumer,
+    Delete,
+    DeleteConsumer,
+    Gate,
+    Handover,
+    Phase,
+    Plan,
+    Update,
+    UpdateConsumer,
+)
 from vstream.plan.transitions import seed_region, start_sequence
 from vstream.topology.consumer_config import ConsumerConfig
 from vstream.topology.stream_config import UNTIL_KEY, StreamConfig
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
-
-    from vstream.plan.plan import Change, Gate, Plan
     from vstream.plan.port import GateChecker, MappingAdmin, ReaderAdmin, ServerAdmin, StreamAdmin
 
 _Answer = TypeVar("_Answer")

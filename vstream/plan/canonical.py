@@ -7,12 +7,10 @@ the servers' own metadata or the order of a set never looks like drift.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from vstream.syntax.json_types import Json
+from vstream.syntax.json_types import Json
 
 _TWO_MINUTES = 120 * 10**9
 

@@ -9,18 +9,15 @@ order. So a position is one sequence per origin.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from vstream.errors import MalformedAnswerError, PlanError
 from vstream.jetstream.answers import UNREADABLE, check_config
 from vstream.subjects.algebra import matches
+from vstream.syntax.json_types import Json
 from vstream.topology.consumer_config import FAILOVER_KEY, POSITION_KEY, ConsumerConfig
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from vstream.syntax.json_types import Json
 
 FORMAT = 1
 _STARTS = frozenset({"deliver_policy", "opt_start_seq", "opt_start_time"})

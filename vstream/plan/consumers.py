@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
+from vstream.plan.context import DiffContext, Outcome
 from vstream.plan.plan import UNANSWERED, Blocked, CreateConsumer, Delete, DeleteConsumer, FieldChange, UpdateConsumer
 from vstream.plan.risk import Risk
+from vstream.syntax.json_types import Json
+from vstream.topology.bundle import RenderedConsumer
 from vstream.topology.consumer_config import FAILOVER_KEY, ConsumerConfig
 from vstream.topology.stream_config import REGION_KEY
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from vstream.plan.context import DiffContext, Outcome
-    from vstream.syntax.json_types import Json
-    from vstream.topology.bundle import RenderedConsumer
 
 _HALF_A_MINUTE = 30 * 10**9
 _DEFAULTS: Mapping[str, Json] = {

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from functools import cache
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from vstream.plan.canonical import Likeness, canonical
 from vstream.plan.plan import Blocked, Change, Note, RuleChange
 from vstream.plan.rules import OwnRules, account_entries, diff_rules, rule_entries
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from datetime import datetime
-
-    from vstream.syntax.json_types import Json
-    from vstream.topology.bundle import Bundle, RenderedStream
-    from vstream.topology.consumer_config import ObservedConsumer
-    from vstream.topology.model import Topology
-    from vstream.topology.stream_config import ObservedStream
+from vstream.syntax.json_types import Json
+from vstream.topology.bundle import Bundle, RenderedStream
+from vstream.topology.consumer_config import ObservedConsumer
+from vstream.topology.model import Topology
+from vstream.topology.stream_config import ObservedStream
 
 Outcome: TypeAlias = Change | Blocked | Note
 """The result of comparing: a change, a blocked change, or a note for the reader."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from vstream.plan import consumers
 from vstream.plan.canonical import canonical, is_known
@@ -35,18 +36,20 @@ from vstream.plan.transitions import (
     seed_region,
     start_sequence,
 )
+from vstream.syntax.json_types import Json
+from vstream.topology.bundle import Bundle, RenderedStream
 from vstream.topology.model import Role, Topology
-from vstream.topology.stream_config import FORMER_PREFIX, ROLE_KEY, STREAM_KEY, StreamConfig, source_name
+from vstream.topology.stream_config import (
+    FORMER_PREFIX,
+    ROLE_KEY,
+    STREAM_KEY,
+    ObservedStream,
+    StreamConfig,
+    source_name,
+)
 from vstream.topology.versions import parse_version
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
-    from vstream.syntax.json_types import Json
-    from vstream.topology.bundle import Bundle, RenderedStream
-    from vstream.topology.stream_config import ObservedStream
-
-    Transition = Callable[[Sequence[Outcome], DiffContext], Iterable[Outcome]]
+Transition = Callable[[Sequence[Outcome], DiffContext], Iterable[Outcome]]
 
 _MOVES_ALONE = (2, 15, 0)
 """No stream moves between servers of this version and those before: tried with 2.12, 2.14 and 2.15, both ways."""

@@ -6,6 +6,7 @@ The commands and a scenario's lab all use this, so that none of them leaves a pa
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -18,13 +19,11 @@ from vstream.plan.live.lost_region import measure_losses, require_dead
 from vstream.plan.live.observe import any_connection, connect_all, observe
 from vstream.plan.plan import Change, Gate, Plan, UnreachableRegion
 from vstream.plan.transitions.remove_region import dead_streams, give_up
+from vstream.topology.bundle import Bundle
+from vstream.topology.model import Endpoint, Topology
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
     from vstream.plan.port import MappingAdmin, ReaderAdmin, ServerAdmin
-    from vstream.topology.bundle import Bundle
-    from vstream.topology.model import Endpoint, Topology
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

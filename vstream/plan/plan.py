@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 from collections import UserString
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from dataclasses import field as dataclass_field
 from enum import Enum, IntEnum
 from functools import cached_property
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from vstream.formatting import join_names
 from vstream.plan.risk import Removal, Risk
+from vstream.syntax.json_types import Json
+from vstream.topology.consumer_config import ConsumerConfig
 from vstream.topology.model import Role
 from vstream.topology.naming import api_prefix
 from vstream.topology.profiles import profile_named
 from vstream.topology.stream_config import FORMER_PREFIX, ROUTING_KEY, StreamConfig, account_in, is_beside_write_stream
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from vstream.syntax.json_types import Json
-    from vstream.topology.consumer_config import ConsumerConfig
 
 RULE = "mapping"
 """The kind of a key without a space."""

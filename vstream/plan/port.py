@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Mapping, Sequence
+from typing import Protocol
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from vstream.plan.plan import Gate
-    from vstream.topology.consumer_config import ConsumerConfig
-    from vstream.topology.stream_config import StreamConfig
+from vstream.plan.plan import Gate
+from vstream.topology.consumer_config import ConsumerConfig
+from vstream.topology.stream_config import StreamConfig
 
 
 class StreamAdmin(Protocol):

@@ -6,14 +6,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import Enum
-from typing import TYPE_CHECKING
 
+from vstream.syntax.json_types import Json
 from vstream.topology.model import Role
-
-if TYPE_CHECKING:
-    from vstream.syntax.json_types import Json
-    from vstream.topology.stream_config import ObservedStream
-
+from vstream.topology.stream_config import ObservedStream
 
 _PUBLISHED_TO = frozenset({Role.WRITE, Role.ORIGIN})
 

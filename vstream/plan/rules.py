@@ -9,20 +9,16 @@ answers may take: accounts.cfg carries a digest of these, as an export that nobo
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from vstream.plan.plan import ACCOUNT, RULE, USERS, RuleChange, kind_of
 from vstream.subjects.algebra import overlaps
+from vstream.subjects.mapping import Mapping as SubjectMapping
+from vstream.topology.accounts import Account
+from vstream.topology.bundle import RenderedStream
 from vstream.topology.model import Role
 from vstream.topology.naming import DIGEST_PREFIX, REGION_PREFIX
 from vstream.topology.stream_config import HIDDEN_PREFIXES, ROLE_KEY, ObservedStream
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from vstream.subjects.mapping import Mapping as SubjectMapping
-    from vstream.topology.accounts import Account
-    from vstream.topology.bundle import RenderedStream
 
 Entries = dict[str, tuple[str, ...]]
 

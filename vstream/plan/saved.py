@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from vstream.errors import PlanError
 from vstream.plan.plan import (
     Blocked,
+    Change,
     Create,
     CreateConsumer,
     Delete,
@@ -31,11 +33,6 @@ from vstream.plan.stages import stages
 from vstream.topology.consumer_config import ConsumerConfig
 from vstream.topology.model import Role
 from vstream.topology.stream_config import StreamConfig
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from vstream.plan.plan import Change
 
 FORMAT = 2
 

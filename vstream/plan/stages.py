@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from vstream.plan.context import DiffContext
 from vstream.plan.plan import (
+    Change,
     Create,
     CreateConsumer,
     Delete,
@@ -16,6 +19,8 @@ from vstream.plan.plan import (
     GateKind,
     Handover,
     Phase,
+    Plan,
+    RuleChange,
     Update,
     UpdateConsumer,
     phase_of,
@@ -23,12 +28,6 @@ from vstream.plan.plan import (
 from vstream.plan.transitions.seed_region import is_copy
 from vstream.topology.model import Role
 from vstream.topology.stream_config import FORMER_PREFIX, STREAM_KEY, ObservedStream, source_name
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from vstream.plan.context import DiffContext
-    from vstream.plan.plan import Change, Plan, RuleChange
 
 _TITLES = {
     Phase.ACCOUNTS: "accounts",

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from vstream.errors import RefusedError, UnknownNameError, VstreamError
 from vstream.files import save_output
 from vstream.lint.load_topology import load
+from vstream.topology.model import Region, Topology
 from vstream.topology.region_keys import DRAINED, LOST, add_region_key, remove_region_key
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from vstream.topology.model import Region, Topology
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING
 
 from vstream.topology.model import VSTREAM_INBOX
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 APP_USER, VSTREAM_USER, PROBE_USER, AUDIT_USER = USERS = ("app", "vstream", "probe", "audit")
 """Who logs in to the account of clients, with `routing: accounts`."""

@@ -7,15 +7,19 @@ stream is shown where the bucket says it (`locate_in_document`).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from vstream.topology.document import SettingsDocument, StreamDocument
+from vstream.topology.document import (
+    BucketDocument,
+    KeyValueDocument,
+    SettingsDocument,
+    StreamDocument,
+    TopologyDocument,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from vstream.syntax.yaml import Path
-    from vstream.topology.document import BucketDocument, KeyValueDocument, TopologyDocument
 
 KEY_VALUE_PREFIX = "KV_"
 OBJECTS_PREFIX = "OBJ_"

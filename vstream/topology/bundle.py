@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from vstream.subjects.mapping import Mapping as SubjectMapping
 from vstream.topology.accounts import (
     HUB_PASSWORDS,
     LEAF_PLACEHOLDER,
     PASSWORDS,
     REGIONAL_PASSWORDS,
     SYSTEM_PASSWORDS,
+    Account,
     password_placeholders,
 )
 from vstream.topology.model import Role, Security, Server, Topology, Transport
+from vstream.topology.stream_config import StreamConfig
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from vstream.subjects.mapping import Mapping as SubjectMapping
-    from vstream.topology.accounts import Account
     from vstream.topology.consumer_config import ConsumerConfig
-    from vstream.topology.stream_config import StreamConfig
 
 
 MAPPINGS_PATH = "mappings.cfg"

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from vstream.syntax.json_types import Json
 from vstream.topology.stream_config import TOPOLOGY_KEY, read_metadata
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from vstream.syntax.json_types import Json
 
 FAILOVER_KEY = "vstream.failover"
 """Metadata of a consumer that got the position of another: whose, and when. Its start is no drift."""

@@ -2,29 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
+from vstream.syntax.json_types import Json
 from vstream.topology import buckets, model, naming
 from vstream.topology.accounts import inbox_of
-from vstream.topology.document import LinkDocument, SettingsDocument
+from vstream.topology.document import (
+    ConsumerDocument,
+    LevelDocument,
+    LinkDocument,
+    RegionDocument,
+    SettingsDocument,
+    StreamDocument,
+    TopologyDocument,
+    TransportDocument,
+)
 from vstream.topology.fields import SMALLEST_AGE
 from vstream.topology.profiles import PROFILES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
-    from vstream.syntax.json_types import Json
     from vstream.syntax.yaml import Path
-    from vstream.topology.document import (
-        ConsumerDocument,
-        LevelDocument,
-        RegionDocument,
-        StreamDocument,
-        TopologyDocument,
-        TransportDocument,
-    )
 
 _TWO_MINUTES = 120 * 10**9
 _HALF_A_MINUTE = 30 * 10**9

@@ -7,17 +7,15 @@ An error in a list names the item by its index (`ctx["index"]`), so that it is s
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Sequence
 from ipaddress import AddressValueError, IPv6Address
-from typing import TYPE_CHECKING, Annotated, Literal, LiteralString, TypeVar
+from typing import Annotated, Literal, LiteralString, TypeVar
 
 from pydantic import BeforeValidator, Field, StringConstraints, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
 from vstream.formatting import quote_value
 from vstream.topology import units
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 DEFAULT_GATEWAY_PORT = 7222
 MAX_PORT = 65535

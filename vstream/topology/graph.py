@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from xml.sax.saxutils import escape
 
 from vstream.topology import physical
 from vstream.topology.model import Link, Role, Topology, VirtualStream
 from vstream.topology.replication import all_physical_streams, physical_streams, replication_pairs
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
 
 _BOX, _HIGH, _GAP, _COLUMN, _EDGE, _TITLE, _ARC = 210, 34, 14, 300, 24, 56, 116
 """Pixels: a stream's box, the space between two, columns, the margin, what stands above, and between two arcs."""

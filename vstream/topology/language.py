@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Mapping
+from typing import Final
+
+from pydantic_core import ErrorDetails
 
 from vstream.formatting import quote_value
 from vstream.syntax.schema import Language, a_map, did_you_mean, format_path, known_keys, no_name
+from vstream.syntax.yaml import Path
 from vstream.topology import reserved_fields
 from vstream.topology.document import TopologyDocument
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from pydantic_core import ErrorDetails
-
-    from vstream.syntax.yaml import Path
 
 _DEEP_ENOUGH = 3
 """`regions.west` cannot be removed: everything that names the region would look wrong. `regions.west.tags` can."""

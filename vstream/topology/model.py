@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
@@ -10,9 +11,8 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from vstream.syntax.json_types import Json
+
 
 ServerVersion = tuple[int, int]
 COUNTERS_SINCE: ServerVersion = (2, 12)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from vstream.subjects.algebra import FULL_WILDCARD, PARTIAL_WILDCARD
 from vstream.topology.stream_config import ACCOUNT_SEPARATOR, FORMER_PREFIX, HIDDEN_PREFIXES, source_api
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
-
     from vstream.topology.model import Naming, Topology, VirtualStream
 
 PHYSICAL_PREFIX = "_vs"

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from vstream.topology import naming
+from vstream.topology.model import Topology
 from vstream.topology.naming import API
 from vstream.topology.profiles import profile_of
 from vstream.topology.profiles.shared import (
@@ -18,11 +20,6 @@ from vstream.topology.profiles.shared import (
     all_published,
     canaries,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from vstream.topology.model import Topology
 
 _PLAN = ("STREAM.LIST", "CONSUMER.LIST.*")
 _STATUS = ("STREAM.INFO.*", "CONSUMER.INFO.>", "DIRECT.GET.>")

@@ -8,10 +8,8 @@ sources the old read stream of its region.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from vstream.topology.model import Topology
+from vstream.topology.model import Topology
 
 
 def other_layout(topology: Topology) -> Topology | None:

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 from vstream.syntax import yaml
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from vstream.syntax.document import Document
-    from vstream.syntax.json_types import Json
+from vstream.syntax.document import Document
+from vstream.syntax.json_types import Json
 
 LOST = "lost"
 DRAINED = "drained"

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
-if TYPE_CHECKING:
-    from vstream.syntax.json_types import Json
+from vstream.syntax.json_types import Json
 
 OPERATOR = "operator"
 """The operator's key, which servers trust. Signs nothing but itself."""

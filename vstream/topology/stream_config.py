@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-    from datetime import datetime, timedelta
-
     from vstream.syntax.json_types import Json
+
 
 TOPOLOGY_KEY = "vstream.topology"
 STREAM_KEY = "vstream.stream"

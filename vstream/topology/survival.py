@@ -8,17 +8,15 @@ that it leaves, and the worst answer counts. What is said here was measured on r
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 from itertools import combinations, product
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from vstream.topology import physical
 from vstream.topology.model import Consistency, PhysicalPart, Role, Seat, Topology, VirtualStream
 from vstream.topology.profiles import profile_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
 
 
 class Failure(Enum):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,8 +38,6 @@ from vstream.files import save_output
 from vstream.topology.units import parse_duration
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
     from vstream.audit.follow import Follower
     from vstream.audit.run import AuditSource, StateFollower
 

@@ -14,10 +14,10 @@ from vstream.cli.servers import build_bundle, endpoints_as_user, find_servers
 from vstream.errors import VstreamError
 from vstream.jetstream.endpoints import check_endpoints
 from vstream.topology.accounts import AUDIT_USER
+from vstream.topology.model import Topology
 
 if TYPE_CHECKING:
     from vstream.audit.run import CaptureSource, TablesSource, TopologySource
-    from vstream.topology.model import Topology
 
 
 def open_source(

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Sequence
+from typing import Annotated
 
 import typer
 
 from vstream.chaos import inject, journal, target_servers
 from vstream.chaos.faults.pause import Pause
+from vstream.chaos.journal import OpenFault
+from vstream.chaos.target_servers import TargetServers
 from vstream.cli import options
 from vstream.cli.asyncio_runner import run
 from vstream.cli.chaos.fault_command import HEAL_TIMEOUT, Timeout, fault_command
@@ -19,12 +22,6 @@ from vstream.cli.views.progress import show_progress
 from vstream.errors import UnknownNameError
 from vstream.lab.state import lab_directory
 from vstream.scenario.faults import FAULTS
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from vstream.chaos.journal import OpenFault
-    from vstream.chaos.target_servers import TargetServers
 
 app = typer.Typer(
     help="Inject faults into a lab: each is announced first, confirmed, and undone by name. "

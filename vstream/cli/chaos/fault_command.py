@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from inspect import Parameter, Signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -15,10 +16,6 @@ from vstream.cli.asyncio_runner import run
 from vstream.cli.chaos.session import ChaosSession, find_target_servers
 from vstream.scenario.faults import USAGE, Aim, FaultOption, FaultSpec, FaultType, OptionType, Takes
 from vstream.topology import units
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
 
 Timeout = Annotated[float, typer.Option(help="Seconds until all must be healthy again.", min=1)]
 HEAL_TIMEOUT = 120.0

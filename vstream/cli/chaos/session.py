@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from vstream.chaos import inject, rolling_restart, target_servers
+from vstream.chaos.blast_radius import Impact
 from vstream.chaos.faults.base import HandOver, Injection, LastingInjection, RollingRestart
 from vstream.chaos.inject import HealResult, InjectionRequest, InjectionResult
+from vstream.chaos.rolling_restart import RestartResult
+from vstream.chaos.target_servers import TargetServers
 from vstream.cli.asyncio_runner import run
 from vstream.cli.servers import find_servers
 from vstream.cli.views import chaos as view
@@ -15,11 +18,6 @@ from vstream.cli.views import console
 from vstream.cli.views.json_output import print_json
 from vstream.cli.views.progress import show_progress
 from vstream.topology.model import Endpoint, Topology
-
-if TYPE_CHECKING:
-    from vstream.chaos.blast_radius import Impact
-    from vstream.chaos.rolling_restart import RestartResult
-    from vstream.chaos.target_servers import TargetServers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

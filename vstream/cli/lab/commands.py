@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Iterable
+from typing import Annotated
 
 import typer
 
@@ -25,10 +26,6 @@ from vstream.lab.links.state import Backend
 from vstream.lab.state import lab_directory
 from vstream.lab.status import LabStatus, ServerState, recorded_lab
 from vstream.lint.load_topology import render_bundle
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
 
 app = typer.Typer(
     help="Run the servers of a topology on this machine, on loopback, to try things out.", no_args_is_help=True

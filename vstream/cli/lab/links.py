@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, TypeVar
 
 import typer
 
@@ -15,14 +16,10 @@ from vstream.cli.views.json_output import print_json
 from vstream.errors import LabError
 from vstream.lab.links import control
 from vstream.lab.links.choose import link_state, link_states
+from vstream.lab.links.control import Traffic
 from vstream.lab.links.state import IDEAL, Backend, Links, LinkState, Pair
 from vstream.topology import naming, units
 from vstream.topology.model import Link, Topology
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from vstream.lab.links.control import Traffic
 
 T = TypeVar("T")
 

@@ -6,7 +6,7 @@ import re
 import secrets
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -25,9 +25,7 @@ from vstream.cli.views.lint import report_lines, summary_lines
 from vstream.diagnostics import Severity
 from vstream.lint.engine import LintReport
 from vstream.runner import runner
-
-if TYPE_CHECKING:
-    from vstream.scenario.model import Scenario
+from vstream.scenario.model import Scenario
 
 app = typer.Typer(
     help="Rehearsals as files: servers, a workload, faults, and what is expected.",

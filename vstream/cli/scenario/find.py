@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from vstream import resources
 from vstream.cli import files, options
 from vstream.errors import VstreamError
+from vstream.lint.load_scenario import LoadedScenario
 from vstream.lint.load_scenario import load as load_content
 from vstream.syntax.yaml import MAX_BYTES
-
-if TYPE_CHECKING:
-    from vstream.lint.load_scenario import LoadedScenario
 
 ScenarioFile = Annotated[
     str,

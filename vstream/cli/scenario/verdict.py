@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -20,11 +21,7 @@ from vstream.cli.views.verdict_page import page
 from vstream.errors import InvalidInputError, VstreamError
 from vstream.files import save_output
 from vstream.lint.load_scenario import load as load_scenario
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from vstream.scenario.model import Expectation
+from vstream.scenario.model import Expectation
 
 
 def command(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 from rich import box
 from rich.table import Table
@@ -11,12 +12,8 @@ from rich.text import Text
 from vstream.cli.views.cleaning import clean
 from vstream.cli.views.diagnostics import place
 from vstream.cli.views.mapping import describe_refusal, refusal_json, show_bytes
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from vstream.lint.account_table import AccountRow
-    from vstream.lint.simulate import Refusal
+from vstream.lint.account_table import AccountRow
+from vstream.lint.simulate import Refusal
 
 _ALL = 100
 _HEADINGS = ("what", "from", "to", "where", "streams", "written at")

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from rich.text import Text
 
 from vstream.formatting import format_count
+from vstream.plan.apply import ApplyResult
+from vstream.plan.plan import Plan
 from vstream.topology.bundle import ACCOUNTS_PATH, OPERATOR_PATH
 from vstream.topology.stream_config import StreamConfig
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from vstream.plan.apply import ApplyResult
-    from vstream.plan.plan import Plan
 
 _SHOWN = 5
 """Names of streams in a line."""

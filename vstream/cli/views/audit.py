@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich import box
+from rich.console import RenderableType
+from rich.progress import Progress as Bar
+from rich.progress import TaskID
 from rich.table import Table
 from rich.text import Text
 
@@ -19,13 +24,6 @@ from vstream.diagnostics import Severity
 from vstream.formatting import format_count
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-    from pathlib import Path
-
-    from rich.console import RenderableType
-    from rich.progress import Progress as Bar
-    from rich.progress import TaskID
-
     from vstream.audit.progress import SparkProgress
 
 MARKS = {

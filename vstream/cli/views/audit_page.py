@@ -7,22 +7,19 @@ The template has the text and the layout; this module computes numbers and shape
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from markupsafe import Markup
 
 from vstream import __version__, resources
 from vstream.audit.codes import CHAPTER
+from vstream.audit.report import Delay, MessageFinding, Report
 from vstream.cli.views import charts
 from vstream.cli.views.audit import describe_recovery, evidence, format_duration, share, summary
 from vstream.diagnostics import Severity
 from vstream.render.environment import environment
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from vstream.audit.report import Delay, MessageFinding, Report
 
 TEMPLATE = "audit.html.j2"
 _INTERVALS = 240

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
+from vstream.backup.directory import BackupRecord
 
-    from vstream.backup.directory import BackupRecord
+if TYPE_CHECKING:
     from vstream.backup.restore import RestoreState
 
 

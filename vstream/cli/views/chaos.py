@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -11,17 +12,15 @@ from rich.table import Table
 from rich.text import Text
 
 from vstream.chaos.blast_radius import GroupEffect, Impact, Quorum, RegionEffect, SideEffect
+from vstream.chaos.inject import HealResult
+from vstream.chaos.journal import OpenFault
+from vstream.chaos.rolling_restart import RestartResult
 from vstream.cli.views import console
 from vstream.cli.views.json_output import JsonLayout, print_json
 from vstream.formatting import format_count
 from vstream.health.refresh import Verb
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from vstream.chaos.inject import HealResult
-    from vstream.chaos.journal import OpenFault
-    from vstream.chaos.rolling_restart import RestartResult
     from vstream.health.live.refresh import RefreshLook
     from vstream.health.live.resync import ResyncedStream, ResyncResult
 

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 from vstream import resources
+from vstream.chaos.journal import OpenFault
 from vstream.cli.views.chaos import fault_as_dict
 from vstream.cli.views.cleaning import clean
 from vstream.health.report import PairStatus, Problem, Status, sum_known
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from vstream.chaos.journal import OpenFault
-    from vstream.runner.progress import ScenarioProgress
+from vstream.runner.progress import ScenarioProgress
 
 MAX_PROBLEMS = 100
 """Shown of each kind. The page says how many there are."""

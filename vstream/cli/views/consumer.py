@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from vstream.cli.views import console
 from vstream.cli.views.json_output import JsonLayout, print_json
+from vstream.health.live.consumer_sync import SyncedConsumer
 from vstream.plan import consumer_failover
-
-if TYPE_CHECKING:
-    from vstream.health.live.consumer_sync import SyncedConsumer
 
 
 class SyncPrinter:

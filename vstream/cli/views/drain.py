@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 from rich.text import Text
 
+from vstream.health.live.drain import Emptiness
 from vstream.plan import saved
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from vstream.health.live.drain import Emptiness
-    from vstream.plan.plan import Plan
+from vstream.plan.plan import Plan
 
 
 def describe(seen: Emptiness, target: str, servers: Sequence[str], *, is_done: bool) -> Iterator[Text]:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from rich.text import Text
 
 from vstream.plan import saved
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from vstream.plan.live.witnesses import DeathProof
-    from vstream.plan.plan import Plan
+from vstream.plan.live.witnesses import DeathProof
+from vstream.plan.plan import Plan
 
 _VERDICTS = {True: "dead", False: "alive", None: "unknown"}
 

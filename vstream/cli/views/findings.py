@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 from importlib.metadata import PackageNotFoundError, metadata
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote
 
 from vstream import __version__
 from vstream.cli.views.cleaning import clean
 from vstream.cli.views.diagnostics import place
 from vstream.cli.views.json_output import dump_json
+from vstream.codes import Page
 from vstream.diagnostics import Edit, Finding, Related, Severity, Span
 from vstream.junit import Result, TestCase, to_xml
 from vstream.lint.baseline import fingerprints
 from vstream.lint.selection import AS_NAMED, Anchor
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-    from datetime import datetime
-
-    from vstream.codes import Page
 
 _LEVELS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.NOTE: "note"}
 _COMMANDS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.NOTE: "notice"}

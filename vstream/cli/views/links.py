@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich import box
 from rich.table import Table
 from rich.text import Text
 
+from vstream.lab.links.control import Traffic
+from vstream.lab.links.state import Links, LinkState
 from vstream.topology.units import format_rate
-
-if TYPE_CHECKING:
-    from vstream.lab.links.control import Traffic
-    from vstream.lab.links.state import Links, LinkState
 
 
 def table(name: str, links: Links, traffic: Traffic | None) -> Table:

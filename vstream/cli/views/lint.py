@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from rich.text import Text
+
 from vstream.cli.views import diagnostics
 from vstream.cli.views.cleaning import clean
 from vstream.cli.views.json_output import format_json
 from vstream.formatting import format_count
 from vstream.lint.baseline import FindingKey, fingerprints
+from vstream.lint.engine import LintReport
 from vstream.lint.selection import AS_NAMED, Anchor
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from rich.text import Text
-
     from vstream.codes import Page
-    from vstream.lint.engine import LintReport
 
 _COUNTED = ("error", "warning", "note")
 _MOST_STALE = 20

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from rich.text import Text
 
 from vstream.formatting import format_count
 from vstream.plan.plan import RULE, USERS, Plan, RuleChange
 from vstream.topology.naming import PHYSICAL_PREFIX
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 
 _FEW = 20
 """How many lines are shown before the rest is counted."""

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 from rich.text import Text
 
 from vstream.cli.views.cleaning import clean
 from vstream.cli.views.diagnostics import place
 from vstream.formatting import format_count
+from vstream.lint.simulate import Refusal, Simulation
 from vstream.subjects.account_flow import AccountArrival, AccountLink, ImportKind
+from vstream.subjects.leaf_flow import LeafArrival
 from vstream.subjects.resolve import Candidate, Outcome, OutcomeKind, Resolution
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from vstream.lint.simulate import Refusal, Simulation
-    from vstream.subjects.leaf_flow import LeafArrival
 
 _KEPT = "unchanged"
 _ALL = 100

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from typing import TYPE_CHECKING, assert_never
+from collections.abc import Iterator, Sequence
+from typing import assert_never
 
 from rich.text import Text
 
@@ -14,12 +15,15 @@ from vstream.diagnostics import mask_value
 from vstream.formatting import format_count
 from vstream.plan.plan import (
     RULE,
+    Change,
     Create,
     CreateConsumer,
     Delete,
     DeleteConsumer,
+    FieldChange,
     Phase,
     Plan,
+    RuleChange,
     Update,
     UpdateConsumer,
     phase_of,
@@ -27,17 +31,12 @@ from vstream.plan.plan import (
 )
 from vstream.plan.risk import Risk
 from vstream.plan.stages import stages
+from vstream.syntax.json_types import Json
+from vstream.topology.bundle import Bundle
+from vstream.topology.model import Topology
 from vstream.topology.profiles import profile_of
 from vstream.topology.stream_config import STREAM_KEY
 from vstream.topology.units import format_duration, format_size
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from vstream.plan.plan import Change, FieldChange, RuleChange
-    from vstream.syntax.json_types import Json
-    from vstream.topology.bundle import Bundle
-    from vstream.topology.model import Topology
 
 _RISK_STYLE = {Risk.SAFE: "green", Risk.DISRUPTIVE: "yellow", Risk.RESOURCING: "bold red", Risk.DATA_LOSS: "bold red"}
 _DURATIONS = frozenset({"ack_wait", "max_age", "duplicate_window", "subject_delete_marker_ttl"})

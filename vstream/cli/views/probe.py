@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping, Sequence
 
 from rich import box
 from rich.table import Table
@@ -10,10 +10,6 @@ from rich.text import Text
 
 from vstream.junit import Result, TestCase, to_xml
 from vstream.probe.report import Check, CheckStatus, Hop, ProbeReport
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
 
 _MARK = {
     CheckStatus.OK: ("✓", "green"),

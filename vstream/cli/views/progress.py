@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, Task, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
 from vstream.cli.views.console import DISPLAYS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from vstream.lab.readiness import ReadinessProgress
+from vstream.lab.readiness import ReadinessProgress
 
 
 class _Bar(BarColumn):

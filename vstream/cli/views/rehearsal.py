@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from vstream.capture.records import Sample
 from vstream.cli.views import console
 from vstream.runner import events
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from vstream.capture.records import Sample
-    from vstream.runner.workload.spec import WorkloadProgress
+from vstream.runner.workload.spec import WorkloadProgress
 
 _NS = 1_000_000_000
 _LEVELS = "▁▂▃▄▅▆▇█"

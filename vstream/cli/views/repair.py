@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
+from rich.progress import Progress
 from rich.text import Text
 
 from vstream.cli.views import console
@@ -12,11 +13,6 @@ from vstream.cli.views.progress import progress_bar
 from vstream.formatting import format_count, list_names
 from vstream.health.repair.pipeline import ContentRepairs, RepairKind, RepairResult, SourcingRepairs
 from vstream.health.repair.refill import Refill, format_sequences
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator
-
-    from rich.progress import Progress
 
 
 class RepairView:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 from rich.text import Text
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from vstream.health.live.rescue import MetaGroup
+from vstream.health.live.rescue import MetaGroup
 
 
 def text(groups: Sequence[MetaGroup]) -> Iterator[Text]:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 from rich.table import Table
 
 from vstream.formatting import format_count
 from vstream.scenario.model import Inject, Scenario
 from vstream.scenario.timeline import minimum_duration
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
 
 _SECOND = 10**9
 

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from rich import box
+from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from vstream.runner.survival import CellStatus, RehearsalRequest, RehearsedCell, SurvivalRehearsal
+from vstream.topology.model import Topology
 from vstream.topology.survival import Ability, Failure, Survival, SurvivalCell
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from rich.console import RenderableType
-
-    from vstream.topology.model import Topology
 
 _STYLES = {
     Survival.YES: "green",

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.text import Text
 
 from vstream.probe.trace import PublishExpectation, PublishTrace, StepKind, TraceStep
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
 
 _VERDICTS = {True: "expected", False: "different", None: "unknown"}
 _MARKS = {True: ("✓", "green"), False: ("✗", "bold red"), None: ("?", "bold yellow")}

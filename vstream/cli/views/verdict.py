@@ -2,34 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from copy import copy
-from typing import TYPE_CHECKING
 
 from rich import box
 from rich.cells import cell_len
+from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from vstream.capture.records import FaultOutcome
 from vstream.capture.verdict.units import duration, share
-from vstream.capture.verdict.verdict import CaseStatus
+from vstream.capture.verdict.verdict import (
+    Availability,
+    CaseStatus,
+    Example,
+    FaultVerdict,
+    PhysicalVerdict,
+    StreamVerdict,
+    Verdict,
+    WindowVerdict,
+)
 from vstream.cli.views.cleaning import clean
 from vstream.cli.views.diagnostics import finding_lines, place
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from rich.console import RenderableType
-
-    from vstream.capture.verdict.verdict import (
-        Availability,
-        Example,
-        FaultVerdict,
-        PhysicalVerdict,
-        StreamVerdict,
-        Verdict,
-        WindowVerdict,
-    )
 
 MARKS = {CaseStatus.PASS: ("✓", "green"), CaseStatus.FAIL: ("✗", "bold red"), CaseStatus.UNKNOWN: ("?", "bold yellow")}
 _SHOWN_EXAMPLES = 3

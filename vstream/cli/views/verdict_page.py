@@ -8,8 +8,9 @@ that a chart shows is in the page as JSON too, which is where its tooltips come 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Mapping, Sequence
 from math import cos, pi, sin
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from markupsafe import Markup
 
@@ -17,17 +18,13 @@ from vstream import resources
 from vstream.capture.records import FaultOutcome, FaultRecord
 from vstream.capture.verdict import units
 from vstream.capture.verdict.context import end_of_fault
+from vstream.capture.verdict.timeline import PublishSecond, Timeline
 from vstream.capture.verdict.verdict import About, CaseStatus, Verdict
 from vstream.cli.views import charts
 from vstream.cli.views.verdict import example_line
 from vstream.cli.views.verdict_story import tell
 from vstream.render.environment import environment
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from vstream.capture.verdict.timeline import PublishSecond, Timeline
-    from vstream.syntax.json_types import Json
+from vstream.syntax.json_types import Json
 
 TEMPLATE = "verdict.html.j2"
 _OUTCOMES = ("ok", "rejected", "indeterminate")

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from vstream.capture.records import FaultOutcome
 from vstream.capture.verdict.units import duration
 from vstream.capture.verdict.verdict import About, CaseStatus, FaultVerdict, Verdict
 from vstream.formatting import format_count
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 
 _MOST_FAULTS = 6
 

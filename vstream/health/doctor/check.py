@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 from vstream.codes import Page
 from vstream.diagnostics import Finding, Severity
+from vstream.health.loaded_mappings import LoadedMappings
+from vstream.health.report import Status
+from vstream.health.snapshot import Snapshot
+from vstream.topology.model import Topology
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-    from types import ModuleType
-
     from vstream.health.doctor.configs import ConfigFile
-    from vstream.health.loaded_mappings import LoadedMappings
-    from vstream.health.report import Status
-    from vstream.health.snapshot import Snapshot
-    from vstream.topology.model import Topology
 
 RESYNC = "`vstream repair sources`"
 APPLY = "`vstream plan`, then `vstream apply`"

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Severity
 from vstream.formatting import format_size, list_names
 from vstream.health.doctor.check import Drift, Patient, Symptom, check
+from vstream.health.snapshot import ServerSnapshot, Snapshot
 from vstream.topology.versions import format_version, parse_version
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from vstream.health.snapshot import ServerSnapshot, Snapshot
 
 _SHOWN = len("sha256:") + 12
 

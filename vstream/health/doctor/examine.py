@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from vstream.codes import Chapter
 from vstream.diagnostics import Finding, Severity
@@ -12,15 +13,11 @@ from vstream.health.doctor import configs, servers, sourcing, streams
 from vstream.health.doctor.check import DoctorFinding, Drift, Patient, checks_of
 from vstream.health.doctor.configs import ConfigFile, count_compared
 from vstream.health.loaded_mappings import compare_mappings
+from vstream.health.snapshot import Snapshot
 from vstream.health.status import assess
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from vstream.health.snapshot import Snapshot
-    from vstream.syntax.json_types import Json
-    from vstream.topology.bundle import Bundle
-    from vstream.topology.model import Topology
+from vstream.syntax.json_types import Json
+from vstream.topology.bundle import Bundle
+from vstream.topology.model import Topology
 
 CHECKS: Final = checks_of(streams, sourcing, servers, configs)
 """All checks, by their codes."""

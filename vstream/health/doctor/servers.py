@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
 
 from vstream.diagnostics import Severity
 from vstream.formatting import list_names
 from vstream.health.doctor.check import Drift, Patient, Symptom, check
+from vstream.health.snapshot import ServerSnapshot
 from vstream.topology.bundle import loaded_path
 from vstream.topology.model import Seat, Security
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from vstream.health.snapshot import ServerSnapshot
 
 _RESTART = "it hangs, or its machine is overloaded: look at its process and its log, then restart it"
 

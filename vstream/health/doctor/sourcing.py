@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from vstream.diagnostics import Severity
 from vstream.formatting import format_duration
 from vstream.health.doctor.check import APPLY, RESYNC, Drift, Patient, Symptom, check
 from vstream.health.report import PairState, PairStatus
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from vstream.health.snapshot import SourceSnapshot
+from vstream.health.snapshot import SourceSnapshot
 
 STUCK_AFTER = 30.0
 """Seconds that a message may wait while its source is active: a source that catches up needs less."""

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from vstream.diagnostics import Severity
 from vstream.formatting import list_names
 from vstream.health.consumer_faults import find_consumer_faults
 from vstream.health.doctor.check import APPLY, Drift, Patient, Symptom, check
+from vstream.health.snapshot import Snapshot, StreamSnapshot
 from vstream.health.stream_faults import find_stream_faults
 from vstream.topology.replication import Durable, PhysicalStream, all_physical_streams, durables
 from vstream.topology.versions import Version, format_version, parse_version
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from vstream.health.snapshot import Snapshot, StreamSnapshot
 
 _DOUBLES = (((2, 11, 12), (2, 12, 0)), ((2, 12, 3), (2, 15, 0)))
 """Versions from (inclusive) and to (exclusive) in which a new leader looks for the filtered subject among transformed ones."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Protocol
@@ -12,30 +13,24 @@ from vstream.health.doctor.sourcing import STUCK_AFTER
 from vstream.health.live.collect import collect_snapshot
 from vstream.health.live.resync import resync
 from vstream.health.repair.live import duplicates, missing, refill, replay
-from vstream.health.repair.refill import find_lost_ends, find_standstills
-from vstream.health.report import PairState
+from vstream.health.repair.live.missing import Contents
+from vstream.health.repair.plan import Duplicates, Leftover, Replay, Standstill
+from vstream.health.repair.refill import Refill, find_lost_ends, find_standstills
+from vstream.health.report import PairState, PairStatus
 from vstream.health.status import assess
 from vstream.jetstream.connection import Connection, connect
 from vstream.jetstream.endpoints import resolve_context
-from vstream.jetstream.reconnecting import open_reconnecting
+from vstream.jetstream.reconnecting import ReconnectingConnection, open_reconnecting
 from vstream.plan.live.observe import any_connection, connect_all, no_address
+from vstream.syntax.json_types import Json
+from vstream.topology.model import Endpoint, Topology
 from vstream.topology.profiles import profile_of
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
-    from contextlib import AbstractContextManager
-
     from vstream.chaos.target_servers import TargetServers
-    from vstream.health.repair.live.missing import Contents
-    from vstream.health.repair.plan import Duplicates, Leftover, Replay, Standstill
-    from vstream.health.repair.refill import Refill
-    from vstream.health.report import PairStatus
-    from vstream.jetstream.reconnecting import ReconnectingConnection
-    from vstream.syntax.json_types import Json
-    from vstream.topology.model import Endpoint, Topology
 
-    Tick = Callable[[int, int], None]
-    """Takes how many of how many are done."""
+Tick = Callable[[int, int], None]
+"""Takes how many of how many are done."""
 
 _CONNECT = 5.0
 _RESUMING = 60.0

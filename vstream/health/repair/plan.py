@@ -8,16 +8,12 @@ other streams hold and a reader has passed is missing; one that a reader holds t
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 from vstream.health.repair.sequence_set import SequenceSet
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from vstream.syntax.json_types import Json
+from vstream.syntax.json_types import Json
 
 _NAMED = 10
 

@@ -7,17 +7,12 @@ readers skip what they have, those that lacked them take them, and later message
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from vstream.health.repair.plan import Standstill
-from vstream.health.report import PairState
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from vstream.health.report import PairStatus, Status
-    from vstream.syntax.json_types import Json
+from vstream.health.report import PairState, PairStatus, Status
+from vstream.syntax.json_types import Json
 
 _NAMED = 5
 

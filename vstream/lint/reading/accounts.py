@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import Final, NamedTuple
 
+from vstream.diagnostics import Span
 from vstream.lint.reading.nodes import entry, maps_in, option, several, table
-from vstream.lint.workspace import MappingForm, MappingsBlock
+from vstream.lint.workspace import (
+    AccountConf,
+    ClaimedImport,
+    ClaimsAccount,
+    ConfValue,
+    MappingForm,
+    MappingsBlock,
+    ServerConf,
+    Workspace,
+)
 from vstream.subjects.account_flow import (
     GLOBAL_ACCOUNT,
     AccountFlow,
@@ -16,13 +27,7 @@ from vstream.subjects.account_flow import (
 )
 from vstream.subjects.algebra import SubjectTrie, is_subset
 from vstream.subjects.resolve import MappingTable, compile_mappings
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from vstream.diagnostics import Span
-    from vstream.lint.workspace import AccountConf, ClaimedImport, ClaimsAccount, ConfValue, ServerConf, Workspace
-    from vstream.syntax.natsconf.nodes import ConfMap
+from vstream.syntax.natsconf.nodes import ConfMap
 
 _KINDS: Final = ("stream", "service")
 

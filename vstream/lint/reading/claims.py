@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from vstream.lint.reading.mappings import block, destination_of, entry_of
@@ -10,16 +11,15 @@ from vstream.lint.workspace import (
     ClaimedImport,
     ClaimsAccount,
     ConfValue,
+    MappingDestination,
+    MappingEntry,
     MappingFault,
     MappingForm,
     MappingsBlock,
 )
+from vstream.syntax.json_types import Json
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from vstream.lint.workspace import MappingDestination, MappingEntry
-    from vstream.syntax.json_types import Json
     from vstream.syntax.yaml import Path, SourceMap
 
 _FIELDS = {"subject", "weight", "cluster"}

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterator, Mapping
+from typing import Final
 
+from vstream.diagnostics import Span
 from vstream.lint.reading.accounts import read_account_flow
 from vstream.lint.reading.nodes import entry, maps_in, option, several, table, url_parts
+from vstream.lint.workspace import ConfValue, LeafRemote, Permission, ServerConf, UserConf, Workspace
 from vstream.subjects.account_flow import GLOBAL_ACCOUNT
 from vstream.subjects.leaf_flow import JETSTREAM_SUBJECTS, LeafLink, LeafSide, SubjectFilter
+from vstream.syntax.natsconf.nodes import ConfMap
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from vstream.diagnostics import Span
-    from vstream.lint.workspace import ConfValue, LeafRemote, Permission, ServerConf, UserConf, Workspace
-    from vstream.syntax.natsconf.nodes import ConfMap
-
-    _Denied = tuple[str, Span | None]
+_Denied = tuple[str, Span | None]
 
 _BLOCKS: Final = ("leafnodes", "leaf")
 _DEFAULT_PORT: Final = 7422

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable, Sequence
+from typing import Final
 
+from vstream.diagnostics import Span
 from vstream.lint.reading.nodes import is_text, kind_of, scalar, value_of
 from vstream.lint.workspace import (
     ConfValue,
@@ -18,11 +20,6 @@ from vstream.subjects.mapping import Destination, Mapping
 from vstream.subjects.mapping_rules import go_quote
 from vstream.subjects.resolve import compile_mappings
 from vstream.syntax.natsconf.nodes import ConfArray, ConfEntry, ConfMap, ConfNode, ConfScalar
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from vstream.diagnostics import Span
 
 _ATOI: Final = re.compile(r"[+-]?0*([0-9]+)")
 _FIELDS: Final = {"dest": "subject", "destination": "subject", "weight": "weight", "cluster": "cluster"}

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 from urllib.parse import urlsplit
 
+from vstream.diagnostics import Span
 from vstream.lint.workspace import ConfValue
 from vstream.syntax.natsconf.nodes import ConfArray, ConfEntry, ConfMap, ConfNode, ConfScalar, ScalarKind, to_python
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from vstream.diagnostics import Span
 
 _GO_TYPES = {
     ScalarKind.STRING: "string",

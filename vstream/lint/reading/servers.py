@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable, Iterator
+from typing import Final
 
 from vstream.diagnostics import Span
 from vstream.lint.detect import split_words
@@ -10,6 +11,7 @@ from vstream.lint.reading.mappings import BlockCache, conf_block
 from vstream.lint.reading.nodes import entry, option, scalar, several, table
 from vstream.lint.workspace import (
     AccountConf,
+    ConfValue,
     GatewayConf,
     GatewayRemote,
     JetStreamConf,
@@ -21,11 +23,6 @@ from vstream.lint.workspace import (
     UserConf,
 )
 from vstream.syntax.natsconf.nodes import ConfArray, ConfDocument, ConfEntry, ConfMap, ConfNode
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from vstream.lint.workspace import ConfValue
 
 _MAPPINGS: Final = ("mappings", "maps")
 _SYSTEM_ACCOUNT: Final = ("system_account", "system")

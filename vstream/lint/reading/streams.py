@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from importlib import import_module
 from pathlib import PurePosixPath
@@ -10,12 +11,10 @@ from types import NoneType
 from typing import TYPE_CHECKING, Final
 
 from vstream.lint.workspace import ConfValue, ConsumerFile, StreamFile, StreamRole
+from vstream.syntax.json_types import Json
 from vstream.topology.stream_config import REGION_KEY, ROLE_KEY, STREAM_KEY, StreamConfig
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from vstream.syntax.json_types import Json
     from vstream.syntax.yaml import Path, SourceMap
     from vstream.topology.model import Topology
 

@@ -10,8 +10,9 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from vstream.lint.registry import Rule
+
 if TYPE_CHECKING:
-    from vstream.lint.registry import Rule
     from vstream.lint.workspace import Workspace
 
 _FOLDERS = ("streams", "mappings", "servers")

@@ -5,19 +5,16 @@ from __future__ import annotations
 import json
 import posixpath
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from vstream.diagnostics import Span
 from vstream.lint import detect
 from vstream.lint.reading.nodes import entry, option, several, table, url_parts
+from vstream.lint.workspace import ConfValue, ServerConf, Workspace
 from vstream.syntax.natsconf.nodes import ConfMap, ConfScalar
 from vstream.topology.units import parse_duration
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from vstream.lint.workspace import ConfValue, ServerConf, Workspace
 
 OPERATORS: Final = ("operator", "operators", "roots", "root", "root_operator", "root_operators")
 """The names of one option: the operators that a server trusts."""

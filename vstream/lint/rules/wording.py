@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from difflib import get_close_matches
-from typing import TYPE_CHECKING
 
+from vstream.diagnostics import Span
 from vstream.formatting import join_names
 from vstream.lint.registry import Violation
-
-if TYPE_CHECKING:
-    from vstream.diagnostics import Span
 
 
 def closest(word: str, known: list[str], label: str) -> str:

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 from vstream.topology import naming
+from vstream.topology.consumer_config import ObservedConsumer
 from vstream.topology.model import Endpoint, Role, ServerVersion
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from vstream.topology.consumer_config import ObservedConsumer
-    from vstream.topology.stream_config import ObservedStream
+from vstream.topology.stream_config import ObservedStream
 
 AT_ITS_CLUSTER = ""
 """The place of an unmarked stream with such a name: only its cluster says where it is."""

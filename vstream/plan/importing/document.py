@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -11,17 +12,13 @@ from vstream.errors import VstreamError
 from vstream.formatting import quote_value
 from vstream.plan.importing import settings
 from vstream.plan.importing.discovered import ClusterEndpoint, Discovered, UndescribedItem, servers_in
+from vstream.plan.importing.recognise import RecognisedStream, RecognisedTopology
 from vstream.topology import decode, naming
 from vstream.topology.buckets import expand_buckets
 from vstream.topology.consumer_config import POSITION_KEY
 from vstream.topology.document import TopologyDocument
 from vstream.topology.model import Consistency, Endpoint, Naming, Role, Topology, VirtualStream
 from vstream.topology.physical import physical_name
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping
-
-    from vstream.plan.importing.recognise import RecognisedStream, RecognisedTopology
 
 Data = dict[str, Any]
 _ROUNDS = 4

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from vstream.plan.importing.discovered import (
     AT_ITS_CLUSTER,
+    Discovered,
     MatchedStream,
     RegionLayout,
     UndescribedItem,
@@ -19,11 +20,6 @@ from vstream.topology import naming
 from vstream.topology.fields import STREAM_PATTERN
 from vstream.topology.model import Consistency, Naming, Role
 from vstream.topology.stream_config import REGION_KEY, ROLE_KEY, STREAM_KEY, ObservedStream
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from vstream.plan.importing.discovered import Discovered
 
 Lead = tuple[str, str]
 """The cluster whose clients a rule is for, and the region whose write stream it leads to."""

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from vstream.plan import canonical, consumers
+from vstream.plan.importing.recognise import RecognisedStream
+from vstream.syntax.json_types import Json
 from vstream.topology.buckets import KEY_VALUE_PREFIX, OBJECTS_PREFIX
 from vstream.topology.consumer_config import FAILOVER_KEY
 from vstream.topology.model import Role
 from vstream.topology.units import UNLIMITED, format_duration, format_size
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from vstream.plan.importing.recognise import RecognisedStream
-    from vstream.syntax.json_types import Json
 
 Data = dict[str, Any]
 

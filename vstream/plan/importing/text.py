@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
-    from vstream.plan.importing.discovered import UndescribedItem
+from vstream.plan.importing.discovered import UndescribedItem
 
 _PLAIN = re.compile(
     r"[A-Za-z_](?:[A-Za-z0-9_.>*/:-]*[A-Za-z0-9_.>*/-])?|(?:[0-9]+(?:ns|us|ms|s|m|h|d))+|[0-9]+(?:[KMGT]i?)?B"

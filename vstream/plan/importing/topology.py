@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from vstream.diagnostics import Finding
 from vstream.errors import RefusedError, UnknownNameError
 from vstream.lint.load_topology import load, render_bundle
 from vstream.plan.context import Observed
@@ -15,15 +17,10 @@ from vstream.plan.importing.document import topology_document
 from vstream.plan.importing.recognise import RecognisedTopology, recognise
 from vstream.plan.importing.text import leftover_lines, write_yaml
 from vstream.plan.plan import RULE, Plan, kind_of
+from vstream.topology.bundle import Bundle
 from vstream.topology.model import Role, Routing, Topology
 from vstream.topology.profiles import PROFILES
 from vstream.topology.stream_config import ROUTING_KEY
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from vstream.diagnostics import Finding
-    from vstream.topology.bundle import Bundle
 
 UNNAMED = "imported"
 """Name of a topology if nothing on the servers gives one."""

@@ -14,20 +14,16 @@ the two, and both are sourced: nothing is lost, nothing is duplicated.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Sequence
 
+from vstream.plan.context import DiffContext, Outcome
 from vstream.plan.plan import Blocked, Create, FieldChange, Update
 from vstream.plan.risk import Risk
 from vstream.plan.transitions.seed_region import SINCE
 from vstream.subjects.algebra import is_subset
+from vstream.topology.bundle import RenderedStream
 from vstream.topology.model import Role
 from vstream.topology.stream_config import FORMER_PREFIX, REGION_KEY, ROLE_KEY, STREAM_KEY, ObservedStream, StreamConfig
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from vstream.plan.context import DiffContext, Outcome
-    from vstream.topology.bundle import RenderedStream
 
 _TAKES_PUBLISHES = frozenset({Role.WRITE.value, Role.ORIGIN.value})
 

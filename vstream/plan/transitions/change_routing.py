@@ -9,9 +9,11 @@ before their streams are made, and old ones must stay until their streams are go
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from vstream.plan.context import DiffContext, Outcome
 from vstream.plan.plan import ACCOUNT, USERS, Blocked, FieldChange, Note, Update, lists_more, names_clients_subjects
+from vstream.topology.bundle import RenderedStream
 from vstream.topology.model import Role, Routing
 from vstream.topology.naming import API, REGION_PREFIX, REPUBLISH_PREFIX
 from vstream.topology.profiles import profile_of
@@ -22,17 +24,12 @@ from vstream.topology.stream_config import (
     REGION_KEY,
     ROLE_KEY,
     ROUTING_KEY,
+    ObservedStream,
+    StreamConfig,
     account_in,
     is_in_domain,
     source_name,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from vstream.plan.context import DiffContext, Outcome
-    from vstream.topology.bundle import RenderedStream
-    from vstream.topology.stream_config import ObservedStream, StreamConfig
 
 _MAPPED = Routing.MAPPED.value
 _ACCOUNTS = Routing.ACCOUNTS.value

@@ -8,21 +8,17 @@ is stored, it sources as it should from there (SOURCE, `opt_start_seq`).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
+from vstream.plan.context import DiffContext
 from vstream.plan.plan import FieldChange, Handover, Update
 from vstream.plan.risk import Risk
 from vstream.plan.transitions import seed_region
 from vstream.subjects.algebra import FULL_WILDCARD, is_subset, overlaps
+from vstream.syntax.json_types import Json
+from vstream.topology.bundle import RenderedStream
 from vstream.topology.stream_config import REGION_KEY, ROLE_KEY, STREAM_KEY, TOPOLOGY_KEY, ObservedStream, StreamSource
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from vstream.plan.context import DiffContext
-    from vstream.syntax.json_types import Json
-    from vstream.topology.bundle import RenderedStream
 
 _OWNERSHIP = (TOPOLOGY_KEY, STREAM_KEY, REGION_KEY, ROLE_KEY)
 _BACK = (

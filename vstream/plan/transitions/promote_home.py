@@ -13,21 +13,17 @@ new origin takes its first publish. So no origin that has taken one is ever forg
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
+from vstream.plan.context import DiffContext, Outcome
 from vstream.plan.plan import Blocked, Create, CreateConsumer, Delete, FieldChange, Handover, Note, Update
 from vstream.plan.risk import Risk
 from vstream.plan.transitions import seed_region
 from vstream.topology import physical
+from vstream.topology.bundle import RenderedStream
 from vstream.topology.model import Role
 from vstream.topology.stream_config import REGION_KEY, ROLE_KEY, STREAM_KEY, ObservedStream, StreamConfig
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from vstream.plan.context import DiffContext, Outcome
-    from vstream.topology.bundle import RenderedStream
 
 
 def promote(stream: RenderedStream, context: DiffContext) -> tuple[Outcome, ...]:

@@ -13,10 +13,11 @@ no other region is gone. Nobody knows how much that is, but it is known how far 
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
-from typing import TYPE_CHECKING
 
+from vstream.plan.context import DiffContext, Outcome
 from vstream.plan.plan import Change, Delete, FieldChange, Handover, Plan, Update, phase_of
 from vstream.plan.risk import Risk
 from vstream.topology import physical
@@ -24,11 +25,6 @@ from vstream.topology.model import Role, Topology
 from vstream.topology.naming import PHYSICAL_PREFIX
 from vstream.topology.profiles import profile_named
 from vstream.topology.stream_config import REGION_KEY, ROLE_KEY, ROUTING_KEY, STREAM_KEY, StreamConfig
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-
-    from vstream.plan.context import DiffContext, Outcome
 
 CLOSED = f"{PHYSICAL_PREFIX}.closed"
 """What a closed write stream listens on begins with this. Users may not publish there."""

@@ -9,19 +9,15 @@ on their way and then source them again. `opt_start_seq` says where to continue 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping, Sequence
 
+from vstream.plan.context import DiffContext
 from vstream.plan.plan import Create, FieldChange, Handover, Note, Update
 from vstream.plan.risk import Risk
+from vstream.syntax.json_types import Json
+from vstream.topology.bundle import RenderedStream
+from vstream.topology.model import ServerVersion
 from vstream.topology.stream_config import AFTER_KEY, TAKEN_KEY, ObservedStream, StreamConfig, is_in_domain
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from vstream.plan.context import DiffContext
-    from vstream.syntax.json_types import Json
-    from vstream.topology.bundle import RenderedStream
-    from vstream.topology.model import ServerVersion
 
 SINCE: ServerVersion = (2, 12)
 """Servers before cannot remove a mirror from a stream (10055)."""

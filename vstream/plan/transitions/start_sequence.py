@@ -11,18 +11,14 @@ goes with the update after which more can come, so that one that exists is right
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
+from vstream.plan.context import DiffContext, Outcome
 from vstream.plan.plan import Create
 from vstream.plan.transitions import seed_region
+from vstream.topology.model import ServerVersion
 from vstream.topology.stream_config import UNTIL_KEY, StreamConfig
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from vstream.plan.context import DiffContext, Outcome
-    from vstream.topology.model import ServerVersion
 
 _NOTICE: ServerVersion = (2, 15)
 """From here on servers notice that a source is not the stream that it was."""

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 from vstream.topology.model import Routing, Topology, VirtualStream
 from vstream.topology.profiles.accounts import AccountsProfile
 from vstream.topology.profiles.domains import DomainsProfile
 from vstream.topology.profiles.mapped import MappedProfile
+from vstream.topology.profiles.profile import Profile
 from vstream.topology.profiles.regional import RegionalProfile
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from vstream.topology.profiles.profile import Profile
 
 PROFILES: Mapping[Routing, Profile] = {
     profile.routing: profile for profile in (MappedProfile(), AccountsProfile(), DomainsProfile(), RegionalProfile())

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from vstream.subjects.mapping import Destination, Mapping
+from vstream.syntax.json_types import Json
 from vstream.topology import naming, profile_migration
+from vstream.topology.accounts import Account
 from vstream.topology.model import Naming, Role, Routing, Topology, VirtualStream
 from vstream.topology.profiles import hidden_accounts, mapped
 from vstream.topology.profiles.profile import Profile, stretch_account_of
 from vstream.topology.profiles.shared import ACKS, mapped_subjects
-
-if TYPE_CHECKING:
-    from vstream.syntax.json_types import Json
-    from vstream.topology.accounts import Account
 
 
 class AccountsProfile(Profile):

@@ -12,7 +12,7 @@ messages get lost. Nothing that changes a stream is shared with clients.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator
 
 from vstream.topology import naming
 from vstream.topology.accounts import (
@@ -38,10 +38,6 @@ from vstream.topology.naming import (
 from vstream.topology.profiles import shared
 from vstream.topology.profiles.profile import stretch_account_of, stretch_accounts
 from vstream.topology.stream_config import SOURCE_API_PREFIX
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
 
 _CREATE = f"{API}.CONSUMER.CREATE.>"
 

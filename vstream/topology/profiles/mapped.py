@@ -8,8 +8,8 @@ both directions, would be a cycle, so what the account of clients is answered co
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from vstream.subjects.mapping import Destination, Mapping
 from vstream.topology import accounts, naming, profile_migration
@@ -26,10 +26,6 @@ from vstream.topology.profiles import hidden_accounts, shared
 from vstream.topology.profiles.profile import Profile
 from vstream.topology.profiles.shared import canaries, delivery_export, managed_below, purge_subject, service, user
 from vstream.topology.stream_config import SOURCE_API_PREFIX
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 
 _OWN = f"{ACCOUNT_API_PREFIX}.{FORMER_ACCOUNT}"
 _CREATE = "CONSUMER.CREATE.>"

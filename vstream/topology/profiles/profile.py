@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from vstream.subjects import algebra
 from vstream.subjects.mapping import Destination, Mapping
+from vstream.syntax.json_types import Json
 from vstream.topology import naming
+from vstream.topology.accounts import Account
 from vstream.topology.bundle import PASSWORDS_PATH
 from vstream.topology.model import Consistency, Naming, Role, Routing, Topology, VirtualStream
-
-if TYPE_CHECKING:
-    from vstream.syntax.json_types import Json
-    from vstream.topology.accounts import Account
 
 OWN_API = Mapping(source=naming.OWN_API, destinations=(Destination(subject=f"{naming.API}.>"),))
 """The prefix of the clients' account's own API while a topology moves."""

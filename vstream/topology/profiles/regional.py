@@ -12,7 +12,7 @@ imports both ways: as a service what it answers, as a stream what it is answered
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from vstream.topology.accounts import (
     APP_USER,
@@ -39,10 +39,6 @@ from vstream.topology.profiles import shared
 from vstream.topology.profiles.profile import stretch_account_of, stretch_accounts
 from vstream.topology.profiles.write_beside_read import WriteBesideReadProfile, write_stream_api_subjects
 from vstream.topology.stream_config import SOURCE_API_PREFIX
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 
 _CREATE = f"{API}.CONSUMER.CREATE.>"
 

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Collection
 
 from vstream.subjects.mapping import Destination, Mapping
+from vstream.syntax.json_types import Json
 from vstream.topology.model import Naming, Role, Topology, VirtualStream
 from vstream.topology.naming import API, PUBLISH_PREFIX, with_placeholders
 from vstream.topology.profiles.profile import Profile
 from vstream.topology.profiles.shared import mapped_subjects
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
-
-    from vstream.syntax.json_types import Json
 
 
 class WriteBesideReadProfile(Profile):

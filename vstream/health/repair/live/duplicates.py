@@ -9,22 +9,16 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
+from collections.abc import AsyncIterator, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING
 
-from vstream.health.repair.live.scan import PATIENCE, read_provenances
-from vstream.health.repair.plan import DuplicatePair, Tally
+from vstream.health.repair.live.scan import PATIENCE, Scan, Tick, read_provenances
+from vstream.health.repair.plan import DuplicatePair, Duplicates, Tally
 from vstream.jetstream import direct, error_codes
 from vstream.jetstream.answers import api_error
+from vstream.jetstream.direct import DirectMessage
 from vstream.jetstream.source_header import STREAM_SOURCE
 from vstream.topology import naming
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
-
-    from vstream.health.repair.live.scan import Scan, Tick
-    from vstream.health.repair.plan import Duplicates
-    from vstream.jetstream.direct import DirectMessage
 
 _AT_ONCE = 32
 _CHUNK = 50_000

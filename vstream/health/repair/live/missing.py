@@ -10,29 +10,23 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import defaultdict
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from vstream.errors import VstreamError
 from vstream.health.live import lag
 from vstream.health.repair.live import newest
 from vstream.health.repair.live.refill import FILLER_HEADER
-from vstream.health.repair.live.scan import PATIENCE, Scan, list_sequences, read_provenances
+from vstream.health.repair.live.scan import PATIENCE, Scan, Tick, list_sequences, read_provenances
 from vstream.health.repair.plan import Replay, missing_sequences
 from vstream.health.repair.sequence_set import SequenceSet
 from vstream.health.snapshot import to_unix_seconds
 from vstream.jetstream import direct
+from vstream.jetstream.direct import DirectMessage
+from vstream.jetstream.reconnecting import ReconnectingConnection
 from vstream.topology import naming, physical
-from vstream.topology.model import Role
+from vstream.topology.model import Role, Topology, VirtualStream
 from vstream.topology.replication import PhysicalStream, physical_streams, replication_pairs
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
-
-    from vstream.health.repair.live.scan import Tick
-    from vstream.jetstream.direct import DirectMessage
-    from vstream.jetstream.reconnecting import ReconnectingConnection
-    from vstream.topology.model import Topology, VirtualStream
 
 SETTLE = 1.0
 """Seconds until a second check: a message that counts as taken may not be stored yet."""

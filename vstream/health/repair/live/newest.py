@@ -8,22 +8,17 @@ messages that newer ones have replaced are not missing.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
-from vstream.health.repair.live.scan import PATIENCE
+from vstream.health.repair.live.scan import PATIENCE, Scan
 from vstream.health.repair.sequence_set import SequenceSet
 from vstream.health.snapshot import to_unix_seconds
 from vstream.jetstream import direct
+from vstream.jetstream.direct import DirectMessage
+from vstream.jetstream.reconnecting import ReconnectingConnection
 from vstream.jetstream.source_header import parse_provenance
 from vstream.topology import naming
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from vstream.health.repair.live.scan import Scan
-    from vstream.jetstream.direct import DirectMessage
-    from vstream.jetstream.reconnecting import ReconnectingConnection
 
 OLDER = "newer messages of its subject are there, and it would come behind them"
 """Why a lost message is not put back where the newest of a subject counts."""

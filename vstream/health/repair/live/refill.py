@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING
 
 from vstream.errors import VstreamError
 from vstream.health.live import lag
-from vstream.health.repair.refill import Copy, Refill
+from vstream.health.repair.refill import Copy, LostEnd, Refill
+from vstream.health.snapshot import StreamSnapshot
 from vstream.jetstream.answers import api_error, decode_object
+from vstream.jetstream.connection import Connection
+from vstream.jetstream.direct import DirectMessage
 from vstream.topology import naming, physical
-from vstream.topology.model import Role
+from vstream.topology.model import Role, Topology, VirtualStream
 from vstream.topology.replication import physical_streams
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from vstream.health.repair.refill import LostEnd
-    from vstream.health.snapshot import StreamSnapshot
-    from vstream.jetstream.connection import Connection
-    from vstream.jetstream.direct import DirectMessage
-    from vstream.topology.model import Topology, VirtualStream
 
 PATIENCE = 10.0
 """Seconds for one answer."""

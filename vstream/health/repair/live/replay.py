@@ -12,32 +12,26 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 from vstream.errors import NoRespondersError, NotReachableError, ServerError, VstreamError
 from vstream.health.repair.live.missing import Fetcher, origin_named
-from vstream.health.repair.live.scan import PATIENCE, read_provenances
-from vstream.health.repair.plan import Leftover
+from vstream.health.repair.live.scan import PATIENCE, Tick, read_provenances
+from vstream.health.repair.plan import Leftover, Replay
 from vstream.health.repair.sequence_set import SequenceSet
 from vstream.jetstream import direct, error_codes
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.answers import api_error, decode_object
+from vstream.jetstream.connection import Connection, Reply
+from vstream.jetstream.direct import DirectMessage
+from vstream.jetstream.reconnecting import ReconnectingConnection
 from vstream.jetstream.source_header import new_replay_name, parse_provenance, parse_replay
 from vstream.plan.transitions import seed_region
 from vstream.topology import naming, physical
-from vstream.topology.model import Role
+from vstream.topology.model import Role, Topology, VirtualStream
 from vstream.topology.replication import all_physical_streams
 from vstream.topology.stream_config import UNTIL_KEY, StreamConfig
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from vstream.health.repair.live.scan import Tick
-    from vstream.health.repair.plan import Replay
-    from vstream.jetstream.connection import Connection, Reply
-    from vstream.jetstream.direct import DirectMessage
-    from vstream.jetstream.reconnecting import ReconnectingConnection
-    from vstream.topology.model import Topology, VirtualStream
 
 REPAIR_KEY = "vstream.repair"
 """Metadata key of a temporary stream: the topology."""

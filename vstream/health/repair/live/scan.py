@@ -5,30 +5,25 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
+from collections.abc import AsyncIterator, Callable, Collection
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from vstream.errors import ServerError
 from vstream.health.repair.plan import Held, Reach
 from vstream.health.repair.sequence_set import SequenceSet
 from vstream.health.snapshot import to_unix_seconds
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.answers import api_error, reading
-from vstream.jetstream.read_stream import read_messages
-from vstream.jetstream.source_header import parse_provenance
+from vstream.jetstream.read_stream import StoredMessage, read_messages
+from vstream.jetstream.reconnecting import ReconnectingConnection
+from vstream.jetstream.source_header import Provenance, parse_provenance
 from vstream.plan.transitions import seed_region
 from vstream.topology import naming
 from vstream.topology.stream_config import UNTIL_KEY
 
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Collection
-
-    from vstream.errors import ServerError
-    from vstream.jetstream.read_stream import StoredMessage
-    from vstream.jetstream.reconnecting import ReconnectingConnection
-    from vstream.jetstream.source_header import Provenance
-
-    Tick = Callable[[int, int], None]
-    """Called with how many of how many messages were read."""
+Tick = Callable[[int, int], None]
+"""Called with how many of how many messages were read."""
 
 PATIENCE = 30.0
 """Seconds to wait for the next message."""

@@ -6,6 +6,7 @@ Source: `server/jetstream_api.go` of 2.9 to 2.15 (the JSApi… constants), and t
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher, get_close_matches
 from functools import lru_cache
@@ -15,8 +16,6 @@ from vstream.subjects.algebra import FULL_WILDCARD, PARTIAL_WILDCARD, SEPARATOR,
 from vstream.subjects.functions import Call, Function, parse_token
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from vstream.topology.model import ServerVersion
 
 PREFIX = "$JS.API."

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
-from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Edit, Related, Severity
 from vstream.formatting import join_names, list_names
@@ -26,10 +26,6 @@ from vstream.lint.workspace import MappingEntry, MappingsBlock, ServerConf, Stre
 from vstream.subjects.algebra import SEPARATOR, SubjectTrie, is_subset, overlaps
 from vstream.subjects.functions import FUNCTION
 from vstream.subjects.transform import effective_source
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
 
 _ENOUGH_RULES = 2
 """The number of rules that must agree before a different one is reported."""

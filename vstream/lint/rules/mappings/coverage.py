@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Severity
 from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.mappings import api
 from vstream.lint.rules.mappings.entries import ApiRule, pattern, sources, view
+from vstream.lint.workspace import MappingEntry, MappingsBlock, Workspace
 from vstream.subjects.algebra import is_subset, overlaps
 from vstream.subjects.transform import effective_source
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from vstream.lint.workspace import MappingEntry, MappingsBlock, Workspace
-
 
 _BLOCKS_AT_HAND = 256
 _LOOKUP = frozenset({"STREAM.INFO"})

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from itertools import islice
-from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Related, Severity
 from vstream.lint.registry import Violation, rule
@@ -14,10 +14,6 @@ from vstream.subjects.algebra import PARTIAL_WILDCARD, SEPARATOR, example_of_ove
 from vstream.subjects.functions import ErrorKind, looks_like_call
 from vstream.subjects.mapping_rules import MappingError, MappingErrorKind
 from vstream.subjects.transform import SubjectTransform, effective_source
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 
 _FIELD = {MappingForm.CONF: "destination", MappingForm.CLAIMS: "subject"}
 _MARKER_AND_MORE = re.compile(r"\$[0-9]+[^0-9]")

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Related, Severity
 from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.mappings.entries import MANY, pattern, place, sources
+from vstream.lint.workspace import MappingDestination, MappingEntry, MappingsBlock, ServerConf, Workspace
 from vstream.subjects.algebra import PARTIAL_WILDCARD
 from vstream.topology.naming import OWN_API
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from vstream.lint.workspace import MappingDestination, MappingEntry, MappingsBlock, ServerConf, Workspace
 
 _BLOCKS_AT_HAND = 256
 _ENOUGH_OPEN = 1_000

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
+from vstream.diagnostics import Span
 from vstream.lint.rules.mappings import api
+from vstream.lint.rules.mappings.api import Request
+from vstream.lint.workspace import MappingDestination, MappingEntry, MappingsBlock
 from vstream.subjects.algebra import PARTIAL_WILDCARD, SEPARATOR, SubjectTrie
 from vstream.subjects.functions import TransformError, parse_token
+from vstream.subjects.mapping_rules import MappingError
 from vstream.subjects.transform import effective_source
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from vstream.diagnostics import Span
-    from vstream.lint.rules.mappings.api import Request
-    from vstream.lint.workspace import MappingDestination, MappingEntry, MappingsBlock
-    from vstream.subjects.mapping_rules import MappingError
 
 MANY = 200
 """The maximum number of findings of one kind for a block."""

@@ -2,33 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from vstream.diagnostics import Related, Severity, Span
 from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.mappings.entries import pattern, place, sources
 from vstream.lint.rules.server_values import OPERATORS, TRUSTED, has_any, may_share_a_system
+from vstream.lint.workspace import (
+    ConfValue,
+    MappingDestination,
+    MappingEntry,
+    MappingsBlock,
+    Permission,
+    UserConf,
+    Workspace,
+)
 from vstream.subjects.algebra import SubjectTrie, is_subset, is_valid, overlaps
 from vstream.subjects.transform import effective_source
+from vstream.syntax.natsconf.nodes import ConfEntry
 from vstream.topology.naming import OWN_API
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from vstream.lint.workspace import (
-        ConfValue,
-        MappingDestination,
-        MappingEntry,
-        MappingsBlock,
-        Permission,
-        UserConf,
-        Workspace,
-    )
-
-    Refusal: TypeAlias = tuple[MappingEntry, MappingDestination]
-
-    from vstream.syntax.natsconf.nodes import ConfEntry
+Refusal: TypeAlias = tuple[MappingEntry, MappingDestination]
 
 
 _AT_HAND = 256

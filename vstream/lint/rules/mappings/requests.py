@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator
 
 from vstream.diagnostics import Severity
 from vstream.formatting import join_names
@@ -13,10 +13,6 @@ from vstream.lint.workspace import MappingForm, MappingsBlock, Workspace
 from vstream.subjects.algebra import SEPARATOR, matches
 from vstream.subjects.transform import effective_source
 from vstream.topology.naming import RESERVED_NAMES, with_placeholders
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
 
 NEVER = ("STREAM.CREATE", "STREAM.UPDATE", "STREAM.DELETE", "STREAM.RESTORE")
 _DIVERGING = ("STREAM.PURGE", "STREAM.MSG.DELETE")

@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from vstream.diagnostics import Edit, Severity, Span
 from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.mappings.entries import destinations_by_model, place, place_of, view, weights, with_server
+from vstream.lint.workspace import MappingDestination, MappingEntry, MappingsBlock, Workspace
 from vstream.subjects.mapping_rules import MappingError, MappingErrorKind
 from vstream.subjects.resolve import publish_cost_us
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from vstream.lint.workspace import MappingDestination, MappingEntry, MappingsBlock, Workspace
-
 
 _ALL = 100
 

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from vstream.scenario.actions import ACTIONS, Action, actions_of
+from vstream.scenario.document import ScenarioDocument, StepDocument
 from vstream.scenario.timeline import StepContext, servers_by_region, step_contexts
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from vstream.scenario.document import ScenarioDocument, StepDocument
-    from vstream.topology.model import Topology, VirtualStream
+from vstream.topology.model import Topology, VirtualStream
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

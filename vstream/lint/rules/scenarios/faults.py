@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Severity
 from vstream.formatting import join_names
 from vstream.lint.registry import Violation, rule
+from vstream.lint.rules.scenarios.context import ScenarioSubject
 from vstream.scenario.decode import link_ends
 from vstream.scenario.document import StepDocument, yaml_key
 from vstream.scenario.faults import Aim, Takes
 from vstream.scenario.timeline import OpenFaultStep, StepContext, servers_by_region, servers_named
 from vstream.topology import naming
+from vstream.topology.model import Topology
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from vstream.lint.rules.scenarios.context import ScenarioSubject
     from vstream.syntax.yaml import Path
-    from vstream.topology.model import Topology
 
 
 @rule("VS507", "impossible-fault", Severity.ERROR)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Severity
 from vstream.formatting import quote_value
 from vstream.lint.registry import Violation, rule
+from vstream.lint.rules.scenarios.context import ScenarioSubject
 from vstream.lint.rules.wording import closest
 from vstream.scenario.actions import ACTIONS, actions_of
 from vstream.scenario.decode import link_ends
@@ -17,9 +19,6 @@ from vstream.scenario.model import ClientOperation
 from vstream.topology import naming, physical
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from vstream.lint.rules.scenarios.context import ScenarioSubject
     from vstream.syntax.yaml import Path
 
 _Named = tuple["Path", str, bool]

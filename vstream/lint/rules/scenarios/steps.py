@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from vstream.diagnostics import Severity
 from vstream.formatting import join_names
 from vstream.lint.registry import Violation, rule
+from vstream.lint.rules.scenarios.context import ScenarioSubject
 from vstream.scenario.actions import ACTIONS, OPTIONS, actions_of
 from vstream.scenario.document import yaml_key
 from vstream.topology.units import format_duration
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from vstream.lint.rules.scenarios.context import ScenarioSubject
 
 QUIESCE = "quiesce"
 """The window after the last step, in which a run waits until regions converge."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Severity
 from vstream.formatting import join_names, quote_value
 from vstream.lint.registry import Violation, rule
+from vstream.lint.rules.scenarios.context import ScenarioSubject
 from vstream.lint.rules.wording import closest
 from vstream.scenario.document import ExpectDocument, yaml_key
 from vstream.scenario.expectations import SAFETY
@@ -14,9 +16,6 @@ from vstream.scenario.subject import PLACEHOLDERS, fill, placeholders
 from vstream.subjects.algebra import is_literal, matches
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from vstream.lint.rules.scenarios.context import ScenarioSubject
     from vstream.syntax.yaml import Path
 
 _WHOLE = (*SAFETY, "diverged", "same_order")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from vstream.diagnostics import Related, Severity, Span
 from vstream.lint.reading.nodes import entry
@@ -19,12 +19,8 @@ from vstream.lint.rules.server_values import (
     split_systems,
     whole,
 )
+from vstream.lint.workspace import Listener, ServerConf, Workspace
 from vstream.syntax.natsconf.nodes import ConfMap, ConfScalar
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from vstream.lint.workspace import Listener, ServerConf, Workspace
 
 _BCRYPT = re.compile(r"\$2[abxy]\$[0-9]{2}\$.*", re.DOTALL)
 _CLIENT_PORT = 4222

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import count
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from vstream.diagnostics import Related, Span
 from vstream.lint.reading.accounts import AccountImport, exports_of, imports_of
@@ -12,15 +13,11 @@ from vstream.lint.registry import Violation
 from vstream.lint.rules.server_values import has_any
 from vstream.lint.rules.servers.option_kinds import is_key
 from vstream.lint.rules.wording import closest, refuse_start
+from vstream.lint.workspace import ServerConf
 from vstream.subjects.algebra import has_wildcards, is_subset, overlaps
 from vstream.subjects.functions import TransformError
 from vstream.subjects.transform import SubjectTransform
 from vstream.syntax.natsconf.nodes import ConfArray, ConfMap, ConfScalar
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from vstream.lint.workspace import ServerConf
 
 _SHORTEST_KEY: Final = 20
 _RESERVED: Final = "$G"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterator
+from typing import Final
 
 from vstream.diagnostics import Related, Severity, Span
 from vstream.lint.reading.accounts import AccountImport, ExportIndex, exports_of, imports_of
@@ -11,13 +12,9 @@ from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.servers.account_details import CHECKS as DETAILS
 from vstream.lint.rules.servers.trust import ACCOUNTS as TRUST
 from vstream.lint.rules.wording import closest, refuse_start
+from vstream.lint.workspace import ServerConf, Workspace
 from vstream.subjects.algebra import is_valid
 from vstream.syntax.natsconf.nodes import ConfMap
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from vstream.lint.workspace import ServerConf, Workspace
 
 _BUILT_IN: Final = frozenset({"$SYS", "$G"})
 _RESPONSE: Final = (

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Callable, Iterator
+from typing import Final, NamedTuple
 
 from vstream.diagnostics import Related, Severity, Span
 from vstream.formatting import join_names
@@ -26,15 +27,11 @@ from vstream.lint.rules.server_values import (
 )
 from vstream.lint.rules.servers.logins import compare_leaf_passwords, compare_secrets, find_open_servers
 from vstream.lint.rules.wording import closest
+from vstream.lint.workspace import AccountConf, ConfValue, LeafRemote, ServerConf, UserConf, Workspace
 from vstream.syntax.natsconf.nodes import ConfMap, to_python
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from vstream.lint.workspace import AccountConf, ConfValue, LeafRemote, ServerConf, UserConf, Workspace
-
-    Reading = tuple[str, Span] | None
-    """What one server has, as text, and where."""
+Reading = tuple[str, Span] | None
+"""What one server has, as text, and where."""
 
 
 _ANYTHING: Final = ">"

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import posixpath
-from typing import TYPE_CHECKING
+from collections.abc import Hashable, Iterable, Iterator
 
 from vstream.diagnostics import Related, Severity, Span
 from vstream.formatting import join_names
 from vstream.lint.registry import Violation, rule
 from vstream.lint.rules import server_values
+from vstream.lint.workspace import ServerConf, Workspace
 from vstream.syntax.natsconf.nodes import ConfScalar
-
-if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable, Iterator
-
-    from vstream.lint.workspace import ServerConf, Workspace
 
 
 @rule("VS403", "cluster-and-gateway-differ", Severity.ERROR)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Iterator
+from typing import Final
 
 from vstream.diagnostics import Severity
 from vstream.lint.reading.nodes import entry, maps_in, option, several, table
@@ -11,14 +12,10 @@ from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.server_values import has_any, has_jetstream, has_operator, is_on, system_account, whole
 from vstream.lint.rules.servers.options import BLOCKS
 from vstream.lint.rules.servers.startup import DISK, MEMORY
+from vstream.lint.workspace import ConfValue, ServerConf, UserConf, Workspace
 from vstream.subjects.algebra import is_literal, is_subset
 from vstream.syntax.natsconf.nodes import ConfArray, ConfMap
 from vstream.topology.units import parse_duration
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from vstream.lint.workspace import ConfValue, ServerConf, UserConf, Workspace
 
 _SMALLEST: Final[tuple[tuple[str, int], ...]] = (
     ("max_payload", 256),

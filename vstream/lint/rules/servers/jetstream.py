@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import posixpath
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from vstream.diagnostics import Severity, Span
 from vstream.formatting import format_count
 from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.server_values import cluster, directory, has_any, has_jetstream, super_clusters, whole
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from vstream.lint.workspace import ConfValue, ServerConf, Workspace
+from vstream.lint.workspace import ConfValue, ServerConf, Workspace
 
 
 @rule("VS413", "jetstream-off", Severity.WARNING)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterator, Sequence
+from typing import Final
 
 from vstream.diagnostics import Related, Severity
 from vstream.formatting import join_names
@@ -25,16 +26,12 @@ from vstream.lint.rules.server_values import (
     whole,
 )
 from vstream.lint.rules.wording import closest
+from vstream.lint.workspace import ConfValue, Listener, MappingEntry, ServerConf, Workspace
 from vstream.subjects.algebra import is_subset, overlaps
 from vstream.subjects.functions import FUNCTION
 from vstream.subjects.transform import effective_source
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from vstream.lint.workspace import ConfValue, Listener, MappingEntry, ServerConf, Workspace
-
-    Place = tuple[ServerConf, Listener]
+Place = tuple[ServerConf, Listener]
 
 _KINDS: Final = {
     "client": "of clients",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 from urllib.parse import unquote, urlsplit
 
 from vstream.diagnostics import Related
@@ -10,11 +10,7 @@ from vstream.lint.reading.leafnodes import leaf_passwords
 from vstream.lint.reading.nodes import option, table, url_parts
 from vstream.lint.registry import Violation
 from vstream.lint.rules.server_values import OPERATORS, TRUSTED, has_any, place, system_account
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from vstream.lint.workspace import ConfValue, LeafRemote, ServerConf
+from vstream.lint.workspace import ConfValue, LeafRemote, ServerConf
 
 
 def compare_secrets(group: list[ServerConf]) -> Iterator[Violation]:

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
 
 from vstream.diagnostics import Severity, Span
 from vstream.formatting import join_names
 from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.server_values import cluster, peers, place, servers_by_cluster, super_clusters, whole
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from vstream.lint.workspace import Workspace
+from vstream.lint.workspace import Workspace
 
 _TWO = 2
 _COUNTABLE = 40

@@ -5,13 +5,11 @@ from __future__ import annotations
 import re
 from base64 import b32decode
 from binascii import crc_hqx
+from collections.abc import Callable, Mapping
 from enum import Enum
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from vstream.subjects.algebra import is_literal, is_valid
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
 
 
 class ValueKind(Enum):

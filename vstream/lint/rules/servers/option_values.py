@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from vstream.diagnostics import Related, Severity, Span
 from vstream.formatting import join_names, quote_value
@@ -12,13 +13,8 @@ from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.servers.option_kinds import KINDS, RANGES, TextForm, ValueKind, Words
 from vstream.lint.rules.servers.options import BLOCKS, WrittenOption, blocks_of, judged_options
 from vstream.lint.rules.servers.trust import VALUES
+from vstream.lint.workspace import Workspace
 from vstream.syntax.natsconf.nodes import ConfArray, ConfEntry, ConfMap, ConfNode, ConfScalar, ScalarKind, to_python
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from vstream.lint.workspace import Workspace
-
 
 _DURATION: Final = re.compile(r"[-+]?(0|((\d+(\.\d*)?|\.\d+)(ns|us|µs|μs|ms|s|m|h))+)")
 _SIZE: Final = re.compile(r"|[-+]?\d+[KMGT]")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -11,13 +12,11 @@ from vstream.formatting import quote_value
 from vstream.lint.detect import nearest_option
 from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.server_values import whole
+from vstream.lint.workspace import ServerConf, Workspace
 from vstream.syntax.natsconf.nodes import ConfArray, ConfEntry, ConfMap, ConfNode
 from vstream.topology.versions import format_version
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from vstream.lint.workspace import ServerConf, Workspace
     from vstream.topology.model import ServerVersion
 
 

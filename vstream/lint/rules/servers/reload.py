@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import posixpath
 import re
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from vstream.diagnostics import Related, Severity, Span
@@ -11,12 +12,10 @@ from vstream.lint.detect import split_words
 from vstream.lint.reading.nodes import entry
 from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.server_values import has_jetstream, place, whole
+from vstream.lint.workspace import ConfValue, ServerConf, Workspace
 from vstream.syntax.natsconf.nodes import ConfArray, ConfMap, ConfNode, to_python
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from vstream.lint.workspace import ConfValue, ServerConf, Workspace
     from vstream.topology.model import ServerVersion
 
 _LEAVES_SINCE: Final[ServerVersion] = (2, 14)

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Iterable, Iterator
+from typing import Final, NamedTuple
 
 from vstream.diagnostics import Severity
 from vstream.lint.reading.nodes import entry, maps_in, option, table
 from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.mappings.api import is_api
+from vstream.lint.workspace import AccountConf, ConfValue, Workspace
 from vstream.subjects.algebra import PARTIAL_WILDCARD, SEPARATOR, is_literal, overlaps
 from vstream.topology.naming import PHYSICAL_PREFIX
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from vstream.lint.workspace import AccountConf, ConfValue, Workspace
 
 _CREATE: Final = ("CONSUMER.CREATE.>", "CONSUMER.DURABLE.CREATE.>")
 _APIS: Final = ("$JS.API.", "$JS.*.API.")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import posixpath
 import re
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Iterator
+from typing import Final
 
 from vstream.diagnostics import Related, Severity
 from vstream.lint.reading.nodes import entry, option, several, table
@@ -15,14 +16,10 @@ from vstream.lint.rules.servers.startup_details import CHECKS as DETAILS
 from vstream.lint.rules.servers.startup_details import check_guests, check_leaves_beside_gateways
 from vstream.lint.rules.servers.trust import START, check_leaf_accounts, check_operator
 from vstream.lint.rules.wording import closest, refuse_start
+from vstream.lint.workspace import ConfValue, ServerConf, Workspace
 from vstream.subjects.algebra import is_valid
 from vstream.syntax.natsconf.nodes import ConfArray, ConfEntry, ConfMap
 from vstream.topology.units import parse_duration
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from vstream.lint.workspace import ConfValue, ServerConf, Workspace
 
 _MOST_PORT: Final = 65535
 _COMPRESSIONS: Final = ["accept", "off", "on", "s2_auto", "s2_best", "s2_better", "s2_fast"]

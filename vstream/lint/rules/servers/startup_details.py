@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final
 
 from vstream.diagnostics import Related, Severity, Span
 from vstream.lint.reading.nodes import entry, option, several, table
 from vstream.lint.registry import Violation
 from vstream.lint.rules.server_values import cluster, has_any, has_jetstream, has_operator, is_clustered, read_duration
 from vstream.lint.rules.wording import closest, refuse_start
+from vstream.lint.workspace import ServerConf
 from vstream.subjects.algebra import is_valid
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-
-    from vstream.lint.workspace import ServerConf
 
 _ON: Final = frozenset({"enabled", "enable"})
 _ORIGINS: Final = ("allowed_origins", "allowed_origin", "allow_origins", "allow_origin", "origins", "origin")

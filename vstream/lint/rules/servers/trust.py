@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Iterator
+from typing import Final
 
 from vstream.lint.detect import find_token
 from vstream.lint.reading.accounts import exports_of
@@ -11,13 +12,9 @@ from vstream.lint.reading.nodes import entry, maps_in, option, several, table, u
 from vstream.lint.registry import Violation
 from vstream.lint.rules.server_values import OPERATORS, TRUSTED, has_any, has_operator, links, operator_claims
 from vstream.lint.rules.wording import closest, refuse_start
+from vstream.lint.workspace import ConfValue, ServerConf
 from vstream.subjects.algebra import is_literal, is_valid
 from vstream.syntax.natsconf.nodes import ConfArray, ConfMap, ConfNode, ConfScalar, ScalarKind
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from vstream.lint.workspace import ConfValue, ServerConf
 
 _RESOLVERS: Final = ("resolver", "account_resolver", "accounts_resolver")
 _IN_MEMORY: Final = frozenset({"MEM", "MEMORY"})

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from vstream.formatting import join_names
+from vstream.topology.model import ServerVersion
 from vstream.topology.units import parse_duration, parse_size
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
-    from vstream.topology.model import ServerVersion
 
 FieldPath: TypeAlias = "tuple[str | int, ...]"
 Check: TypeAlias = "Callable[[Any], bool]"

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from vstream.diagnostics import Severity
 from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.streams.values import flag, number, place, strings, word
+from vstream.lint.workspace import StreamFile, Workspace
 from vstream.subjects.algebra import is_subset
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from vstream.lint.workspace import StreamFile, Workspace
 
 _MOST_HISTORY = 64
 _BUCKETS = {"KV_": ("$KV.{}.>",), "OBJ_": ("$O.{}.C.>", "$O.{}.M.>")}

@@ -5,23 +5,20 @@ from __future__ import annotations
 import posixpath
 import re
 from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from itertools import combinations
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from vstream.diagnostics import Related, Severity
 from vstream.formatting import join_names, quote_value
 from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.streams import values
 from vstream.lint.rules.streams.storage import find_consumer_misfits
+from vstream.lint.workspace import ConsumerFile, StreamFile, Workspace
 from vstream.subjects.algebra import has_wildcards, is_subset, is_valid, overlaps
 from vstream.topology.versions import format_version
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
-    from vstream.lint.workspace import ConsumerFile, StreamFile, Workspace
-
-    Contradiction = tuple[str, str, str]
+Contradiction = tuple[str, str, str]
 
 _COMPARABLE = 1_000
 _MS = 10**6

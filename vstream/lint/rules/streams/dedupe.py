@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from vstream.diagnostics import Related, Severity
 from vstream.lint.registry import Violation, rule
@@ -16,13 +16,9 @@ from vstream.lint.rules.streams.values import (
     place,
     sources,
 )
+from vstream.lint.workspace import StreamFile, Workspace
 from vstream.topology.model import DEDUPE_OFF_SINCE
 from vstream.topology.units import format_duration
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from vstream.lint.workspace import StreamFile, Workspace
 
 _SMALLEST = SECOND // 10
 """100 ms: the shortest duplicate window that servers accept."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
-from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Severity
 from vstream.formatting import quote_value
@@ -12,19 +12,18 @@ from vstream.lint.rules.streams.api_fields import (
     CONSUMER_FIELDS,
     FIRST,
     STREAM_FIELDS,
+    Field,
+    FieldPath,
+    Type,
+    WrittenField,
     quote_json,
     written_fields,
     wrong_values,
 )
 from vstream.lint.rules.streams.values import FORBIDDEN, LONGEST_NAME
+from vstream.lint.workspace import ConsumerFile, StreamFile, Workspace
+from vstream.topology.model import ServerVersion
 from vstream.topology.versions import format_version
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from vstream.lint.rules.streams.api_fields import Field, FieldPath, Type, WrittenField
-    from vstream.lint.workspace import ConsumerFile, StreamFile, Workspace
-    from vstream.topology.model import ServerVersion
 
 _TRANSFORMS = "subject_transforms"
 _EMPTY_SINCE: ServerVersion = (2, 11)

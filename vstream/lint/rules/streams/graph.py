@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import posixpath
 from collections import Counter
+from collections.abc import Iterator
 from difflib import get_close_matches
 from itertools import islice
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from vstream.diagnostics import Related, Severity
 from vstream.formatting import join_names
 from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.streams import values
+from vstream.lint.rules.streams.values import SourceEntry
 from vstream.lint.workspace import StreamFile, StreamRole, Workspace
 from vstream.subjects import algebra
 from vstream.subjects.functions import FUNCTION
@@ -19,12 +21,6 @@ from vstream.topology import physical
 from vstream.topology.model import Role, ServerVersion, Topology
 from vstream.topology.profiles import PROFILES
 from vstream.topology.stream_config import ROUTING_KEY
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from vstream.lint.rules.streams.values import SourceEntry
-
 
 _Copy: TypeAlias = "tuple[tuple[str, ...], tuple[tuple[str, str], ...]]"
 """What a source copies, and how it renames that."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import posixpath
+from collections.abc import Iterator
 from itertools import islice
-from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Related, Severity
 from vstream.formatting import format_count
@@ -15,10 +15,6 @@ from vstream.lint.rules.streams.values import near_name, place, replicas, string
 from vstream.lint.rules.wording import closest
 from vstream.lint.workspace import StreamFile, StreamRole, Workspace
 from vstream.subjects.algebra import SubjectTrie, is_valid
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 
 _MOST_REPLICAS = 5
 _SURVIVES_ONE = 3

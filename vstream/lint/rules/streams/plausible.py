@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, NamedTuple
 
 from vstream.diagnostics import Severity
 from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.streams.values import strings
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from vstream.lint.workspace import ConsumerFile, StreamFile, Workspace
+from vstream.lint.workspace import ConsumerFile, StreamFile, Workspace
 
 _MS: Final = 10**6
 _SECOND: Final = 10**9

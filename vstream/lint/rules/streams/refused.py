@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping
 from itertools import combinations
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from vstream.diagnostics import Severity
 from vstream.lint.registry import Violation, rule
+from vstream.lint.rules.streams.api_fields import FieldPath
 from vstream.lint.rules.streams.storage import find_misfits
 from vstream.lint.rules.streams.values import FORBIDDEN, long_texts, place, whole_number
 from vstream.lint.workspace import StreamRole, Workspace
@@ -14,12 +16,7 @@ from vstream.subjects.algebra import is_literal, is_subset, is_valid, overlaps
 from vstream.subjects.functions import TransformError
 from vstream.subjects.transform import SubjectTransform
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
-    from vstream.lint.rules.streams.api_fields import FieldPath
-
-    Refusal = tuple[FieldPath, str, str]
+Refusal = tuple[FieldPath, str, str]
 
 _SERVERS_OWN = {"$JS.>": "$JS.EVENT.>", "$JSC.>": None, "$NRG.>": None, "$SYS.>": "$SYS.ACCOUNT.>"}
 """Subjects of the servers, and what of each a stream may hold all the same."""

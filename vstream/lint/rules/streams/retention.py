@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
 
 from vstream.diagnostics import Edit, Related, Severity
 from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.streams import values
 from vstream.lint.workspace import StreamRole, Workspace
+from vstream.topology.model import ServerVersion
 from vstream.topology.units import format_duration, format_size
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from vstream.topology.model import ServerVersion
-
 
 _BACK_OFF = 150 * values.SECOND
 """A failed source is retried after 10 s times the number of failures, at most 2 minutes; creating it may take 30 s

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from itertools import combinations, count
-from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Edit, Severity, Span
 from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.streams.values import ANYTHING, SourceEntry, flag, limit, mirror, sources, strings, table
+from vstream.lint.workspace import StreamFile, Workspace
 from vstream.subjects import algebra
 from vstream.subjects.functions import FUNCTION
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from vstream.lint.workspace import StreamFile, Workspace
 
 _WILDCARD = re.compile(r"\{\{\s*[wW]ild[cC]ard\s*\(\s*([0-9]{1,3})\s*\)\s*\}\}|\$([0-9]{1,3})")
 

@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import posixpath
 from collections import defaultdict
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 from vstream.formatting import format_count, join_names
 from vstream.lint.reading.nodes import entry, option, table
 from vstream.lint.rules.server_values import cluster, has_jetstream, is_clustered, read_duration, whole
+from vstream.lint.rules.streams.api_fields import FieldPath
 from vstream.lint.rules.streams.values import number, replicas
+from vstream.lint.workspace import ServerConf, StreamFile, Workspace
 from vstream.syntax.natsconf.nodes import ConfMap
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
-    from vstream.lint.rules.streams.api_fields import FieldPath
-    from vstream.lint.workspace import ServerConf, StreamFile, Workspace
-
-    Refusal = tuple[FieldPath, str, str]
-    Misfit = tuple[StreamFile, FieldPath, str, str]
+Refusal = tuple[FieldPath, str, str]
+Misfit = tuple[StreamFile, FieldPath, str, str]
 
 _ON = (True, "enabled", "enable")
 _REQUIRED = ("max_bytes_required", "max_stream_bytes", "max_bytes")

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from functools import lru_cache
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+from vstream.diagnostics import Span
 from vstream.lint.workspace import ConsumerFile, StreamFile, StreamRole
 from vstream.subjects.algebra import is_subset, overlaps
 from vstream.subjects.functions import FUNCTION
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
-    from vstream.diagnostics import Span
 
 ANYTHING = ">"
 """What servers use if a filter or the source of a transform is empty."""

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Severity
 from vstream.formatting import quote_value
 from vstream.lint.registry import Violation, rule
+from vstream.lint.rules.topology.context import TopologySubject
 from vstream.lint.rules.topology.limits import check_metadata
 from vstream.subjects import algebra
 from vstream.topology import reserved_fields
+from vstream.topology.document import ConsumerDocument, StreamDocument
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from vstream.lint.rules.topology.context import TopologySubject
     from vstream.syntax.yaml import Path
-    from vstream.topology.document import ConsumerDocument, StreamDocument
 
 _SAME_WORDS = (
     "filter_subjects", "deliver_policy", "ack_policy", "ack_wait", "max_deliver", "backoff", "max_ack_pending",

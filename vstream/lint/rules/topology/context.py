@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from vstream.topology.decode import levels
+from vstream.topology.document import LevelDocument, SettingsDocument, TopologyDocument
 from vstream.topology.model import Role, Topology
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
-
     from vstream.syntax.yaml import Path
-    from vstream.topology.document import LevelDocument, SettingsDocument, TopologyDocument
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

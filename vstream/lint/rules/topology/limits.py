@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Severity
 from vstream.formatting import format_count
 from vstream.lint.registry import Violation, rule
+from vstream.lint.rules.topology.context import PhysicalSettings, TopologySubject
 from vstream.topology import reserved_fields
 from vstream.topology.fields import SMALLEST_AGE
 from vstream.topology.model import DEDUPE_OFF_SINCE, Role
@@ -14,9 +16,6 @@ from vstream.topology.units import format_duration
 from vstream.topology.versions import format_version
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from vstream.lint.rules.topology.context import PhysicalSettings, TopologySubject
     from vstream.syntax.yaml import Path
 
 

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from vstream.diagnostics import Severity
 from vstream.formatting import quote_value
 from vstream.lint.registry import Violation, rule
+from vstream.lint.rules.topology.context import TopologySubject
 from vstream.topology import physical
 from vstream.topology.model import Consistency, Naming, Routing, Security, Topology
 from vstream.topology.profiles import profile_of
 from vstream.topology.stream_config import HIDDEN_PREFIXES
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from vstream.lint.rules.topology.context import TopologySubject
-
 
 _SINCE = (2, 11)
 """The first server version that supports `routing: accounts`."""

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Severity
 from vstream.formatting import quote_value
 from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.topology.buckets import buckets_called_like_streams, unused_writers
+from vstream.lint.rules.topology.context import TopologySubject
 from vstream.lint.rules.wording import closest
 from vstream.topology import naming, physical
+from vstream.topology.document import LevelDocument, StretchDocument, TopologyDocument
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from vstream.lint.rules.topology.context import TopologySubject
     from vstream.syntax.yaml import Path
-    from vstream.topology.document import LevelDocument, StretchDocument, TopologyDocument
 
 
 @rule("VS101", "unknown-region", Severity.ERROR)

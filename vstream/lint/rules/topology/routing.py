@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Severity
 from vstream.formatting import quote_value
 from vstream.lint.registry import Violation, rule
+from vstream.lint.rules.topology.context import TopologySubject
 from vstream.lint.rules.topology.subjects import subject_problem
 from vstream.subjects import algebra as subject_algebra
 from vstream.topology.accounts import VSTREAM_USER, regional_user
@@ -15,9 +17,6 @@ from vstream.topology.profiles import profile_of
 from vstream.topology.stream_config import HIDDEN_PREFIXES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from vstream.lint.rules.topology.context import TopologySubject
     from vstream.syntax.yaml import Path
 
 

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 from urllib.parse import urlsplit
 
 from vstream.diagnostics import Severity
 from vstream.formatting import join_names, quote_value
 from vstream.lint.registry import Violation, rule
+from vstream.lint.rules.topology.context import TopologySubject
 from vstream.render import account_view
+from vstream.topology.document import ConnectDocument
 from vstream.topology.model import AccountLimits, Naming, Security, Topology, is_context_name
 from vstream.topology.profiles import profile_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from vstream.lint.rules.topology.context import TopologySubject
-    from vstream.topology.document import ConnectDocument
 
 
 @rule("VS160", "security-unfit", Severity.ERROR)

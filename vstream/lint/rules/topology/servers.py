@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Severity
 from vstream.formatting import format_count, join_names, quote_value
 from vstream.lint.registry import Violation, rule
+from vstream.lint.rules.topology.context import TopologySubject
 from vstream.topology import naming
 from vstream.topology.model import Ports, Role, Server
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
-
-    from vstream.lint.rules.topology.context import TopologySubject
     from vstream.syntax.yaml import Path
 
 

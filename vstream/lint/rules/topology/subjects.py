@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import islice
 from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Severity
 from vstream.formatting import join_names, quote_value
 from vstream.lint.registry import Violation, rule
+from vstream.lint.rules.topology.context import TopologySubject
 from vstream.subjects import algebra as subject_algebra
 from vstream.subjects.functions import parse_token
 from vstream.topology import naming
@@ -16,9 +18,6 @@ from vstream.topology.model import Naming, Role
 from vstream.topology.profiles import profile_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from vstream.lint.rules.topology.context import TopologySubject
     from vstream.syntax.yaml import Path
 
 

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from vstream.diagnostics import Severity
 from vstream.lint.registry import Violation, rule
+from vstream.lint.rules.topology.context import TopologySubject
 from vstream.render import account_view
 from vstream.topology.model import Security, is_loopback
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from vstream.lint.rules.topology.context import TopologySubject
 
 
 @rule("VS162", "transport-unfit", Severity.ERROR)
