@@ -1,11 +1,13 @@
 """
 Durable sources (ADR-60, nats-server 2.14) beside the sources that vstream renders, under the same faults.
 
-    scripts/bench_durable.py [--version 2.15.1] [--rounds 4] [--down 15] [--fault kill-region|isolate]
+    scripts/bench_durable.py [--version 2.15.1] [--rounds 4] [--down 15] [--fault kill-region|isolate] [--rate 50]
 
-Three regions of one server. In each, a second reader takes from the same write streams through durable consumers that
-acknowledge by flow control. A region is killed or cut off for some seconds, again and again, under load. Printed: how long
-each reader then lacks something, and in the end what it has lost or holds twice of what was acknowledged.
+Three regions of one server. First each kind of reader is there alone: printed is what a message costs servers and the links
+between regions, less what it costs without readers. In a second lab, both kinds take from the same write streams, the durable
+ones through consumers that acknowledge by flow control. A region is killed or cut off for some seconds, again and again,
+under load. Printed: how long each reader then lacks something, and in the end what it has lost or holds twice of what was
+acknowledged.
 """
 
 from __future__ import annotations
@@ -23,14 +25,18 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 import nats
+import psutil
 
 from tests.support.command import vstream
+from tests.support.labs import pids
 from tests.support.publish_load import Load, compare, under_load
+from vstream.jetstream.monitoring import outbound_gateways
 from vstream.lab import lab
 
 NAME = "bench-durable"
 REGIONS = ("west", "central", "east")
-RATE = 50
+COSTED = 20
+"""Seconds of load in which the cost of each kind of reader is measured."""
 PATIENCE = 150.0
 """Seconds: what a reader lacks then is lost."""
 _TOPOLOGY = {
@@ -48,6 +54,7 @@ def main() -> int:
     parser.add_argument("--version", default="2.15.1")
     parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--down", type=float, default=15.0)
+    parser.add_argument("--rate", type=int, default=50)
     parser.add_argument("--fault", choices=["kill-region", "isolate"], default="kill-region")
     options = parser.parse_args()
     print(
@@ -57,27 +64,65 @@ def main() -> int:
         os.environ.update(VSTREAM_STATE_DIR=f"{scratch}/state", VSTREAM_KEYS=f"{scratch}/keys")
         file = Path(scratch) / "topology.yaml"
         file.write_text(json.dumps(_TOPOLOGY), encoding="utf-8")
-        try:
-            _run("lab", "up", file, "--server-version", options.version)
-            _run("apply", file, "--yes")
-            return asyncio.run(_measure(options, file))
-        finally:
-            _run("lab", "down", NAME, "--purge")
+        for measure in (_measure_costs, _measure_losses):
+            try:
+                _run("lab", "up", file, "--server-version", options.version)
+                _run("apply", file, "--yes")
+                code = asyncio.run(measure(options, file))
+            finally:
+                _run("lab", "down", NAME, "--purge")
+        return code
 
 
-async def _measure(options: argparse.Namespace, file: Path) -> int:
+async def _measure_costs(options: argparse.Namespace, _: Path) -> int:
+    plain = await _cost_a_message(options.rate)
+    for region in REGIONS:
+        await _api(region, f"STREAM.DELETE.{_reader('plain', region)}")
+    nothing = await _cost_a_message(options.rate)
+    for region in REGIONS:
+        await _make_durable_reader(region)
+    written = await _count_written()
+    for region in REGIONS:
+        assert await _wait_until_held("durable", region, written), f"{region} does not catch up"
+    durable = await _cost_a_message(options.rate)
+    print(f"{'a message costs':17} {'µs of CPU':>10} {'bytes between regions':>22}")
+    for kind, (cpu, sent) in (("without readers", nothing), ("plain", plain), ("durable", durable)):
+        less = (0.0, 0.0) if kind == "without readers" else nothing
+        print(f"{kind:17} {(cpu - less[0]) * 1e6:10.0f} {sent - less[1]:22.0f}", flush=True)
+    return 0
+
+
+async def _cost_a_message(rate: int) -> tuple[float, float]:
+    """What servers spend for a message that is published: CPU seconds, and bytes between regions."""
+    load = Load(rate)
+    async with under_load(load, lab.client_endpoints(NAME)):
+        await load.wait_for_acknowledged(rate * 5)
+        before, (cpu, sent) = len(load.everything), await _read_costs()
+        await asyncio.sleep(COSTED)
+        messages, (cpu_after, sent_after) = len(load.everything) - before, await _read_costs()
+    return (cpu_after - cpu) / messages, (sent_after - sent) / messages
+
+
+async def _read_costs() -> tuple[float, int]:
+    """What all servers together have spent until now: CPU seconds, and bytes to other regions."""
+    times = [psutil.Process(pid).cpu_times() for pid in pids(NAME).values()]
+    gateways = [await outbound_gateways(url) for endpoint in lab.endpoints(NAME).values() for url in endpoint.monitor]
+    return sum(time.user + time.system for time in times), sum(sum(sent.values()) for sent in gateways)
+
+
+async def _measure_losses(options: argparse.Namespace, file: Path) -> int:
     for region in REGIONS:
         await _make_durable_reader(region)
     readers = [(kind, region) for kind in ("plain", "durable") for region in REGIONS]
     print(f"{'':8}" + "".join(f"{f'{kind} {region}':>17}" for kind, region in readers))
-    load = Load(RATE)
+    load = Load(options.rate)
     async with under_load(load, lab.client_endpoints(NAME)):
-        await load.wait_for_acknowledged(RATE * 5)
+        await load.wait_for_acknowledged(options.rate * 5)
         for number in range(1, options.rounds + 1):
             await asyncio.to_thread(_run, "chaos", options.fault, REGIONS[0], "--topology", file, "--lab", NAME)
             await asyncio.sleep(options.down)
             await asyncio.to_thread(_run, "chaos", "heal", "--lab", NAME)
-            written = sum([(await _state(region, _write(region)))["messages"] for region in REGIONS])
+            written = await _count_written()
             began = time.monotonic()
             waits = await asyncio.gather(*(_wait_until_held(kind, region, written) for kind, region in readers))
             shown = "".join(f"{f'{at - began:.1f} s' if at else '-':>17}" for at in waits)
@@ -89,6 +134,10 @@ async def _measure(options: argparse.Namespace, file: Path) -> int:
         print(f"{kind:8} {region:8} {len(lost):6} lost {len(doubled):6} doubled", flush=True)
         is_well &= not (lost or doubled)
     return 0 if is_well else 1
+
+
+async def _count_written() -> int:
+    return sum([(await _state(region, _write(region)))["messages"] for region in REGIONS])
 
 
 def _write(region: str) -> str:
@@ -117,7 +166,7 @@ async def _make_durable_reader(region: str) -> None:
         await _api(origin, f"CONSUMER.CREATE.{stream}.to-{region}", {"stream_name": stream, "config": config})
         sources.append({"name": stream, "consumer": consumer})
     name = _reader("durable", region)
-    placement = {"cluster": (await _info(region, _reader("plain", region)))["cluster"]["name"]}
+    placement = {"cluster": (await _info(region, _write(region)))["cluster"]["name"]}
     await _api(region, f"STREAM.CREATE.{name}", {"name": name, "sources": sources, "placement": placement})
 
 
