@@ -14,6 +14,7 @@ from hypothesis import settings
 from tests.support.command import OUTPUTS_SEEN, fork_server
 from tests.support.durations import UNITS, DurationRecorder, estimate
 from tests.support.every_output import OutputRecorder
+from tests.support.forked_workers import ForkedWorkers
 from tests.support.golden import Golden
 from tests.support.jetstream import JetStreamServer
 from tests.support.night import IS_NIGHT, repetitions
@@ -49,6 +50,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="only tests without servers, Spark and wheels; what others import is not loaded",
     )
     parser.addoption(
+        "--forked", type=int, default=0, help="so many workers, which are forked when everything is collected"
+    )
+    parser.addoption(
         "--every-output", action="store_true", help="fail, after a whole run, if a JSON output was seen by no test"
     )
     parser.addoption(
@@ -64,7 +68,9 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(DurationRecorder())
     if config.getoption("--every-output"):
         config.pluginmanager.register(OutputRecorder())
-    if config.getoption("numprocesses", None) and not config.getoption("collectonly"):
+    if forked := config.getoption("--forked"):
+        config.pluginmanager.register(ForkedWorkers(forked, group_of))
+    if (forked or config.getoption("numprocesses", None)) and not config.getoption("collectonly"):
         fork_server()
 
 

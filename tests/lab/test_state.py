@@ -139,7 +139,7 @@ async def test_who_waited_for_a_lab_that_was_purged_gets_a_whole_one(directory: 
 
 
 async def _hold(directory: LabDirectory) -> None:
-    async with directory.lock():
+    async with directory.lock(patience=60):
         assert directory.conf.is_dir()
 
 

@@ -8,6 +8,7 @@ with its own arguments, environment, directory, signals and streams.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import gc
 import importlib
 import io
@@ -24,12 +25,16 @@ from pathlib import Path
 from typing import Any
 
 import vstream
+from tests.support.paths import ROOT
 from vstream import resources
 from vstream.__main__ import main
+from vstream.cli.app import app
 from vstream.render.environment import environment
 
 NOT_PRELOADED = "vstream.audit"
 """Imports Spark, whose libraries start threads."""
+REHEARSED = ("--help", "render --help", "validate", "lint", "map --all", "size")
+"""Commands that have run before: what libraries import and work out once, when they are first used, is a third of a fork."""
 
 
 def import_all(package: Any) -> None:
@@ -45,6 +50,11 @@ def preload() -> None:
     templates = environment([resources.templates()])
     for name in templates.list_templates(filter_func=lambda name: not name.startswith("reports/")):
         templates.get_template(name)  # which compiles it: most of what many commands take
+    topology = str(ROOT / "examples" / "consistency.yaml")
+    for command in REHEARSED:
+        nowhere = io.StringIO()
+        with contextlib.redirect_stdout(nowhere), contextlib.redirect_stderr(nowhere):
+            app([*command.split(), topology], standalone_mode=False)
     assert "numpy" not in sys.modules
     assert threading.active_count() == 1
     gc.collect()
