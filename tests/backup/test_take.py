@@ -38,6 +38,8 @@ def test_the_cut_is_where_the_reader_is_that_is_furthest_behind() -> None:
         make_saved("r2", "read", 9, w=7),
     ]
     assert find_cut(streams) == {"w": 7, "e": 0}
+    ordering = [*streams[:2], make_saved("o", "order", 9, w=4, e=5), make_saved("r1", "read", 9, w=8, e=5)]
+    assert find_cut(ordering) == {"w": 4, "e": 5}
 
 
 def test_a_reader_that_has_taken_as_much_as_there_ever_was_has_taken_everything() -> None:

@@ -159,6 +159,7 @@ def test_a_region_without_its_hub_serves_and_copies_nothing() -> None:
     assert render_impact(assess_impact(domains, lost=("hub-west",), taken=("west-1",))) == [
         "west: 0 of 1 servers left, 1 of 1 write stream cannot store"
     ]
+    assert assess_impact(domains, lost=("hub-west",), taken=("east-1",)).apart == ("west",)
     assert render_impact(assess_impact(domains, lost=(), taken=(), cut=WEST_ALONE)) == [
         "on one side: west, 1 server, a meta leader in each region",
         "on one side: central, east, 2 servers, a meta leader in each region",

@@ -62,6 +62,14 @@ def test_metrics_show_a_pair_that_is_not_well() -> None:
     }
 
 
+def test_nobody_is_alarmed_by_what_is_on_its_way() -> None:
+    pair, at = ("foo-write-west", "foo-read-east"), healthy().at
+    for waited, alarms in ((0.5, 0), (90, 1)):
+        lag = Lag(last=12, first=1, cursor=10, max_age=3600.0, oldest_seq=11, oldest_at=at - waited)
+        samples = metrics(at=at, lags={pair: lag})
+        assert len(samples["vstream_pair_lossy_in_seconds"]) == alarms
+
+
 def test_what_gateways_have_sent_is_a_counter() -> None:
     servers = tuple(replace(server, gateways={"elsewhere": 512}) for server in healthy().servers)
     text = render_metrics("acme", assess(TOPOLOGY, replace(healthy(), servers=servers)))

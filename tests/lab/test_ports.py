@@ -46,6 +46,10 @@ def test_a_lab_with_many_servers_takes_several_blocks(all_free: None) -> None:
     assert ports.choose_block(30, reserved={14110}) == 14200
 
 
+def test_fronts_of_links_take_ports_too(all_free: None) -> None:
+    assert ports.choose_block(20, fronts=20, reserved={14099}) == 14100
+
+
 def test_a_retry_skips_blocks_of_ports(all_free: None) -> None:
     assert ports.choose_block(9, reserved={14100}, skip=2) == 14300
 
