@@ -121,8 +121,9 @@ class BackupDirectory:
         """
         try:
             record = _SHAPE.validate_json(self.capture.read_document(_RECORD))
-            for saved in record.streams:
-                _check_stream(saved)
+            for saved in record.streams:  # it may come from anybody
+                check_config(saved.config, saved.name)
+                check_state(saved.state, saved.name)
         except FileNotFoundError:
             if (self.path / "snapshots").is_dir():
                 hint = "it cannot be restored; remove it, and make another"
@@ -178,12 +179,6 @@ class BackupDirectory:
         with self.capture.open(self.snapshot_file(stream)) as file:
             while chunk := file.read(size):
                 yield chunk
-
-
-def _check_stream(saved: SavedStream) -> None:
-    """Raise TypeError, KeyError or MalformedAnswerError where *saved* cannot be restored: it may come from anybody."""
-    check_config(saved.config, saved.name)
-    check_state(saved.state, saved.name)
 
 
 def _digest(file: Path) -> str:

@@ -126,20 +126,17 @@ def assess_impact(
     hubs = topology.hubs.members if topology.hubs else {}
     hubless = {region for region, hub in hubs.items() if hub.name in {*lost, *taken}}
     counted = [(side, sum(region in side for region in present.values())) for side in parts]
+    majority = 0 if meta is None else meta.peers // 2 + 1
+    sides = [SideEffect(regions=side, servers=count, has_meta_majority=count >= majority) for side, count in counted]
     return Impact(
         regions=effects,
         meta=meta,
         stretch=stretch,
-        sides=tuple(_side_effect(side, count, meta) for side, count in counted),
+        sides=tuple(sides),
         apart=tuple(effect.region for effect in effects if effect.left and effect.region in hubless),
         losses=tuple(losses),
         refusals=tuple(refusals),
     )
-
-
-def _side_effect(regions: tuple[str, ...], servers: int, meta: GroupEffect | None) -> SideEffect:
-    has_majority = meta is None or servers > meta.peers // 2
-    return SideEffect(regions=regions, servers=servers, has_meta_majority=has_majority)
 
 
 def _group(names: Collection[str], present: Mapping[str, str], parts: Sequence[Collection[str]]) -> GroupEffect:

@@ -14,14 +14,13 @@ from vstream.chaos.recovery import wait_until_caught_up, wait_until_healthy
 from vstream.errors import LabError
 from vstream.jetstream import monitoring
 from vstream.lab import conf
-from vstream.lab.readiness import monitor_url
+from vstream.lab.readiness import ReadinessProgress, monitor_url
 from vstream.lab.start import run_to_completion
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from vstream.lab.binaries import Program
-    from vstream.lab.readiness import ReadinessProgress
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,8 +7,11 @@ import asyncio
 import signal
 import sys
 import threading
+import time
+import traceback
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
+from types import FrameType
 from typing import Any, TypeVar
 
 import typer
@@ -78,21 +81,29 @@ def exit_on_signals() -> Iterator[Callable[[], bool]]:
     whether there was one: for whoever goes on after errors.
     """
     received: list[int] = []
+    unheard: list[bool] = []
 
-    def stop(number: int, _: object) -> None:
+    def stop(number: int, frame: FrameType | None) -> None:
         received.append(number)
-        raise KeyboardInterrupt
+        if all(caller.f_code is not insist.__code__ for caller, _ in traceback.walk_stack(frame)):
+            unheard.clear()
+            raise KeyboardInterrupt
 
     report = sys.unraisablehook
 
     def insist(unraisable: sys.UnraisableHookArgs) -> None:
         if unraisable.exc_type is KeyboardInterrupt:
-            # It came while Python cleaned up an object, and would be lost: it comes again in a moment.
-            again = threading.Timer(_MOMENT, _thread.interrupt_main)
-            again.daemon = True
-            again.start()
+            # It came while Python cleaned up an object, and would be lost, as it would be in here: it comes again.
+            unheard.append(True)
+            threading.Thread(target=remind, daemon=True).start()
         else:
             report(unraisable)
+
+    def remind() -> None:
+        time.sleep(_MOMENT)
+        while unheard:
+            _thread.interrupt_main()
+            time.sleep(_MOMENT)
 
     before = {number: signal.signal(number, stop) for number in _SIGNALS}
     sys.unraisablehook = insist
@@ -104,6 +115,7 @@ def exit_on_signals() -> Iterator[Callable[[], bool]]:
         typer.echo("interrupted", err=True)
         raise typer.Exit(_exit_code(received)) from None
     finally:
+        unheard.clear()
         sys.unraisablehook = report
         for number, handler in before.items():
             signal.signal(number, handler)

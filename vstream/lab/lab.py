@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING
 from vstream.errors import VstreamError
 from vstream.lab import conf, passwords, records
 from vstream.lab import start as starting
-from vstream.lab.binaries import locate, program
+from vstream.lab.binaries import Program, locate, program
 from vstream.lab.links.choose import link_states
 from vstream.lab.links.proxy_process import ProxyProcess
 from vstream.lab.readiness import ReadinessProgress, monitor_url
 from vstream.lab.server import NatsServer, stop_all
-from vstream.lab.state import lab_directory
+from vstream.lab.state import LabDirectory, lab_directory
 from vstream.lab.status import (
+    LabStatus,
     addresses,
     client_endpoints,
     endpoints,
@@ -39,10 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-    from vstream.lab.binaries import Program
     from vstream.lab.links.state import Backend, LinkState, Pair
-    from vstream.lab.state import LabDirectory
-    from vstream.lab.status import LabStatus
     from vstream.topology.accounts import Account
     from vstream.topology.bundle import Bundle, ServerAddress
     from vstream.topology.model import Topology

@@ -16,14 +16,13 @@ from typing import TYPE_CHECKING
 
 from vstream.errors import LabError, UnknownNameError, UnsupportedError
 from vstream.lab.links.proxy_process import ProxyProcess
-from vstream.lab.links.state import IDEAL, Backend, Links, LinkState, Pair
+from vstream.lab.links.state import IDEAL, Answer, Backend, Links, LinkState, Pair
 from vstream.lab.state import hold_lock
 from vstream.lab.status import recorded_lab
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 
-    from vstream.lab.links.state import Answer
 
 _PATIENCE = 10.0
 
