@@ -24,7 +24,7 @@ from vstream.audit.frames import read_live
 from vstream.audit.report import AuditVerdict
 from vstream.audit.run import TopologySource
 from vstream.cli import options
-from vstream.cli.audit.sources import open_source
+from vstream.cli.audit import open_source
 from vstream.cli.servers import build_bundle, endpoints_as_user, find_servers
 from vstream.cli.views import audit as view
 from vstream.diagnostics import Severity

@@ -17,7 +17,7 @@ import pytest
 
 from tests.support.command import environment, vstream
 from tests.support.ports import free_port
-from vstream.cli.exporter import warn_if_exposed
+from vstream.cli.export import warn_if_exposed
 
 VARZ = {"server_name": "west-1", "version": "2.15.1", "config_load_time": "2026-01-01T00:00:00Z"}
 

@@ -12,7 +12,7 @@ from tests.support.command import vstream
 from tests.support.lost_region import document
 from vstream.cli import apply, drain, failback, failover
 from vstream.cli.failures import report_failure
-from vstream.cli.plan_request import Planned
+from vstream.cli.plan import Planned
 from vstream.cli.servers import Servers
 from vstream.errors import LabError, RefusedError, VstreamError
 from vstream.lint.load_topology import load, render_bundle

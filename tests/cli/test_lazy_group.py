@@ -32,7 +32,6 @@ _STARTUP = {
     "vstream.cli.exit_codes",
     "vstream.cli.lazy_group",
     "vstream.cli.overlay_option",
-    "vstream.cli.plain_values",
     "vstream.errors",
     "vstream.permissions",
 }

@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 
 from tests.support.labs import ignore_progress
 from tests.support.night import repetitions
-from vstream.cli.plan_request import build_request
+from vstream.cli.plan import build_request
 from vstream.cli.servers import find_servers
 from vstream.jetstream.admin import JetStreamAdmin, ask_until_available
 from vstream.lab import binaries, lab

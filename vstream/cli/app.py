@@ -65,7 +65,7 @@ PANELS = {
             module="vstream.cli.doctor", help="Find what is wrong with the live system, and say what to do."
         ),
         "audit": CommandEntry(
-            module="vstream.cli.audit.command", help="Check that every region holds every message, once and in order."
+            module="vstream.cli.audit", help="Check that every region holds every message, once and in order."
         ),
     },
     "Recover": {
@@ -85,24 +85,32 @@ PANELS = {
             help="Save the streams of all regions, and restore them.",
             commands={
                 "take": CommandEntry(
-                    module="vstream.cli.backup", help="Write streams of all regions into a directory, at one cut."
+                    module="vstream.cli.backup",
+                    help="Write streams of all regions into a directory, at one cut.",
+                    attribute="take",
                 ),
-                "restore": CommandEntry(module="vstream.cli.restore", help="Restore it onto empty servers."),
+                "restore": CommandEntry(
+                    module="vstream.cli.backup", help="Restore it onto empty servers.", attribute="restore"
+                ),
             },
         ),
         "repair": CommandEntry(
             help="Bring back messages, sourcing after an outage, or the meta group.",
             commands={
                 "messages": CommandEntry(
-                    module="vstream.cli.repair_messages", help="Bring back lost messages, remove copies."
+                    module="vstream.cli.repair",
+                    help="Bring back lost messages, remove copies.",
+                    attribute="repair_messages",
                 ),
                 "sources": CommandEntry(
-                    module="vstream.cli.repair_sources",
+                    module="vstream.cli.repair",
                     help="Make every read stream source again at once after an outage.",
+                    attribute="repair_sources",
                 ),
                 "meta": CommandEntry(
-                    module="vstream.cli.repair_meta",
+                    module="vstream.cli.repair",
                     help="Recover from losing the majority of the meta group for good.",
+                    attribute="repair_meta",
                 ),
             },
         ),

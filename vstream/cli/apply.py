@@ -13,8 +13,7 @@ from vstream.cli import options
 from vstream.cli.asyncio_runner import exit_on_signals, run
 from vstream.cli.chaos.session import find_target_servers
 from vstream.cli.exit_codes import FAILED, NO
-from vstream.cli.plan import Adopt, Lost, Verbose
-from vstream.cli.plan_request import Planned, plan_servers
+from vstream.cli.plan import Adopt, Lost, Planned, Verbose, plan_servers
 from vstream.cli.servers import find_signer
 from vstream.cli.shipping import Shipping, shipped_mappings
 from vstream.cli.views import applied as outcome

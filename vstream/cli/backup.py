@@ -1,4 +1,4 @@
-"""`vstream backup take`."""
+"""`vstream backup`: take one, and restore it."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import Annotated
 import typer
 
 from vstream.backup.directory import BackupDirectory
+from vstream.backup.restore import RestoreRequest, look
+from vstream.backup.restore import restore as restore_backup
 from vstream.backup.take import BackupRequest, take_backup
 from vstream.cli import options
 from vstream.cli.asyncio_runner import run
@@ -20,7 +22,7 @@ from vstream.cli.views.progress import progress_bar
 Directory = Annotated[Path, typer.Argument(help="The directory of the backup.", metavar="DIR")]
 
 
-def command(
+def take(
     directory: Directory,
     topology: options.TopologyFile = options.DEFAULT_FILE,
     stream: options.StreamNames = None,
@@ -49,3 +51,45 @@ def command(
         print_json("backup", view.as_dict(record, directory))
         return
     console.print_lines(view.describe(record, directory))
+
+
+def restore(
+    directory: Directory,
+    topology: Annotated[
+        Path | None,
+        typer.Argument(
+            help="The topology file. Default: the one in the backup.", metavar="FILE", envvar="VSTREAM_TOPOLOGY"
+        ),
+    ] = None,
+    yes: options.Yes = False,
+    output: options.TextOrJson = "text",
+    lab: options.LabName = None,
+) -> None:
+    """
+    Restore a backup onto servers that have none of its streams: all of them, with their consumers where they were.
+
+    Start the servers with the files that `vstream render` writes, or a lab; do not `apply`. Files of the backup are checked first.
+    Keep clients stopped until it has ended. Stopped anywhere, run it again. Then `vstream audit` compares all regions.
+
+    Exits with 1 if the backup was not finished, or streams exist. Changes nothing without `--yes`.
+
+    Examples: `vstream backup restore /backups/2026-11-26`, `vstream backup restore foo-backup acme.yaml --yes`
+    """
+    source = BackupDirectory(directory)
+    record = source.read()
+    source.verify(record)
+    loaded = options.load_topology(topology or directory / "topology.yaml").require()
+    where = find_servers(loaded, lab)
+    streams = build_bundle(loaded, where, None).streams
+    request = RestoreRequest(
+        directory=source, record=record, topology=loaded, streams=streams, endpoints=where.endpoints
+    )
+    state = run(look(request))
+    if yes:
+        with progress_bar() as progress:
+            task = progress.add_task("connecting", total=None)
+            run(restore_backup(request, lambda step: progress.update(task, description=step)))
+    if output == "json":
+        print_json("restore", view.restore_as_dict(record, state, is_done=yes))
+        return
+    console.print_lines(view.describe_restore(record, state, where.description, is_done=yes))

@@ -13,7 +13,7 @@ from typing import Any
 
 from vstream import __version__
 from vstream.cli.asyncio_runner import run
-from vstream.cli.plan_request import build_request
+from vstream.cli.plan import build_request
 from vstream.cli.servers import Servers, build_bundle, find_servers
 from vstream.cli.status import find_source
 from vstream.cli.views import console

@@ -13,9 +13,9 @@ from vstream.cli.asyncio_runner import run
 from vstream.cli.chaos.session import find_target_servers
 from vstream.cli.exit_codes import FAILED, NO, OK
 from vstream.cli.failover import ShipWith, carry_out_edit, end, read_edit, require_nothing_lost
-from vstream.cli.plan_request import Planned, plan_servers
+from vstream.cli.plan import Planned, plan_servers
 from vstream.cli.views import console
-from vstream.cli.views import drain as view
+from vstream.cli.views import failover as view
 from vstream.cli.views import plan as plan_view
 from vstream.cli.views.json_output import print_json
 from vstream.errors import RefusedError, UnknownNameError, VstreamError
@@ -102,7 +102,7 @@ def _drain_region(
         reason = f"{region} is not drained: it is not safe to stop"
         if is_json:
             seen = None if is_undone else Emptiness(missing=(reason,))
-            print_json("drain", view.as_dict(region, seen, planned.plan, is_done=is_done))
+            print_json("drain", view.drain_as_dict(region, seen, planned.plan, is_done=is_done))
         end(topology, left, is_done, f"Region {region} takes publishes again. {edit.file} says so: commit it.")
         if not is_undone:
             console.print_note(f"{reason}.", style="bold red")
@@ -124,9 +124,9 @@ def _end(
 ) -> NoReturn:
     """Show what was seen, and exit with whether it is safe."""
     if output == "json":
-        print_json("drain", view.as_dict(target, seen, planned.plan if planned else None, is_done=is_done))
+        print_json("drain", view.drain_as_dict(target, seen, planned.plan if planned else None, is_done=is_done))
     else:
-        console.print_lines(view.describe(seen, target, servers, is_done=is_done))
+        console.print_lines(view.describe_drain(seen, target, servers, is_done=is_done))
     raise typer.Exit({True: OK, False: NO, None: FAILED}[seen.is_safe])
 
 

@@ -11,7 +11,7 @@ from rich.text import Text
 from vstream.cli import configs
 from vstream.cli.asyncio_runner import run
 from vstream.cli.exit_codes import FAILED, NO
-from vstream.cli.plan_request import Planned, plan_servers
+from vstream.cli.plan import Planned, plan_servers
 from vstream.cli.servers import find_servers
 from vstream.cli.views import console, diagnostics
 from vstream.cli.views import plan as view

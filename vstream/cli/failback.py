@@ -8,7 +8,7 @@ from vstream.cli import options
 from vstream.cli.apply import GateTimeout
 from vstream.cli.asyncio_runner import run
 from vstream.cli.failover import RegionName, ShipWith, carry_out_edit, end, read_edit, require_nothing_lost
-from vstream.cli.plan_request import plan_servers
+from vstream.cli.plan import plan_servers
 from vstream.cli.servers import Servers, find_servers
 from vstream.cli.views import console
 from vstream.cli.views import failover as view

@@ -14,7 +14,7 @@ from vstream.cli.apply import GateTimeout, carry_out, report
 from vstream.cli.asyncio_runner import run
 from vstream.cli.chaos.session import find_target_servers
 from vstream.cli.exit_codes import FAILED, NO
-from vstream.cli.plan_request import Planned, plan_servers
+from vstream.cli.plan import Planned, plan_servers
 from vstream.cli.servers import Servers, find_servers
 from vstream.cli.shipping import Shipping
 from vstream.cli.views import applied as outcome

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich import box
 from rich.console import RenderableType
+from rich.table import Table
 
 from vstream.cli import files as input_files
 from vstream.cli import options
 from vstream.cli.exit_codes import NO
 from vstream.cli.lazy_group import load_mode, refuse_named
 from vstream.cli.overlay_option import OverlayFiles, choose_overlays
-from vstream.cli.resolve import print_places
-from vstream.cli.views import account_table, console, mapping
+from vstream.cli.views import console, mapping
 from vstream.cli.views.cleaning import clean
+from vstream.cli.views.console import stdout
 from vstream.cli.views.diagnostics import place
 from vstream.cli.views.json_output import print_json
 from vstream.errors import InvalidInputError, UnknownNameError, VstreamError
@@ -32,7 +34,9 @@ from vstream.lint.simulate import Refusal, Simulation, refusals_of, simulate
 from vstream.lint.workspace import MappingsBlock, ServerConf, Workspace
 from vstream.subjects.account_flow import GLOBAL_ACCOUNT, AccountFlow
 from vstream.subjects.algebra import is_literal
+from vstream.topology import naming, physical
 from vstream.topology.bundle import loaded_path, placeholder_for
+from vstream.topology.model import Topology, VirtualStream
 
 
 class MapFormat(StrEnum):
@@ -170,8 +174,8 @@ def _print_all(
     flow = flow or AccountFlow({}, ())
     rows = tabulate_account(block, flow, _streams(workspace, flow), cluster)
     name = block.account or GLOBAL_ACCOUNT
-    content = account_table.as_json(name, cluster, rows, refusals)
-    _print(output, "map-all", content, account_table.text(name, cluster, rows, refusals))
+    content = mapping.account_json(name, cluster, rows, refusals)
+    _print(output, "map-all", content, mapping.account_text(name, cluster, rows, refusals))
     return refusals
 
 
@@ -317,3 +321,47 @@ def _cluster(workspace: Workspace, block: MappingsBlock, server: ServerConf | No
             f"note: no rule names the cluster `{cluster}`; there are {', '.join(clusters)}", style="yellow"
         )
     return cluster
+
+
+def print_places(topology: Topology, stream: str, region: str | None, *, is_json: bool) -> None:
+    """
+    Print the physical streams behind the virtual *stream*: a table, or the name alone by which clients in *region* read it.
+
+    Raises UnknownNameError if *topology* has no such stream, or the stream is not in *region*.
+    """
+    virtual = next((candidate for candidate in topology.streams if candidate.name == stream), None)
+    if virtual is None:
+        names = ", ".join(candidate.name for candidate in topology.streams)
+        raise UnknownNameError(f"there is no virtual stream `{stream}`", hint=f"there are {names}" if names else None)
+    if region is not None and region not in virtual.regions:
+        raise UnknownNameError(f"`{stream}` is not in region `{region}`", hint=f"it is in {', '.join(virtual.regions)}")
+    places = [_describe_place(topology, virtual, name) for name in virtual.regions if region in {None, name}]
+    if is_json:
+        print_json("map-stream", {"regions": places})
+    elif region is not None:
+        typer.echo(naming.local_name(places[0]["read"]))
+    else:
+        stdout().print(region_table(places))
+
+
+def _describe_place(topology: Topology, stream: VirtualStream, region: str) -> dict[str, Any]:
+    origin = next(iter(stream.origin), None)
+    into = physical.write_stream_in(stream, region)
+    # The home of a homed stream has no mirror of it: there it is read itself.
+    read = physical.read_stream_in(stream, region)
+    return {
+        "region": region,
+        "published_into": into,
+        "subjects": list(physical.write_subjects(topology, stream, origin or region)),
+        "read": read,
+    }
+
+
+def region_table(places: Sequence[Mapping[str, Any]]) -> Table:
+    """One row for each region."""
+    rows = Table(box=box.SIMPLE_HEAD)
+    for column in ("region", "published into", "as", "read from"):
+        rows.add_column(column, overflow="fold")
+    for entry in places:
+        rows.add_row(entry["region"], entry["published_into"], "\n".join(entry["subjects"]), entry["read"])
+    return rows

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -11,12 +12,16 @@ from vstream.cli import options
 from vstream.cli.asyncio_runner import run
 from vstream.cli.exit_codes import FAILED, NO
 from vstream.cli.lazy_group import load_mode
-from vstream.cli.plan_request import Planned, plan_servers
+from vstream.cli.servers import Servers, build_bundle, find_servers
 from vstream.cli.views import console
 from vstream.cli.views import plan as view
 from vstream.cli.views.json_output import print_json
+from vstream.cli.views.progress import progress_bar
 from vstream.files import save_output
 from vstream.plan import saved
+from vstream.plan.pipeline import PlanRequest, make_plan
+from vstream.plan.plan import Plan
+from vstream.topology.model import Topology
 
 Adopt = Annotated[
     list[str] | None,
@@ -117,3 +122,48 @@ def _print_plan(planned: Planned, output: str, *, is_verbose: bool) -> None:
         console.print_note(f"{request.topology.name} on {planned.where.description}")
         console.print_note(view.routing(request.topology, request.bundle))
         console.print_lines(view.text(plan, is_verbose=is_verbose))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Planned:
+    """A plan, what it was made from, and the servers that are meant."""
+
+    where: Servers
+    request: PlanRequest
+    plan: Plan
+
+
+def build_request(
+    topology: Topology,
+    where: Servers,
+    templates: Path | None,
+    *,
+    adopt: frozenset[str] = frozenset(),
+    lost: tuple[str, ...] = (),
+) -> PlanRequest:
+    """What a plan of *topology* on the servers *where* is made from."""
+    return PlanRequest(
+        topology=topology,
+        bundle=build_bundle(topology, where, templates),
+        endpoints=where.endpoints,
+        leaving=where.leaving,
+        adopt=adopt,
+        lost=tuple(sorted({*lost, *(region.name for region in topology.lost)})),
+    )
+
+
+async def plan_servers(
+    topology: Topology,
+    lab_name: str | None,
+    templates: Path | None,
+    *,
+    adopt: frozenset[str] = frozenset(),
+    lost: tuple[str, ...] = (),
+) -> Planned:
+    """Find the servers that are meant, read them and compare. Raises VstreamError if that is not possible."""
+    where = find_servers(topology, lab_name)
+    request = build_request(topology, where, templates, adopt=adopt, lost=lost)
+    with progress_bar() as progress:
+        task = progress.add_task("connecting", total=None)
+        plan = await make_plan(request, on_progress=lambda text: progress.update(task, description=text))
+    return Planned(where=where, request=request, plan=plan)

@@ -84,7 +84,7 @@ def command(
         topology, lambda newest: find_source(newest, find_servers(newest, lab), templates)
     )
     if is_served:
-        exporter = load_mode("vstream.cli.exporter")
+        exporter = load_mode("vstream.cli.export")
         show = load_mode("webbrowser").open if has_browser else None
         address = exporter.parse_address(listen)
         run(exporter.Exporter(followed.latest, deadline).serve(*address, every, show))

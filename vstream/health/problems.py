@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from vstream.formatting import format_duration, format_size, list_names
-from vstream.health.consumer_faults import find_consumer_faults
 from vstream.health.loaded_mappings import LoadedMappings, serving
 from vstream.health.pairs import is_unmeasured
 from vstream.health.report import PairState, PairStatus, Problem, RegionStatus
 from vstream.health.snapshot import RegionSnapshot, Snapshot
-from vstream.health.stream_faults import StreamFault
+from vstream.health.stream_faults import StreamFault, find_consumer_faults
 from vstream.topology.model import Topology
 from vstream.topology.replication import PhysicalStream, durables
 

@@ -11,7 +11,7 @@ from vstream.audit.extract import require_readable
 from vstream.audit.request import AuditRequest, reserve_outputs, uri_of
 from vstream.audit.run import TablesSource
 from vstream.audit.source.values import ABSENT, StreamCut, StreamRef
-from vstream.cli.audit.sources import open_source
+from vstream.cli.audit import open_source
 from vstream.errors import NotReachableError, VstreamError
 
 WANTED = AuditRequest(

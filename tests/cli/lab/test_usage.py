@@ -15,7 +15,6 @@ from tests.support.command import vstream
 from vstream.cli import overlay_option
 from vstream.cli.lab.find import remember_topology
 from vstream.cli.views import lab as lab_view
-from vstream.cli.views import links as links_view
 from vstream.lab import ports
 from vstream.lab.links.control import Traffic
 from vstream.lab.links.state import Backend, Cut, Links, LinkState
@@ -138,7 +137,7 @@ def test_nothing_of_links_is_cut_off(width: int) -> None:
         overlays={"f12": {("frankfurt", "west"): LinkState(cut=Cut.DROP)}},
     )
     traffic = Traffic(connections={("west", "frankfurt"): 3}, refused=0)
-    text = "\n".join(render_table(links_view.table("acme", links, traffic), width))
+    text = "\n".join(render_table(lab_view.link_table("acme", links, traffic), width))
     assert "…" not in text
     assert all(part in text for part in ("west → frankfurt", "frankfurt → west", "cut (drop)", "f12"))
     assert re.search(r"west → frankfurt.* 3 ", text)

@@ -16,8 +16,7 @@ from tests.support.topologies import HEAD, REGIONS
 from vstream.errors import RefusedError, UnknownNameError, VstreamError
 from vstream.lint.load_topology import load
 from vstream.plan.importing.discovered import Discovered, DiscoveredServer
-from vstream.plan.importing.text import flow_value, write_yaml
-from vstream.plan.importing.topology import ImportedTopology, import_topology
+from vstream.plan.importing.topology import ImportedTopology, flow_value, import_topology, write_yaml
 from vstream.plan.plan import Plan, Update
 from vstream.syntax import yaml
 from vstream.topology.model import Topology

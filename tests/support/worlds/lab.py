@@ -24,7 +24,7 @@ from tests.support.worlds.tampering import BY_NAME, KINDS, Kind
 from tests.support.worlds.world import World
 from vstream.audit.request import STAGES, AuditProgress, AuditRequest
 from vstream.audit.scratch import scratch_directory
-from vstream.cli.audit.sources import open_source
+from vstream.cli.audit import open_source
 from vstream.jetstream.connection import connect
 from vstream.lab import lab
 from vstream.lint.load_topology import load

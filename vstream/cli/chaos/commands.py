@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Annotated
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from inspect import Parameter, Signature
+from pathlib import Path
+from typing import Annotated, Any, Literal
 
 import typer
 
-from vstream.chaos import inject, journal, target_servers
+from vstream.chaos import faults, inject, journal, target_servers
 from vstream.chaos.faults.pause import Pause
 from vstream.chaos.journal import OpenFault
 from vstream.chaos.target_servers import TargetServers
 from vstream.cli import options
 from vstream.cli.asyncio_runner import run
-from vstream.cli.chaos.fault_command import HEAL_TIMEOUT, Timeout, fault_command
+from vstream.cli.chaos.session import ChaosSession, find_target_servers
 from vstream.cli.lab.find import the_lab
 from vstream.cli.views import chaos as view
 from vstream.cli.views import console
@@ -21,7 +24,174 @@ from vstream.cli.views.json_output import print_json
 from vstream.cli.views.progress import show_progress
 from vstream.errors import UnknownNameError
 from vstream.lab.state import lab_directory
-from vstream.scenario.faults import FAULTS
+from vstream.scenario.faults import FAULTS, USAGE, Aim, FaultOption, FaultSpec, FaultType, OptionType, Takes
+from vstream.topology import units
+
+Timeout = Annotated[float, typer.Option(help="Seconds until all must be healthy again.", min=1)]
+HEAL_TIMEOUT = 120.0
+_NS = 1_000_000_000
+_ENDS = 2
+
+_SETTINGS: Mapping[str, tuple[Any, Any]] = {
+    "topology": (options.ServedTopology, options.DEFAULT_FILE),
+    "force": (
+        Annotated[
+            bool, typer.Option("--yes-really", help="Proceed even if the fault removes quorum beyond its target.")
+        ],
+        False,
+    ),
+    "timeout": (Timeout, HEAL_TIMEOUT),
+    "lab": (options.LabName, None),
+    "output": (options.TextOrJson, "text"),
+}
+"""What every fault takes."""
+_HOLD = Annotated[
+    str | None,
+    typer.Option("--for", help="Heal after this long, such as 20s, or at Ctrl-C. Without it: `chaos heal`."),
+]
+_SYSTEM_CONTEXT = Annotated[
+    str | None, typer.Option("--system-context", help="A nats CLI context of the system account; a lab needs none.")
+]
+_TARGETS: Mapping[Aim, str] = {
+    Aim.REGIONS: "The region; several may be named.",
+    Aim.SERVERS: "The server, such as west-1; several may be named.",
+    Aim.MACHINES: "A region or a server; several may be named.",
+    Aim.STREAM: "A physical stream, or a virtual one with --region: its write stream.",
+    Aim.SIDES: 'The sides, as "west | central,east".',
+    Aim.ENDS: "The two regions.",
+}
+"""The help of the argument."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Settings:
+    """The options that are not of the fault itself."""
+
+    topology: Path
+    force: bool
+    timeout: float
+    lab: str | None
+    output: str
+    hold: str | None = None
+    system_context: str | None = None
+
+
+def fault_command(declared: FaultType) -> Callable[..., None]:
+    """The function of its command, for Typer: its parameters are in its signature."""
+
+    def command(**values: Any) -> None:
+        targets = values.pop("targets", None) or ()
+        texts = {option.name: values.pop(option.name) for option in declared.options}
+        spec = FaultSpec(
+            type=declared, targets=_read_targets(declared, targets), options=_read_options(declared, texts)
+        )
+        _inject(spec, _Settings(**values))
+
+    examples = ", ".join(f"`vstream chaos {example}`" for example in declared.examples)
+    command.__doc__ = f"{declared.help}\n\nExample{'s' if len(declared.examples) > 1 else ''}: {examples}"
+    command.__signature__ = Signature(list(_parameters(declared)))  # type: ignore[attr-defined]  # Typer reads it
+    command.__annotations__ = {}
+    return command
+
+
+def _inject(spec: FaultSpec, settings: _Settings) -> None:
+    hold = None if settings.hold is None else read_seconds(settings.hold, "--for")
+    if hold is None and not spec.type.can_hold:
+        hold = 0.0
+    topology = options.load_topology(settings.topology).require()
+    target = find_target_servers(topology, settings.lab, settings.system_context)
+    if not spec.type.works_outside_labs:
+        _ = target.directory  # servers that are not a lab are refused before anything is asked of them
+    injection = run(faults.resolve(spec, target, topology, is_forced=settings.force))
+    session = ChaosSession(
+        target=target,
+        topology=topology,
+        command=spec.command,
+        is_json=settings.output == "json",
+        is_forced=settings.force,
+        timeout=settings.timeout,
+    )
+    session.inject(injection, hold=hold)
+
+
+def _parameters(declared: FaultType) -> list[Parameter]:
+    parameters = []
+    if declared.aim is not Aim.NOTHING:
+        text, metavar = _TARGETS[declared.aim], USAGE[declared.aim]
+        if declared.is_for_all:
+            text = f"{text} All, if left out."
+        kind: Any = str if declared.aim is Aim.STREAM else list[str]
+        annotation = Annotated[kind, typer.Argument(help=text, metavar=metavar)]
+        parameters.append(_parameter("targets", annotation, [] if declared.is_for_all else Parameter.empty))
+    parameters += [_option_parameter(option) for option in declared.options]
+    if declared.can_hold:
+        parameters.append(_parameter("hold", _HOLD, None))
+    if declared.takes is Takes.META_LEADER and declared.works_outside_labs:
+        parameters.append(_parameter("system_context", _SYSTEM_CONTEXT, None))
+    return parameters + [_parameter(name, annotation, default) for name, (annotation, default) in _SETTINGS.items()]
+
+
+def _parameter(name: str, annotation: Any, default: Any) -> Parameter:
+    return Parameter(name, Parameter.KEYWORD_ONLY, annotation=annotation, default=default)
+
+
+def _option_parameter(option: FaultOption) -> Parameter:
+    flag = f"--{option.name.replace('_', '-')}"
+    flags = (flag, "-r") if option.name == "region" else (flag,)
+    info = typer.Option(*flags, help=option.help)
+    if option.type is OptionType.FLAG:
+        return _parameter(option.name, Annotated[bool, info], False)
+    kind: Any = Literal["reset", "drop"] if option.type is OptionType.CUT else str
+    if option.is_required:
+        return _parameter(option.name, Annotated[kind, info], Parameter.empty)
+    return _parameter(option.name, Annotated[kind | None, info], None)
+
+
+def _read_targets(declared: FaultType, targets: str | list[str] | tuple[()]) -> tuple[str, ...]:
+    if isinstance(targets, str):
+        return (targets,)
+    if declared.aim is Aim.SIDES and any("|" in target for target in targets):
+        return tuple(",".join(name.strip() for name in side.split(",")) for side in " ".join(targets).split("|"))
+    if declared.aim is Aim.ENDS and len(targets) != _ENDS:
+        raise typer.BadParameter("name the two regions of the link", param_hint="REGION REGION")
+    return tuple(targets)
+
+
+def _read_options(declared: FaultType, given: Mapping[str, Any]) -> dict[str, Any]:
+    readers: Mapping[OptionType, Callable[[str], int | float]] = {
+        OptionType.LINK_TIME: units.parse_link_time,
+        OptionType.RATE: units.parse_rate,
+        OptionType.SHARE: units.parse_share,
+    }
+    values = {}
+    for option in declared.options:
+        value, flag = given[option.name], f"--{option.name.replace('_', '-')}"
+        if value is None or value is False or (option.type is OptionType.CUT and value == "reset"):
+            continue
+        if option.type is OptionType.DURATION:
+            value = round(read_seconds(value, flag) * _NS)
+        elif option.type in readers:
+            try:
+                value = readers[option.type](value)
+            except ValueError as error:
+                raise typer.BadParameter(str(error), param_hint=flag) from error
+        values[option.name] = value
+    if declared.needs_option and not values:
+        flags = [f"--{option.name}" for option in declared.options]
+        raise typer.BadParameter(f"say what to change: {', '.join(flags[:-1])} or {flags[-1]}")
+    return values
+
+
+def read_seconds(text: str, flag: str) -> float:
+    """The time that was given for *flag*. Raises BadParameter."""
+    try:
+        nanoseconds = units.parse_duration(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint=flag) from error
+    if text == units.UNLIMITED:
+        raise typer.BadParameter("give a time, such as 20s", param_hint=flag)
+    return nanoseconds / _NS
+
 
 app = typer.Typer(
     help="Inject faults into a lab: each is announced first, confirmed, and undone by name. "

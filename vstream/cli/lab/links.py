@@ -11,7 +11,7 @@ from vstream.cli import options
 from vstream.cli.asyncio_runner import run
 from vstream.cli.lab.find import LabArgument, LabOption, SameLab, choose_name, the_lab
 from vstream.cli.views import console
-from vstream.cli.views import links as view
+from vstream.cli.views import lab as view
 from vstream.cli.views.json_output import print_json
 from vstream.errors import LabError
 from vstream.lab.links import control
@@ -76,9 +76,9 @@ def links(name: LabArgument = None, same: SameLab = None, output: options.TextOr
     lab_links = control.read(chosen)
     traffic = run(_traffic(chosen))
     if output == "json":
-        print_json("lab-links", view.as_dict(chosen, lab_links, traffic))
+        print_json("lab-links", view.links_as_dict(chosen, lab_links, traffic))
         return
-    console.stdout().print(view.table(chosen, lab_links, traffic))
+    console.stdout().print(view.link_table(chosen, lab_links, traffic))
     if lab_links.backend is Backend.NONE:
         console.print_note("The servers of this lab dial each other: its links cannot be changed.")
     elif traffic is None:

@@ -4,28 +4,36 @@ from __future__ import annotations
 
 import re
 import secrets
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from vstream.capture.store import Capture
 from vstream.capture.verdict.check import check
+from vstream.capture.verdict.export import as_dict, to_junit
+from vstream.capture.verdict.verdict import CaseStatus, Verdict
 from vstream.cli import options
 from vstream.cli.asyncio_runner import run as run_to_end
-from vstream.cli.exit_codes import NO
+from vstream.cli.exit_codes import FAILED, NO, OK
 from vstream.cli.lint import default_format, print_lines
 from vstream.cli.scenario import explore, find
-from vstream.cli.scenario import verdict as verdicts
 from vstream.cli.validate import Format
 from vstream.cli.views import console, rehearsal
 from vstream.cli.views import scenario as view
+from vstream.cli.views import verdict as verdict_view
 from vstream.cli.views.json_output import print_json
 from vstream.cli.views.lint import report_lines, summary_lines
+from vstream.cli.views.verdict_page import page
 from vstream.diagnostics import Severity
+from vstream.errors import InvalidInputError, VstreamError
+from vstream.files import save_output
 from vstream.lint.engine import LintReport
+from vstream.lint.load_scenario import load as load_scenario
 from vstream.runner import runner
-from vstream.scenario.model import Scenario
+from vstream.scenario.model import Expectation, Scenario
 
 app = typer.Typer(
     help="Rehearsals as files: servers, a workload, faults, and what is expected.",
@@ -77,8 +85,8 @@ def run_scenario(
     if not capture.manifest().is_complete:
         console.print_note(f"The run did not reach its end: {capture.manifest().stopped_by}", style="bold red")
     verdict = check(capture, chosen.expectations)
-    verdicts.show(verdict, output, html)
-    if code := verdicts.exit_code(verdict):
+    _show(verdict, output, html)
+    if code := _exit_code(verdict):
         raise typer.Exit(code)
 
 
@@ -141,4 +149,69 @@ def show_file(
     typer.echo(options.read_bytes(find.find_scenario(scenario), limit=-1).decode("utf-8", errors="replace"), nl=False)
 
 
-app.command("verdict")(verdicts.command)
+@app.command("verdict")
+def judge(
+    capture: Annotated[
+        Path, typer.Argument(help="The directory that `vstream scenario run` wrote.", metavar="CAPTURE")
+    ],
+    output: options.TextJsonOrJunit = "text",
+    html: options.HtmlFile = None,
+) -> None:
+    """
+    Judge a capture again, from its files alone: no servers, and the same verdict each time.
+
+    Exits with 0 for PASS, 1 for FAIL and 3 for UNKNOWN: something is not known, and nothing is proven to be wrong.
+
+    Examples: `vstream scenario verdict walkthrough-1/`, `vstream scenario verdict run/ --format junit > verdict.xml`,
+    `vstream scenario verdict run/ --html verdict.html`
+    """
+    store = Capture(capture)
+    verdict = check(store, _expectations(store))
+    _show(verdict, output, html)
+    if code := _exit_code(verdict):
+        raise typer.Exit(code)
+
+
+def _expectations(capture: Capture) -> Sequence[Expectation]:
+    """
+    What the scenario in *capture* expects.
+
+    None if there is no scenario in it. Raises VstreamError if it is there and cannot be
+    understood: a verdict without it would be one on something else.
+    """
+    file = capture.path / "scenario.yaml"
+    capture.manifest()
+    try:
+        content = capture.read_document(file.name)
+    except OSError:
+        console.print_note(f"{file} cannot be read: only what must always hold is checked", style="yellow")
+        return ()
+    # The scenario names its topology by where it lay when it ran; the capture has its own copy.
+    loaded = load_scenario(content, str(file), lambda _: capture.read_document("topology.yaml"))
+    try:
+        return loaded.require().expectations
+    except InvalidInputError as error:
+        first = error.diagnostics[0]
+        place = f"{first.span.file}:{first.span.line}: " if first.span is not None else ""
+        raise VstreamError(
+            f"the capture's scenario cannot be understood: {place}{first.message}",
+            hint=f"it was changed since, or written by another vstream; `vstream scenario validate {file}` shows all",
+        ) from error
+
+
+def _show(verdict: Verdict, output: str, html: Path | None = None) -> None:
+    """Print *verdict* in the format *output*, and write it to the file *html*. Raises VstreamError if that cannot be written."""
+    if output == "json":
+        print_json("scenario-verdict", as_dict(verdict))
+    elif output == "junit":
+        typer.echo(to_junit(verdict))
+    else:
+        console.print_lines(verdict_view.report(verdict, console.stdout().width))
+    if html is not None:
+        save_output(html, page(verdict))
+        console.print_note(f"the page was written to {html}")
+
+
+def _exit_code(verdict: Verdict) -> int:
+    """What a command that ends with *verdict* exits with."""
+    return {CaseStatus.PASS: OK, CaseStatus.FAIL: NO, CaseStatus.UNKNOWN: FAILED}[verdict.status]

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import assert_never
 
 from rich.text import Text
 
-from vstream.cli.views import loaded
 from vstream.cli.views.cleaning import clean, markdown_code, markdown_text
 from vstream.diagnostics import mask_value
 from vstream.formatting import format_count
 from vstream.plan.plan import (
     RULE,
+    USERS,
     Change,
     Create,
     CreateConsumer,
@@ -34,6 +35,7 @@ from vstream.plan.stages import stages
 from vstream.syntax.json_types import Json
 from vstream.topology.bundle import Bundle
 from vstream.topology.model import Topology
+from vstream.topology.naming import PHYSICAL_PREFIX
 from vstream.topology.profiles import profile_of
 from vstream.topology.stream_config import STREAM_KEY
 from vstream.topology.units import format_duration, format_size
@@ -47,7 +49,7 @@ _MANY_RULES = 50
 """Each costs every message of every client of the account some tens of nanoseconds, and far more the API's own."""
 _SIGNS = {"create": "+", "update": "~", "delete": "-"}
 _FEW = 20
-"""How many equal lines are shown before the rest is counted."""
+"""How many lines are shown before the rest is counted."""
 
 
 _COUNTED: tuple[tuple[type[Change], str, str, str], ...] = (
@@ -92,7 +94,7 @@ def summary(plan: Plan) -> str:
     text = f"Plan: {', '.join(parts)}"
     if plan.rules:
         servers = {server for rule in plan.rules for server in rule.servers}
-        text += f"; {loaded.count_rules(plan)} to load on {format_count(len(servers), 'server')}"
+        text += f"; {_count_rules(plan)} to load on {format_count(len(servers), 'server')}"
     if plan.resumed:
         text += f"; {format_count(len(plan.readers_to_refresh), 'reader')} to refresh"
     if plan.leaving:
@@ -157,7 +159,7 @@ def text(plan: Plan, *, is_verbose: bool = False, is_allowed: bool = False) -> I
     for blocked in plan.blocked:
         yield Text.assemble(("  ! ", "bold red"), (blocked.name, "bold"), f" is blocked: {blocked.reason}")
         yield Text.assemble(("      hint: ", "cyan"), blocked.hint)
-    yield from loaded.lines(plan, is_verbose=is_verbose)
+    yield from _list_rules(plan, is_verbose=is_verbose)
     yield from (Text.assemble(("  ✗ ", "bold red"), loss) for loss in plan.losses)
     for note in plan.notes[:_FEW]:
         yield Text.assemble(("  · ", "blue"), (note.name, "bold"), f" {note.text}")
@@ -330,9 +332,9 @@ def _field_cell(change: FieldChange) -> str:
 
 
 def _rule_row(rule: RuleChange) -> str:
-    kind, (about, _) = loaded.name_rule(rule)
+    kind, (about, _) = _name_rule(rule)
     kind = "" if rule.kind == RULE else kind
-    return f"| {loaded.sign_of(rule)} | {kind}{markdown_code(about)} | {', '.join(rule.servers)} |"
+    return f"| {_sign_of(rule)} | {kind}{markdown_code(about)} | {', '.join(rule.servers)} |"
 
 
 def _verb(change: Change) -> str:
@@ -345,3 +347,90 @@ def _verb(change: Change) -> str:
             return "delete"
         case _:
             assert_never(change)
+
+
+_FEW_SERVERS = 3
+_OF_STREAM = re.compile(
+    rf"(?:^|[. ]){re.escape(PHYSICAL_PREFIX)}\.([^.]+)\.|(?:^|\.)([^. ]+?)-(?:read|write|order)(?:-|\.|$)"
+)
+"""The virtual stream in the destination of a rule: `_vs.foo.west.foo.>`, `$JS.API.STREAM.INFO.foo-read-west`."""
+_COLORS = {"+": "green", "-": "red", "~": "yellow"}
+
+
+def _count_rules(plan: Plan) -> str:
+    """How much there is to load: `1 mapping rule and 18 entries of accounts`."""
+    sources = {rule.source: rule.kind == RULE for rule in plan.rules}
+    rules = sum(sources.values())
+    entries = len(sources) - rules
+    parts = []
+    if rules:
+        parts.append(format_count(rules, "mapping rule"))
+    if entries:
+        parts.append(format_count(entries, "entry of accounts", "entries of accounts"))
+    return " and ".join(parts)
+
+
+def _list_rules(plan: Plan, *, is_verbose: bool = False) -> Iterator[Text]:
+    """What servers load: folded by stream and account, or each rule and entry with what changes there."""
+    if is_verbose:
+        for rule in plan.rules:
+            yield from _rule_lines(rule)
+        return
+    groups: dict[tuple[str, str, tuple[str, ...]], list[RuleChange]] = {}
+    for rule in plan.rules:
+        groups.setdefault((_sign_of(rule), _subject_of(rule), rule.servers), []).append(rule)
+    for number, ((sign, about, servers), rules) in enumerate(groups.items()):
+        if number == _FEW:
+            yield Text(f"    … and {len(groups) - _FEW:,} more groups of rules (`--verbose` shows all)", style="dim")
+            return
+        if len(rules) == 1:
+            yield from _rule_lines(rules[0])
+            continue
+        noun = "rules" if rules[0].kind == RULE else "entries"
+        yield Text.assemble(
+            (f"  {sign} ", _COLORS[sign]), (about, "bold"), f": {len(rules):,} {noun} on {_servers(servers)}"
+        )
+
+
+def _subject_of(rule: RuleChange) -> str:
+    """What a rule is grouped by: the virtual stream that it leads to, or its account."""
+    if rule.kind != RULE:
+        return "accounts" if rule.kind == USERS else f"account {rule.source.split(' ')[1]}"
+    for destination in (*(rule.after or ()), *(rule.before or ())):
+        if match := _OF_STREAM.search(destination):
+            return f"mappings of {match[1] or match[2]}"
+    return "mappings"
+
+
+def _rule_lines(rule: RuleChange) -> Iterator[Text]:
+    sign = _sign_of(rule)
+    yield Text.assemble((f"  {sign} ", _COLORS[sign]), *_name_rule(rule), f"  on {_servers(rule.servers)}")
+    if rule.kind == USERS:
+        return  # two digests, which mean nothing to a reader
+    for before in rule.before or ():
+        if rule.after is not None and before not in rule.after:
+            yield Text(f"      - {before}", style="dim")
+    for after in rule.after or ():
+        if rule.before is not None and after not in rule.before:
+            yield Text(f"      + {after}", style="dim")
+
+
+def _sign_of(rule: RuleChange) -> str:
+    """`+`, `-` or `~`: whether it comes, goes or changes."""
+    if rule.before is None:
+        return "+"
+    return "-" if rule.after is None else "~"
+
+
+def _name_rule(rule: RuleChange) -> tuple[str, tuple[str, str]]:
+    """What is loaded: `mapping foo.>`, `import APP prices.>`, `users, and how long answers may take`."""
+    if rule.kind == RULE:
+        return "mapping ", (rule.source, "bold")
+    if rule.kind == USERS:
+        return "", ("users, and how long answers may take", "bold")
+    kind, _, about = rule.source.partition(" ")
+    return f"{kind} ", (about, "bold")
+
+
+def _servers(names: tuple[str, ...]) -> str:
+    return ", ".join(names) if len(names) < _FEW_SERVERS else f"{len(names):,} servers"

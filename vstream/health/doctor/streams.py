@@ -7,10 +7,9 @@ from typing import Any
 
 from vstream.diagnostics import Severity
 from vstream.formatting import list_names
-from vstream.health.consumer_faults import find_consumer_faults
 from vstream.health.doctor.check import APPLY, Drift, Patient, Symptom, check
 from vstream.health.snapshot import Snapshot, StreamSnapshot
-from vstream.health.stream_faults import find_stream_faults
+from vstream.health.stream_faults import find_consumer_faults, find_stream_faults
 from vstream.topology.replication import Durable, PhysicalStream, all_physical_streams, durables
 from vstream.topology.versions import Version, format_version, parse_version
 

@@ -13,8 +13,15 @@ from vstream.topology.accounts import APP_USER, AUDIT_USER, PROBE_USER, VSTREAM_
 from vstream.topology.model import Role, Routing, Topology, VirtualStream
 from vstream.topology.naming import API, CLIENT_ACCOUNT, PUBLISH_PREFIX
 from vstream.topology.profiles import shared
-from vstream.topology.profiles.shared import canaries, core_subscriptions, mapped_subjects, purge_subject, user
-from vstream.topology.profiles.write_beside_read import WriteBesideReadProfile, write_stream_api_subjects
+from vstream.topology.profiles.shared import (
+    WriteBesideReadProfile,
+    canaries,
+    core_subscriptions,
+    mapped_subjects,
+    purge_subject,
+    user,
+    write_stream_api_subjects,
+)
 
 PASSED = ("$JS.*.API.CONSUMER.CREATE.>", "$JSC.R.>", "$JS.S.>", "$JS.FC.>", "_GR_.>")
 """

@@ -37,7 +37,7 @@ from vstream.topology.naming import (
 )
 from vstream.topology.profiles import shared
 from vstream.topology.profiles.profile import stretch_account_of, stretch_accounts
-from vstream.topology.profiles.write_beside_read import WriteBesideReadProfile, write_stream_api_subjects
+from vstream.topology.profiles.shared import WriteBesideReadProfile, write_stream_api_subjects
 from vstream.topology.stream_config import SOURCE_API_PREFIX
 
 _CREATE = f"{API}.CONSUMER.CREATE.>"

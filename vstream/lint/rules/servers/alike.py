@@ -25,7 +25,7 @@ from vstream.lint.rules.server_values import (
     system_account,
     whole,
 )
-from vstream.lint.rules.servers.logins import compare_leaf_passwords, compare_secrets, find_open_servers
+from vstream.lint.rules.servers.access import compare_leaf_passwords, compare_secrets, find_open_servers
 from vstream.lint.rules.wording import closest
 from vstream.lint.workspace import AccountConf, ConfValue, LeafRemote, ServerConf, UserConf, Workspace
 from vstream.syntax.natsconf.nodes import ConfMap, to_python

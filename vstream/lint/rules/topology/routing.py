@@ -1,18 +1,21 @@
-"""How clients reach streams: what a routing profile needs, and which subjects may share a root."""
+"""How clients reach streams: what a routing profile needs, and the subjects of publishes, canaries and subscribers."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Severity
-from vstream.formatting import quote_value
+from vstream.formatting import join_names, quote_value
 from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.topology.context import TopologySubject
-from vstream.lint.rules.topology.subjects import subject_problem
 from vstream.subjects import algebra as subject_algebra
+from vstream.subjects.functions import parse_token
+from vstream.topology import naming
 from vstream.topology.accounts import VSTREAM_USER, regional_user
-from vstream.topology.model import Consistency, Naming, Security, Topology
+from vstream.topology.decode import levels
+from vstream.topology.model import Consistency, Naming, Role, Security, Topology
 from vstream.topology.profiles import profile_of
 from vstream.topology.stream_config import HIDDEN_PREFIXES
 
@@ -190,3 +193,204 @@ def _root(topology: Topology, index: int, root: str) -> Iterator[Violation]:
                 message=f"{quote_value(root)} holds only a part of {quote_value(candidate)} of stream `{stream.name}`",
                 hint="widen the root, or give the stream another subject",
             )
+
+
+@rule("VS102", "bad-subject", Severity.ERROR)
+def bad_subject(subject: TopologySubject) -> Iterator[Violation]:
+    """
+    A virtual stream's subject is not valid or cannot be mapped.
+
+    ## Why is this bad?
+    Servers refuse invalid subjects. A mapping of `$JS.>`, `$SYS.>`, `_INBOX.>` or `_vs.>` would send the servers' own
+    traffic, or messages that are already mapped, to the write stream. A wildcard as the first token would do the same.
+    """
+    for name, stream in subject.document.streams.items():
+        if not stream.subjects:
+            yield Violation(
+                at=("streams", name, "subjects"),
+                message=f"stream `{name}` has no subjects",
+                hint="list the subjects that clients publish on, such as `subjects: [foo.>]`",
+            )
+        for index, pattern in enumerate(stream.subjects):
+            problem = subject_problem(pattern)
+            if problem:
+                message, hint = problem
+                at: Path = ("streams", name, "subjects", index)
+                default_hint = f"give the stream a root of its own, such as `{name}.>`"
+                yield Violation(at=at, message=f"{quote_value(pattern)} {message}", hint=hint or default_hint)
+
+
+_RESERVED = frozenset(
+    {"$GR", "$JS", "$JSC", "$LDS", "$MQTT", "$NRG", "$SRV", "$SYS", "_GR_", "_INBOX", "_R_", naming.PHYSICAL_PREFIX}
+)
+"""First tokens of subjects that servers, clients and vstream itself publish on."""
+
+
+def subject_problem(subject: str) -> tuple[str, str | None] | None:
+    """Why a virtual stream cannot have *subject*, and what to do."""
+    if not subject_algebra.is_valid(subject) or not subject.isprintable():
+        return "is not a valid subject", "tokens are separated by single dots and contain no spaces; `>` comes last"
+    if '"' in subject or "\\" in subject:
+        # A mapping's source is a key, and keys in NATS configurations know no escapes (conf/lex.go, lexDubQuotedKey).
+        return 'contains `"` or `\\`, which are not allowed in the source of a mapping', "choose another character"
+    tokens = subject_algebra.tokens(subject)
+    if naming.is_wildcard(tokens[0]):
+        return "begins with a wildcard, so it would also match the servers' own traffic", None
+    if tokens[0] in _RESERVED:
+        return f"is reserved for servers: `{tokens[0]}` cannot be mapped", None
+    return next(filter(None, map(_token_problem, tokens)), None)
+
+
+def _token_problem(token: str) -> tuple[str, str] | None:
+    # In the destination of a mapping, servers would read these as functions.
+    if parse_token(token) is not None:
+        return (
+            f"contains the mapping function {quote_value(token)}, which has no effect in a subject",
+            "choose another token",
+        )
+    # Where servers choose a mapping rule, any token that begins with `*` matches everything.
+    if not naming.is_wildcard(token) and ("*" in token or ">" in token):
+        return (
+            f"contains {quote_value(token)}, which is not a wildcard",
+            "a wildcard is a whole token: `*` matches one token, `>` all that follow",
+        )
+    return None
+
+
+@rule("VS103", "overlapping-subjects", Severity.ERROR)
+def overlapping_subjects(subject: TopologySubject) -> Iterator[Violation]:
+    """
+    Two subjects of virtual streams match the same message.
+
+    ## Why is this bad?
+    Each subject becomes a mapping rule. The server tries its rules in the random order of a Go map and uses the first
+    that matches, so the stream that stores a message would change from one start to the next (server/accounts.go,
+    selectMappedSubject).
+    """
+    places: list[tuple[str, Path, str]] = []
+    for name, stream_document in subject.document.streams.items():
+        for index, subject_pattern in enumerate(stream_document.subjects):
+            if subject_problem(subject_pattern) is None:
+                places.append((name, ("streams", name, "subjects", index), subject_pattern))
+    trie = subject_algebra.SubjectTrie(subject_pattern for _, _, subject_pattern in places)
+    # A file that overlaps everywhere has as many pairs as the square of its subjects.
+    for first, second in sorted(islice(trie.overlapping_pairs(), 200)):
+        stream, _, pattern = places[first]
+        _, at, second_pattern = places[second]
+        example = subject_algebra.example_of_overlap(pattern, second_pattern)
+        yield Violation(
+            at=at,
+            message=f"`{second_pattern}` and `{pattern}` of stream `{stream}` both match `{example}`",
+            hint="make them disjoint: servers would choose one of them at random at every start",
+        )
+
+
+@rule("VS106", "bad-canary", Severity.ERROR)
+def bad_canary(subject: TopologySubject) -> Iterator[Violation]:
+    """
+    The canary subject cannot be used for canaries.
+
+    ## Why is this bad?
+    A canary must enter the stream like any message, so a subject of the stream must match it. With
+    `max_msgs_per_subject`, canaries of several regions on one subject would replace each other, so the subject needs a
+    `*` for the region.
+    """
+    for stream in subject.topology.streams:
+        canary = stream.canary
+        if canary is None:
+            continue
+        at = ("streams", stream.name, "canary")
+        tokens = canary.split(".")
+        if subject_problem(canary) or ">" in tokens or tokens.count("*") > 1:
+            yield Violation(
+                at=at,
+                message=f"{quote_value(canary)} cannot be a canary subject",
+                hint="a literal subject, with at most one `*`",
+            )
+            continue
+        if stream.subjects and not any(subject_algebra.is_subset(canary, pattern) for pattern in stream.subjects):
+            example = naming.probe_subject(stream.subjects[0]).replace("_vstream_probe", "_canary")
+            yield Violation(
+                at=at,
+                message=f"the canary subject `{canary}` is not matched by {join_names(stream.subjects)}",
+                hint=f"choose a subject of the stream, such as `{example}`",
+            )
+        limits = [
+            part.settings.fields["max_msgs_per_subject"] for part in stream.physical if part.role is not Role.WRITE
+        ]
+        if "*" not in tokens and any(isinstance(most, int) and 0 < most < len(stream.regions) for most in limits):
+            yield Violation(
+                at=at,
+                message=f"canaries of {len(stream.regions)} regions would replace each other on `{canary}`",
+                hint="add a `*`: it stands for the region of origin",
+            )
+
+
+@rule("VS117", "naming-needs-token", Severity.ERROR)
+def naming_needs_token(subject: TopologySubject) -> Iterator[Violation]:
+    """
+    The blog's naming scheme cannot add the region to this subject.
+
+    ## Why is this bad?
+    `naming: blog` puts the region after the first token, `foo.west.bar`, so a virtual subject with a region's name in
+    that place looks like a physical one.
+    """
+    if subject.topology.naming is not Naming.BLOG:
+        return
+    regions = {region.name for region in subject.topology.regions}
+    mapped = {stream.name for stream in subject.topology.streams if not stream.consistency.has_origin}
+    for name, stream in subject.document.streams.items():
+        for index, pattern in enumerate(stream.subjects if name in mapped else ()):
+            rest = pattern.split(".")[1:]
+            if rest and rest[0] in regions:
+                yield Violation(
+                    at=("streams", name, "subjects", index),
+                    message=f"{quote_value(pattern)} names a region where `naming: blog` puts one",
+                    hint="use `naming: isolated`, or another subject",
+                )
+
+
+@rule("VS149", "core-subscribers-unfit", Severity.ERROR)
+def core_subscribers_unfit(subject: TopologySubject) -> Iterator[Violation]:
+    """
+    `core_subscribers` is set on a stream whose publishes core subscribers cannot receive.
+
+    ## Why is this bad?
+    A publish to a virtual stream is renamed on its way to the write stream, so a subscriber of the virtual subject
+    receives nothing. With `routing: accounts`, write streams republish what they store, and the account of clients
+    imports it. With `domains` and `regional`, read streams republish in the account of clients: subscribers receive the
+    copy of their own region. With `mapped`, all regions share one account, and subscribers would receive a copy from
+    every read stream. Streams with a single origin have mirrors elsewhere, which would publish to the origin again.
+    Use an ordered consumer instead: it gets every message, in every region.
+    """
+    routing, profile = subject.topology.routing, profile_of(subject.topology)
+    for stream in subject.topology.streams:
+        if not stream.core_subscribers:
+            continue
+        if profile.has_physical_names or (profile.has_write_beside_read and stream.consistency.has_origin):
+            is_heard = profile.has_physical_names and stream.consistency.has_origin
+            yield Violation(
+                at=("streams", stream.name, "core_subscribers"),
+                message=f"core subscribers receive `{stream.name}` anyway: nothing maps its subjects"
+                if is_heard
+                else f"with `routing: {routing.value}`, core subscribers cannot receive `{stream.name}`: "
+                + (
+                    "a mirror that republished would publish to the origin"
+                    if stream.consistency.has_origin
+                    else "publishes are renamed on their way to its write streams, and nothing restores their names"
+                ),
+                hint="remove it" if is_heard else "use a consumer of the stream, or `routing: accounts`",
+                on_key=True,
+            )
+            continue
+        role, places = (Role.READ, stream.read) if profile.has_write_beside_read else (Role.WRITE, stream.write)
+        for region in places:
+            for path, level in levels(subject.document, stream.name, region, role):
+                if "republish" in (level.config or {}):
+                    yield Violation(
+                        at=(*path, "config", "republish"),
+                        message=f"`core_subscribers` of `{stream.name}` uses `republish` itself",
+                        hint="remove one of the two",
+                        on_key=True,
+                    )
+            break

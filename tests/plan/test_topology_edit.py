@@ -6,8 +6,8 @@ import json
 
 import pytest
 
+from vstream.plan.topology_edit import DRAINED, LOST, add_region_key, remove_region_key
 from vstream.syntax import yaml
-from vstream.topology.region_keys import DRAINED, LOST, add_region_key, remove_region_key
 
 FLOW = "regions: {west: {servers: 3}, east: {servers: 3}}   # two\nstreams: {}\n"
 BLOCK = """\

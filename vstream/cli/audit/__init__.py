@@ -1,1 +1,0 @@
-"""vstream audit."""

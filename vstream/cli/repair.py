@@ -1,0 +1,185 @@
+"""`vstream repair`: of messages, of sourcing, and of the meta group."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from vstream.cli import options
+from vstream.cli.asyncio_runner import run
+from vstream.cli.chaos.session import find_target_servers
+from vstream.cli.exit_codes import FAILED, NO
+from vstream.cli.failover import system_endpoints
+from vstream.cli.servers import Servers, find_servers
+from vstream.cli.views import chaos as chaos_view
+from vstream.cli.views import console
+from vstream.cli.views import repair as view
+from vstream.cli.views.json_output import print_json
+from vstream.cli.views.progress import progress_bar
+from vstream.cli.views.repair import RepairView, render_end
+from vstream.errors import VstreamError
+from vstream.health.live.refresh import Refresher, watch
+from vstream.health.live.rescue import MetaGroup, choose_groups, find_groups, rescue
+from vstream.health.live.resync import resync
+from vstream.health.repair.pipeline import RepairKind, RepairRequest, repair, select
+from vstream.topology.model import Topology
+
+_CAUGHT_UP = 60.0
+
+
+def repair_messages(
+    topology: options.TopologyFile = options.DEFAULT_FILE,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Repair. Without it, only show what would be done.")] = False,
+    kind: Annotated[list[RepairKind] | None, typer.Option("--kind", help="Only this kind. Can be repeated.")] = None,
+    stream: options.StreamNames = None,
+    deadline: options.Timeout = 10,
+    output: options.TextOrJson = "text",
+    lab: options.LabName = None,
+) -> None:
+    """
+    Bring streams back to what was written: after a power loss, a restored backup, a skipped or repeated message.
+
+    Shows what it would do, and does it with `--yes`, in this order: `clear` removes what an interrupted repair has
+    left. `resume` makes readers that take nothing ask again. `refill` publishes the lost end of a write stream again,
+    as its readers hold it. `replay` puts skipped messages into a read stream, and `delete` removes duplicates: these
+    two read the streams from their beginning.
+
+    Exits with 0 if nothing is (left) to repair, with 1 if something is, and with 3 if that is not known because a stream did not answer.
+
+    Examples: `vstream repair messages`, `vstream repair messages acme.yaml --yes`, `vstream repair messages --kind refill --kind resume`,
+    `vstream repair messages --stream foo --kind replay --yes`, `vstream repair messages --format json`
+    """
+    loaded = options.load_topology(topology).require()
+    kinds, streams = select(loaded, kind or [], stream or [])
+    servers = find_servers(loaded, lab)
+    request = RepairRequest(
+        topology=loaded,
+        endpoints=servers.endpoints,
+        target=find_target_servers(loaded, lab),
+        kinds=kinds,
+        streams=streams,
+        deadline=deadline,
+        is_approved=yes,
+    )
+    if output != "json":
+        console.print_note(f"{loaded.name} on {servers.description}")
+    result = run(repair(request, RepairView(is_text=output != "json")))
+    if output == "json":
+        print_json("repair", result.as_dict())
+    else:
+        console.print_lines(render_end(result))
+    if result.needs_more:
+        raise typer.Exit(FAILED if result.is_unknown else NO)
+
+
+def repair_sources(
+    topology: options.TopologyFile = options.DEFAULT_FILE,
+    timeout: Annotated[
+        float, typer.Option(help="Seconds to wait before the step-downs, and again after them.", min=1)
+    ] = 120,
+    wait_only: Annotated[bool, typer.Option("--wait-only", help="Only measure; do not step down leaders.")] = False,
+    is_watching: Annotated[
+        bool,
+        typer.Option("--watch", "-w", help="Keep watching until Ctrl-C, and refresh only streams that stand still."),
+    ] = False,
+    every: Annotated[float, typer.Option(help="With --watch: seconds between two checks.", min=0.2, max=3600)] = 1,
+    output: options.TextOrJson = "text",
+    lab: options.LabName = None,
+    log_format: options.LogFormat = "text",
+    is_quiet: options.Quiet = None,
+) -> None:
+    """
+    Make every read stream source again at once after an outage, and measure until all have caught up.
+
+    Waits for gateways and the meta leader first. A stream that has lost a source asks again after
+    10 s, then later and later. Its next leader asks at once, so each read stream's leader steps down.
+    Exits with 1 unless every read stream has everything in time.
+
+    `--watch` does it by itself, stream by stream: where nothing has arrived for two checks although
+    the origin, the gateways and the meta leader are there. Otherwise it says what it waits for.
+
+    Examples: `vstream repair sources`, `vstream repair sources acme.yaml --wait-only`, `vstream repair sources --watch`
+    """
+    console.set_log(log_format, is_quiet=is_quiet)
+    if is_watching:
+        show = chaos_view.RefreshPrinter(is_json=output == "json").show
+        followed = options.FollowedTopology(
+            topology, lambda newest: Refresher(newest, find_target_servers(newest, lab))
+        )
+        run(watch(followed.latest, every=every, on_look=show))
+    loaded = options.load_topology(topology).require()
+    target = find_target_servers(loaded, lab)
+    with progress_bar() as bar:
+        bar.add_task(f"waiting for gateways, leaders and sources: at most twice {timeout:g} s", total=None)
+        result = run(resync(loaded, target, timeout=timeout, step_down=not wait_only))
+    if output == "json":
+        print_json("resync", chaos_view.resync_as_dict(result))
+    else:
+        console.print_note(f"gateways and leaders were ready after {result.waited:.1f} s")
+        console.stdout().print(chaos_view.resync(result))
+    if not result.is_complete:
+        raise typer.Exit(NO)
+
+
+def repair_meta(
+    topology: options.TopologyFile = options.DEFAULT_FILE,
+    yes: options.Yes = False,
+    output: options.TextOrJson = "text",
+    lab: options.LabName = None,
+) -> None:
+    """
+    Recover when more than half of the meta group's servers are dead for good: streams and consumers can be changed again.
+
+    Dials every server and asks the system account of every region who answers. With `--yes`, on 2.15 and newer: the
+    remaining servers lower their quorum (`META.RESCUE`), elect a leader, forget the dead, and source again. Before 2.15 it
+    says which servers to start or to update. Stopped anywhere, run it again.
+
+    Exits with 1 if the quorum is there or nothing can be done, and with 3 if a server may be alive.
+    Changes nothing without `--yes`.
+
+    Examples: `vstream repair meta`, `vstream repair meta acme.yaml --yes`
+    """
+    loaded = options.load_topology(topology).require()
+    where = find_servers(loaded, lab)
+    system = system_endpoints(where, [region.name for region in loaded.regions])
+    groups = run(find_groups(loaded, where.endpoints, system))
+    is_json = output == "json"
+    if not is_json:
+        console.print_note(f"{loaded.name} on {where.description}")
+        console.print_lines(view.text(groups))
+    chosen = choose_groups(groups)
+    for group in chosen if yes else ():
+        run(rescue(loaded, group, system, lambda step: console.print_note(f"  {step}")))
+    if is_json:
+        print_json("rescue", view.as_dict(loaded.name, groups, is_done=yes and bool(chosen)))
+    if not chosen and any(group.refusal is None for group in groups):
+        console.print_note("Nothing was changed: a server may be alive.", style="bold yellow")
+        raise typer.Exit(FAILED)
+    if not chosen:
+        console.print_note("Nothing was changed: there is nothing that could be rescued.")
+        raise typer.Exit(NO)
+    if not yes:
+        console.print_note("Nothing was changed: pass `--yes` to do it.")
+        return
+    console.print_note(
+        "The JetStream API is back. Never start the dead servers again with their old disks.", style="bold green"
+    )
+    _resync(loaded, where, chosen)
+
+
+def _resync(topology: Topology, where: Servers, groups: Sequence[MetaGroup]) -> None:
+    """Make every read stream source again; a region that died as a whole has write streams that nobody leads."""
+    dead = {server for group in groups for server in group.dead}
+    gone = [region.name for region in topology.regions if {server.name for server in region.servers} <= dead]
+    if gone:
+        command = " --also ".join(gone)
+        console.print_note(f"Dead: {', '.join(gone)}. Go on with `vstream region failover {command}`.")
+        return
+    try:
+        run(resync(topology, find_target_servers(topology, where.lab), timeout=_CAUGHT_UP))
+    except VstreamError as error:
+        console.print_note(
+            f"Not all read streams were refreshed: {error.message}. `vstream repair sources` tries again."
+        )
