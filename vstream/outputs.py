@@ -651,6 +651,7 @@ class AuditOutput(Output):
     messages: int
     regions: list[str]
     stretch: str | None
+    verdict_counts: dict[str, int]
     verdicts: dict[str, str]
     findings: list[AuditFindingOutput]
     streams: list[Plain]

@@ -58,7 +58,12 @@ def tables(spark: SparkSession, some: Mapping[str, History]) -> tuple[DataFrame,
 
 
 def audit(
-    spark: SparkSession, some: Mapping[str, History], place: Path | None = None, *, here: bool = False
+    spark: SparkSession,
+    some: Mapping[str, History],
+    place: Path | None = None,
+    *,
+    here: bool = False,
+    figures: int = 10**9,
 ) -> tuple[Report, TableStore]:
     """In Spark's memory, as small tables are audited (*here*), or as large ones are: with files at *place*."""
     shelf = TableStore(spark, None if place is None else place.as_uri())
@@ -75,6 +80,7 @@ def audit(
         context=context,
         bucket=BUCKET,
         here_up_to=10**9 if here else 0,
+        figures=figures,
     )
     return run(messages.persist(), streams.persist()), shelf
 
@@ -253,6 +259,23 @@ def test_histories_are_judged_as_the_reference_judges_them(audited_histories: Au
 def test_histories_on_the_driver_are_judged_as_the_reference_judges_them(spark: SparkSession) -> None:
     drawn = histories(range(HISTORIES, 2 * HISTORIES))
     compare(*audit(spark, drawn, here=True), drawn)
+
+
+def test_of_many_streams_those_that_do_not_pass_have_figures_and_all_are_judged(spark: SparkSession) -> None:
+    # One of them has a clock that is wrong.
+    drawn = histories([*range(20), 42]) | histories(range(100, 104), wild=False)
+    whole, _ = audit(spark, drawn, here=True)
+    short, shelf = audit(spark, drawn, here=True, figures=5)
+    assert (short.findings, short.streams) == (whole.findings, whole.streams)
+    shown = short.with_figures
+    assert len(shown) == 5
+    assert all(whole.verdict(name) is not AuditVerdict.PASS for name in shown)
+    assert BY_KIND["clocks"].name in {item.name for item in whole.findings}
+    for name in ("routes", "delays", "orders"):
+        figures = getattr(whole, name)
+        assert getattr(short, name) == tuple(figure for figure in figures if figure.virtual in shown)
+        assert len(getattr(short, name)) < len(figures)
+    assert not shelf.has("delays")
 
 
 @pytest.mark.night

@@ -224,6 +224,21 @@ def test_the_json_of_a_report_has_everything() -> None:
     assert document["delays"][0]["p50_ns"] == 2e6
 
 
+def test_of_many_streams_those_that_pass_are_counted_and_not_named() -> None:
+    many = tuple(replace(state, virtual=f"v{number}") for number in range(1000) for state in CLEAN.streams)
+    report = replace(BROKEN, streams=(*BROKEN.streams, *many), shown=frozenset({"foo"}))
+    document = json.loads(format_json("audit", report.as_dict()))
+    check_output(document)
+    assert document["verdict_counts"] == {"pass": 1000, "fail": 1, "unknown": 0}
+    assert document["verdicts"] == {"foo": "fail"}
+    assert {row["virtual"] for row in document["streams"]} == {"foo"}
+    assert document["delays"] == BROKEN.as_dict()["delays"]
+    nothing = replace(report, findings=(), shown=frozenset(), routes=(), delays=(), orders=(), settled=())
+    assert len(json.dumps(nothing.as_dict())) < 600
+    assert "--all-figures" in "".join(str(line) for line in view.report(nothing))
+    assert "1,001" in render_page(nothing)
+
+
 def test_only_findings_leave_out_figures_and_what_is_well() -> None:
     whole, short = BROKEN.as_dict(), BROKEN.as_dict(only_findings=True)
     assert short.keys() == whole.keys()

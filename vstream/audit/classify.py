@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import Window
 from pyspark.sql import functions as F
-from pyspark.sql.types import LongType, StringType, StructField, StructType
+from pyspark.sql.types import StructType
 
 from vstream.audit.cut import SKEW_NS
 from vstream.audit.local_frames import make_table
 from vstream.audit.reconcile import BUCKET, MESSAGE, ORIGIN, classify_by_cut, nearby_buckets
+from vstream.audit.schema import make_schema
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -25,21 +26,10 @@ if TYPE_CHECKING:
     from vstream.audit.cut import CutTables
     from vstream.audit.differing_messages import DifferingMessages
 
-FAULTS = StructType(
-    [
-        StructField("virtual", StringType(), nullable=False),
-        StructField("origin", StringType(), nullable=True),
-        StructField("former", StringType(), nullable=True),
-        StructField("origin_seq", LongType(), nullable=True),
-        StructField("stream", StringType(), nullable=False),
-        StructField("region", StringType(), nullable=False),
-        StructField("kind", StringType(), nullable=False),
-        StructField("seq", LongType(), nullable=True),
-        StructField("number", LongType(), nullable=False),
-        StructField("time_ns", LongType(), nullable=True),
-        StructField("key", StringType(), nullable=True),
-    ]
-)
+FAULTS = make_schema("""
+    virtual string not null, origin string, former string, origin_seq bigint, stream string not null,
+    region string not null, kind string not null, seq bigint, number bigint not null, time_ns bigint, key string
+""")
 """
 Columns of FAULTS. *stream* is the stream with the problem; *seq* is the sequence of the copy in it, null if the
 message is absent. *number* is the number of extra copies if a message is stored several times, else 1. *time_ns* is
@@ -59,12 +49,7 @@ _SLICE: Final = 64
 RANGED: Final = frozenset({"expired", "deleted-everywhere"})
 """Kinds of faults whose rows describe a range of messages."""
 _ENDS: Final = StructType([FAULTS["virtual"], FAULTS["origin"], FAULTS["origin_seq"]])
-_HOLES: Final = StructType(
-    [
-        *(StructField(name, StringType()) for name in ("virtual", "origin", "region")),
-        *(StructField(name, LongType()) for name in ("first", "last")),
-    ]
-)
+_HOLES: Final = make_schema("virtual string, origin string, region string, first bigint, last bigint")
 
 
 def find_faults(

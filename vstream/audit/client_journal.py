@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
-from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from vstream.audit.classify import FAULTS
 from vstream.audit.cut import SKEW_NS
 from vstream.audit.local_frames import make_table
+from vstream.audit.schema import make_schema
 from vstream.capture.digest import to_signed_int64
 from vstream.capture.records import OperationKind, OperationOutcome
 
@@ -19,32 +19,20 @@ if TYPE_CHECKING:
     from vstream.audit.cut import CutTables
     from vstream.capture.store import Capture
 
-JOURNAL = StructType(
-    [
-        StructField("virtual", StringType(), nullable=False),
-        StructField("region", StringType(), nullable=False),
-        StructField("outcome", StringType(), nullable=False),
-        StructField("origin", StringType(), nullable=True),
-        StructField("origin_seq", LongType(), nullable=True),
-        StructField("digest", LongType(), nullable=True),
-        StructField("sent_ns", LongType(), nullable=False),
-    ]
-)
+JOURNAL = make_schema("""
+    virtual string not null, region string not null, outcome string not null, origin string, origin_seq bigint,
+    digest bigint, sent_ns bigint not null
+""")
 """
 Columns of JOURNAL, one row for each publish. *outcome* is a value of `capture.records.OperationOutcome`, *origin*
 and *origin_seq* are those of the acknowledgement, *digest* is computed as in `messages`. *sent_ns* is in nanoseconds
 since 1970.
 """
 
-ANSWERS = StructType(
-    [
-        StructField("virtual", StringType(), nullable=False),
-        StructField("region", StringType(), nullable=False),
-        StructField("outcome", StringType(), nullable=False),
-        StructField("publishes", LongType(), nullable=False),
-        StructField("stored", LongType(), nullable=False),
-    ]
-)
+ANSWERS = make_schema("""
+    virtual string not null, region string not null, outcome string not null, publishes bigint not null,
+    stored bigint not null
+""")
 """By region and outcome: the number of publishes, and of those whose payload is stored anywhere."""
 
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from pydantic import TypeAdapter
-from pyspark.sql.types import StringType, StructField, StructType
 
 from vstream.audit import client_journal
 from vstream.audit.local_frames import make_table
+from vstream.audit.schema import make_schema
 from vstream.audit.spark_errors import rebuild_hint
 from vstream.errors import VstreamError
 from vstream.topology.model import Consistency
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from vstream.audit.table_store import TableStore
 
 _JOURNAL = "journal"
-_CONTEXT = StructType([StructField("context", StringType())])
+_CONTEXT = make_schema("context string")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

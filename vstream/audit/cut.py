@@ -7,12 +7,13 @@ Spark need not compute them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, make_dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from pyspark.sql.types import BooleanType, LongType, StringType, StructField, StructType
+from pyspark.sql.types import StructType
 
 from vstream.audit.local_frames import make_table
+from vstream.audit.schema import STREAMS, make_schema
 from vstream.topology.stream_config import UNTIL_KEY
 
 if TYPE_CHECKING:
@@ -44,50 +45,21 @@ _READ: Final = "read"
 _CATALOG: Final = "catalog"
 """The role of a stream that holds nothing: with `accounts`, it is found by subject beside write streams."""
 
-_ROLES = StructType(
-    [
-        StructField("virtual", StringType()),
-        StructField("stream", StringType()),
-        StructField("is_origin", BooleanType()),
-        StructField("mirror", StringType()),
-    ]
-)
-_ORIGINS = StructType(
-    [
-        StructField("virtual", StringType()),
-        StructField("origin", StringType()),
-        StructField("origin_region", StringType()),
-        StructField("origin_first", LongType()),
-        StructField("origin_last", LongType()),
-        StructField("origin_cut_ns", LongType()),
-        StructField("origin_may_lose_oldest", BooleanType()),
-        StructField("origin_may_lose_any", BooleanType()),
-        StructField("origin_has_ttl", BooleanType()),
-        StructField("origin_max_age", LongType()),
-        StructField("origin_began", LongType()),
-        StructField("readers", LongType()),
-    ]
-)
-_READERS = StructType(
-    [
-        StructField("stream", StringType()),
-        StructField("region", StringType()),
-        StructField("cursor", LongType()),
-        StructField("reader_cut_ns", LongType()),
-        StructField("is_capture", BooleanType()),
-        StructField("has_holes", BooleanType()),
-        StructField("lost_oldest", BooleanType()),
-        StructField("may_lose_oldest", BooleanType()),
-        StructField("max_age", LongType()),
-        StructField("may_lose_any", BooleanType()),
-        StructField("has_ttl", BooleanType()),
-        StructField("keeps", LongType()),
-        StructField("may_roll_up", BooleanType()),
-        StructField("window", LongType()),
-        StructField("takes_no_more", BooleanType()),
-    ]
-)
+_ROLES = make_schema("virtual string, stream string, is_origin boolean, mirror string")
+_ORIGINS = make_schema("""
+    virtual string, origin string, origin_region string, origin_first bigint, origin_last bigint,
+    origin_cut_ns bigint, origin_may_lose_oldest boolean, origin_may_lose_any boolean, origin_has_ttl boolean,
+    origin_max_age bigint, origin_began bigint, readers bigint
+""")
+_READERS = make_schema("""
+    stream string, region string, cursor bigint, reader_cut_ns bigint, is_capture boolean, has_holes boolean,
+    lost_oldest boolean, may_lose_oldest boolean, max_age bigint, may_lose_any boolean, has_ttl boolean,
+    keeps bigint, may_roll_up boolean, window bigint, takes_no_more boolean
+""")
 _EXPECTED = StructType([*_ORIGINS.fields, *_READERS.fields])
+# Spark's own rows look each attribute up in a list of names.
+_StreamRow = make_dataclass("_StreamRow", STREAMS.names, slots=True)
+_SourceRow = make_dataclass("_SourceRow", ("origin", "last_seq"), slots=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,8 +93,12 @@ class CutTables:
     """By *virtual* and origin: the identity that servers since 2.15 give it, if known."""
     mirrors: frozenset[tuple[str, str]]
     """Pairs of *virtual* and stream: mirrors, which keep the original timestamps, so the arrival time is unknown."""
+    bounds: Mapping[tuple[str, str | None], tuple[int | None, int | None]]
+    """By *virtual* and origin: its first and last sequence, as in *origins*."""
     tracks: Sequence[tuple[Any, ...]]
     """Each stream with each origin (or None) whose messages it may have: virtual, origin, stream, region, is_origin."""
+    readers: Mapping[str, int]
+    """By *virtual*: the number of streams that should have the messages of each origin."""
     counters: frozenset[str] = frozenset()
     """
     Virtual streams of counters: a sourced message gets the local sum as its payload, so payloads differ by stream.
@@ -150,7 +126,7 @@ class CutTables:
 
 def build_cut(streams: DataFrame, *, is_narrow: bool = False, is_sampled: bool = False) -> CutTables:
     """Build the tables from `streams`. *is_narrow*: read only from some time on. *is_sampled*: some subjects only."""
-    rows = sorted(streams.collect(), key=lambda row: (row.virtual, row.stream))
+    rows = sorted(map(_plain_row, streams.collect()), key=lambda row: (row.virtual, row.stream))
     by_virtual: dict[str, list[Any]] = {}
     for row in rows:
         by_virtual.setdefault(row.virtual, []).append(row)
@@ -180,11 +156,19 @@ def build_cut(streams: DataFrame, *, is_narrow: bool = False, is_sampled: bool =
         identities={(row.virtual, row.stream): row.identity for row in rows if row.identity is not None},
         tracks=tracks,
         mirrors=frozenset(mirrors),
+        bounds={row[:2]: row[3:5] for row in origins},
+        readers={row[0]: row[-1] for row in origins},
         counters=frozenset(row.virtual for row in rows if row.sources and row.limits and _COUNTING in row.limits),
         holes=() if is_narrow or is_sampled else [_hole(row) for row in rows if _has_hole(row)],
         is_narrow=is_narrow,
         is_sampled=is_sampled,
     )
+
+
+def _plain_row(row: Any) -> Any:
+    plain = _StreamRow(*row)
+    plain.sources = [_SourceRow(*source) for source in row.sources]
+    return plain
 
 
 def _has_hole(row: Any) -> bool:

@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import Window
 from pyspark.sql import functions as F
-from pyspark.sql.types import DoubleType, LongType, StringType, StructField, StructType
+from pyspark.sql.types import LongType, StructField, StructType
 
 from vstream.audit.classify import MISSING
 from vstream.audit.local_frames import make_table
 from vstream.audit.reconcile import BUCKET, MESSAGE
+from vstream.audit.schema import make_schema
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,63 +20,36 @@ if TYPE_CHECKING:
 
     from vstream.audit.cut import CutTables
 
-HOPS = StructType(
-    [
-        StructField("virtual", StringType(), nullable=False),
-        StructField("origin_region", StringType(), nullable=True),
-        StructField("region", StringType(), nullable=False),
-        StructField("written_ns", LongType(), nullable=False),
-        StructField("arrived_ns", LongType(), nullable=True),
-    ]
-)
+HOPS = make_schema("""
+    virtual string not null, origin_region string, region string not null, written_ns bigint not null,
+    arrived_ns bigint
+""")
 """
 Columns of HOPS: one row for each message that its origin still has and region that has it, with both times.
 Mirrors keep the original times, so they have no rows.
 """
 
-DELAYS = StructType(
-    [
-        StructField("virtual", StringType(), nullable=False),
-        StructField("origin_region", StringType(), nullable=True),
-        StructField("region", StringType(), nullable=False),
-        StructField("minute", LongType(), nullable=True),
-        StructField("minutes", LongType(), nullable=True),
-        StructField("messages", LongType(), nullable=False),
-        StructField("p50_ns", DoubleType(), nullable=True),
-        StructField("p90_ns", DoubleType(), nullable=True),
-        StructField("p99_ns", DoubleType(), nullable=True),
-        StructField("max_ns", LongType(), nullable=True),
-        StructField("min_ns", LongType(), nullable=True),
-    ]
-)
+DELAYS = make_schema("""
+    virtual string not null, origin_region string, region string not null, minute bigint, minutes bigint,
+    messages bigint not null, p50_ns double, p90_ns double, p99_ns double, max_ns bigint, min_ns bigint
+""")
 """By pair of regions and interval of writing, *minutes* long from *minute* since 1970 on; null for all time."""
 
-SETTLING = StructType(
-    [
-        StructField("window", StringType(), nullable=True),
-        StructField("begun_ns", LongType(), nullable=True),
-        StructField("virtual", StringType(), nullable=False),
-        StructField("origin_region", StringType(), nullable=True),
-        StructField("region", StringType(), nullable=False),
-        StructField("messages", LongType(), nullable=False),
-        StructField("missing", LongType(), nullable=False),
-        StructField("settled_ns", LongType(), nullable=True),
-    ]
-)
+EARLY = StructType([DELAYS[name] for name in ("virtual", "origin_region", "region", "min_ns")])
+
+SETTLING = make_schema("""
+    window string, begun_ns bigint, virtual string not null, origin_region string, region string not null,
+    messages bigint not null, missing bigint not null, settled_ns bigint
+""")
 """Columns of SETTLING, by fault and pair of regions: of the messages that were in transit when the fault began or were
 written while it lasted, how long after its end the last one arrived; 0 if all arrived before. *missing* is the number
 of messages written before its end that never arrived: then the regions have not converged.
 """
 
-PAIRS = StructType(
-    [
-        StructField("virtual", StringType(), nullable=False),
-        StructField("region", StringType(), nullable=False),
-        StructField("other", StringType(), nullable=False),
-        StructField("neighbours", LongType(), nullable=False),
-        StructField("inverted", LongType(), nullable=False),
-    ]
-)
+PAIRS = make_schema("""
+    virtual string not null, region string not null, other string not null, neighbours bigint not null,
+    inverted bigint not null
+""")
 """Columns of PAIRS: pairs of adjacent messages in *region*, and how many of them are in reverse order in *other*."""
 
 _WINDOWS = StructType([SETTLING["window"], SETTLING["begun_ns"], StructField("ended", LongType())])
@@ -139,6 +113,12 @@ def summarize_delays(hops: DataFrame) -> DataFrame:
             "min_ns",
         )
     )
+
+
+def find_early(hops: DataFrame) -> DataFrame:
+    """EARLY: of pairs of regions with `hops` that arrived before they were written, by how much."""
+    late = F.col("arrived_ns") - F.col("written_ns")
+    return hops.where(late < 0).groupBy("virtual", "origin_region", "region").agg(F.min(late).alias("min_ns"))
 
 
 def measure_recovery(

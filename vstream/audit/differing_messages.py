@@ -13,25 +13,21 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import functions as F
-from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from vstream.audit.local_frames import collect_arrow, from_arrow, make_table
+from vstream.audit.local_frames import collect_arrow, from_arrow
 from vstream.audit.normalise import COPIES
 from vstream.audit.reconcile import BUCKET, MESSAGE, ORIGIN, nearby_buckets
+from vstream.audit.schema import make_schema
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
     from vstream.audit.cut import CutTables
 
-_EXTENTS: Final = StructType(
-    [
-        *(StructField(name, StringType()) for name in (*ORIGIN, "stream")),
-        StructField("least", LongType()),
-        StructField("greatest", LongType()),
-    ]
+_EXTENTS: Final = make_schema(
+    "virtual string, origin string, former string, stream string, least bigint, greatest bigint"
 )
 
 
@@ -65,8 +61,7 @@ def gather_rows(copies: DataFrame, suspects: DataFrame, buckets: Sequence[int], 
 
 def select_differing(rows: pa.Table, copies: DataFrame, cut: CutTables, backsteps: DataFrame) -> DifferingMessages:
     """Select the messages that may be wrong from *rows*, which are those of the buckets to check."""
-    readers = {item.virtual: item.readers for item in cut.origins.select("virtual", "readers").collect()}
-    differing = _differing(rows, readers)
+    differing = _differing(rows, cut.readers)
     behind = _behind(rows, backsteps)
     spark = copies.sparkSession
     return DifferingMessages(
@@ -76,7 +71,7 @@ def select_differing(rows: pa.Table, copies: DataFrame, cut: CutTables, backstep
     )
 
 
-def _differing(rows: pa.Table, readers: dict[str, int]) -> pa.Table:
+def _differing(rows: pa.Table, readers: Mapping[str, int]) -> pa.Table:
     """All rows of messages that are not stored exactly once and unchanged in their origin and each reader."""
     is_own = rows["is_origin"]
     count = rows.num_rows
@@ -141,7 +136,5 @@ def reader_extents(spark: SparkSession, buckets: pa.Table) -> DataFrame:
     """By reader and origin: the lowest and highest sequence of the origin that the reader has."""
     is_theirs = pc.and_(pc.invert(buckets["is_origin"]), pc.equal(buckets["part"], "cut"))
     result = buckets.filter(is_theirs).group_by([*ORIGIN, "stream"]).aggregate([("least", "min"), ("greatest", "max")])
-    rows = [
-        tuple(item.values()) for item in result.select([*ORIGIN, "stream", "least_min", "greatest_max"]).to_pylist()
-    ]
-    return make_table(spark, rows, _EXTENTS)
+    columns = result.select([*ORIGIN, "stream", "least_min", "greatest_max"])
+    return from_arrow(spark, columns.rename_columns(_EXTENTS.names), _EXTENTS)

@@ -12,13 +12,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
-from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
+from pyspark.sql.types import StructField, StructType
 
 from vstream.audit import inventory
 from vstream.audit import ship_credentials as reaching
 from vstream.audit.extract import stream_row
 from vstream.audit.local_frames import from_arrow, make_table
-from vstream.audit.schema import HEADERS, MESSAGES, PAYLOAD, STREAMS
+from vstream.audit.schema import HEADERS, MESSAGES, PAYLOAD, STREAMS, make_schema
 from vstream.audit.session import is_local
 from vstream.audit.source import register
 from vstream.audit.source.datasource import NAME
@@ -39,9 +39,7 @@ if TYPE_CHECKING:
 FORMAT = 3
 _WRITING = "writing"
 _COMPLETE = "complete"
-_STATE = StructType(
-    [StructField("format", IntegerType()), StructField("state", StringType()), StructField("messages", LongType())]
-)
+_STATE = make_schema("format int, state string, messages bigint")
 _ROWS_AT_LEAST = 20_000
 """Minimum number of messages in a task."""
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from pyspark.sql.types import ArrayType, LongType, StringType, StructField, StructType
+from pyspark.sql.types import ArrayType, StringType
 
 from vstream.audit.local_frames import make_table
+from vstream.audit.schema import make_schema
 from vstream.audit.spark_errors import error_line
 from vstream.errors import VstreamError
 
@@ -21,13 +22,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-_FILES: Final = StructType(
-    [
-        StructField("name", StringType()),
-        StructField("files", ArrayType(StringType())),
-        StructField("number", LongType()),
-    ]
-)
+_FILES: Final = make_schema("name string, files files, number bigint", files=ArrayType(StringType()))
 """Columns of the list. If a table is listed twice, the row with the higher *number* counts."""
 
 

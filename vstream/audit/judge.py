@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import Window
@@ -12,6 +13,7 @@ from pyspark.sql import functions as F
 from vstream.audit.classify import MISSING, RANGED
 from vstream.audit.codes import BY_KIND, Count
 from vstream.audit.cut import is_origin
+from vstream.audit.local_frames import select_virtuals
 from vstream.audit.reconcile import ORIGIN
 from vstream.audit.report import (
     Delay,
@@ -24,11 +26,13 @@ from vstream.audit.report import (
     SequenceRange,
     StreamState,
 )
+from vstream.audit.request import FIGURES
+from vstream.audit.schema import STREAMS
 from vstream.audit.source.values import ABSENT
 from vstream.diagnostics import Severity
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from pyspark.sql import DataFrame
 
@@ -57,9 +61,12 @@ class Evidence:
     disputes: DataFrame
     conflicts: DataFrame
     twins: DataFrame
-    delays: DataFrame
+    early: DataFrame
+    """Of `delays`, those of all time that are below zero."""
+    delays: Callable[[Collection[str] | None], DataFrame]
+    """The table of these virtual streams, or of all."""
+    pairs: Callable[[Collection[str] | None], DataFrame]
     settling: DataFrame | None
-    pairs: DataFrame
     answers: DataFrame | None
 
 
@@ -71,12 +78,14 @@ def judge(
     unfinished: str | None = None,
     one_in: int = 1,
     stretch: str | None = None,
+    figures: int = FIGURES,
 ) -> Report:
     """
     The report on *evidence*.
 
     *virtuals* are the expected virtual streams; *unfinished* is why the recording is
     incomplete, if it is. Delays are of one in *one_in* messages. *stretch* is the name of the stretch cluster.
+    Up to *figures* virtual streams all have figures; of more, those that do not pass, and so many at most.
     """
     streams = _streams(evidence)
     places = dict.fromkeys(stream.region for stream in streams)
@@ -86,26 +95,39 @@ def judge(
         *_ranges(evidence.faults, states),
         *_about_keys(evidence),
     ]
-    delays = evidence.delays.collect()
-    findings += _clocks(delays)
+    findings += _clocks(evidence.early.collect())
     order = list(BY_KIND)
     by_code = {code.code: order.index(kind) for kind, code in BY_KIND.items()}
     findings.sort(
         key=lambda item: (item.severity is not Severity.ERROR, item.virtual, by_code[item.code], item.stream or "")
     )
+    shown = _find_shown(streams, findings, figures)
+
+    def collect(measure: Callable[[Collection[str] | None], DataFrame]) -> list[Any]:
+        return [] if shown is not None and not shown else measure(shown).collect()
+
     return Report(
         subject=subject,
+        shown=shown,
         regions=tuple(place for place in places if place != stretch),
         stretch=stretch if stretch in places else None,
         streams=streams,
         findings=tuple(findings),
-        routes=_routes(evidence, states, findings),
-        delays=_delays(delays),
+        routes=_routes(evidence, states, findings, shown),
+        delays=_delays(collect(evidence.delays)),
         one_in=one_in,
         settled=tuple(Recovery(**row.asDict()) for row in _sorted_rows(evidence.settling)),
-        orders=tuple(_order_difference(row) for row in _sorted_rows(evidence.pairs)),
+        orders=tuple(_order_difference(row) for row in sorted(collect(evidence.pairs))),
         answers=tuple(PublishOutcomes(**row.asDict()) for row in _sorted_rows(evidence.answers)),
     )
+
+
+def _find_shown(streams: Iterable[StreamState], findings: Iterable[MessageFinding], most: int) -> frozenset[str] | None:
+    """The virtual streams with figures; None for all."""
+    if len({stream.virtual for stream in streams}) <= most:
+        return None
+    is_bad = (item.virtual for item in findings if item.severity is Severity.ERROR or item.leaves_open)
+    return frozenset(islice(dict.fromkeys(is_bad), most))
 
 
 def _sorted_rows(table: DataFrame | None) -> list[Any]:
@@ -113,26 +135,13 @@ def _sorted_rows(table: DataFrame | None) -> list[Any]:
 
 
 def _streams(evidence: Evidence) -> tuple[StreamState, ...]:
-    counts = evidence.buckets.groupBy("virtual", "stream").agg(F.sum("copies").alias("rows")).collect()
-    rows = {(row.virtual, row.stream): row.rows for row in counts}
+    counts = evidence.buckets.groupBy("virtual", "stream").agg(F.sum("copies")).collect()
+    rows = {(virtual, stream): copies for virtual, stream, copies in counts}
+    names = [field.name for field in fields(StreamState) if field.name in STREAMS.names]
     states = []
     for row in evidence.cut.rows:
-        states.append(
-            StreamState(
-                virtual=row.virtual,
-                stream=row.stream,
-                region=row.region,
-                role=row.role,
-                is_origin=is_origin(row),
-                messages=row.messages,
-                first_seq=row.first_seq,
-                last_seq=row.last_seq,
-                rows=rows.get((row.virtual, row.stream), 0),
-                server_version=row.server_version,
-                path=row.path,
-                error=row.error,
-            )
-        )
+        copied = {name: getattr(row, name) for name in names}
+        states.append(StreamState(is_origin=is_origin(row), rows=rows.get((row.virtual, row.stream), 0), **copied))
     return tuple(sorted(states, key=lambda item: (item.virtual, not item.is_origin, item.stream)))
 
 
@@ -277,30 +286,15 @@ def _conflict(row: Any) -> str:
 
 
 def _delays(table: Iterable[Any]) -> tuple[Delay, ...]:
-    rows = []
-    for row in table:
-        rows.append(
-            Delay(
-                virtual=row.virtual,
-                origin_region=row.origin_region,
-                region=row.region,
-                minute=row.minute,
-                minutes=row.minutes,
-                messages=row.messages,
-                p50_ns=row.p50_ns,
-                p90_ns=row.p90_ns,
-                p99_ns=row.p99_ns,
-                max_ns=row.max_ns,
-            )
-        )
+    names = [field.name for field in fields(Delay)]
+    rows = [Delay(**{name: row[name] for name in names}) for row in table]
     return tuple(sorted(rows, key=lambda item: (item.virtual, item.origin_region, item.region, item.minute or 0)))
 
 
 def _clocks(delays: Iterable[Any]) -> list[MessageFinding]:
     early: dict[str, list[str]] = defaultdict(list)
     for row in delays:
-        if row.minute is None and row.min_ns < 0:
-            early[row.virtual].append(f"{row.origin_region} → {row.region}: {-row.min_ns / 1e6:,.3f} ms too early")
+        early[row.virtual].append(f"{row.origin_region} → {row.region}: {-row.min_ns / 1e6:,.3f} ms too early")
     findings = []
     for virtual, group in sorted(early.items()):
         findings.append(_finding("clocks", virtual, len(group), examples=tuple(sorted(group)[:EXAMPLES])))
@@ -318,11 +312,17 @@ def _order_difference(row: Any) -> OrderDifference:
 
 
 def _routes(
-    evidence: Evidence, places: Mapping[tuple[str, str], StreamState], found: Iterable[MessageFinding]
+    evidence: Evidence,
+    places: Mapping[tuple[str, str], StreamState],
+    found: Iterable[MessageFinding],
+    shown: frozenset[str] | None,
 ) -> tuple[ReaderRoute, ...]:
-    """Every origin with every reader, even if nothing arrived."""
+    """Every origin of the virtual streams *shown* with every reader, even if nothing arrived."""
+    if shown is not None and not shown:
+        return ()
     extents = (
-        evidence.buckets.where(~F.col("is_origin") & F.col("origin").isNotNull() & (F.col("part") == "cut"))
+        select_virtuals(evidence.buckets, shown)
+        .where(~F.col("is_origin") & F.col("origin").isNotNull() & (F.col("part") == "cut"))
         .groupBy(*ORIGIN, "stream")
         .agg(F.sum("copies").alias("arrived"), F.min("least").alias("least"), F.max("greatest").alias("greatest"))
         .where(F.col("former") == "")
@@ -338,7 +338,8 @@ def _routes(
             counts[item.virtual, item.origin, item.stream][missing if kind in MISSING else column] += item.count
     by_virtual: dict[str, list[StreamState]] = defaultdict(list)
     for state in places.values():
-        by_virtual[state.virtual].append(state)
+        if shown is None or state.virtual in shown:
+            by_virtual[state.virtual].append(state)
     routes = []
     for virtual, group in by_virtual.items():
         pairs = ((source, reader) for source in group if source.is_origin for reader in group if not reader.is_origin)

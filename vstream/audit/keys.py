@@ -11,68 +11,37 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import Window
 from pyspark.sql import functions as F
-from pyspark.sql.types import ArrayType, BooleanType, LongType, StringType, StructField, StructType
+from pyspark.sql.types import ArrayType
 
 from vstream.audit.reconcile import MESSAGE, ORIGIN
+from vstream.audit.schema import make_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from vstream.audit.cut import CutTables
 
-DISPUTES = StructType(
-    [
-        StructField("virtual", StringType(), nullable=False),
-        StructField("key", StringType(), nullable=True),
-        StructField("is_settled", BooleanType(), nullable=False),
-        StructField(
-            "last",
-            ArrayType(
-                StructType(
-                    [
-                        StructField("region", StringType()),
-                        StructField("stream", StringType()),
-                        StructField("origin", StringType()),
-                        StructField("former", StringType()),
-                        StructField("origin_seq", LongType()),
-                        StructField("seq", LongType()),
-                    ]
-                )
-            ),
-            nullable=False,
-        ),
-    ]
+DISPUTES = make_schema(
+    "virtual string not null, key string, is_settled boolean not null, last last not null",
+    last=ArrayType(
+        make_schema("region string, stream string, origin string, former string, origin_seq bigint, seq bigint")
+    ),
 )
 """
 Columns of DISPUTES: keys whose last message, or sum, differs between the regions that have the key. *is_settled*:
 every region has received all of these messages, so no message in transit will change it.
 """
 
-CONFLICTS = StructType(
-    [
-        StructField("virtual", StringType(), nullable=False),
-        StructField("key", StringType(), nullable=True),
-        StructField("number", LongType(), nullable=False),
-        StructField("origin", StringType(), nullable=True),
-        StructField("origin_seq", LongType(), nullable=True),
-        StructField("other", StringType(), nullable=True),
-        StructField("other_seq", LongType(), nullable=True),
-        StructField("apart_ns", LongType(), nullable=True),
-    ]
-)
+CONFLICTS = make_schema("""
+    virtual string not null, key string, number bigint not null, origin string, origin_seq bigint, other string,
+    other_seq bigint, apart_ns bigint
+""")
 """Columns of CONFLICTS: keys that a region wrote before another region's previous write arrived: number and first."""
 
-TWINS = StructType(
-    [
-        StructField("virtual", StringType(), nullable=False),
-        StructField("msg_id", StringType(), nullable=True),
-        StructField("is_same", BooleanType(), nullable=False),
-        StructField("origin", StringType(), nullable=True),
-        StructField("origin_seq", LongType(), nullable=True),
-        StructField("other", StringType(), nullable=True),
-        StructField("other_seq", LongType(), nullable=True),
-    ]
-)
+TWINS = make_schema("""
+    virtual string not null, msg_id string, is_same boolean not null, origin string, origin_seq bigint,
+    other string, other_seq bigint
+""")
 """Columns of TWINS: message ids that several messages have; *is_same*: all have the same payload. Names two of them."""
 
 

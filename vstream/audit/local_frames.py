@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
@@ -33,6 +34,11 @@ def make_table(spark: SparkSession, rows: Sequence[tuple[Any, ...]], schema: Str
 def from_arrow(spark: SparkSession, rows: pa.Table, schema: StructType) -> DataFrame:
     """A local DataFrame of an Arrow table; Spark knows its size and need not compute it."""
     return spark.createDataFrame(rows.select(schema.names).cast(to_arrow_schema(schema)), schema)
+
+
+def select_virtuals(rows: DataFrame, virtuals: Collection[str] | None) -> DataFrame:
+    """The rows of *rows* about *virtuals*, or all."""
+    return rows if virtuals is None else rows.where(F.col("virtual").isin(sorted(virtuals)))
 
 
 def collect_here(rows: DataFrame, schema: StructType) -> DataFrame:

@@ -13,42 +13,27 @@ from operator import add
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import functions as F
-from pyspark.sql.types import BooleanType, LongType, StringType, StructField, StructType
+from pyspark.sql.types import StructType
 
 from vstream.audit import routes
 from vstream.audit.cut import SKEW_NS
 from vstream.audit.local_frames import make_table
-from vstream.audit.schema import MESSAGES
+from vstream.audit.schema import MESSAGES, make_schema
 from vstream.topology.stream_config import ACCOUNT_SEPARATOR, REPLAY_SUFFIX, header_name
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from pyspark.sql import Column, DataFrame, SparkSession
 
     from vstream.audit.cut import CutTables
 
-COPIES = StructType(
-    [
-        StructField("virtual", StringType(), nullable=False),
-        StructField("stream", StringType(), nullable=False),
-        StructField("region", StringType(), nullable=False),
-        StructField("is_origin", BooleanType(), nullable=False),
-        StructField("seq", LongType(), nullable=False),
-        StructField("time_ns", LongType(), nullable=False),
-        StructField("origin", StringType(), nullable=True),
-        StructField("former", StringType(), nullable=True),
-        StructField("origin_seq", LongType(), nullable=True),
-        StructField("sent_subject", StringType(), nullable=True),
-        StructField("key", StringType(), nullable=True),
-        StructField("msg_id", StringType(), nullable=True),
-        StructField("ttl_ns", LongType(), nullable=True),
-        StructField("digest", LongType(), nullable=False),
-        StructField("sum", LongType(), nullable=True),
-        StructField("is_replay", BooleanType(), nullable=False),
-        StructField("track", LongType(), nullable=False),
-    ]
-)
+COPIES = make_schema("""
+    virtual string not null, stream string not null, region string not null, is_origin boolean not null,
+    seq bigint not null, time_ns bigint not null, origin string, former string, origin_seq bigint,
+    sent_subject string, key string, msg_id string, ttl_ns bigint, digest bigint not null, sum bigint,
+    is_replay boolean not null, track bigint not null
+""")
 """
 Columns of COPIES, one row for each row of `messages`. *origin* and *origin_seq* are the stream that stored the message
 from its client, and the sequence there; null if the row is not a copy of a message of its virtual stream. *former* is
@@ -136,18 +121,16 @@ def _require_values(messages: DataFrame) -> DataFrame:
     return messages.withColumns(required)
 
 
-_ORIGIN_FACTS = StructType(
-    [
-        StructField("virtual", StringType()),
-        StructField("origin", StringType()),
-        StructField("current", StringType()),
-        StructField("routes", routes.ROUTES),
-    ]
-)
+_ORIGIN_FACTS = make_schema("virtual string, origin string, current string, routes routes", routes=routes.ROUTES)
 
 
 _EXAMPLE_KEYS = StructType([MESSAGES["virtual"], MESSAGES["stream"], MESSAGES["seq"]])
+
 _HEADER_FORM = ("virtual", "stream", "origin", "filters", "destinations", "identity")
+_RouteOfOrigin = tuple[str, str, routes.SubjectRoute]
+"""With the virtual stream and the origin."""
+_Told = tuple[tuple[Any, ...], "Sequence[int]"]
+"""A form of headers, and the sequences of three messages that have it."""
 
 
 def _restored_origins(
@@ -191,31 +174,19 @@ def _describe_origins(
     forms = saying(taken).groupBy(*_HEADER_FORM).agg(group, F.max("time_ns").alias("time_ns")).collect()
     # Spark would take each header apart once more to leave these out before it groups them.
     rows = [row for row in forms if row.filters is not None]
-    picked = make_table(
-        spark, sorted({(row.virtual, row.stream, seq) for row in rows for seq in row.seqs}), _EXAMPLE_KEYS
-    )
-    examples: dict[tuple[Any, ...], list[tuple[str | None, str]]] = defaultdict(list)
-    if rows:
+    current, by_route = _group_forms(rows, cut)
+
+    def look_up(keys: Sequence[tuple[str, str, int]]) -> Sequence[Any]:
+        picked = make_table(spark, keys, _EXAMPLE_KEYS)
         chosen = saying(taken.join(F.broadcast(picked), list(_EXAMPLE_KEYS.names), how="left_semi"))
-        for *forms, sent, stored in chosen.select(*_HEADER_FORM, "sent_subject", "subject").collect():
-            examples[tuple(forms)].append((sent, stored))
-    transforms = {(row.virtual, row.stream): row.transform for row in cut.rows}
-    current: dict[tuple[str, str], tuple[int, str]] = {}
+        return chosen.select(*_HEADER_FORM, "sent_subject", "subject").collect() if keys else ()
+
+    # One message of one reader mostly proves a route for all: the others are not looked up.
+    proven = _prove_routes({key: [(form, seqs[:1])] for key, ((form, seqs), *_) in by_route.items()}, look_up)
+    proven |= _prove_routes({key: group for key, group in by_route.items() if (False, *key) not in proven}, look_up)
     routes_found: dict[tuple[str, str], set[tuple[bool, routes.SubjectRoute]]] = defaultdict(set)
-    for row in rows:
-        origin = (row.virtual, row.origin)
-        if row.identity is not None:
-            current[origin] = max(current.get(origin, (row.time_ns, row.identity)), (row.time_ns, row.identity))
-        transform = transforms[row.virtual, row.stream]
-        route = routes.parse_route(
-            row.filters, row.destinations, (transform.src, transform.dest) if transform else None
-        )
-        if route is None:
-            continue
-        options = examples[tuple(row[name] for name in _HEADER_FORM)]
-        proofs = [route.apply(sent) == stored for sent, stored in options if sent is not None]
-        if any(proofs) or not proofs:
-            routes_found[origin].add((not proofs, route))
+    for is_unproven, virtual, name, route in proven:
+        routes_found[virtual, name].add((is_unproven, route))
     identities = {origin: cut.identities.get(origin) or identity for origin, (_, identity) in current.items()}
     restored = {origin for origin in identities if cut.identities.get(origin) == ""}
     for origin in restored | _restored_origins(origins, rows, identities):
@@ -226,12 +197,52 @@ def _describe_origins(
     return make_table(spark, told, _ORIGIN_FACTS)
 
 
+def _group_forms(
+    rows: Iterable[Any], cut: CutTables
+) -> tuple[dict[tuple[str, str], tuple[int, str]], dict[_RouteOfOrigin, list[_Told]]]:
+    """By origin: its last identity and when it was told; and by origin and route: the forms that tell it."""
+    transforms = {(row.virtual, row.stream): row.transform for row in cut.rows}
+    current: dict[tuple[str, str], tuple[int, str]] = {}
+    parsed: dict[tuple[Any, ...], routes.SubjectRoute | None] = {}
+    by_route: dict[_RouteOfOrigin, list[_Told]] = defaultdict(list)
+    for *form, seqs, time_ns in rows:
+        virtual, stream, origin, filters, destinations, identity = form
+        if identity is not None:
+            current[virtual, origin] = max(current.get((virtual, origin), (time_ns, identity)), (time_ns, identity))
+        transform = transforms[virtual, stream]
+        header = (filters, destinations, (transform.src, transform.dest) if transform else None)
+        if header not in parsed:
+            parsed[header] = routes.parse_route(*header)
+        route = parsed[header]
+        if route is not None:
+            by_route[virtual, origin, route].append((tuple(form), seqs))
+    return current, by_route
+
+
+def _prove_routes(
+    wanted: Mapping[_RouteOfOrigin, Sequence[_Told]],
+    look_up: Callable[[Sequence[tuple[str, str, int]]], Sequence[Any]],
+) -> set[tuple[bool, str, str, routes.SubjectRoute]]:
+    """Routes that explain an example of a form that tells them, or have none: whether there is none, and the route."""
+    keys = {(*form[:2], seq) for group in wanted.values() for form, seqs in group for seq in seqs}
+    examples: dict[tuple[Any, ...], list[tuple[str | None, str]]] = defaultdict(list)
+    for *form, sent, stored in look_up(sorted(keys)):
+        examples[tuple(form)].append((sent, stored))
+    result = set()
+    for key, group in wanted.items():
+        for form, _ in group:
+            proofs = [key[2].apply(sent) == stored for sent, stored in examples.get(form, ()) if sent is not None]
+            if any(proofs) or not proofs:
+                result.add((not proofs, *key))
+    return result
+
+
 def _sort_routes(found: set[tuple[bool, routes.SubjectRoute]]) -> list[routes.SubjectRoute]:
     """Sort the routes; proven ones come first."""
     return [route for _, route in sorted(found, key=lambda item: (item[0], item[1].steps, item[1].whole or ()))]
 
 
-_HIDDEN = StructType([StructField("called", StringType()), StructField("hidden", StringType())])
+_HIDDEN = make_schema("called string, hidden string")
 
 
 def _hidden_names(cut: CutTables, spark: SparkSession) -> DataFrame | None:

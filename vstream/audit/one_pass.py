@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from vstream.audit.cut import CutTables
+    from vstream.audit.reconcile import Track
 
 _ALONG = ("track", "seq", "origin_seq")
 _PLACE = ("virtual", "origin", "former", "stream", "region")
@@ -54,50 +55,49 @@ def can_open(files: Sequence[str] | None) -> bool:
 
 
 def fold_files(
-    files: Sequence[str], copies: DataFrame, cut: CutTables, tracks: DataFrame, *, size: int = BUCKET
+    files: Sequence[str], copies: DataFrame, cut: CutTables, tracks: Sequence[Track], *, size: int = BUCKET
 ) -> SinglePassResult:
     """The result for *files*, which are all files of `copies`."""
     spark = copies.sparkSession
     spark.dataSource.register(fold.FoldDataSource)
-    existing = tracks.collect()
     reader = spark.read.format(fold.NAME).option("files", json.dumps(list(files))).option("size", str(size))
-    result = collect_arrow(reader.option("readers", json.dumps(sorted(_reader_tracks(existing)))).load())
-    return _combine(result, copies, cut, existing, size)
+    result = collect_arrow(reader.option("readers", json.dumps(sorted(_reader_tracks(tracks)))).load())
+    return _combine(result, copies, cut, tracks, size)
 
 
-def fold_partitions(copies: DataFrame, cut: CutTables, tracks: DataFrame, *, size: int = BUCKET) -> SinglePassResult:
+def fold_partitions(
+    copies: DataFrame, cut: CutTables, tracks: Sequence[Track], *, size: int = BUCKET
+) -> SinglePassResult:
     """The result for `copies`, which Spark passes to executors from any place; costs more per row than files."""
-    existing = tracks.collect()
-    work = fold.fold_partitions(_reader_tracks(existing), size)
+    work = fold.fold_partitions(_reader_tracks(tracks), size)
     return _combine(
-        collect_arrow(copies.select(*fold.COLUMNS).mapInArrow(work, fold.FOLDED)), copies, cut, existing, size
+        collect_arrow(copies.select(*fold.COLUMNS).mapInArrow(work, fold.FOLDED)), copies, cut, tracks, size
     )
 
 
-def fold_rows(copies: DataFrame, cut: CutTables, tracks: DataFrame, *, size: int = BUCKET) -> SinglePassResult:
+def fold_rows(copies: DataFrame, cut: CutTables, tracks: Sequence[Track], *, size: int = BUCKET) -> SinglePassResult:
     """The result for all of `copies`, computed on the driver."""
-    existing = tracks.collect()
     along = collect_arrow(copies.select(*fold.COLUMNS)).sort_by([(name, "ascending") for name in _ALONG])
-    result = fold.fold(along.combine_chunks().to_batches(), _reader_tracks(existing), size)
-    return _combine(result, copies, cut, existing, size)
+    result = fold.fold(along.combine_chunks().to_batches(), _reader_tracks(tracks), size)
+    return _combine(result, copies, cut, tracks, size)
 
 
-def _reader_tracks(tracks: Sequence[Any]) -> frozenset[int]:
+def _reader_tracks(tracks: Sequence[Track]) -> frozenset[int]:
     return frozenset(track.track for track in tracks if not track.is_origin and track.origin is not None)
 
 
 def _combine(
-    digests: pa.Table, copies: DataFrame, cut: CutTables, tracks: Sequence[Any], size: int
+    digests: pa.Table, copies: DataFrame, cut: CutTables, tracks: Sequence[Track], size: int
 ) -> SinglePassResult:
     spark = copies.sparkSession
     is_digest = pc.is_valid(digests["bucket"])
     buckets = _buckets(fold.merge_digests(digests.filter(is_digest)), copies, cut, tracks, size)
-    places = {track.track: tuple(track[name] for name in _PLACE) for track in tracks}
-    stretches = digests.filter(pc.invert(is_digest)).select(["track", "seq", "least", "last_seq", "greatest"])
+    places = {track.track: tuple(getattr(track, name) for name in _PLACE) for track in tracks}
+    stretches = _several(digests.filter(pc.invert(is_digest)).select(["track", "seq", "least", "last_seq", "greatest"]))
     rows, unsorted = order.merge_stretches(tuple(stretch.values()) for stretch in stretches.to_pylist())
     backsteps = make_table(spark, [(*places[track], *stretch) for track, stretch in rows], order.BACKSTEPS)
     if unsorted:
-        group = [tuple(track) for track in tracks if track.track in unsorted]
+        group = [track for track in tracks if track.track in unsorted]
         backsteps = backsteps.unionByName(order.find_backsteps(copies, make_table(spark, group, TRACKS)))
     return SinglePassResult(
         buckets=buckets,
@@ -108,19 +108,23 @@ def _combine(
     )
 
 
-def _buckets(digests: pa.Table, copies: DataFrame, cut: CutTables, tracks: Sequence[Any], size: int) -> pa.Table:
+def _several(stretches: pa.Table) -> pa.Table:
+    """*stretches* of tracks that have several, or too many: one alone steps back behind nothing."""
+    counts = stretches.group_by("track", use_threads=False).aggregate([([], "count_all"), ("last_seq", "min")])
+    is_told = pc.or_(pc.greater(counts["count_all"], 1), pc.equal(counts["last_seq_min"], fold.GIVEN_UP))
+    return stretches.filter(pc.is_in(stretches["track"], value_set=counts.filter(is_told)["track"].combine_chunks()))
+
+
+def _buckets(digests: pa.Table, copies: DataFrame, cut: CutTables, tracks: Sequence[Track], size: int) -> pa.Table:
     """
     BUCKETS of *digests*.
 
     Most buckets belong to a single part. Only those with the origin's last sequence, or its
     first one that counts, are computed again from their rows.
     """
-    bounds = {
-        (origin.virtual, origin.origin): (origin.origin_first, origin.origin_last) for origin in cut.origins.collect()
-    }
     firsts, lasts = [], []
     for item in tracks:
-        first, last = bounds.get((item.virtual, item.origin), (None, None))
+        first, last = cut.bounds.get((item.virtual, item.origin), (None, None))
         firsts.append(first)
         lasts.append(last if item.former == "" else None)
     numbers = pa.array([track.track for track in tracks], pa.int64())
@@ -140,7 +144,7 @@ def _buckets(digests: pa.Table, copies: DataFrame, cut: CutTables, tracks: Seque
     return pa.concat_tables([plain, _split_by_part(mixed, copies, cut, tracks, size)]) if mixed.num_rows else plain
 
 
-def _split_by_part(mixed: pa.Table, copies: DataFrame, cut: CutTables, tracks: Sequence[Any], size: int) -> pa.Table:
+def _split_by_part(mixed: pa.Table, copies: DataFrame, cut: CutTables, tracks: Sequence[Track], size: int) -> pa.Table:
     """BUCKETS of the *mixed* buckets, separately for each part."""
     schema = StructType([TRACKS["track"], BUCKETS["bucket"]])
     those = from_arrow(copies.sparkSession, mixed, schema)
@@ -165,10 +169,10 @@ def _split_by_part(mixed: pa.Table, copies: DataFrame, cut: CutTables, tracks: S
     return _as_buckets(result, which, tracks, part)
 
 
-def _as_buckets(digests: pa.Table, which: Any, tracks: Sequence[Any], part: Any) -> pa.Table:
+def _as_buckets(digests: pa.Table, which: Any, tracks: Sequence[Track], part: Any) -> pa.Table:
     """Convert *digests* to BUCKETS; *which* is the index in *tracks* for each."""
     names = [field.name for field in TRACKS.fields if field.name != "track"]
     kinds = {name: pa.bool_() if name == "is_origin" else pa.string() for name in names}
     for name, kind in kinds.items():
-        digests = digests.append_column(name, pa.array([track[name] for track in tracks], kind).take(which))
+        digests = digests.append_column(name, pa.array([getattr(track, name) for track in tracks], kind).take(which))
     return digests.append_column("part", part.cast(pa.string())).select(BUCKETS.names)

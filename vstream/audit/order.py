@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import Window
 from pyspark.sql import functions as F
-from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from vstream.audit.reconcile import ORIGIN
+from vstream.audit.schema import make_schema
 from vstream.audit.source.fold import GIVEN_UP
 
 if TYPE_CHECKING:
@@ -23,20 +23,11 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
-BACKSTEPS: Final = StructType(
-    [
-        StructField("virtual", StringType(), nullable=False),
-        StructField("origin", StringType(), nullable=True),
-        StructField("former", StringType(), nullable=True),
-        StructField("stream", StringType(), nullable=False),
-        StructField("region", StringType(), nullable=False),
-        StructField("seq", LongType(), nullable=False),
-        StructField("least", LongType(), nullable=False),
-        StructField("last_seq", LongType(), nullable=False),
-        StructField("greatest", LongType(), nullable=False),
-        StructField("before", LongType(), nullable=False),
-    ]
-)
+BACKSTEPS: Final = make_schema("""
+    virtual string not null, origin string, former string, stream string not null, region string not null,
+    seq bigint not null, least bigint not null, last_seq bigint not null, greatest bigint not null,
+    before bigint not null
+""")
 """
 Columns of BACKSTEPS: stretches of a reader that begin after a later message of their origin, or after the same one.
 

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from functools import reduce
 from operator import or_
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pyspark.sql import functions as F
-from pyspark.sql.types import BooleanType, LongType, StringType, StructField, StructType
+from pyspark.sql.types import StructType
+from xxhash import xxh64_intdigest
 
 from vstream.audit.cut import SKEW_NS
-from vstream.audit.local_frames import make_table
-from vstream.audit.normalise import track_id
+from vstream.audit.schema import make_schema
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -31,31 +31,19 @@ BUCKET: Final = 4096
 ORIGIN: Final = ("virtual", "origin", "former")
 MESSAGE: Final = (*ORIGIN, "origin_seq")
 
-TRACKS = StructType(
-    [
-        StructField("track", LongType(), nullable=False),
-        StructField("virtual", StringType(), nullable=False),
-        StructField("origin", StringType(), nullable=True),
-        StructField("former", StringType(), nullable=True),
-        StructField("stream", StringType(), nullable=False),
-        StructField("region", StringType(), nullable=False),
-        StructField("is_origin", BooleanType(), nullable=False),
-    ]
-)
+TRACKS = make_schema("""
+    track bigint not null, virtual string not null, origin string, former string, stream string not null,
+    region string not null, is_origin boolean not null
+""")
 """Columns of TRACKS: the meaning of each track number; may contain tracks that are not in `copies`."""
 
 BUCKETS = StructType(
     [
         *(column for column in TRACKS.fields if column.name != "track"),
-        StructField("part", StringType(), nullable=False),
-        StructField("bucket", LongType(), nullable=True),
-        StructField("copies", LongType(), nullable=False),
-        StructField("payloads", LongType(), nullable=True),
-        StructField("keys", LongType(), nullable=True),
-        StructField("subjects", LongType(), nullable=True),
-        StructField("with_subject", LongType(), nullable=False),
-        StructField("least", LongType(), nullable=True),
-        StructField("greatest", LongType(), nullable=True),
+        *make_schema("""
+            part string not null, bucket bigint, copies bigint not null, payloads bigint, keys bigint, subjects bigint,
+            with_subject bigint not null, least bigint, greatest bigint
+        """),
     ]
 )
 """
@@ -66,19 +54,41 @@ and *subjects* are sums (`one_pass`) of hashes: of origin sequence and digest, o
 the origin; *with_subject* is how many copies have the last one.
 """
 
+
+class Track(NamedTuple):
+    """A row of TRACKS."""
+
+    track: int
+    virtual: str
+    origin: str | None
+    former: str
+    stream: str
+    region: str
+    is_origin: bool
+
+
+_SEED: Final = 42
 _RANGES: Final = 16
 """Maximum number of sequence ranges in a filter, by which files skip row groups without matches."""
 
 
-def build_tracks(copies: DataFrame, cut: CutTables) -> DataFrame:
+def build_tracks(copies: DataFrame, cut: CutTables) -> list[Track]:
     """TRACKS of `copies` (`normalise.COPIES`), from the cut alone, except for origins that were created again."""
     names = [name for name in TRACKS.names if name not in ("track", "region", "is_origin")]
     formers = copies.where(F.col("former") != "").select(*names).distinct().collect()
     places = {(virtual, stream): (region, is_own) for virtual, _, stream, region, is_own in cut.tracks}
-    rows = [(0, virtual, origin, "", stream, *more) for virtual, origin, stream, *more in cut.tracks]
-    rows += [(0, *former, *places[former.virtual, former.stream]) for former in formers]
-    numbered = make_table(copies.sparkSession, rows, TRACKS).withColumn("track", track_id()).collect()
-    return make_table(copies.sparkSession, [tuple(item) for item in numbered], TRACKS)
+    rows = [(virtual, origin, "", stream, *more) for virtual, origin, stream, *more in cut.tracks]
+    rows += [(*former, *places[former.virtual, former.stream]) for former in formers]
+    return [Track(_track_of(row), *row) for row in rows]
+
+
+def _track_of(row: tuple[Any, ...]) -> int:
+    """What `normalise.track_id` gives: Spark hashes each value with the hash before it as seed, and leaves out null."""
+    virtual, origin, former, stream, *_ = row
+    result = _SEED
+    for value in (virtual, stream, origin, former):
+        result = result if value is None else xxh64_intdigest(value.encode(), result)
+    return result - (1 << 64) if result >> 63 else result
 
 
 def nearby_buckets(copies: DataFrame, buckets: Iterable[int], size: int) -> DataFrame:

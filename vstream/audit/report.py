@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import asdict, dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 from vstream.diagnostics import Finding, Severity
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from vstream.syntax.json_types import Json
 
@@ -183,7 +185,7 @@ class PublishOutcomes:
     stored: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Report:
     """The report of an audit."""
 
@@ -199,6 +201,8 @@ class Report:
     settled: tuple[Recovery, ...] = ()
     orders: tuple[OrderDifference, ...] = ()
     answers: tuple[PublishOutcomes, ...] = ()
+    shown: frozenset[str] | None = None
+    """The virtual streams with figures (*routes* to *orders*); None: all of them."""
     stretch: str | None = None
     """The name of the stretch cluster, if its streams were audited; it is not a region."""
     seconds: Mapping[str, float] = field(default_factory=dict)
@@ -210,6 +214,11 @@ class Report:
         return tuple(dict.fromkeys(stream.virtual for stream in self.streams))
 
     @property
+    def with_figures(self) -> tuple[str, ...]:
+        """The virtual streams that have figures."""
+        return tuple(name for name in self.virtuals if self.shown is None or name in self.shown)
+
+    @property
     def messages(self) -> int:
         """The number of stored messages that were compared."""
         return sum(stream.rows for stream in self.streams)
@@ -218,9 +227,16 @@ class Report:
         """The display name of a region or of the stretch cluster."""
         return "stretch cluster" if name == self.stretch else name
 
-    def of(self, virtual: str | None = None) -> tuple[MessageFinding, ...]:
+    def of(self, virtual: str | None = None) -> Sequence[MessageFinding]:
         """The findings about one virtual stream, or all findings."""
-        return tuple(finding for finding in self.findings if virtual in (None, finding.virtual))
+        return self.findings if virtual is None else self._by_virtual.get(virtual, [])
+
+    @cached_property
+    def _by_virtual(self) -> Mapping[str, Sequence[MessageFinding]]:
+        result: dict[str, list[MessageFinding]] = {}
+        for finding in self.findings:
+            result.setdefault(finding.virtual, []).append(finding)
+        return result
 
     def verdict(self, virtual: str | None = None) -> AuditVerdict:
         """FAIL for any error, otherwise UNKNOWN if something could not be checked, otherwise PASS."""
@@ -232,28 +248,35 @@ class Report:
         return AuditVerdict.PASS
 
     def as_dict(self, *, only_findings: bool = False) -> dict[str, Json]:
-        """The report as JSON data; with *only_findings*, without figures."""
+        """
+        The report as JSON data; with *only_findings*, without figures.
+
+        Where not all virtual streams have figures, those that pass are counted and not named.
+        """
         verdicts = {name: self.verdict(name) for name in self.virtuals}
-        shown = {
-            name: verdict for name, verdict in verdicts.items() if not only_findings or verdict is not AuditVerdict.PASS
-        }
-        figures: dict[str, Json] = {
-            "streams": [asdict(stream) for stream in self.streams],
-            "routes": [_rename_key(asdict(route), "mismatched", "other") for route in self.routes],
-            "delays": [asdict(delay) for delay in self.delays],
-            "settled": [asdict(recovery) for recovery in self.settled],
-            "orders": [_rename_key(asdict(order), "compared_with", "other") for order in self.orders],
-            "publishes": [asdict(answers) for answers in self.answers],
-        }
+        counts = Counter(verdict.value for verdict in verdicts.values())
+        is_whole = self.shown is None and not only_findings
+        named = {name: verdict for name, verdict in verdicts.items() if is_whole or verdict is not AuditVerdict.PASS}
+        shown = frozenset() if only_findings else frozenset(self.with_figures)
+
+        def select(figures: Iterable[Any]) -> list[dict[str, Json]]:
+            return [asdict(figure) for figure in figures if figure.virtual in shown]
+
         return {
             "subject": self.subject,
             "verdict": self.verdict().value,
             "messages": self.messages,
             "regions": list(self.regions),
             "stretch": self.stretch,
-            "verdicts": {name: verdict.value for name, verdict in shown.items()},
+            "verdict_counts": {verdict.value: counts[verdict.value] for verdict in AuditVerdict},
+            "verdicts": {name: verdict.value for name, verdict in named.items()},
             "findings": [finding.as_dict() for finding in self.findings],
-            **({name: [] for name in figures} if only_findings else figures),
+            "streams": select(self.streams),
+            "routes": [_rename_key(route, "mismatched", "other") for route in select(self.routes)],
+            "delays": select(self.delays),
+            "settled": select(self.settled),
+            "orders": [_rename_key(order, "compared_with", "other") for order in select(self.orders)],
+            "publishes": select(self.answers),
             "delays_of_one_in": self.one_in,
             "seconds": {stage: round(second, 3) for stage, second in self.seconds.items()},
         }

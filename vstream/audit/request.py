@@ -22,6 +22,8 @@ STAGES = ("normalise", "reconcile", "judge")
 """The stages after the extraction, in order."""
 SMALL = 1_000_000
 """With fewer messages, compiling plans takes Spark longer than it saves."""
+FIGURES = 100
+"""Up to this number of virtual streams, a report has the figures of all; of more, those that do not pass, and so many at most."""
 HERE = "file://"
 
 
@@ -38,6 +40,8 @@ class AuditRequest:
     publish: str | None
     """A schema in Spark's catalog that gets the results."""
     publish_as: str
+    figures: int = FIGURES
+    """Up to this number of virtual streams, all have figures."""
     state: Path | None = None
     """The directory that keeps the messages read for the next audit."""
 

@@ -44,6 +44,9 @@ class TransformStep(NamedTuple):
 
     def apply(self, subject: str) -> str | None:
         """Apply the transform to *subject*; None if it does not match."""
+        if self.head is not None and self.lead is not None:
+            rest = subject.removeprefix(self.head)
+            return self.lead + rest if rest and len(rest) + len(self.head) == len(subject) else None
         matched = re.fullmatch(self.pattern, subject)
         return _GROUP.sub(lambda item: item[1] or matched[int(item[2])], self.replacement) if matched else None
 

@@ -134,6 +134,8 @@ class AuditSource(ABC):
             store=shelf,
             context=context,
             begin=AuditStage(self._wanted.begin),
+            figures=self._wanted.figures,
+            is_kept=place is not None or self._wanted.publish is not None,
             on_stage=lambda stage: progress.begin(stage.value),
         )
         report = self._judge_tables(spark, run, tables, progress, journal)
@@ -247,7 +249,8 @@ class TopologySource(AuditSource):
             tables = self.advance(spark, scratch, place, lambda _: None)
             shelf = TableStore(spark, _scratch_tables(spark, tables, scratch))
             try:
-                return AuditPipeline(store=shelf, context=self._context(None))(tables.messages, tables.streams)
+                run = AuditPipeline(store=shelf, context=self._context(None), figures=self._wanted.figures)
+                return run(tables.messages, tables.streams)
             finally:
                 spark.catalog.clearCache()
 

@@ -8,28 +8,47 @@ below 2^63.
 
 from __future__ import annotations
 
-from pyspark.sql.types import ArrayType, BinaryType, IntegerType, LongType, MapType, StringType, StructField, StructType
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    DataType,
+    DoubleType,
+    IntegerType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+)
+
+_TYPES = {
+    "string": StringType(),
+    "bigint": LongType(),
+    "boolean": BooleanType(),
+    "double": DoubleType(),
+    "int": IntegerType(),
+}
+
+
+def make_schema(columns: str, **types: DataType) -> StructType:
+    """A schema from text such as `virtual string not null, seq bigint`, in which *types* may be named as well."""
+    fields = []
+    for column in columns.split(","):
+        name, kind, *is_required = column.split()
+        fields.append(StructField(name, {**_TYPES, **types}[kind], nullable=not is_required))
+    return StructType(fields)
+
 
 HEADERS = StructField("headers", BinaryType(), nullable=True)
 """The message's header block as stored, with the `NATS/1.0` line; null without headers."""
 PAYLOAD = StructField("payload", BinaryType(), nullable=False)
 
-MESSAGES = StructType(
-    [
-        StructField("virtual", StringType(), nullable=False),
-        StructField("stream", StringType(), nullable=False),
-        StructField("region", StringType(), nullable=False),
-        StructField("role", StringType(), nullable=False),
-        StructField("seq", LongType(), nullable=False),
-        StructField("time_ns", LongType(), nullable=False),
-        StructField("subject", StringType(), nullable=False),
-        StructField("msg_id", StringType(), nullable=True),
-        StructField("source", StringType(), nullable=True),
-        StructField("ttl", StringType(), nullable=True),
-        StructField("size", IntegerType(), nullable=False),
-        StructField("digest", LongType(), nullable=False),
-    ]
-)
+MESSAGES = make_schema("""
+    virtual string not null, stream string not null, region string not null, role string not null,
+    seq bigint not null, time_ns bigint not null, subject string not null, msg_id string, source string, ttl string,
+    size int not null, digest bigint not null
+""")
 """
 Columns of `messages`. *virtual* is the virtual stream, *stream* the physical one, *role* a value of
 `vstream.topology.model.Role`. *seq* is the sequence in *stream*, *time_ns* the time when it was stored there, by the
@@ -38,44 +57,15 @@ server's clock, in nanoseconds since 1970. *msg_id*, *source* and *ttl* are the 
 (`vstream.capture.digest`), equal for every way of reading, captures included.
 """
 
-STREAMS = StructType(
-    [
-        StructField("virtual", StringType(), nullable=False),
-        StructField("stream", StringType(), nullable=False),
-        StructField("region", StringType(), nullable=False),
-        StructField("role", StringType(), nullable=False),
-        StructField("first_seq", LongType(), nullable=True),
-        StructField("last_seq", LongType(), nullable=True),
-        StructField("messages", LongType(), nullable=True),
-        StructField("num_deleted", LongType(), nullable=True),
-        StructField("cut_at_ns", LongType(), nullable=False),
-        StructField("server_version", StringType(), nullable=True),
-        StructField("path", StringType(), nullable=True),
-        StructField("error", StringType(), nullable=True),
-        StructField(
-            "sources",
-            ArrayType(
-                StructType(
-                    [
-                        StructField("origin", StringType(), nullable=False),
-                        StructField("last_seq", LongType(), nullable=True),
-                    ]
-                ),
-                containsNull=False,
-            ),
-            nullable=False,
-        ),
-        StructField("limits", MapType(StringType(), LongType(), valueContainsNull=False), nullable=True),
-        StructField("identity", StringType(), nullable=True),
-        StructField("mirror", StringType(), nullable=True),
-        StructField(
-            "transform",
-            StructType(
-                [StructField("src", StringType(), nullable=False), StructField("dest", StringType(), nullable=False)]
-            ),
-            nullable=True,
-        ),
-    ]
+STREAMS = make_schema(
+    """
+    virtual string not null, stream string not null, region string not null, role string not null, first_seq bigint,
+    last_seq bigint, messages bigint, num_deleted bigint, cut_at_ns bigint not null, server_version string, path string,
+    error string, sources sources not null, limits limits, identity string, mirror string, transform transform
+    """,
+    sources=ArrayType(make_schema("origin string not null, last_seq bigint"), containsNull=False),
+    limits=MapType(StringType(), LongType(), valueContainsNull=False),
+    transform=make_schema("src string not null, dest string not null"),
 )
 """
 Columns of `streams`. Every expected stream has a row. *first_seq* to *last_seq* is its content at *cut_at_ns* (its

@@ -21,6 +21,7 @@ from pyspark.sql import SparkSession
 from vstream.audit import HINT, java, java_class_cache, load_connect, source
 from vstream.audit import scratch as temporary
 from vstream.audit.java_gateway import find_gateway, forget_gateway, use_gateway
+from vstream.audit.request import SMALL as MANY
 from vstream.audit.spark_errors import explain_spark_errors
 from vstream.errors import NotReachableError, VstreamError
 
@@ -48,6 +49,8 @@ Each sort and each aggregate takes at least a page of memory, by default 64 MiB:
 these took a sixth of the time. The conditions that Spark infers from constraints would parse each
 header again, and compressing tables in memory costs more than it saves.
 """
+_COMPILED = 100_000
+"""Number of messages from which on compiling expressions pays, if not the rest of SMALL."""
 FAST = "-XX:+UseParallelGC"
 """Java's default garbage collector costs a tenth more CPU, for shorter pauses that do not matter here."""
 _LAUNCH_SECONDS = 180.0
@@ -115,6 +118,13 @@ def open_session(
                 _stop(spark, submitted=submitted)
         if archive and on_keeping and not archive.is_there:
             on_keeping(archive.file)
+
+
+def size_settings(messages: int) -> dict[str, str]:
+    """The settings that an audit of so many messages on this machine needs beside the usual ones."""
+    if messages >= MANY:
+        return {}
+    return {name: value for name, value in SMALL.items() if messages < _COMPILED or ".codegen." not in name}
 
 
 @contextmanager

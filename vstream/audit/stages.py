@@ -1,4 +1,10 @@
-"""The stages of an audit. Each writes tables that later stages read, and that can be stored."""
+"""
+The stages of an audit. Each writes tables that later stages read, and that can be stored.
+
+What is collected on the driver: a row for each stream, for each origin with each reader, and for each 4,096 messages
+of these; up to `_HERE` messages, all of them, and up to `_CLOSELY` of buckets that differ; 100 ranges and five examples
+of a finding, and figures of 100 virtual streams in at most 1,440 intervals.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +13,6 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import partial
 from typing import TYPE_CHECKING
-
-from pyspark.sql.types import StringType, StructField, StructType
 
 from vstream.audit import (
     classify,
@@ -24,13 +28,16 @@ from vstream.audit import (
 )
 from vstream.audit import cut as cutting
 from vstream.audit.daemon_executor import DaemonExecutor
-from vstream.audit.local_frames import collect_arrow, collect_here, from_arrow, make_table
+from vstream.audit.local_frames import collect_arrow, collect_here, from_arrow, make_table, select_virtuals
+from vstream.audit.request import FIGURES
+from vstream.audit.schema import make_schema
 from vstream.audit.session import without_codegen
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
 
     from vstream.audit.context import AuditContext
     from vstream.audit.cut import CutTables
@@ -51,13 +58,8 @@ _BESIDE = 2
 """Number of small tables that are computed at the same time, in addition to this thread's work."""
 _ONE_ORDER = frozenset({"ordered", "stretch", "homed"})
 
-SUSPECTS = StructType(
-    [
-        *(StructField(name, StringType()) for name in reconcile.ORIGIN),
-        *(column for column in reconcile.BUCKETS.fields if column.name == "bucket"),
-    ]
-)
-CONTESTED = StructType([StructField("virtual", StringType()), StructField("key", StringType())])
+SUSPECTS = make_schema("virtual string, origin string, former string, bucket bigint")
+CONTESTED = make_schema("virtual string, key string")
 
 
 class AuditStage(Enum):
@@ -81,6 +83,10 @@ class AuditPipeline:
     bucket: int = reconcile.BUCKET
     here_up_to: int = _HERE
     """The number of messages up to which rows are processed on the driver."""
+    figures: int = FIGURES
+    """Up to this number of virtual streams, all have figures; of more, those that do not pass, and so many at most."""
+    is_kept: bool = False
+    """Whether the tables of figures are wanted whole, however many virtual streams there are."""
     seconds: dict[str, float] = field(default_factory=dict)
 
     def __call__(self, messages: DataFrame, streams: DataFrame, operations: DataFrame | None = None) -> Report:
@@ -114,11 +120,10 @@ class AuditPipeline:
         """The buckets, and the FAULTS of messages; *files* are those of `copies`, if it is stored in files."""
         if self.begin is AuditStage.JUDGE:
             return self.store.read("buckets", reconcile.BUCKETS), self.store.read("faults", classify.FAULTS)
-        existing = self._stage(
-            AuditStage.RECONCILE, "tracks", reconcile.TRACKS, lambda: reconcile.build_tracks(copies, cut), is_here=True
-        )
+        self.on_stage(AuditStage.RECONCILE)
         started = time.monotonic()
-        folded = self._fold_once(copies, cut, existing, files)
+        tracks = reconcile.build_tracks(copies, cut)
+        folded = self._fold_once(copies, cut, tracks, files)
         self._took(AuditStage.RECONCILE, started)
         buckets = self._stage(AuditStage.RECONCILE, "buckets", reconcile.BUCKETS, lambda: folded.digests, is_here=True)
         backsteps = self._stage(
@@ -133,7 +138,7 @@ class AuditPipeline:
         return buckets, result
 
     def _fold_once(
-        self, copies: DataFrame, cut: CutTables, tracks: DataFrame, files: Sequence[str] | None
+        self, copies: DataFrame, cut: CutTables, tracks: Sequence[reconcile.Track], files: Sequence[str] | None
     ) -> one_pass.SinglePassResult:
         """Digests and order from one pass over the rows, made where it is cheapest."""
         if cut.messages <= self.here_up_to:
@@ -239,24 +244,25 @@ class AuditPipeline:
         self, copies: DataFrame, cut: CutTables, operations: DataFrame | None
     ) -> Mapping[str, Callable[..., DataFrame]]:
         """By name: functions that compute the tables that do not depend on which messages are missing."""
-        keep = self.store.keep
+        keep, is_whole = self.store.keep, self._has_all_figures(cut)
 
-        def late() -> DataFrame:
-            hops = delays.measure_hops(copies, cut, one_in=_one_in(_HOPS, cut))
-            return delays.summarize_delays(keep("hops", hops, delays.HOPS))
+        def hops() -> DataFrame:
+            rows = _measure_hops(copies, cut)
+            return keep("hops", rows, delays.HOPS) if is_whole or self.context.windows else rows
 
         def conflicts() -> DataFrame:
             return keys.find_conflicts(copies, cut, keep("contested", keys.contested_keys(copies), CONTESTED))
 
-        def pairs() -> DataFrame:
-            return delays.compare_orders(copies, one_in=_one_in(_NEIGHBOURS, cut))
-
         result = {
             "conflicts": self._look("conflicts", conflicts, keys.CONFLICTS),
-            "delays": self._look("delays", late, delays.DELAYS),
-            "pairs": self._look("pairs", pairs, delays.PAIRS),
             "twins": self._look("twins", lambda: keys.find_shared_ids(copies, cut), keys.TWINS),
         }
+        if is_whole:
+            result["delays"] = self._look("delays", lambda: delays.summarize_delays(hops()), delays.DELAYS)
+            pairs = partial(delays.compare_orders, copies, one_in=_one_in(_NEIGHBOURS, cut))
+            result["pairs"] = self._look("pairs", pairs, delays.PAIRS)
+        else:
+            result["early"] = self._look("early", lambda: delays.find_early(hops()), delays.EARLY)
         if operations is not None:
             journaled = (
                 partial(client_journal.find_broken_promises, operations, copies, cut),
@@ -265,6 +271,9 @@ class AuditPipeline:
             result["broken"] = self._look("broken", journaled[0], classify.FAULTS)
             result["answers"] = self._look("answers", journaled[1], client_journal.ANSWERS)
         return result
+
+    def _has_all_figures(self, cut: CutTables) -> bool:
+        return self.is_kept or len({row.virtual for row in cut.rows}) <= self.figures
 
     def _look(self, name: str, compute: Callable[[], DataFrame], schema: StructType) -> Callable[..., DataFrame]:
         def look(*, is_small: bool = False) -> DataFrame:
@@ -287,7 +296,15 @@ class AuditPipeline:
         started = time.monotonic()
         keep, windows = self.store.keep, self.context.windows
         table_of = {name: look() for name, look in looks.items()}
-        contested, hops = self.store.table("contested"), self.store.table("hops")
+        contested = self.store.table("contested")
+
+        def select(
+            name: str, measure: Callable[[DataFrame], DataFrame]
+        ) -> Callable[[Collection[str] | None], DataFrame]:
+            if name in table_of:
+                return partial(select_virtuals, table_of[name])
+            return lambda virtuals: measure(select_virtuals(copies, virtuals))
+
         evidence = judge.Evidence(
             cut=cut,
             buckets=buckets,
@@ -295,11 +312,18 @@ class AuditPipeline:
             disputes=keep("disputes", keys.find_disputes(copies, cut, buckets, contested), keys.DISPUTES),
             conflicts=table_of["conflicts"],
             twins=table_of["twins"],
-            delays=table_of["delays"],
-            settling=keep("settling", delays.measure_recovery(hops, found, cut, windows), delays.SETTLING)
+            early=table_of["early"]
+            if "early" in table_of
+            else table_of["delays"].where("minute is null and min_ns < 0"),
+            delays=select("delays", lambda rows: delays.summarize_delays(_measure_hops(rows, cut))),
+            pairs=select("pairs", partial(delays.compare_orders, one_in=_one_in(_NEIGHBOURS, cut))),
+            settling=keep(
+                "settling",
+                delays.measure_recovery(self.store.table("hops"), found, cut, windows),
+                delays.SETTLING,
+            )
             if windows
             else None,
-            pairs=table_of["pairs"],
             answers=table_of.get("answers"),
         )
         report = judge.judge(
@@ -309,9 +333,14 @@ class AuditPipeline:
             unfinished=self.context.unfinished,
             one_in=_one_in(_HOPS, cut),
             stretch=self.context.stretch,
+            figures=self.figures,
         )
         self.seconds[AuditStage.JUDGE.value] = time.monotonic() - started
         return replace(report, seconds=self.seconds)
+
+
+def _measure_hops(copies: DataFrame, cut: CutTables) -> DataFrame:
+    return delays.measure_hops(copies, cut, one_in=_one_in(_HOPS, cut))
 
 
 def _one_in(most: int, cut: CutTables) -> int:

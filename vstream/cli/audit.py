@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
@@ -15,7 +16,7 @@ from vstream.audit import load_audit, require_spark
 from vstream.audit.junit import to_junit
 from vstream.audit.report import AuditVerdict, Report
 from vstream.audit.request import (
-    SMALL,
+    FIGURES,
     STAGES,
     AuditedServers,
     AuditRequest,
@@ -70,6 +71,13 @@ Follow = Annotated[
     typer.Option("--follow", "-f", help="Keep auditing the last 10 minutes, or those of --since; for a topology only."),
 ]
 OnlyFindings = Annotated[bool, typer.Option("--only-findings", help="Print only the findings.")]
+AllFigures = Annotated[
+    bool,
+    typer.Option(
+        "--all-figures",
+        help=f"Figures of all virtual streams, also of more than {FIGURES}; else of those that do not pass.",
+    ),
+]
 TablesDirectory = Annotated[
     str | None, typer.Option("--tables", help="Keep the tables of all stages here, as Parquet.", metavar="DIR")
 ]
@@ -105,6 +113,7 @@ def command(
     follow: Follow = False,
     output: options.TextJsonOrJunit = "text",
     only_findings: OnlyFindings = False,
+    all_figures: AllFigures = False,
     html: options.HtmlFile = None,
     tables: TablesDirectory = None,
     state: StateDirectory = None,
@@ -144,6 +153,7 @@ def command(
         state=state.resolve() if state else None,
         begin=begin,
         publish=publish,
+        figures=sys.maxsize if all_figures else FIGURES,
         publish_as=publish_as or "parquet",
     )
     if follow:
@@ -226,15 +236,15 @@ def _open_spark(
 ) -> Iterator[Any]:
     """A session of the size that *source* needs. With *is_ahead*, reading starts before the session does."""
     progress.begin("start Spark")
-    is_small = address.is_here and source.size(scratch) < SMALL
+    session = load_audit().session
+    settings = session.size_settings(source.size(scratch)) if address.is_here else {}
     if is_ahead:
         source.begin()
-    session = load_audit().session
     with session.open_session(
         master=address.master,
         remote=address.remote,
-        conf=session.SMALL if is_small else {},
-        on_keeping=progress.keeping if is_small else None,
+        conf=settings,
+        on_keeping=progress.keeping if settings else None,
     ) as spark:
         exposure = session.cluster_exposure(address.master or "local", spark.conf.get("spark.authenticate", None))
         if exposure is not None:

@@ -114,6 +114,7 @@ _OF_BYTE: Final = mix(np.arange(1, 257, dtype=np.uint64) * np.uint64(_BASE)) | n
 NAME: Final = "vstream-fold"
 COLUMNS: Final = ("track", "seq", "origin_seq", "digest", "key", "sent_subject")
 """The columns of `normalise.COPIES` that are read."""
+_STRETCH: Final = ("seq", "least", "last_seq", "greatest")
 DIGESTS: Final = ("copies", "payloads", "keys", "subjects", "with_subject")
 """The columns of `reconcile.BUCKETS` that are sums: those of several files can be added."""
 FOLDED: Final = StructType(
@@ -228,26 +229,23 @@ def fold(batches: Iterable[pa.RecordBatch], readers: frozenset[int], size: int) 
     digests: list[pa.Table] = []
     result: dict[int, list[list[int]]] = {}
     hashes = TextHashes()
+    of_readers = np.array(sorted(readers), np.int64)
     for batch in batches:
-        if not batch.num_rows:
-            continue
-        for track, rows in _by_track(_numbers(batch, hashes)):
-            digests.append(rows.digests(track, size))
-            existing = result.setdefault(track, [])
-            if track in readers and len(existing) <= MOST:
-                _extend(existing, rows.seq, rows.origin_seq)
-    stretches: list[dict[str, int]] = []
+        if batch.num_rows:
+            rows = _sort_by_track(_numbers(batch, hashes))
+            digests.append(rows.digests(size))
+            _extend(result, rows, of_readers)
+    columns: dict[str, list[int]] = {name: [] for name in ("track", *_STRETCH)}
     for track, existing in result.items():
-        if len(existing) > MOST:
-            stretches.append({"track": track, "seq": 0, "least": 0, "last_seq": GIVEN_UP, "greatest": 0})
-            continue
-        names = ("seq", "least", "last_seq", "greatest")
-        stretches += [{"track": track, **dict(zip(names, item, strict=True))} for item in existing]
-    schema = pa.schema([pa.field(name, pa.int64()) for name in FOLDED.names])
-    told = pa.Table.from_pylist(stretches, schema=schema)
+        group = existing if len(existing) <= MOST else [[0, 0, GIVEN_UP, 0]]
+        columns["track"] += [track] * len(group)
+        for name, values in zip(_STRETCH, zip(*group, strict=True), strict=True):
+            columns[name] += values
+    count = len(columns["track"])
+    told = pa.table({name: pa.array(columns.get(name, [None] * count), pa.int64()) for name in FOLDED.names})
     if not digests:
         return told
-    return pa.concat_tables([told, merge_digests(pa.concat_tables(digests)).select(schema.names)])
+    return pa.concat_tables([told, merge_digests(pa.concat_tables(digests)).select(FOLDED.names)])
 
 
 def merge_digests(digests: pa.Table) -> pa.Table:
@@ -284,23 +282,19 @@ class _Rows:
     def select_rows(self, which: Any) -> _Rows:
         return _Rows(*(getattr(self, name)[which] for name in _Rows.__slots__))
 
-    def digests(self, track: int, size: int) -> pa.Table:
-        """Digests of the rows; a bucket may have several."""
-        buckets = self.origin_seq // size
-        begins = np.concatenate([np.zeros(1, np.int64), np.flatnonzero(buckets[1:] != buckets[:-1]) + 1])
-        if len(begins) * _MIXED_UP > len(buckets) and (np.diff(buckets) < 0).any():
-            return self.select_rows(np.argsort(buckets, kind="stable")).digests(track, size)
-        return self._digest_table(track, buckets, begins)
-
-    def _digest_table(self, track: int, buckets: NDArray[np.int64], begins: NDArray[np.int64]) -> pa.Table:
-        count = len(buckets)
+    def digests(self, size: int) -> pa.Table:
+        """Digests of the rows, which are sorted by track; a bucket may have several."""
+        buckets, is_next = self.origin_seq // size, self.track[1:] != self.track[:-1]
+        begins = _begins((buckets[1:] != buckets[:-1]) | is_next)
+        if len(begins) * _MIXED_UP > len(buckets) and ((np.diff(buckets) < 0) & ~is_next).any():
+            return self.select_rows(np.lexsort((buckets, self.track))).digests(size)
         has_origin = self.has_origin[begins]
         sums = [np.add.reduceat(item, begins).view(np.int64) for item in (self.payload, self.name, self.subject)]
         return pa.table(
             {
-                "track": np.full(len(begins), track),
+                "track": self.track[begins],
                 "bucket": buckets[begins],
-                "copies": np.diff(begins, append=count),
+                "copies": np.diff(begins, append=len(buckets)),
                 **dict(zip(("payloads", "keys", "subjects"), sums, strict=True)),
                 "with_subject": np.add.reduceat(self.has_subject, begins, dtype=np.int64),
                 "least": pa.array(np.minimum.reduceat(self.origin_seq, begins), mask=~has_origin),
@@ -308,6 +302,11 @@ class _Rows:
                 **{name: pa.nulls(len(begins), pa.int64()) for name in ("seq", "last_seq")},
             }
         ).select(FOLDED.names)
+
+
+def _begins(is_new: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """Where groups of adjacent rows begin; *is_new* says it of each row but the first."""
+    return np.concatenate([np.zeros(1, np.int64), np.flatnonzero(is_new) + 1])
 
 
 def _numbers(batch: pa.RecordBatch, hashes: TextHashes) -> _Rows:
@@ -339,31 +338,32 @@ def _is_valid(column: pa.Array) -> NDArray[np.bool_]:
     return column.is_valid().to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
 
 
-def _by_track(rows: _Rows) -> Iterator[tuple[int, _Rows]]:
-    """The rows of each track, in stored order."""
+def _sort_by_track(rows: _Rows) -> _Rows:
+    """The rows of each track together, in stored order."""
     codes = pa.array(rows.track).dictionary_encode()
-    tracks = codes.dictionary.to_pylist()
-    if len(tracks) == 1:
-        yield tracks[0], rows
-        return
     numbers = codes.indices.to_numpy()
+    if (numbers[1:] >= numbers[:-1]).all():
+        return rows
     # Numbers of 16 bits are sorted without comparing any two.
-    order = np.argsort(numbers.astype(np.uint16) if len(tracks) < 1 << 16 else numbers, kind="stable")
-    ends = np.cumsum(np.bincount(numbers, minlength=len(tracks)))
-    rows = rows.select_rows(order)
-    for number, track in enumerate(tracks):
-        yield track, rows.select_rows(slice(ends[number - 1] if number else 0, ends[number]))
+    return rows.select_rows(
+        np.argsort(numbers.astype(np.uint16) if len(codes.dictionary) < 1 << 16 else numbers, kind="stable")
+    )
 
 
-def _extend(known: list[list[int]], seqs: NDArray[np.int64], origin_seqs: NDArray[np.int64]) -> None:
-    """Add the stretches of these rows to *known*; the first may continue the last known one."""
-    falls = (seqs[1:] < seqs[:-1]) | (origin_seqs[1:] <= origin_seqs[:-1])
-    begin = 0
-    for end in [*np.flatnonzero(falls)[: MOST + 1].tolist(), len(seqs) - 1]:
-        seq, least = int(seqs[begin]), int(origin_seqs[begin])
-        last_seq, greatest = int(seqs[end]), int(origin_seqs[end])
-        if known and begin == 0 and known[-1][2] <= seq and known[-1][3] < least:
-            known[-1][2:] = last_seq, greatest
-        else:
-            known.append([seq, least, last_seq, greatest])
-        begin = end + 1
+def _extend(known: dict[int, list[list[int]]], rows: _Rows, readers: NDArray[np.int64]) -> None:
+    """Add the stretches of *readers* in *rows* to *known*; the first of a track may continue its last known one."""
+    seqs, origin_seqs = rows.seq, rows.origin_seq
+    is_next = rows.track[1:] != rows.track[:-1]
+    begins = _begins((seqs[1:] < seqs[:-1]) | (origin_seqs[1:] <= origin_seqs[:-1]) | is_next)
+    ends = np.append(begins[1:], len(seqs)) - 1
+    which = np.flatnonzero(np.isin(rows.track[begins], readers))
+    begins, ends = begins[which], ends[which]
+    previous = None
+    columns = (rows.track[begins], seqs[begins], origin_seqs[begins], seqs[ends], origin_seqs[ends])
+    for track, seq, least, last_seq, greatest in zip(*(column.tolist() for column in columns), strict=True):
+        group = known.setdefault(track, [])
+        if track != previous and group and group[-1][2] <= seq and group[-1][3] < least:
+            group[-1][2:] = last_seq, greatest
+        elif len(group) <= MOST:
+            group.append([seq, least, last_seq, greatest])
+        previous = track

@@ -121,7 +121,7 @@ def report(report: Report, *, only_findings: bool = False) -> Iterator[Renderabl
 
 
 def _figures(report: Report) -> Iterator[RenderableType]:
-    matrices = (matrix(report, virtual) for virtual in report.virtuals)
+    matrices = (matrix(report, virtual) for virtual in report.with_figures)
     yield from (table for table in matrices if table is not None)
     if report.settled:
         yield _recovery_table(report)
@@ -129,6 +129,11 @@ def _figures(report: Report) -> Iterator[RenderableType]:
         yield _answers(report)
     if report.orders:
         yield _orders(report)
+    if report.shown is not None:
+        text = (
+            f"  figures of {len(report.shown):,} of {len(report.virtuals):,} virtual streams; `--all-figures` has all"
+        )
+        yield Text(text, style="dim")
 
 
 def headline(report: Report) -> Text:

@@ -90,14 +90,14 @@ def _moment(nanoseconds: int) -> str:
 
 def _charted_streams(report: Report) -> list[str]:
     """The virtual streams that get matrices and charts."""
-    wrong = dict.fromkeys(report.virtuals, 0)
+    wrong = dict.fromkeys(report.with_figures, 0)
     for finding in report.findings:
-        if finding.severity is Severity.ERROR:
+        if finding.severity is Severity.ERROR and finding.virtual in wrong:
             wrong[finding.virtual] += 1 + finding.count
-    slowest = dict.fromkeys(report.virtuals, 0.0)
+    slowest = dict.fromkeys(report.with_figures, 0.0)
     for late in report.delays:
         slowest[late.virtual] = max(slowest[late.virtual], late.max_ns)
-    order = sorted(report.virtuals, key=lambda name: (-wrong[name], -slowest[name], name))
+    order = sorted(report.with_figures, key=lambda name: (-wrong[name], -slowest[name], name))
     return order[:_CHARTED]
 
 
