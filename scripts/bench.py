@@ -23,6 +23,7 @@ Created (with --created, and nothing else then): consumers that servers do not f
 Planted (with --planted, and nothing else then): see scripts/bench_planted.py. Needs vstream[audit].
 Disorder (with --disorder, and nothing else then): see scripts/bench_disorder.py. Needs vstream[audit].
 State (with --state, and nothing else then): an audit that reads only what is new, see scripts/bench_state.py. Needs vstream[audit].
+Audit of many streams (with --audit-streams, and nothing else then): see scripts/bench_audit_streams.py. Needs vstream[audit].
 Audit (with --audit, and nothing else then): see scripts/bench_audit.py. Needs vstream[audit], datacompy, duckdb and polars.
 
 At the end, what was measured is shown beside the goals for it and the last run of the same kind on this machine, and
@@ -71,13 +72,8 @@ VSTREAM = [sys.executable, "-m", "vstream"]
 RULES_PER_STREAM = 9
 ROUTING = "regional"
 """What is asked of servers: with `mapped` they pass each message of their own through every rule of 1,000 streams."""
-SECTIONS = (
-    (),
-    ("--routing", "--layouts", *bench_goals.PROFILES, "--counts", "1", "1000"),
-    ("--audit", "--alone"),
-    ("--state",),
-)
-"""Arguments for all that there are goals for."""
+FEW = 100
+"""Virtual streams that many are compared with."""
 MEMORY: list[float] = []
 """Of the commands that were measured, in MB."""
 
@@ -110,8 +106,8 @@ def rendering(sizes: list[int]) -> None:
         print(
             f"  {size:>6,} virtual streams  {seconds:8.3f} s  {1e6 * seconds / len(bundle.streams):8.0f} µs per stream"
         )
-    if sizes[-1] > 100:  # noqa: PLR2004 - else there is nothing to compare
-        bench_goals.record("render: cost of a stream, all ÷ 100", costs[sizes[-1]] / costs[100])
+    if sizes[-1] > FEW:
+        bench_goals.record("render: cost of a stream, all ÷ 100", costs[sizes[-1]] / costs[FEW])
 
 
 async def log_in(endpoint: Endpoint) -> Client:
@@ -160,29 +156,39 @@ async def sweep(endpoint: Endpoint, bundle: Bundle) -> float:
     return seconds
 
 
-def command(*arguments: str) -> float:
-    """Seconds of a command, whose memory is remembered."""
+def command(*arguments: str, codes: tuple[int, ...] = (0,)) -> float:
+    """Seconds of a command that ends with one of *codes*, whose memory is remembered."""
     start = time.perf_counter()
     process = subprocess.Popen([*VSTREAM, *arguments], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     _, status, used = os.wait4(process.pid, 0)
     seconds = time.perf_counter() - start
     process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode:
+    if process.returncode not in codes:
         raise subprocess.CalledProcessError(process.returncode, arguments)
     MEMORY.append(used.ru_maxrss / 1000)
     return seconds
 
 
-async def starting(directory: Path) -> None:
-    """CPU seconds of commands that have next to nothing to do."""
-    file = directory / "one.yaml"
-    file.write_text(document(1, ROUTING))
-    await up(load_topology.load(file.read_bytes(), str(file)).require())
+async def starting(directory: Path, size: int, planned: float) -> None:
+    """CPU seconds of commands that have little to do. *planned*: those of `plan` of *size* virtual streams."""
+    seconds = {}
+    for few in (1, FEW):
+        file = directory / f"{few}.yaml"
+        file.write_text(document(few, ROUTING))
+        await up(load_topology.load(file.read_bytes(), str(file)).require())
+        if few == FEW:
+            await asyncio.to_thread(command, "apply", str(file), "--yes")
+        seconds[few] = statistics.median([cpu(*VSTREAM, "plan", str(file)) for _ in range(5)])
     nothing = statistics.median([cpu(*VSTREAM, "--version") for _ in range(5)])
-    planned = statistics.median([cpu(*VSTREAM, "plan", str(file)) for _ in range(5)])
-    print(f"\nCPU of `vstream --version` {nothing:.2f} s, of `plan` of one virtual stream {planned:.2f} s")
+    print(
+        f"\nCPU of `vstream --version` {nothing:.2f} s, of `plan` of one virtual stream {seconds[1]:.2f} s, "
+        f"of {FEW} {seconds[FEW]:.2f} s, of {size:,} {planned:.2f} s"
+    )
     bench_goals.record("start of `vstream`, CPU", nothing)
-    bench_goals.record("`plan` of one stream, CPU", planned)
+    bench_goals.record("`plan` of one stream, CPU", seconds[1])
+    if size > FEW:
+        cost = (planned - seconds[1]) / (size - 1), (seconds[FEW] - seconds[1]) / (FEW - 1)
+        bench_goals.record("plan: CPU of a stream, all ÷ 100", cost[0] / cost[1])
 
 
 async def up(topology: Topology) -> Endpoint:
@@ -205,6 +211,11 @@ async def servers(size: int, rounds: int, directory: Path) -> None:
     bundle = load_topology.render_bundle(topology)
     count = len(bundle.streams)
     print(f"\n{size:,} virtual streams, {count:,} physical streams, {ROUTING}, R1 in memory, one server per region")
+    command("validate", str(file))
+    command("render", str(file), "--output", str(directory / "rendered"))
+    print(f"  memory of validate and render at most {max(MEMORY):.0f} MB")
+    bench_goals.record("memory of validate and render", max(MEMORY))
+    MEMORY.clear()
     ratios, plans, looks = [], [], []
     for number in range(rounds):
         bare = await bare_create(await up(topology), bundle)
@@ -225,6 +236,10 @@ async def servers(size: int, rounds: int, directory: Path) -> None:
             looked = await asyncio.to_thread(command, "status", str(file))
             looks.append(looked / listed)
             print(f"           vstream status {looked:6.3f} s   ratio {looks[-1]:.1f}")
+        drifted = await asyncio.to_thread(command, "plan", str(file), "--drift")
+        # Servers on one machine are warned of, and those of memory storage.
+        doctored = await asyncio.to_thread(command, "doctor", str(file), codes=(0, 1, 3))
+        print(f"           vstream plan --drift {drifted:6.3f} s   vstream doctor {doctored:6.3f} s")
     print(
         f"  median: apply/bare {statistics.median(ratios):.2f}, plan/sweep {statistics.median(plans):.1f}, "
         f"status/asking {statistics.median(looks):.1f}; memory at most {max(MEMORY):.0f} MB"
@@ -232,8 +247,8 @@ async def servers(size: int, rounds: int, directory: Path) -> None:
     bench_goals.record("apply ÷ bare script, streams a second", statistics.median(ratios))
     bench_goals.record("plan ÷ STREAM.LIST sweep, seconds", statistics.median(plans))
     bench_goals.record("status ÷ asking every region, seconds", statistics.median(looks))
-    bench_goals.record("memory of apply, plan and status", max(MEMORY))
-    await starting(directory)
+    bench_goals.record("memory of apply, plan, status, drift, doctor", max(MEMORY))
+    await starting(directory, size, statistics.median([cpu(*VSTREAM, "plan", str(file)) for _ in range(3)]))
     await lab.down("bench", purge=True)
 
 
@@ -328,6 +343,10 @@ def main() -> None:
     parser.add_argument("--many-regions", action="store_true", help="only a mesh of up to 30 regions, beside a tree")
     parser.add_argument("--created", action="store_true", help="only consumers that servers do not find at once")
     parser.add_argument("--audit", action="store_true", help="only reconciliation, beside joins and datacompy")
+    parser.add_argument("--audit-streams", action="store_true", help="only an audit of 10,000 small streams, or --many")
+    parser.add_argument(
+        "--many", type=int, default=10_000, help="with --audit-streams: virtual streams (default 10000)"
+    )
     parser.add_argument(
         "--planted", action="store_true", help="only an audit of tables with planted faults of every kind"
     )
@@ -354,7 +373,7 @@ def main() -> None:
     print(f"python {sys.version.split()[0]}, {os.cpu_count()} cores, load {load:.1f}")
     kind = [f"{name}={value}" for name, value in vars(options).items() if name != "history"]
     if options.goals:
-        for more in SECTIONS:
+        for more in bench_goals.SECTIONS:
             subprocess.run([sys.executable, __file__, *more, "--history", str(options.history)], check=False)
     try:
         if not options.goals:
@@ -376,6 +395,11 @@ def _measure(options: argparse.Namespace) -> None:  # noqa: C901, PLR0911, PLR09
             options.rows, with_others=is_beside, with_datacompy=is_beside and not options.without_datacompy
         )
         bench_goals.record("reconciliation, first ÷ later", ratio)
+        return
+    if options.audit_streams:
+        import bench_audit_streams  # noqa: PLC0415 - needs Spark
+
+        bench_audit_streams.main(options.many)
         return
     if options.planted:
         import bench_planted  # noqa: PLC0415 - needs Spark

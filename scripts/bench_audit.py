@@ -108,12 +108,13 @@ def generate(spark: SparkSession, rows: int, place: str, *, is_shuffled: bool = 
     track_ids = {(row.stream, row.origin): row.track for row in numbered.withColumn("track", track_id()).collect()}
     (Path(place) / "copies").mkdir()
     # In a process of its own, whose memory goes with it.
-    with _apart() as pool:
+    with apart() as pool:
         pool.submit(_write, rows, place, track_ids, is_shuffled=is_shuffled).result()
     return spark.read.schema(COPIES).parquet(f"{place}/copies"), streams(spark, rows)
 
 
-def _apart() -> ProcessPoolExecutor:
+def apart() -> ProcessPoolExecutor:
+    """A process of its own, whose memory goes with it."""
     return ProcessPoolExecutor(1, multiprocessing.get_context("spawn"))
 
 
@@ -350,7 +351,7 @@ def main(sizes: list[int], *, with_others: bool, with_datacompy: bool) -> float:
                 )
                 copies.agg(F.sum("seq")).collect()
                 for name, judge in alone.items():
-                    with _apart() as pool:
+                    with apart() as pool:
                         spent, counts = pool.submit(_alone, judge, place).result()
                     report(name, Cost(*spent), counts)
                 walls: list[float] = []

@@ -25,12 +25,13 @@ WORSE = 1.25
 
 @dataclass(frozen=True)
 class Goal:
-    """What is to be reached: at most *bar*, or at least."""
+    """What is to be reached: at most *bar*, or at least. *section*: the arguments of `scripts/bench` that measure it."""
 
     name: str
     bar: float
     unit: str = "×"
     is_least: bool = False
+    section: tuple[str, ...] = ()
 
     def is_met(self, value: float) -> bool:
         return value >= self.bar if self.is_least else value <= self.bar
@@ -41,34 +42,46 @@ class Goal:
 
 
 PROFILES = {"accounts": 2.0, "regional": 1.2, "domains": 1.2}
+CLIENTS = ("nats.py", "nats.js")
+_PUBLISHING = ("--routing", "--layouts", *PROFILES, "--counts", "1", "1000")
+_STATE, _AUDIT, _MANY = ("--state",), ("--audit", "--alone"), ("--audit-streams",)
 GOALS = {
     goal.name: goal
     for goal in (
         Goal("apply ÷ bare script, streams a second", 0.9, is_least=True),
         Goal("plan ÷ STREAM.LIST sweep, seconds", 3),
         Goal("status ÷ asking every region, seconds", 2),
-        Goal("memory of apply, plan and status", 1000, "MB"),
+        Goal("memory of apply, plan, status, drift, doctor", 1000, "MB"),
+        Goal("memory of validate and render", 1000, "MB"),
         Goal("render: cost of a stream, all ÷ 100", 1.2),
+        Goal("plan: CPU of a stream, all ÷ 100", 1.2),
         Goal("start of `vstream`, CPU", 0.15, "s"),
         Goal("`plan` of one stream, CPU", 0.4, "s"),
         *(
-            Goal(f"acked publish, {profile}, {count:,} ÷ plain", bar)
+            Goal(f"acked publish, {profile}, {count:,} ÷ plain", bar, section=_PUBLISHING)
             for profile, bar in PROFILES.items()
             for count in (1, 1000)
         ),
-        *(Goal(f"unrelated subject, {profile}, above plain", 0.5, "µs") for profile in PROFILES),
+        *(Goal(f"unrelated subject, {profile}, above plain", 0.5, "µs", section=_PUBLISHING) for profile in PROFILES),
         *(
-            Goal(f"fetched {batch} at a time, {profile} ÷ plain", 0.8, is_least=True)
+            Goal(f"fetched {batch} at a time, {profile} ÷ plain", 0.8, is_least=True, section=_PUBLISHING)
             for profile in PROFILES
             for batch in (1, 100, 500, 1000)
         ),
-        Goal("audit of 10,000 streams × 5 regions, CPU", 120, "s"),
-        Goal("reconciliation, first ÷ later", 1.5),
-        Goal("audit --state, reading ÷ a whole one, CPU", 0.1),
-        Goal("audit --state, all ÷ a whole one, CPU", 0.1),
+        *(
+            Goal(f"{client}, fetch {batch}, accounts ÷ plain", 0.8, is_least=True, section=("--fetch",))
+            for client in CLIENTS
+            for batch in (1, 100, 500, 1000)
+        ),
+        Goal("audit of 10,000 streams × 5 regions, CPU", 120, "s", section=_MANY),
+        Goal("reconciliation, first ÷ later", 1.5, section=_AUDIT),
+        Goal("audit --state, reading ÷ a whole one, CPU", 0.1, section=_STATE),
+        Goal("audit --state, all ÷ a whole one, CPU", 0.1, section=_STATE),
     )
 }
-"""By name, in the order of the table. What no section measures yet is shown as not measured."""
+"""By name, in the order of the table. What no section has measured yet is shown as not measured."""
+SECTIONS = tuple(dict.fromkeys(goal.section for goal in GOALS.values()))
+"""Arguments for all that there are goals for."""
 _MEASURED: dict[str, float] = {}
 
 
@@ -129,7 +142,7 @@ def table(run: Mapping[str, Any], earlier: Sequence[Mapping[str, Any]]) -> list[
             value = measuring[0]["measured"][goal.name]
             beside = f"this is of {measuring[0]['commit']}, load {measuring[0]['load'][0]}"
         else:
-            value, beside = None, "not measured"
+            value, beside = None, " ".join(("not measured: scripts/bench", *goal.section[:1]))
         bar = f"{'≥' if goal.is_least else '≤'} {goal.bar:g} {goal.unit}"
         numbers = f"{'–':>10} {'–':>10}  –   " if value is None else _numbers(goal, value)
         lines.append(f"{goal.name:<46} {bar:>10} {numbers} {beside}".rstrip())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import re
 from pathlib import Path
 from typing import Any
 
@@ -33,12 +35,38 @@ def test_each_goal_has_its_line_and_what_became_clearly_worse_is_named() -> None
     lines = bench_goals.table(run("eee", {PLAN: 2.6}), earlier)
     assert line(lines, PLAN) == "≤ 3 × 2.6 0.87 yes 2 at bbb, WORSE"
     assert line(lines, APPLY) == "≥ 0.9 × 1 1.11 yes this is of aaa, load 1"
-    assert line(lines, "start of `vstream`, CPU") == "≤ 0.15 s – – – not measured"
+    assert line(lines, "start of `vstream`, CPU") == "≤ 0.15 s – – – not measured: scripts/bench"
+    assert line(lines, "reconciliation, first ÷ later").endswith("not measured: scripts/bench --audit")
     lines = bench_goals.table(run("fff", {PLAN: 3.1, APPLY: 0.81}), [*earlier, run("eee", {PLAN: 2.6, APPLY: 1.0})])
     assert line(lines, PLAN) == "≤ 3 × 3.1 1.03 no 2.6 at eee"
     assert line(lines, APPLY) == "≥ 0.9 × 0.81 0.90 no 1 at eee"
     lines = bench_goals.table(run("ggg", {APPLY: 0.79}), [run("eee", {APPLY: 1.0})])
     assert line(lines, APPLY) == "≥ 0.9 × 0.79 0.88 no 1 at eee, WORSE"
+
+
+def recorded_names() -> list[str]:
+    """What the scripts record, as patterns."""
+    scripts = Path(bench_goals.__file__).parent
+    calls = [
+        node
+        for path in scripts.glob("bench*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in {"record", "bench_goals.record"}
+    ]
+    names = [call.args[0].values if isinstance(call.args[0], ast.JoinedStr) else [call.args[0]] for call in calls]
+    return [
+        "".join(re.escape(str(part.value)) if isinstance(part, ast.Constant) else ".+" for part in parts)
+        for parts in names
+    ]
+
+
+def test_a_section_measures_each_goal() -> None:
+    """Sections need hours, servers and Spark: this looks at their text."""
+    names = recorded_names()
+    assert [goal for goal in bench_goals.GOALS if not any(re.fullmatch(name, goal) for name in names)] == []
+    options = Path(bench_goals.__file__).with_name("bench.py").read_text(encoding="utf-8")
+    words = {word for section in bench_goals.SECTIONS for word in section if word.startswith("--")}
+    assert [word for word in words if f'"{word}"' not in options] == []
 
 
 def test_runs_are_added_to_the_history(
