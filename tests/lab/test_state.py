@@ -131,15 +131,15 @@ def test_a_killed_holder_leaves_the_lab_to_the_next(directory: LabDirectory) -> 
 async def test_who_waited_for_a_lab_that_was_purged_gets_a_whole_one(directory: LabDirectory) -> None:
     async with directory.lock():
         directory.write(a_record(directory))
-        waiting = asyncio.create_task(_hold(directory))
+        waiting = asyncio.create_task(_hold(directory, patience=60))
         await asyncio.sleep(0)
         directory.purge()
     await waiting
     assert directory.read() is None
 
 
-async def _hold(directory: LabDirectory) -> None:
-    async with directory.lock(patience=60):
+async def _hold(directory: LabDirectory, patience: float | None = None) -> None:
+    async with directory.lock(patience=patience):
         assert directory.conf.is_dir()
 
 

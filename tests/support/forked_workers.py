@@ -6,13 +6,14 @@ Each worker of pytest-xdist imports and collects by itself, for what is a tenth 
 
 from __future__ import annotations
 
-import multiprocessing
 import os
+import signal
+import traceback
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from functools import partial
 from itertools import chain, groupby, pairwise
-from multiprocessing.connection import Connection, wait
-from typing import Any
+from multiprocessing.connection import Connection, Pipe, wait
+from typing import Any, NoReturn
 
 import pytest
 
@@ -20,8 +21,6 @@ _TOGETHER = 8
 """Tests that are one piece for a worker."""
 _NUMBER = 2
 """Bytes of a piece's number."""
-_PATIENCE = 10.0
-"""Seconds for a worker to end, once all is reported or somebody has pressed Ctrl-C."""
 
 
 class ForkedWorkers:
@@ -44,23 +43,24 @@ class ForkedWorkers:
         numbers, writer = os.pipe()
         os.write(writer, b"".join(number.to_bytes(_NUMBER, "big") for number in range(len(pieces))))
         os.close(writer)
-        forking = multiprocessing.get_context("fork")
-        workers, connections = [], []
+        config: Any = session.config
+        config._tmp_path_factory.getbasetemp()  # made once: the workers have directories in it
+        workers: dict[int, Connection] = {}
         for number in range(self.count):
-            receiver, sender = forking.Pipe(duplex=False)
-            worker = forking.Process(target=_work, args=(session, pieces, numbers, sender, number, self.count))
-            worker.start()
+            receiver, sender = Pipe(duplex=False)
+            worker = os.fork()
+            if worker == 0:
+                _end_with(partial(_work, session, pieces, numbers, sender, number, self.count))
             sender.close()
-            workers.append(worker)
-            connections.append(receiver)
+            workers[worker] = receiver
         try:
-            unreported = _report(session, connections, numbers)
-        finally:
+            unreported = _report(session, list(workers.values()), numbers)
+        except BaseException:
             for worker in workers:
-                worker.join(_PATIENCE)
-                worker.kill()
-                worker.join()
-        codes = sorted(worker.exitcode or 0 for worker in workers)
+                os.kill(worker, signal.SIGINT)
+            raise
+        finally:
+            codes = sorted(os.waitstatus_to_exitcode(os.waitpid(worker, 0)[1]) for worker in workers)
         for item in unreported.values():
             _report_lost(item, codes)
         return True
@@ -108,6 +108,19 @@ def _report_lost(item: pytest.Item, codes: list[int]) -> None:
     item.ihook.pytest_runtest_logreport(report=report)
 
 
+def _end_with(work: Callable[[], None]) -> NoReturn:
+    """End this fork after *work*, without what Python and pytest do at the end: that is for the process that was forked."""
+    code = 1
+    try:
+        work()
+        code = 0
+    except KeyboardInterrupt:
+        pass  # who has started the workers says it
+    except BaseException:  # noqa: BLE001 - else a fork would go on as pytest
+        traceback.print_exc()
+    os._exit(code)
+
+
 class _Sender:
     """Sends what pytest reports in a worker."""
 
@@ -152,7 +165,6 @@ def _work(
         while piece := os.read(numbers, _NUMBER):
             yield from pieces[int.from_bytes(piece, "big")]
 
-    with suppress(KeyboardInterrupt):  # who has started the workers says it
-        for item, following in pairwise(chain(take(), [None])):
-            assert item is not None
-            config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+    for item, following in pairwise(chain(take(), [None])):
+        assert item is not None
+        config.hook.pytest_runtest_protocol(item=item, nextitem=following)
