@@ -19,6 +19,7 @@ from vstream.audit.cut import is_origin
 from vstream.audit.extract import stream_row, take_planned_cuts, tell_by_servers, without_limits
 from vstream.audit.frames import read_messages
 from vstream.audit.local_frames import make_table
+from vstream.audit.request import FIGURES
 from vstream.audit.schema import MESSAGES, STREAMS
 from vstream.audit.source import register
 from vstream.audit.source.datasource import narrow_cut
@@ -67,6 +68,8 @@ class Follower:
     context: AuditContext
     """The context of each round; its `is_narrow` is always true."""
     window_ns: int = WINDOW_NS
+    figures: int = FIGURES
+    """As in `AuditPipeline`."""
     _number: int = 0
     _ended: dict[int, int] = field(default_factory=dict)
     """By round: when servers were asked, in nanoseconds since 1970 by their clocks."""
@@ -91,9 +94,8 @@ class Follower:
             rows = self._rows(cuts, since_ns)
             context = replace(self.context, is_narrow=True)
             try:
-                return AuditPipeline(store=TableStore(self.spark), context=context)(
-                    rows, self._streams(cuts, rows, since_ns)
-                )
+                run = AuditPipeline(store=TableStore(self.spark), context=context, figures=self.figures)
+                return run(rows, self._streams(cuts, rows, since_ns))
             finally:
                 self.spark.catalog.clearCache()
 

@@ -211,6 +211,7 @@ class TopologySource(AuditSource):
             scratch=scratch,
             context=self._context(window_ns),
             window_ns=window_ns,
+            figures=self._wanted.figures,
         )
 
     def _context(self, since_ns: int | None) -> AuditContext:
