@@ -18,7 +18,7 @@ from tests.health.doctor.test_examine import TOPOLOGY, healthy
 from tests.support.command import vstream
 from vstream.cli.views.status import screen
 from vstream.health.prometheus import render_metrics
-from vstream.health.report import PairState, Status
+from vstream.health.report import PairState, Share, Status
 from vstream.health.snapshot import NS, BeaconSighting, Lag
 from vstream.health.status import assess
 
@@ -40,6 +40,13 @@ def test_the_parser_of_prometheus_reads_every_metric_back() -> None:
     assert families["vstream_pair_state"] == []
     assert families["vstream_pair_lossy_in_seconds"] == []
     assert sum(sample.value for sample in families["vstream_stream_messages"]) == 30
+
+
+def test_what_is_not_known_of_a_stream_is_not_counted_as_working() -> None:
+    status = assess(TOPOLOGY, healthy())
+    west = replace(status.regions[0], publish=Share(works=1, of=4, unknown=2))
+    text = render_metrics("acme", replace(status, regions=(west,)))
+    assert 'vstream_region_working_streams{topology="acme",region="west",operation="publish"} 1\n' in text
 
 
 def test_what_a_server_calls_itself_cannot_move_the_cursor() -> None:

@@ -92,7 +92,7 @@ def _servers(status: Status) -> Iterator[_Family]:
     streams = _Family("vstream_region_streams", "How many virtual streams the region has.")
     works = _Family(
         "vstream_region_working_streams",
-        "For how many of them publishing, Direct Get or existing consumers work; absent if that is not known.",
+        "For how many of them publishing, Direct Get or existing consumers are known to work.",
     )
     for region in status.regions:
         control.add(region.control, region=region.name)
@@ -103,7 +103,7 @@ def _servers(status: Status) -> Iterator[_Family]:
             ("consumers", region.consumers),
         ):
             if share.fails or not share.unknown:
-                works.add(share.works + share.unknown, region=region.name, operation=operation)
+                works.add(share.works, region=region.name, operation=operation)
     yield from (up, mapping_ok, info, sent, control, streams, works)
 
 
