@@ -111,7 +111,7 @@ def test_malformed_answers_do_not_end_it(monitor: MonitoringPort, tmp_path: Path
 def test_addresses_that_others_may_reach_are_warned_of(address: str) -> None:
     warning = warn_if_exposed(["127.0.0.1", address], 9477)
     assert warning is not None
-    assert "anybody who reaches port 9477 reads the names of streams and servers" in warning
+    assert "anybody who reaches port 9477 reads the names of streams, servers and clients" in warning
 
 
 def test_loopback_is_not_warned_of() -> None:

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import nats
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
@@ -125,6 +126,7 @@ def well(file: Path) -> None:
 def test_status_where_servers_do_not_say_source_positions(state: Path, tmp_path: Path) -> None:
     with running(tmp_path, "--server-version", "2.12.8") as file:
         well(file)
+        name_clients_of_other_regions(file)
 
 
 @pytest.mark.night
@@ -132,6 +134,7 @@ def test_status_with_one_region_dead_says_what_that_endangers(state: Path, tmp_p
     with running(tmp_path) as file:
         well(file)
         scrape_export(file)
+        name_clients_of_other_regions(file)
         dead(file)
         repeats(file)
 
@@ -224,6 +227,43 @@ def scrape_export(file: Path) -> None:
     assert len(families["vstream_pair_pending_messages"]) == 20
     stored = {sample.labels["physical"]: sample.value for sample in families["vstream_stream_last_sequence"]}
     assert stored["ledger-order-stretch"] == 5
+
+
+async def ask_for_consumers() -> None:
+    """One client in west asks for a consumer of its own region's stream, then another for one of east's."""
+    (address,) = lab.endpoints(LAB)["west"].urls
+    for client, stream in (("at-home", "sensors-read-west"), ("orders", "sensors-read-east")):
+        connection = await nats.connect(address, name=client)
+        config = {"name": client, "durable_name": client, "ack_policy": "explicit"}
+        body = json.dumps({"stream_name": stream, "config": config}).encode()
+        answer = await connection.request(f"$JS.API.CONSUMER.CREATE.{stream}.{client}", body, timeout=60)
+        assert json.loads(answer.data)["name"] == client, answer.data
+        await connection.close()
+
+
+def name_clients_of_other_regions(file: Path) -> None:
+    """`export` hears who asks for a stream of another region than its own, and nobody else is named."""
+    port = free_port()
+    command = [sys.executable, "-m", "vstream", "export", str(file), "--listen", f"127.0.0.1:{port}", "--every", "0.5"]
+    tool = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment({"PYTHONUNBUFFERED": "1"}))
+    assert tool.stderr is not None
+    try:
+        while f"http://127.0.0.1:{port}/metrics" not in (line := tool.stderr.readline()):
+            assert line, "it ended"
+        deadline = time.monotonic() + 120
+        while not (samples := scrape(port).get("vstream_client_of_other_region")):
+            assert time.monotonic() < deadline, "it names nobody"
+            asyncio.run(ask_for_consumers())
+    finally:
+        tool.terminate()
+        _, stderr = tool.communicate(timeout=120)
+    (sample,) = samples
+    named = {"client": "orders", "host": "127.0.0.1", "stream": "sensors-read-east", "region": "east"}
+    user = sample.labels["user"]
+    assert sample.labels == {**named, "user": user, "topology": LAB, "from": "west"}
+    assert 0 <= time.time() - sample.value < 120
+    lines = [line for line in stderr.splitlines() if " uses " in line]
+    assert lines == [f"client `orders` (user `{user}`, 127.0.0.1) in west uses `sensors-read-east` of east"]
 
 
 def repeats(file: Path) -> None:

@@ -26,6 +26,7 @@ from vstream.cli.views.console_page import ConsoleHistory
 from vstream.cli.web import Feed, Site, WebPage, format_event, serve
 from vstream.errors import VstreamError
 from vstream.formatting import format_count, format_duration
+from vstream.health.live.cross_region_listener import CrossRegionListener
 from vstream.health.live.refresh import Refresher, watch
 from vstream.health.prometheus import CONTENT_TYPE, render_metrics
 from vstream.lab.state import lab_directory
@@ -115,6 +116,7 @@ class Exporter:
         self._history = ConsoleHistory()
         self._event = ""
         """The last one, for whoever opens the page now."""
+        self._cross_region = CrossRegionListener(partial(console.print_note, style="yellow"))
         self._feed = Feed(lambda: format_event("history", self._history.as_json()) + self._event)
 
     async def serve(self, host: str, port: int, every: float, on_ready: Callable[[str], object] | None = None) -> None:
@@ -146,7 +148,8 @@ class Exporter:
         try:
             self._source = self._latest()
             seen = await self._source.read(self._deadline)
-            self._page = render_metrics(self._source.topology.name, seen)
+            self._cross_region.follow(self._source.topology, self._source.servers.endpoints)
+            self._page = render_metrics(self._source.topology.name, seen, self._cross_region.uses())
             self._history.add(seen.at, seen)
             self._show("status", console_page.describe(seen, self._read_faults(), self._every, self._read_scenario()))
         except VstreamError as error:
@@ -194,6 +197,6 @@ def warn_if_exposed(addresses: Iterable[str], port: int) -> str | None:
     if all(ip_address(address).is_loopback for address in addresses):
         return None
     return (
-        f"warning: anybody who reaches port {port} reads the names of streams and servers: there is no TLS and no login."
+        f"warning: anybody who reaches port {port} reads the names of streams, servers and clients: there is no TLS and no login."
         " Let only Prometheus reach it, or listen on 127.0.0.1"
     )

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from vstream.health.cross_region import CrossRegionUse
 from vstream.health.report import PairState, Status
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -33,8 +34,8 @@ class _Family:
             yield f"{self.name}{{{pairs}}} {value:.15g}"
 
 
-def render_metrics(topology: str, status: Status | None) -> str:
-    """The metrics of *status*; if it is None, that nothing answered."""
+def render_metrics(topology: str, status: Status | None, uses: Mapping[CrossRegionUse, float] | None = None) -> str:
+    """The metrics of *status*; if it is None, that nothing answered. *uses* is None where nobody has listened."""
     up = _Family("vstream_up", "Whether any server answered at the last look.")
     up.add(status is not None)
     families = [
@@ -44,8 +45,20 @@ def render_metrics(topology: str, status: Status | None) -> str:
             if status is None
             else (*_whole(status), *_servers(status), *_streams(status), *_pairs(status), *_beacons(status))
         ),
+        *(() if status is None or uses is None else [_cross_region(uses)]),
     ]
     return "\n".join(line for family in families for line in family.lines(topology)) + "\n"
+
+
+def _cross_region(uses: Mapping[CrossRegionUse, float]) -> _Family:
+    family = _Family(
+        "vstream_client_of_other_region",
+        "When a client that is connected in a region last asked about a stream of another; for an hour.",
+    )
+    for use, at in uses.items():
+        who = {"client": use.client, "user": use.user, "host": use.host, "from": use.place}
+        family.add(at, **who, stream=use.stream, region=use.region)
+    return family
 
 
 def _escape_label(text: str) -> str:

@@ -9,7 +9,7 @@ import ssl
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from socket import gaierror
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import nats
 import nats.errors
@@ -231,6 +231,26 @@ class Connection:
         payload = json.dumps(body).encode() if body is not None else b""
         reply = await self.request(subject, payload, timeout=timeout)
         return decode(reply.data, f"{self.region}: {subject}")
+
+    async def listen(self, subject: str, take: Callable[[bytes], object], *, group: str) -> NoReturn:
+        """
+        Call *take* with each message on *subject*, of which each of *group* gets some, until the connection ends.
+
+        Raises NotPermittedError if the user may not hear them, and NotReachableError when the connection is closed.
+        """
+
+        async def call(message: Msg) -> None:
+            take(message.data)
+
+        try:
+            await self._client.subscribe(subject, queue=group, cb=call)
+            while not self._client.is_closed:
+                if self._client.refusals:
+                    raise NotPermittedError(f"region `{self.region}`: the user may not subscribe to `{subject}`")
+                await asyncio.sleep(_REPEAT)
+        except nats.errors.Error as error:
+            raise NotReachableError(f"region `{self.region}`: {describe_reason(error)}") from error
+        raise NotReachableError(f"region `{self.region}`: the connection is closed")
 
     async def close(self) -> None:
         """Close the connection. Does nothing if it is already closed."""

@@ -57,6 +57,7 @@ REPAIR_ALIVE_PREFIX = "_vsr-alive"
 NO_REGION = "_"
 """Stands for a region in a physical subject that no stream listens on. No region is called so."""
 API = "$JS.API"
+ADVISORIES = "$JS.EVENT.ADVISORY.API"
 
 
 def common_client_account(topology: Topology) -> str:

@@ -97,6 +97,8 @@ def permissions_for(topology: Topology, commands: Iterable[str]) -> Permissions:
             publish.append(ANSWERS)
         if command in {"backup take", "backup restore"}:
             publish.append(SNAPSHOTS)
+        if command == "export" and profile.tells_who_asks:
+            subscribe.append(naming.ADVISORIES)
         if command == "repair messages" and profile.has_physical_names:
             publish += [f"{managed}.{subject}" for subject in _REPAIRS_CONTENTS]
             publish += [f"{naming.REPAIR_PREFIX}.>", f"{naming.REPAIR_ALIVE_PREFIX}.*"]

@@ -228,7 +228,7 @@ def _users(topology: Topology) -> tuple[accounts.User, ...]:
                 f"{naming.REPAIR_ALIVE_PREFIX}.*",
                 shared.WHO_AM_I,
             ),
-            hears=(f"{naming.REPAIR_ALIVE_PREFIX}.*",),
+            hears=(f"{naming.REPAIR_ALIVE_PREFIX}.*", naming.ADVISORIES),
         ),
         user(
             accounts.PROBE_USER,

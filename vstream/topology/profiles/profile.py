@@ -52,6 +52,11 @@ class Profile(ABC):
     starter_root: ClassVar[str] = "v."
     """What the subjects of a starter topology begin with."""
 
+    @property
+    def tells_who_asks(self) -> bool:
+        """Whether a user hears of what clients ask, in an account where they can ask for another region's streams."""
+        return self.has_physical_names or self.has_region_accounts
+
     @abstractmethod
     def acknowledged_us(self, rules: int) -> float:
         """Microseconds of server CPU for a publish and its acknowledgement with so many *rules*; measured on 2.15.1."""

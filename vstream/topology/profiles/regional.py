@@ -28,6 +28,7 @@ from vstream.topology.bundle import SYSTEM_PASSWORD_PATH, passwords_path
 from vstream.topology.model import Role, Routing, Topology, VirtualStream
 from vstream.topology.naming import (
     ACCOUNT_API_PREFIX,
+    ADVISORIES,
     API,
     DELIVER_PREFIX,
     PUBLISH_PREFIX,
@@ -196,6 +197,7 @@ def _users(topology: Topology, region: str) -> tuple[User, ...]:
         shared.user(
             VSTREAM_USER,
             (*virtual, *reading, *shared.managed_below(f"{ACCOUNT_API_PREFIX}.*"), shared.WHO_AM_I),
+            hears=(ADVISORIES,),
             name=regional_user(VSTREAM_USER, region),
         ),
         *shared.watching_users(topology, PUBLISH_PREFIX, reading, region),

@@ -1,0 +1,84 @@
+"""Listens in every region for clients that use streams of others."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import uuid
+from typing import TYPE_CHECKING, NoReturn
+
+from vstream.errors import NotPermittedError, VstreamError
+from vstream.health.cross_region import AdvisoryReader, CrossRegionUse
+from vstream.jetstream.connection import connect
+from vstream.topology.naming import ADVISORIES
+from vstream.topology.profiles import profile_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from vstream.topology.model import Endpoint, Topology
+
+_KEPT = 3600.0
+"""Seconds for which a client is shown after its last request."""
+MOST_CLIENTS = 1000
+_PAUSE = 1.0
+_PAUSE_REFUSED = 60.0
+"""Seconds until it asks again whether it may listen."""
+
+
+class CrossRegionListener:
+    """Remembers who uses streams of other regions; *tell* gets a line for each that is new."""
+
+    def __init__(self, tell: Callable[[str], object]) -> None:
+        self._tell = tell
+        self._seen: dict[CrossRegionUse, float] = {}
+        self._refusals: set[str] = set()
+        self._followed: object = None
+        self._tasks: list[asyncio.Task[NoReturn]] = []
+        # Of those that listen in one account, one hears each request.
+        self._group = f"vstream-{uuid.uuid4().hex}"
+
+    def follow(self, topology: Topology, endpoints: Mapping[str, Endpoint]) -> None:
+        """Listen at *endpoints* from now on, where that tells anything."""
+        if (topology, endpoints) == self._followed:
+            return
+        self._followed = (topology, endpoints)
+        while self._tasks:
+            self._tasks.pop().cancel()
+        profile, reader = profile_of(topology), AdvisoryReader(topology)
+        for region in topology.regions if profile.tells_who_asks else ():
+            if region.name in endpoints:
+                account, endpoint = profile.read_account(region.name), endpoints[region.name]
+                self._tasks.append(asyncio.ensure_future(self._listen(endpoint, region.name, account, reader)))
+
+    def uses(self) -> Mapping[CrossRegionUse, float]:
+        """Who uses what, and when it last asked, in seconds since 1970: in the last hour."""
+        self._seen = {use: at for use, at in self._seen.items() if at >= time.time() - _KEPT}
+        return self._seen
+
+    def note(self, use: CrossRegionUse) -> None:
+        """Remember *use*, in place of the oldest where there are MOST_CLIENTS."""
+        if self._seen.pop(use, None) is None and len(self._seen) < MOST_CLIENTS:
+            self._tell(use.describe())
+        elif len(self._seen) >= MOST_CLIENTS:
+            del self._seen[next(iter(self._seen))]
+        self._seen[use] = time.time()
+
+    async def _listen(self, endpoint: Endpoint, region: str, account: str | None, reader: AdvisoryReader) -> NoReturn:
+        def take(payload: bytes) -> None:
+            if (use := reader.read(payload, account)) is not None:
+                self.note(use)
+
+        while True:
+            pause = _PAUSE
+            try:
+                async with connect(endpoint, region) as connection:
+                    await connection.listen(ADVISORIES, take, group=self._group)
+            except NotPermittedError as error:
+                pause = _PAUSE_REFUSED
+                if error.message not in self._refusals:
+                    self._tell(f"who uses streams of other regions is not known: {error.message}")
+                self._refusals.add(error.message)
+            except VstreamError:
+                pass  # the look at the servers says why
+            await asyncio.sleep(pause)
