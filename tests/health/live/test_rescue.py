@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from tests.support.chaos_lab import require_success
-from tests.support.command import environment, vstream
+from tests.support.command import Ran, environment, vstream
 from tests.support.labs import pids
 from tests.support.publish_load import Load, identities, under_load
 from tests.support.shared_lab import shared_lab
@@ -89,7 +89,7 @@ def wait_for(code: int, text: str, *arguments: str | Path) -> dict[str, Any]:
 
 
 def kill_after(file: Path, text: str) -> None:
-    """Run it with `--yes`, and kill it as soon as it has said *text*."""
+    """Run it with `--yes`, and kill it as soon as it has said *text*, if the run before was not done before it was killed."""
     process = subprocess.Popen(
         [sys.executable, "-m", "vstream", "repair", "meta", str(file), "--yes"],
         env=environment({"PYTHONUNBUFFERED": "1"}),
@@ -105,7 +105,12 @@ def kill_after(file: Path, text: str) -> None:
             process.kill()
             process.communicate()
             return
-    pytest.fail("".join(lines))
+    require_done(Ran(process.wait(), "".join(lines), ""))
+
+
+def require_done(ran: Ran) -> None:
+    """Fail unless the group was rescued, by this run or by one before it."""
+    assert ran.code == 0 or "its quorum is there" in ran.out, ran
 
 
 @pytest.mark.night
@@ -128,9 +133,9 @@ async def test_five_of_nine_servers_die_under_load(version: str, tmp_path_factor
                     upgrade = ("chaos", "upgrade", server, "--to", "2.15.1", "--timeout", "1", "-t", file)
                     assert (await asyncio.to_thread(vstream, *upgrade, "--yes-really")).code == 3
             await asyncio.to_thread(wait_for, 0, "'refused': None", file)
-            for stage in ("votes", "leads the meta group", "forgotten `west-1`", "forgotten `central-1`"):
+            for stage in ("votes", "leads the meta group", "forgotten", "forgotten"):
                 await asyncio.to_thread(kill_after, file, stage)
-            require_success(await asyncio.to_thread(vstream, "repair", "meta", file, "--yes"))
+            require_done(await asyncio.to_thread(vstream, "repair", "meta", file, "--yes"))
             goal = len(load.acked["east"]) + 100
             deadline = time.monotonic() + 60
             while len(load.acked["east"]) < goal:
