@@ -13,6 +13,7 @@ import pytest
 
 from tests.support.jetstream import JetStreamServer, fill
 from vstream.errors import NotReachableError
+from vstream.jetstream import read_stream
 from vstream.jetstream.connection import Reply, connect
 from vstream.jetstream.read_stream import AckSubject, read_headers, read_messages
 from vstream.jetstream.reconnecting import ReconnectingConnection, open_reconnecting
@@ -89,23 +90,31 @@ async def test_what_was_lost_on_its_way_is_asked_for_again(
     assert len(asked) == 2
 
 
-async def test_a_message_that_is_lost_on_its_way_is_not_passed_over(
-    server: JetStreamServer, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("lost", [{2}, {4}, {1, 2, 3, 4}], ids=["one between", "the last", "all"])
+async def test_a_message_that_is_lost_on_its_way_is_asked_for_again(
+    server: JetStreamServer, monkeypatch: pytest.MonkeyPatch, lost: set[int]
 ) -> None:
     await asyncio.to_thread(fill, server, "foo", [("foo.x", b"", None)] * 4)
+    monkeypatch.setattr(read_stream, "_SILENCE", 0.3)
     async with reconnecting(server) as connection:
-        subscribe = connection.subscribe
+        subscribe, losing = connection.subscribe, [True]
 
-        async def lose_the_second(inbox: str, take: Callable[[Reply, str], Awaitable[None]]) -> None:
+        async def lose_some(inbox: str, take: Callable[[Reply, str], Awaitable[None]]) -> None:
+            is_losing = losing.pop() if losing else False
+
             async def take_others(reply: Reply, subject: str) -> None:
-                if AckSubject.parse(reply.reply).number != 2:
+                if not is_losing or AckSubject.parse(reply.reply).number not in lost:
                     await take(reply, subject)
 
             await subscribe(inbox, take_others)
 
-        monkeypatch.setattr(connection, "subscribe", lose_the_second)
-        with pytest.raises(NotReachableError, match=r"a message before sequence 3 was lost on its way$"):
-            assert [message.seq async for message in read_messages(connection, "foo", patience=20)] == []
+        monkeypatch.setattr(connection, "subscribe", lose_some)
+        assert [message.seq async for message in read_messages(connection, "foo", patience=20)] == [1, 2, 3, 4]
+        assert not losing
+        losing += [True] * 1000
+        if lost == {1, 2, 3, 4}:
+            with pytest.raises(NotReachableError, match=r"nothing more came of stream `foo` within 0.5 s$"):
+                await anext(read_messages(connection, "foo", patience=0.5))
 
 
 async def test_a_consumer_that_the_nearest_server_does_not_know_yet_is_asked_again(

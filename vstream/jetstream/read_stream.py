@@ -6,10 +6,11 @@ import asyncio
 import itertools
 import json
 import time
+from contextlib import aclosing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from vstream.errors import NoRespondersError, NotReachableError
+from vstream.errors import NoRespondersError, NotPermittedError, NotReachableError
 from vstream.jetstream.answers import api_error, read_text, reading
 from vstream.jetstream.connection import NO_RESPONDERS, Connection, Reply
 from vstream.topology import naming
@@ -24,6 +25,8 @@ _NS = 1_000_000_000
 _ACK = "$JS.ACK."
 _PAUSE = 0.1
 """Seconds between two requests to a consumer that nobody has found."""
+_SILENCE = 10.0
+"""Seconds without a message after which the request, or what answered it, counts as lost."""
 _IDLE = 60
 """Seconds after which servers remove the consumer of a reader that has gone away."""
 
@@ -67,9 +70,30 @@ async def read_messages(
     """
     The messages of the physical *stream* from *from_seq* up to the last one at the time of the request.
 
-    One of its replicas answers, which may be behind the leader. Raises ServerError if the stream does not exist, and
-    NotReachableError if nothing arrives for *patience* seconds, or a message was lost on its way.
+    One of its replicas answers, which may be behind the leader. What is lost on its way is asked for again. Raises
+    ServerError if the stream does not exist, and NotReachableError if nothing arrives for *patience* seconds.
     """
+    until = time.monotonic() + patience
+    while True:
+        # The consumer of each attempt is new: one that has sent a message does not send it again.
+        messages = _read_once(connection, stream, from_seq, headers_only=headers_only, patience=patience)
+        try:
+            async with aclosing(messages):
+                async for message in messages:
+                    from_seq, until = message.seq + 1, time.monotonic() + patience
+                    yield message
+        except NotReachableError as error:
+            if isinstance(error, NotPermittedError) or time.monotonic() > until:
+                raise
+        else:
+            return
+        await asyncio.sleep(_PAUSE)
+
+
+async def _read_once(
+    connection: ReconnectingConnection, stream: str, from_seq: int, *, headers_only: bool, patience: float
+) -> AsyncGenerator[StoredMessage]:
+    """As `read_messages`, with one consumer. Raises NotReachableError as soon as something seems to be lost."""
     reader = await _create_reader(connection, stream, from_seq, headers_only=headers_only, timeout=patience)
     arrived: asyncio.Queue[StoredMessage | str | None] = asyncio.Queue()
     numbers = itertools.count(1)
@@ -226,7 +250,7 @@ async def _next(
 ) -> StoredMessage | None:
     """The next message, or None where nobody listens for the request."""
     try:
-        async with asyncio.timeout(patience):
+        async with asyncio.timeout(min(patience, _SILENCE)):
             message = await arrived.get()
     except TimeoutError:
         raise NotReachableError(f"nothing more came of stream `{stream}` within {patience:g} s") from None
