@@ -23,8 +23,11 @@ from tests.support.probe_lab import until
 from tests.support.profile_checks import check_audit_reads_everything, check_import_is_refused
 from tests.support.publish_load import Load, check_contents, under_load
 from tests.support.shared_lab import own_lab
+from vstream.health.live.cross_region_listener import CrossRegionListener
 from vstream.lab import lab
 from vstream.lab.state import lab_directory
+from vstream.lint import load_topology
+from vstream.topology.model import Topology
 
 pytestmark = pytest.mark.lab
 
@@ -97,7 +100,7 @@ async def test_unmodified_clients_use_every_model_in_the_account_of_their_region
             await until(partial(lacking, js, 3 * (MESSAGES + BURST)), within=60)
             await reads_everything(js, region)
     await asyncio.to_thread(check_audit_reads_everything, "regional", file, tmp_path)
-    await a_user_stays_in_its_region()
+    await a_user_stays_in_its_region(load_topology.load(MODELS.encode(), "regional.yaml").require())
     async with client("west") as west, client("central") as central, client("east") as east:
         for prefix in ("v.news", "told"):
             await everybody_hears_everything_once({"west": west, "central": central, "east": east}, prefix)
@@ -159,11 +162,22 @@ async def fetch_all(subscription: JetStreamContext.PullSubscription, count: int)
     return result
 
 
-async def a_user_stays_in_its_region() -> None:
-    """Also where it connects to another: there it writes to its own. And it reaches nothing else."""
+async def a_user_stays_in_its_region(topology: Topology) -> None:
+    """Also where it connects to another: there it writes to its own, and is named. And it reaches nothing else."""
+    named: list[str] = []
+    unheard: list[str] = []
+    listener, forbidden = CrossRegionListener(named.append), CrossRegionListener(unheard.append)
+    listener.follow(topology, lab.endpoints("regional"))
+    forbidden.follow(topology, lab.endpoints("regional", "app"))
     elsewhere = lab.endpoints("regional", "app")["east"]
     mine = lab.endpoints("regional", "app")["west"]
     connection = await nats.connect(list(elsewhere.urls), user=mine.user, password=mine.password, connect_timeout=30)
+
+    async def is_named() -> str | None:
+        await connection.jetstream(timeout=PATIENCE).stream_info("foo")
+        return None if named and len(unheard) == len(REGIONS) else f"{named} {unheard}"
+
+    await until(is_named)
     info = await connection.jetstream(timeout=PATIENCE).stream_info("foo")
     await connection.close()
     assert info.config.placement.cluster == "west"  # type: ignore[union-attr]
@@ -173,6 +187,11 @@ async def a_user_stays_in_its_region() -> None:
     async with client("west", "audit") as connection:
         answer = json.loads((await connection.request("_vs.api.APP_east.STREAM.INFO.foo", timeout=PATIENCE)).data)
         assert answer["config"]["placement"]["cluster"] == "east"
+    assert named == ["a client without a name (user `app-west`, 127.0.0.1) in east uses `APP_west/foo` of west"]
+    assert all("the user may not subscribe to `$JS.EVENT.ADVISORY.API`" in line for line in unheard)
+    assert not forbidden.uses()
+    for each in (listener, forbidden):
+        each.follow(topology, {})  # it ends
 
 
 def moving(regions: tuple[str, ...], streams: tuple[str, ...]) -> str:
