@@ -16,7 +16,7 @@ import psutil
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.cli.audit.test_sources import WANTED
+from tests.cli.test_audit import WANTED
 from tests.support.jetstream import JetStreamServer, fill
 from tests.support.relay import relay
 from vstream.audit.extract import extract, plan_extraction
