@@ -60,11 +60,14 @@ async def test_messages_are_read_without_a_task_for_each(
     assert tasks.call_count < 20
 
 
-@pytest.mark.parametrize("lost", [{5, 6}, {3}, {10}], ids=["the last of a request", "one between", "the very last"])
+@pytest.mark.parametrize(
+    "lost", [{5, 6}, {3}, {10}, set(range(1, 11))], ids=["the last of a request", "one between", "the very last", "all"]
+)
 async def test_what_was_lost_on_its_way_is_asked_for_again(
     server: JetStreamServer, monkeypatch: pytest.MonkeyPatch, lost: set[int]
 ) -> None:
     await asyncio.to_thread(fill, server, "foo", [("foo.x", b"", None)] * 10)
+    monkeypatch.setattr(read_stream, "_SILENCE", 0.3)
     async with connect(Endpoint(urls=(server.url,)), "west") as connection:
         collect, asked = connection.collect, list[str]()
 

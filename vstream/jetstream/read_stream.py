@@ -150,7 +150,7 @@ async def read_headers(
     Raises ServerError if the stream does not exist, and NotReachableError if nothing arrives for *timeout* seconds.
     """
     reader = await _create_reader(connection, stream, first, headers_only=True, timeout=timeout)
-    held, number, pending = first - 1, 0, reader.pending
+    held, number, pending, until = first - 1, 0, reader.pending, time.monotonic() + timeout
     try:
         while pending and held < last:
             batch = min(reader.most, pending)
@@ -167,7 +167,9 @@ async def read_headers(
                     return
                 held, number, pending = ack.seq, ack.number, ack.pending
                 yield ack.seq, reply.headers
-            if number == before:
+            if number > before:
+                until = time.monotonic() + timeout
+            elif time.monotonic() > until:
                 raise NotReachableError(f"stream `{stream}` cannot be read to sequence {last:,}: messages are lost")
             if pending and number < before + batch:
                 # What is missing may have been sent and lost: this consumer does not send it again.
@@ -221,7 +223,7 @@ async def _pull(connection: Connection, subject: str, batch: int, timeout: float
     """
     The next messages of a consumer, *batch* of them at most, and what the server says where there are no more.
 
-    Fewer if the rest has not come within *timeout* seconds. Raises NotReachableError if nothing has.
+    Fewer, or none, if the rest has not come in time. Raises NoRespondersError if nobody listens for *timeout* seconds.
     """
     replies: list[Reply] = []
 
@@ -233,10 +235,10 @@ async def _pull(connection: Connection, subject: str, batch: int, timeout: float
     deadline = time.monotonic() + timeout
     while True:
         try:
-            return await connection.collect(subject, body, is_last=is_last, timeout=timeout)
+            return await connection.collect(subject, body, is_last=is_last, timeout=min(timeout, _SILENCE))
+        except NotPermittedError:
+            raise
         except NotReachableError:
-            if not replies:
-                raise
             return tuple(replies)
         except NoRespondersError:
             # Servers of other regions do not know of a consumer at once.
