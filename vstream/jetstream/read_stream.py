@@ -80,8 +80,9 @@ async def read_messages(
         try:
             async with aclosing(messages):
                 async for message in messages:
-                    from_seq, until = message.seq + 1, time.monotonic() + patience
+                    from_seq = message.seq + 1
                     yield message
+                    until = time.monotonic() + patience  # not counting what the caller took
         except NotReachableError as error:
             if isinstance(error, NotPermittedError) or time.monotonic() > until:
                 raise
