@@ -51,7 +51,7 @@ IN_FLIGHT = 50
 BATCH = 500
 ROUNDS = 3
 LAYOUTS = ("domains", "regional", "accounts", "mapped", "blog")
-OTHER = {"accounts": "_vs.api.none.x", "regional": "_vs.api.none.x", "domains": "$JS.ACK.none.x"}
+OTHER = {"accounts": "_vs.api.none.INFO", "regional": "_vs.api.none.INFO", "domains": "$JS.ACK.none.x"}
 """A subject of no virtual stream that vstream's user may publish on; of others any."""
 READ = {"plain": "s0", "mapped": "s0-read-west", "blog": "s0-read-west"}
 """Where a consumer has to be made, if not by the virtual name."""
@@ -164,9 +164,10 @@ async def thin(
                 )
                 await js.add_consumer(made_on, config)
                 wire = Wire(endpoint.urls[0], endpoint.user, endpoint.password)
-                wire.send(b"SUB _INBOX.thin 1\r\n")
+                inbox = f"{endpoint.inbox}.thin".encode()
+                wire.send(b"SUB %s 1\r\n" % inbox)
                 body = b'{"batch":%d,"expires":60000000000}' % batch
-                pull = b"PUB $JS.API.CONSUMER.MSG.NEXT.s0.thin _INBOX.thin %d\r\n%s\r\n" % (len(body), body)
+                pull = b"PUB $JS.API.CONSUMER.MSG.NEXT.s0.thin %s %d\r\n%s\r\n" % (inbox, len(body), body)
                 before, began = cpu(process), time.perf_counter()
                 for _ in range(count // batch):
                     wire.send(pull)
@@ -188,13 +189,13 @@ async def measure_push(
     """As `thin`, of FILLED messages that a push consumer delivers, from the request that makes it."""
     config = ConsumerConfig(
         durable_name="pushed",
-        deliver_subject="_INBOX.pushed",
+        deliver_subject=f"{endpoint.inbox}.pushed",
         ack_policy=AckPolicy.NONE,
         deliver_policy=DeliverPolicy.BY_START_SEQUENCE,
         opt_start_seq=first,
     )
     wire = Wire(endpoint.urls[0], endpoint.user, endpoint.password)
-    wire.send(b"SUB _INBOX.pushed 1\r\n")
+    wire.send(f"SUB {endpoint.inbox}.pushed 1\r\n".encode())
     wire.flush()
     before, began = cpu(process), time.perf_counter()
     made = asyncio.create_task(client.jetstream(timeout=120).add_consumer(made_on, config))
@@ -236,8 +237,17 @@ async def measure(
     try:
         endpoint = lab.endpoints("bench-routing")["west"]
         process = psutil.Process(lab.status("bench-routing").servers[0].pid)
+        refused: list[Exception] = []
+
+        async def remember(error: Exception) -> None:
+            refused.append(error)
+
         client = await nats.connect(
-            list(endpoint.urls), user=endpoint.user, password=endpoint.password, inbox_prefix=endpoint.inbox
+            list(endpoint.urls),
+            user=endpoint.user,
+            password=endpoint.password,
+            inbox_prefix=endpoint.inbox,
+            error_cb=remember,
         )
         if layout == "plain":
             await client.jetstream().add_stream(name="s0", subjects=["v.s0.>"], storage="memory")
@@ -245,6 +255,7 @@ async def measure(
         rules = len(bundles[-1].mappings)
         many = CORE_OF_MANY if rules > MANY_RULES else CORE
         unrelated = await cost(process, partial(publish, client, OTHER.get(layout, "other.x"), many), many)
+        assert not refused, refused[0]  # What is refused costs something else.
         stored = await cost(process, partial(publish_acknowledged, client), ACKED)
         unanswered = await cost(process, partial(core, client), STORED)
         # Only now, as sourcing would be counted as publishing.

@@ -53,4 +53,6 @@ class Wire:
         data = self._socket.recv(_BUFFER)
         if not data:
             raise ConnectionError("the server hung up")
+        if data.startswith(b"-ERR") or b"\r\n-ERR" in data:
+            raise ConnectionError(f"the server refuses: {data[-200:]!r}")
         return data
