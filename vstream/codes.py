@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from vstream.diagnostics import Severity
+from vstream.diagnostics import Severity
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,11 +22,10 @@ Each message is one sentence that names the thing and the place; `hint` says wha
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
     from vstream.diagnostics import Finding
 
 _LONGEST = 1_000

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import re
 import xml.etree.ElementTree as ET  # written, never parsed
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from enum import Enum
-from typing import TYPE_CHECKING
 
 from vstream.diagnostics import mask_secrets
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from datetime import datetime
 
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 

@@ -16,9 +16,11 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -26,10 +28,6 @@ from vstream.capture.store import Capture
 from vstream.errors import MalformedAnswerError, RefusedError, VstreamError
 from vstream.files import check_writable, write_private
 from vstream.jetstream.answers import check_config, check_state
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 FORMAT = 1
 _RECORD = "backup.json"

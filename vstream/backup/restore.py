@@ -16,9 +16,11 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from vstream.backup.directory import BackupDirectory, BackupRecord, SavedStream
 from vstream.backup.take import require_one_account
 from vstream.errors import NoRespondersError, NotReachableError, RefusedError, ServerError, VstreamError
 from vstream.health.live.lag import connection_to
@@ -27,19 +29,14 @@ from vstream.health.repair.pipeline import reading_connections
 from vstream.jetstream import error_codes
 from vstream.jetstream.admin import JetStreamAdmin, ask_until_available
 from vstream.jetstream.answers import check_config
+from vstream.jetstream.reconnecting import ReconnectingConnection
 from vstream.jetstream.snapshots import CHUNK, restore_snapshot
 from vstream.plan.consumer_failover import continue_from
 from vstream.probe.hops import EXPECTED_STREAM, NO_STREAM
 from vstream.topology import naming
+from vstream.topology.bundle import RenderedStream
+from vstream.topology.model import Endpoint, Topology
 from vstream.topology.stream_config import StreamConfig, header_name
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from vstream.backup.directory import BackupDirectory, BackupRecord, SavedStream
-    from vstream.jetstream.reconnecting import ReconnectingConnection
-    from vstream.topology.bundle import RenderedStream
-    from vstream.topology.model import Endpoint, Topology
 
 MARK = "vstream.restore"
 """Metadata of a stream that is being restored: the id of its backup."""

@@ -12,11 +12,12 @@ from __future__ import annotations
 import asyncio
 import shutil
 import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from secrets import token_hex
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from vstream import __version__
 from vstream.backup.directory import FORMAT, BackupDirectory, BackupRecord, SavedStream
@@ -29,17 +30,13 @@ from vstream.health.repair.pipeline import reading_connections
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.direct import ANY_SUBJECT, leader_next_by_subject
 from vstream.jetstream.read_stream import read_messages
+from vstream.jetstream.reconnecting import ReconnectingConnection
 from vstream.jetstream.snapshots import take_snapshot
 from vstream.jetstream.source_header import parse_replay
 from vstream.runner.read_back import captured_stream, stored_record
+from vstream.topology.bundle import RenderedStream
 from vstream.topology.model import Endpoint, Role, Topology
 from vstream.topology.stream_config import source_name
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
-    from vstream.jetstream.reconnecting import ReconnectingConnection
-    from vstream.topology.bundle import RenderedStream
 
 _ORIGINS = frozenset({Role.WRITE, Role.ORIGIN})
 _PATIENCE = 30.0

@@ -17,18 +17,16 @@ from __future__ import annotations
 import json
 import os
 import stat
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+from io import BufferedReader
+from pathlib import Path
+from typing import Any, Generic, TypeVar, cast
 
 from pydantic import TypeAdapter, ValidationError
 
 from vstream.capture.records import Delivery, FaultRecord, Manifest, OperationRecord, Sample, Stored, Window
 from vstream.errors import VstreamError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from io import BufferedReader
-    from pathlib import Path
 
 FORMAT = 1
 _ADAPTERS: dict[object, TypeAdapter[Any]] = {}

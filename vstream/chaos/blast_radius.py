@@ -6,6 +6,7 @@ Pure: from a topology, the servers and links that are lost already, and those th
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
@@ -13,8 +14,6 @@ from typing import TYPE_CHECKING
 from vstream.topology.model import Region, Role, Topology
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
-
     Pair = tuple[str, str]
     """A link in one direction: the region that sends, the region that receives."""
 

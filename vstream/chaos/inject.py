@@ -10,24 +10,20 @@ from __future__ import annotations
 import asyncio
 import shutil
 import time
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from vstream.chaos import journal
 from vstream.chaos.blast_radius import Impact, assess_impact
+from vstream.chaos.faults.base import Fault, LabFault
 from vstream.chaos.journal import Journal, OpenFault
 from vstream.chaos.recovery import wait_until_healthy
+from vstream.chaos.target_servers import TargetServers
 from vstream.errors import RefusedError, UnknownNameError
+from vstream.lab.links.state import Pair
+from vstream.lab.readiness import ReadinessProgress
 from vstream.lab.start import run_to_completion
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection, Sequence
-
-    from vstream.chaos.faults.base import Fault, LabFault
-    from vstream.chaos.target_servers import TargetServers
-    from vstream.lab.links.state import Pair
-    from vstream.lab.readiness import ReadinessProgress
-    from vstream.topology.model import Topology
+from vstream.topology.model import Topology
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

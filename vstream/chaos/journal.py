@@ -8,20 +8,17 @@ have to be undone.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from vstream.chaos.faults import MECHANISMS
+from vstream.chaos.faults.base import LabFault
 from vstream.errors import LabError
 from vstream.files import write_private
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
-    from vstream.chaos.faults.base import LabFault
-    from vstream.lab.state import LabDirectory
+from vstream.lab.state import LabDirectory
 
 _FORMAT = 2
 

@@ -5,18 +5,17 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from vstream.errors import LabError, NotPermittedError, NotReachableError, ServerError, VstreamError
 from vstream.jetstream import error_codes, monitoring
 from vstream.jetstream.admin import JetStreamAdmin
+from vstream.jetstream.connection import Connection
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable
-
     from vstream.chaos.target_servers import TargetServers
-    from vstream.jetstream.connection import Connection
 
 POLL = 0.05
 ELECTION = 20.0

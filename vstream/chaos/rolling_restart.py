@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from vstream.chaos import journal
 from vstream.chaos.faults.restart import Restart
@@ -14,13 +14,9 @@ from vstream.chaos.recovery import wait_until_caught_up, wait_until_healthy
 from vstream.errors import LabError
 from vstream.jetstream import monitoring
 from vstream.lab import conf
+from vstream.lab.binaries import Program
 from vstream.lab.readiness import ReadinessProgress, monitor_url
 from vstream.lab.start import run_to_completion
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from vstream.lab.binaries import Program
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,28 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 import psutil
 
 from vstream.errors import LabError, NotReachableError
 from vstream.jetstream.connection import Connection, open_connection
 from vstream.lab.links.proxy_process import ProxyProcess
+from vstream.lab.links.state import Pair
 from vstream.lab.readiness import monitor_url
 from vstream.lab.server import NatsServer
+from vstream.lab.state import LabDirectory, LabRecord
 from vstream.lab.status import endpoints as lab_endpoints
 from vstream.lab.status import recorded_lab, system_endpoint
 from vstream.plan.live.observe import any_connection
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
-
-    from vstream.lab.links.state import Pair
-    from vstream.lab.state import LabDirectory, LabRecord
-    from vstream.topology.bundle import ServerAddress
-    from vstream.topology.model import Endpoint, Topology
+from vstream.topology.bundle import ServerAddress
+from vstream.topology.model import Endpoint, Topology
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,20 +9,17 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from vstream.errors import MalformedAnswerError, NoRespondersError, NotPermittedError, NotReachableError, ServerError
 from vstream.jetstream import error_codes
 from vstream.jetstream.answers import api_error, check_config, check_feeds, decode_list, read_list, read_total, reading
+from vstream.jetstream.connection import Connection
 from vstream.topology import naming
 from vstream.topology.consumer_config import ConsumerConfig, ObservedConsumer
 from vstream.topology.stream_config import ACCOUNT_SEPARATOR, ObservedStream, StreamConfig, short_hash, source_name
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-
-    from vstream.jetstream.connection import Connection
 
 _Answer = TypeVar("_Answer")
 DEADLINE = 10.0

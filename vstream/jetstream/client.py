@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import re
 import ssl
+from collections.abc import Callable
 from contextlib import suppress
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import nats.errors
@@ -19,11 +20,7 @@ from nats.protocol.parser import AWAITING_MSG_PAYLOAD, Parser
 
 from vstream.errors import NOT_PERMITTED, MalformedAnswerError, NoRespondersError, NotPermittedError, VstreamError
 from vstream.jetstream.answers import MOST_PAYLOAD, REFUSED, UNREADABLE, check_info
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from vstream.topology.model import Endpoint
+from vstream.topology.model import Endpoint
 
 MOST_CONTROL_LINE = 1024 * 1024
 """Longest protocol line in bytes. The longest lines list the addresses of all servers."""

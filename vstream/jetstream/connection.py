@@ -6,25 +6,21 @@ import asyncio
 import json
 import os
 import ssl
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from socket import gaierror
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import nats
 import nats.errors
+from nats.aio.msg import Msg
 
 from vstream.errors import LoginRefusedError, NoRespondersError, NotPermittedError, NotReachableError
 from vstream.jetstream.answers import decode_object
 from vstream.jetstream.client import RefusedForGoodError, TidyClient
 from vstream.jetstream.endpoints import connection_options, resolve_context
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping
-
-    from nats.aio.msg import Msg
-
-    from vstream.topology.model import Endpoint
+from vstream.topology.model import Endpoint
 
 CONNECT_TIMEOUT = 5.0
 _FOR_GOOD = (RefusedForGoodError, ssl.SSLCertVerificationError, ImportError)

@@ -18,9 +18,9 @@ and with `security: {mode: nkeys}`
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import nkeys
 from filelock import FileLock
@@ -29,13 +29,9 @@ from platformdirs import user_data_path
 from vstream.errors import VstreamError
 from vstream.files import write_atomically
 from vstream.render import account_view, claims, jwt
+from vstream.syntax.json_types import Json
 from vstream.topology import signing
 from vstream.topology.model import Security, Topology
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from vstream.syntax.json_types import Json
 
 _VARIABLE = "VSTREAM_KEYS"
 _PRIVATE_DIRECTORY = 0o700

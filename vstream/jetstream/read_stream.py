@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import json
 import time
+from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -16,8 +17,6 @@ from vstream.jetstream.connection import NO_RESPONDERS, Connection, Reply
 from vstream.topology import naming
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Iterator, Mapping
-
     from vstream.jetstream.reconnecting import ReconnectingConnection
 
 BATCH = 2000

@@ -10,22 +10,19 @@ It connects only to servers that its owner knows: while a server is away, anothe
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import nats.errors
+from nats.aio.msg import Msg
 
 from vstream.errors import NotConnectedError, NotReachableError
 from vstream.jetstream.client import TidyClient
 from vstream.jetstream.connection import Connection, Reply, choose_hint, describe_reason, plain_headers, without_secrets
 from vstream.jetstream.endpoints import connection_options
+from vstream.topology.model import Endpoint
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
-
-    from nats.aio.msg import Msg
-
-    from vstream.topology.model import Endpoint
-
     Knows = Callable[[str, str], bool]
     """Whether a server is one of ours, by its name and its id."""
 

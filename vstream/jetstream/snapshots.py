@@ -11,21 +11,18 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from nats.aio.msg import Msg
 
 from vstream.errors import NoRespondersError, NotReachableError, ServerError
 from vstream.jetstream.answers import api_error, check_config, check_state, decode_object, reading
+from vstream.jetstream.connection import Connection
 from vstream.topology import naming
 from vstream.topology.stream_config import StreamConfig
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-
-    from nats.aio.msg import Msg
-
-    from vstream.jetstream.connection import Connection
 
 CHUNK = 128 * 1024
 """Bytes."""

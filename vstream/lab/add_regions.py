@@ -7,21 +7,17 @@ not change either: a server refuses to reload a file with another `gateway`, and
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from vstream.errors import LabError
 from vstream.formatting import join_names
 from vstream.lab import ports
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
-
-    from vstream.lab.binaries import Program
-    from vstream.lab.links.state import Backend, Links
-    from vstream.lab.state import LabDirectory, LabRecord
-    from vstream.topology.bundle import ServerAddress
-    from vstream.topology.model import Seat, Topology
+from vstream.lab.binaries import Program
+from vstream.lab.links.state import Backend, Links
+from vstream.lab.state import LabDirectory, LabRecord
+from vstream.topology.bundle import ServerAddress
+from vstream.topology.model import Seat, Topology
 
 
 def new_regions(topology: Topology, record: LabRecord) -> frozenset[str]:

@@ -9,20 +9,16 @@ import subprocess
 import sys
 import tempfile
 import zipfile
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from filelock import FileLock
 from platformdirs import user_cache_path
 
 from vstream.errors import LabError, UnknownNameError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from vstream.topology.model import Topology
+from vstream.topology.model import Topology
 
 DEFAULT_VERSION = "2.15.1"
 """Fetched where no nats-server is installed."""

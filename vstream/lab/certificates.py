@@ -13,14 +13,11 @@ from __future__ import annotations
 import asyncio
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from vstream.errors import LabError
+from vstream.lab.state import LabDirectory
 from vstream.topology.model import Security, Topology, Transport
 from vstream.topology.signing import CA_FILE, SERVER_CERTIFICATE, SERVER_KEY
-
-if TYPE_CHECKING:
-    from vstream.lab.state import LabDirectory
 
 _PROGRAM = "vstream.lab.make_certificates"
 _PATIENCE = 30.0

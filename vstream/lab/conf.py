@@ -7,18 +7,14 @@ import dataclasses
 import os
 import re
 import shutil
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING
 
 from vstream.errors import LabError
 from vstream.files import write_private
 from vstream.lab.server import config_problem
+from vstream.lab.state import LabDirectory
 from vstream.topology.bundle import Artifact
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from vstream.lab.state import LabDirectory
 
 _SERVERS = "servers/"
 _SERVER_FILES = (".conf", ".cfg")

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from vstream.errors import VstreamError
 from vstream.lab import conf, passwords, records
@@ -19,6 +20,7 @@ from vstream.lab import start as starting
 from vstream.lab.binaries import Program, locate, program
 from vstream.lab.links.choose import link_states
 from vstream.lab.links.proxy_process import ProxyProcess
+from vstream.lab.links.state import Backend, LinkState, Pair
 from vstream.lab.readiness import ReadinessProgress, monitor_url
 from vstream.lab.server import NatsServer, stop_all
 from vstream.lab.state import LabDirectory, lab_directory
@@ -35,15 +37,9 @@ from vstream.lab.status import (
     status,
 )
 from vstream.plan.live.loaded_rules import unserved_accounts
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from pathlib import Path
-
-    from vstream.lab.links.state import Backend, LinkState, Pair
-    from vstream.topology.accounts import Account
-    from vstream.topology.bundle import Bundle, ServerAddress
-    from vstream.topology.model import Topology
+from vstream.topology.accounts import Account
+from vstream.topology.bundle import Bundle, ServerAddress
+from vstream.topology.model import Topology
 
 __all__ = ["addresses", "client_endpoints", "endpoints", "is_running", "list_labs", "logs", "names", "status"]
 

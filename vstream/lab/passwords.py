@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 import secrets
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from vstream.lab.state import KEYS
 from vstream.render.environment import quote
@@ -32,17 +33,12 @@ from vstream.topology.bundle import (
     SYSTEM_PASSWORD_PATH,
     TLS_PATH,
     Artifact,
+    Bundle,
     leaf_path,
     passwords_path,
 )
 from vstream.topology.signing import CA_FILE, SERVER_CERTIFICATE, SERVER_KEY
 from vstream.topology.stream_config import REGION_ACCOUNT_PREFIX
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-    from pathlib import Path
-
-    from vstream.topology.bundle import Bundle
 
 _LINE = re.compile(r'^(\w+): "([\w-]+)"$', re.MULTILINE)
 _BYTES = 24

@@ -10,17 +10,13 @@ from __future__ import annotations
 
 import itertools
 import socket
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Sequence
 
 from vstream.errors import LabError
 from vstream.lab.links.state import Backend
+from vstream.lab.state import LabDirectory
 from vstream.topology.bundle import ServerAddress
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
-
-    from vstream.lab.state import LabDirectory
-    from vstream.topology.model import Seat
+from vstream.topology.model import Seat
 
 HOST = "127.0.0.1"
 FIRST = 14000

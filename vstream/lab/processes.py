@@ -7,14 +7,11 @@ import os
 import signal
 import subprocess
 import time
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import psutil
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-    from pathlib import Path
 
 _POLL = 0.01
 _KILL_PATIENCE = 10.0

@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING
 
 from vstream.errors import LabError, NotReachableError, ServerError
 from vstream.formatting import join_names
 from vstream.jetstream import monitoring
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection, Sequence
-
-    from vstream.jetstream.monitoring import Meta
-    from vstream.lab.links.state import Pair
-    from vstream.topology.bundle import ServerAddress
+from vstream.jetstream.monitoring import Meta
+from vstream.lab.links.state import Pair
+from vstream.topology.bundle import ServerAddress
 
 _POLL = 0.1
 _REQUEST_TIMEOUT = 2.0

@@ -13,20 +13,16 @@ from __future__ import annotations
 import json
 import os
 from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import psutil
 
 from vstream.files import write_private
 from vstream.lab.processes import arguments as arguments_of
 from vstream.lab.processes import reap
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
-
-    from vstream.lab.state import LabDirectory
+from vstream.lab.state import LabDirectory
 
 STARTING = "starting"
 RUNNING = "running"

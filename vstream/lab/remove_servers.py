@@ -10,8 +10,8 @@ from __future__ import annotations
 import asyncio
 import shutil
 import time
+from collections.abc import Collection, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from vstream.errors import LabError, NoRespondersError, NotReachableError, ServerError, VstreamError
 from vstream.jetstream import error_codes
@@ -20,12 +20,8 @@ from vstream.jetstream.connection import connect
 from vstream.lab import records
 from vstream.lab.links.proxy_process import ProxyProcess
 from vstream.lab.server import stop_all
+from vstream.lab.state import LabDirectory, LabRecord
 from vstream.lab.status import recorded_lab, system_endpoint
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
-
-    from vstream.lab.state import LabDirectory, LabRecord
 
 PATIENCE = 60.0
 """Seconds for the meta group: if its leader was among the stopped servers, a new one takes 4 to 9."""

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import signal
 import time
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import psutil
 
@@ -15,12 +16,7 @@ from vstream.errors import LabError, NotReachableError
 from vstream.jetstream import monitoring
 from vstream.lab import processes, records
 from vstream.lab.records import ServerRecord
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from pathlib import Path
-
-    from vstream.lab.state import LabDirectory
+from vstream.lab.state import LabDirectory
 
 GRACE = 10.0
 """Seconds that a server has after SIGTERM. An idle one needs 20 ms."""

@@ -10,29 +10,26 @@ import asyncio
 import hashlib
 import os
 import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from platformdirs import user_cache_path
 
 from vstream.errors import LabError
 from vstream.files import write_private
 from vstream.lab import add_regions, certificates, conf, passwords, ports, readiness, records
+from vstream.lab.binaries import Program
 from vstream.lab.links import choose
 from vstream.lab.links.proxy_process import PortTakenError, ProxyProcess
 from vstream.lab.links.state import Backend, LinkState, Pair
 from vstream.lab.readiness import Member, ReadinessProgress, ReadinessStage
 from vstream.lab.server import NatsServer, stop_all
 from vstream.lab.state import LabDirectory, LabRecord, hold_lock, lab_directories, labs_directory
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
-
-    from vstream.lab.binaries import Program
-    from vstream.topology.bundle import Artifact, Bundle, ServerAddress
-    from vstream.topology.model import Topology, Transport
+from vstream.topology.bundle import Artifact, Bundle, ServerAddress
+from vstream.topology.model import Topology, Transport
 
 _Result = TypeVar("_Result")
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -19,13 +21,8 @@ from vstream.lab.readiness import monitor_url
 from vstream.lab.server import NatsServer
 from vstream.lab.state import LabDirectory, LabRecord, lab_directories, lab_directory
 from vstream.topology.accounts import APP_USER, SYSTEM_USER, VSTREAM_USER, inbox_of, regional_user
+from vstream.topology.bundle import ServerAddress
 from vstream.topology.model import CLIENT_INBOX, Endpoint
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
-
-    from vstream.topology.bundle import ServerAddress
 
 
 class ServerState(Enum):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import posixpath
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import TYPE_CHECKING, TypeAlias
@@ -13,15 +14,13 @@ from vstream.lint import registry, secrets, suppress
 from vstream.lint.read import Gathered, Read, Shown, Source, gather
 from vstream.lint.rules import rules_for
 from vstream.lint.selection import Selection, known_codes
+from vstream.lint.workspace import Workspace
+from vstream.syntax.document import Document
 from vstream.syntax.natsconf.nodes import Comment
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
-
     from vstream.lint.load_scenario import LoadedScenario
     from vstream.lint.load_topology import LoadedTopology
-    from vstream.lint.workspace import Workspace
-    from vstream.syntax.document import Document
     from vstream.topology.bundle import Bundle
     from vstream.topology.model import ServerVersion, Topology
 

@@ -6,23 +6,22 @@ A rule takes the whole `Workspace`. `vstream.lint.read` makes one of files; test
 
 from __future__ import annotations
 
+from collections.abc import Mapping as MappingOf
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
 
 from vstream.diagnostics import Span
+from vstream.subjects.mapping import Destination, Mapping
+from vstream.subjects.mapping_rules import MappingError
+from vstream.subjects.resolve import MappingTable
+from vstream.syntax.json_types import Json
+from vstream.syntax.natsconf.nodes import ConfDocument, ConfMap
+from vstream.topology.stream_config import StreamConfig
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping as MappingOf
-
-    from vstream.subjects.mapping import Destination, Mapping
-    from vstream.subjects.mapping_rules import MappingError
-    from vstream.subjects.resolve import MappingTable
-    from vstream.syntax.json_types import Json
-    from vstream.syntax.natsconf.nodes import ConfDocument, ConfMap
     from vstream.syntax.yaml import Path, SourceMap
     from vstream.topology.model import ServerVersion, Topology
-    from vstream.topology.stream_config import StreamConfig
 
 DEFAULT_SERVER_VERSION: ServerVersion = (2, 10)
 """The oldest server that is assumed to read the files, where nothing says otherwise."""

@@ -9,26 +9,23 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from vstream.errors import NoRespondersError, NotReachableError, VstreamError
 from vstream.jetstream import direct, error_codes
 from vstream.jetstream.answers import describe_error
+from vstream.jetstream.connection import Reply
+from vstream.jetstream.direct import DirectMessage
 from vstream.probe.hops import EXPECTED_STREAM, parse_ack, probe_copy
+from vstream.probe.info import StreamInfo
 from vstream.probe.read_your_writes import METHODS, OwnRead
 from vstream.probe.report import Check, CheckStatus, Hop
 from vstream.probe.target import FAIR_PATIENCE, OutOfTimeError, ProbeTarget
 from vstream.topology import naming, physical
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from vstream.jetstream.connection import Reply
-    from vstream.jetstream.direct import DirectMessage
-    from vstream.probe.info import StreamInfo
 
 CANARY_HEADER = "Vstream-Canary"
 """`<run id>.<region of origin>`: identifies a canary."""

@@ -20,20 +20,16 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from vstream.errors import ServerError, VstreamError
 from vstream.jetstream import direct, error_codes
 from vstream.jetstream.answers import api_error
+from vstream.jetstream.connection import Connection
 from vstream.probe.canaries import CANARY_HEADER, FIRST_PAUSE, Canary, CanaryFlight, Fate
 from vstream.probe.report import Check, CheckStatus, Hop
 from vstream.topology import naming, physical
 from vstream.topology.model import Role, Topology, VirtualStream
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
-
-    from vstream.jetstream.connection import Connection
 
 PATIENCE = 10.0
 """Seconds to clean up after one stream's canaries, in addition to the probe's deadline. It needs 20 ms."""

@@ -8,23 +8,19 @@ publish: they are about the known message, never about counts.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from vstream.errors import NoRespondersError, VstreamError
 from vstream.jetstream import direct
+from vstream.jetstream.connection import Reply
+from vstream.jetstream.direct import DirectMessage
+from vstream.probe.info import StreamInfo
 from vstream.probe.report import Check, CheckStatus, Hop
 from vstream.probe.retry import Budget, answer_sequence, describe_answer, is_old_server, skip_on_old_server
+from vstream.probe.target import ProbeTarget
+from vstream.syntax.json_types import Json
 from vstream.topology import naming, physical
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from vstream.jetstream.connection import Reply
-    from vstream.jetstream.direct import DirectMessage
-    from vstream.probe.info import StreamInfo
-    from vstream.probe.target import ProbeTarget
-    from vstream.syntax.json_types import Json
 
 _PENDING = "Nats-Num-Pending"
 _MOST_SUBJECTS = 1024

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 from vstream.errors import MalformedAnswerError, NoRespondersError, NotReachableError, ServerError, VstreamError
 from vstream.jetstream import direct, error_codes
 from vstream.jetstream.answers import decode_object, describe_error
+from vstream.jetstream.connection import Reply
 from vstream.probe.info import StreamInfo, read_stream_info
 from vstream.probe.report import Check, CheckStatus, Hop
 from vstream.subjects import algebra
 from vstream.topology import naming, physical
 
 if TYPE_CHECKING:
-    from vstream.jetstream.connection import Reply
     from vstream.probe.target import ProbeTarget
 
 EXPECTED_STREAM = "Nats-Expected-Stream"

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from vstream.jetstream.answers import api_error, read_list, read_total, reading
+from vstream.jetstream.connection import Connection
 from vstream.topology import naming
 from vstream.topology.profiles import profile_named
 from vstream.topology.stream_config import REGION_KEY, ROUTING_KEY, source_name
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from vstream.jetstream.connection import Connection
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,22 +11,19 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 from vstream.errors import NoRespondersError, ServerError, VstreamError
 from vstream.jetstream import error_codes
 from vstream.jetstream.answers import api_error
+from vstream.jetstream.connection import Reply
 from vstream.probe.report import Check, CheckStatus, Hop
 from vstream.probe.retry import Budget, describe_answer
+from vstream.probe.target import ProbeTarget
+from vstream.syntax.json_types import Json
 from vstream.topology import naming
 from vstream.topology.profiles import profile_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from vstream.jetstream.connection import Reply
-    from vstream.probe.target import ProbeTarget
-    from vstream.syntax.json_types import Json
 
 _MS = 1_000_000
 _NS = 1_000_000_000

@@ -9,20 +9,16 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from vstream.errors import VstreamError
 from vstream.jetstream import direct
+from vstream.jetstream.connection import Connection
+from vstream.jetstream.direct import DirectMessage
 from vstream.probe.report import Check, CheckStatus, Hop
+from vstream.probe.target import ProbeTarget
 from vstream.topology import naming
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-    from vstream.jetstream.connection import Connection
-    from vstream.jetstream.direct import DirectMessage
-    from vstream.probe.target import ProbeTarget
 
 BY_LEADER = "STREAM.MSG.GET"
 BY_ANY = "DIRECT.GET"

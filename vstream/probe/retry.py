@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from vstream.errors import NoRespondersError
 from vstream.jetstream.answers import read_sequence
+from vstream.jetstream.connection import Reply
 from vstream.probe.report import Check, CheckStatus, Hop
+from vstream.probe.target import ProbeTarget
 from vstream.topology.versions import parse_version
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
-
-    from vstream.jetstream.connection import Reply
-    from vstream.probe.target import ProbeTarget
 
 PATIENCE = 3.0
 """Seconds for all repeated requests in one region. A replica that lags for longer counts as wrong."""

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from vstream.errors import NotReachableError, VstreamError
 from vstream.jetstream.connection import REQUEST_TIMEOUT, Connection
 from vstream.probe.report import Check, CheckStatus, Hop
 from vstream.topology import physical
+from vstream.topology.model import Topology, VirtualStream
 from vstream.topology.profiles import profile_of
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-    from vstream.topology.model import Topology, VirtualStream
 
 _Answer = TypeVar("_Answer")
 

@@ -9,25 +9,22 @@ later ones do not pass it on to such a server.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from vstream.errors import MalformedAnswerError, NotPermittedError, NotReachableError, VstreamError
 from vstream.jetstream.answers import decode_object, read_list, reading
 from vstream.jetstream.connection import Reply, connect, without_secrets
 from vstream.jetstream.endpoints import resolve_context
+from vstream.lint.simulate import Simulation
 from vstream.subjects.algebra import matches
 from vstream.subjects.resolve import OutcomeKind
+from vstream.topology.model import Endpoint, Topology
 from vstream.topology.naming import local_name
 from vstream.topology.physical import write_stream_in
 from vstream.topology.versions import format_version, parse_version
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from vstream.lint.simulate import Simulation
-    from vstream.topology.model import Endpoint, Topology
 
 SINCE = (2, 11, 0)
 _DEST, _ONLY, _HOP = "Nats-Trace-Dest", "Nats-Trace-Only", "Nats-Trace-Hop"

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import jinja2
 
@@ -16,8 +18,10 @@ from vstream.errors import InvalidInputError, VstreamError
 from vstream.render import account_view, claims, jwt, server_view, stream_view
 from vstream.render.environment import bound_template, environment, quote, to_json
 from vstream.render.jwt import Unsigned
+from vstream.subjects.mapping import Mapping as SubjectMapping
 from vstream.subjects.read_conf import read_mappings
 from vstream.syntax import natsconf
+from vstream.syntax.json_types import Json
 from vstream.topology import bundle, naming, physical, profile_migration
 from vstream.topology.accounts import SYSTEM_USER, Account, password_variable
 from vstream.topology.consumer_config import ConsumerConfig
@@ -26,14 +30,6 @@ from vstream.topology.profiles import domains, profile_of
 from vstream.topology.read_accounts import read_accounts, unreported_digest
 from vstream.topology.signing import Signer, account_key
 from vstream.topology.stream_config import StreamConfig
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from pathlib import Path
-
-    from vstream.subjects.mapping import Mapping as SubjectMapping
-    from vstream.syntax.json_types import Json
-
 
 _MOST_TEXT = 64 * 1024 * 1024
 """Longest file that a template may write: the next step reads it."""

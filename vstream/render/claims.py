@@ -12,22 +12,19 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from vstream.subjects import algebra
 from vstream.subjects.mapping import Destination, Mapping
+from vstream.syntax.json_types import Json
 from vstream.topology.accounts import SYSTEM_USER, Account, Export, Import, ShareKind, User
+from vstream.topology.model import AccountLimits, Topology
 from vstream.topology.naming import API, DIGEST_PREFIX
 from vstream.topology.profiles.shared import ANSWERS, GET_THRESHOLD, GETS, MANAGED, PULL_THRESHOLD, PULLS
 from vstream.topology.signing import OPERATOR, SIGNER, SYSTEM_ACCOUNT, Signer, account_key, role_key
 from vstream.topology.units import parse_duration
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from vstream.syntax.json_types import Json
-    from vstream.topology.model import AccountLimits, Topology
 
 EARLIEST = 1
 """When rendered tokens were issued: before all that are pushed, so that a server which starts again keeps what it has."""

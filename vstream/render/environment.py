@@ -8,22 +8,17 @@ import resource
 import signal
 import sys
 import threading
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import CodeType
 
 import jinja2
+from jinja2.bccache import Bucket
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from vstream.files import leaves_repository
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from types import CodeType
-
-    from jinja2.bccache import Bucket
-
-    from vstream.syntax.json_types import Json
+from vstream.syntax.json_types import Json
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")

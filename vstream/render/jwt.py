@@ -6,15 +6,12 @@ import base64
 import binascii
 import hashlib
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from vstream.errors import VstreamError
+from vstream.syntax.json_types import Json
 from vstream.topology.signing import user_key
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from vstream.syntax.json_types import Json
 
 _HEADER = {"typ": "JWT", "alg": "ed25519-nkey"}
 _SIGNATURE = 64

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, assert_never
+from typing import Any, Literal, assert_never
 
 from vstream.render.environment import to_json
+from vstream.syntax.json_types import Json
 from vstream.topology import naming, physical
 from vstream.topology.model import Consumer, PhysicalPart, Role, StreamSettings, Topology, VirtualStream
 from vstream.topology.profiles import profile_of
 from vstream.topology.stream_config import REGION_KEY, ROLE_KEY, ROUTING_KEY, STREAM_KEY, TOPOLOGY_KEY
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from vstream.syntax.json_types import Json
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,26 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from vstream.capture.digest import digest
 from vstream.capture.records import OperationKind, OperationOutcome, OperationRecord, message_identity
 from vstream.errors import NotReachableError, VstreamError
 from vstream.jetstream import error_codes
 from vstream.jetstream.answers import api_error
+from vstream.jetstream.connection import Reply
 from vstream.jetstream.direct import last_by_subject, next_by_subject
 from vstream.jetstream.read_stream import AckSubject
+from vstream.jetstream.reconnecting import ReconnectingConnection
 from vstream.runner.workload.publisher import acknowledgement
 from vstream.runner.workload.readers import ACK, failure_of, make_consumer, refusal
 from vstream.scenario.model import ClientOperation
 from vstream.topology import naming
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-    from vstream.jetstream.connection import Reply
-    from vstream.jetstream.reconnecting import ReconnectingConnection
 
 CONSUMER = "vstream-try"
 """The durable consumer that exists beforehand."""

@@ -9,21 +9,18 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from vstream.errors import NotReachableError, VstreamError
 from vstream.jetstream.answers import api_error
 from vstream.jetstream.read_stream import read_messages
+from vstream.jetstream.reconnecting import ReconnectingConnection
 from vstream.jetstream.source_header import origin_of
 from vstream.topology import naming
+from vstream.topology.bundle import RenderedStream
 from vstream.topology.stream_config import source_name
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from vstream.jetstream.reconnecting import ReconnectingConnection
-    from vstream.topology.bundle import RenderedStream
 
 _POLL = 0.2
 _REQUEST = 2.0

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from vstream.chaos.target_servers import of_topology
 from vstream.errors import UnsupportedError, VstreamError
@@ -27,17 +27,13 @@ from vstream.plan.live.observe import any_connection, connect_all, observe
 from vstream.plan.live.witnesses import PEER_PATIENCE, hear_witnesses
 from vstream.plan.pipeline import PlanRequest, make_plan
 from vstream.plan.topology_edit import TopologyEdit
+from vstream.plan.transitions.remove_region import RegionLoss
 from vstream.probe import checks
 from vstream.probe.report import CheckStatus
 from vstream.scenario.model import ChangeRegion, RegionCommand, Scenario
 from vstream.topology import physical
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from vstream.plan.transitions.remove_region import RegionLoss
-    from vstream.topology.bundle import Bundle, ServerAddress
-    from vstream.topology.model import Endpoint, Topology, VirtualStream
+from vstream.topology.bundle import Bundle, ServerAddress
+from vstream.topology.model import Endpoint, Topology, VirtualStream
 
 _UP = 90.0
 _PROBE = 20.0

@@ -17,19 +17,16 @@ import shutil
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from pathlib import Path
+from typing import Protocol
 
 from vstream.capture.verdict.verdict import CaseStatus, Verdict
 from vstream.errors import VstreamError
 from vstream.files import save_output
 from vstream.lint.load_scenario import load
 from vstream.scenario.generate import ScenarioData, to_yaml
+from vstream.scenario.model import Scenario
 from vstream.scenario.shrink import shrink
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from vstream.scenario.model import Scenario
 
 _SEEDS = 2**31
 _CONFIRMATIONS = 3

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -10,17 +11,14 @@ from vstream.capture.store import Capture, RecordWriter
 from vstream.chaos import faults, rolling_restart, target_servers
 from vstream.chaos import inject as drill
 from vstream.chaos.faults.base import HandOver, LastingInjection, RollingRestart
+from vstream.chaos.target_servers import TargetServers
 from vstream.errors import LabError, UnsupportedError, VstreamError
 from vstream.health.live.resync import resync
+from vstream.runner.environment import Environment
 from vstream.runner.events import Event, FaultSeen, FaultState
+from vstream.scenario.model import Inject
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
-
-    from vstream.chaos.target_servers import TargetServers
-    from vstream.runner.environment import Environment
-    from vstream.scenario.model import Inject
-
     Pause = Callable[[int], Awaitable[None]]
 
 _HEAL = 120.0

@@ -6,8 +6,10 @@ import os
 import platform
 import re
 import shutil
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from datetime import datetime
+from pathlib import Path
 
 from pydantic import TypeAdapter
 
@@ -16,16 +18,10 @@ from vstream.capture.records import CapturedServer, CapturedStream, GivenUpStrea
 from vstream.capture.store import FORMAT, Capture
 from vstream.errors import VstreamError
 from vstream.lab import lab
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from datetime import datetime
-    from pathlib import Path
-
-    from vstream.plan.transitions.remove_region import RegionLoss
-    from vstream.runner.environment import ChangedRegion
-    from vstream.scenario.model import Scenario
-    from vstream.topology.model import Topology
+from vstream.plan.transitions.remove_region import RegionLoss
+from vstream.runner.environment import ChangedRegion
+from vstream.scenario.model import Scenario
+from vstream.topology.model import Topology
 
 SAMPLE = TypeAdapter(Sample)
 _PANIC = re.compile(r"panic:|fatal error:|\[FTL\]|DATA RACE|SIGSEGV")

@@ -5,17 +5,13 @@ from __future__ import annotations
 import time
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
 from vstream.files import write_private
+from vstream.lab.state import LabDirectory
 from vstream.runner.events import Activity, Event, StepBegan, StepEnded
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from vstream.lab.state import LabDirectory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 from vstream.capture.digest import digest
 from vstream.capture.records import CapturedStream, Stored, message_identity
@@ -12,15 +13,11 @@ from vstream.capture.store import Capture, RecordWriter
 from vstream.errors import NotReachableError, VstreamError
 from vstream.jetstream.answers import api_error
 from vstream.jetstream.read_stream import StoredMessage, read_messages
+from vstream.jetstream.reconnecting import ReconnectingConnection
 from vstream.jetstream.source_header import STREAM_SOURCE, origin_of
 from vstream.topology import naming
+from vstream.topology.bundle import RenderedStream
 from vstream.topology.stream_config import source_name
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from vstream.jetstream.reconnecting import ReconnectingConnection
-    from vstream.topology.bundle import RenderedStream
 
 MSG_ID = "Nats-Msg-Id"
 LIMITS = ("max_msgs_per_subject", "max_msgs", "max_bytes", "max_age")

@@ -12,8 +12,10 @@ from __future__ import annotations
 import asyncio
 import errno
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, assert_never
 
 from pydantic import TypeAdapter, ValidationError
@@ -29,22 +31,29 @@ from vstream.lab.state import lab_directory
 from vstream.runner import environment, manifest, worker_specs
 from vstream.runner.client_checks import OperationChecks
 from vstream.runner.convergence import ConvergenceWait
+from vstream.runner.environment import Environment
 from vstream.runner.events import Activity, Event, LoadBegan, Sampled, StepBegan, StepEnded, WorkerProgress, describe
 from vstream.runner.fault_recorder import FaultRecorder, StepResult
 from vstream.runner.progress import ProgressWriter
 from vstream.runner.read_back import read_back
 from vstream.runner.workers import WorkerProcess, Workers
 from vstream.runner.workload.spec import SAMPLER, WORKER
-from vstream.scenario.model import ChangeRegion, Converge, Heal, Inject, RepairMeta, Resync, Try, Wait
+from vstream.scenario.model import (
+    Action,
+    ChangeRegion,
+    Converge,
+    Heal,
+    Inject,
+    RepairMeta,
+    Resync,
+    Scenario,
+    Step,
+    Try,
+    Wait,
+)
+from vstream.topology.model import Topology
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from vstream.runner.environment import Environment
-    from vstream.scenario.model import Action, Scenario, Step
-    from vstream.topology.model import Topology
-
     Watcher = Callable[[Event], None]
 
 _NS = 1_000_000_000

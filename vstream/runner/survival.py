@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from vstream.capture.verdict.check import check
 from vstream.capture.verdict.verdict import About, Case, CaseStatus, Verdict
 from vstream.lint import load_scenario
 from vstream.runner import runner
+from vstream.runner.events import Event
 from vstream.scenario.generate import to_yaml
 from vstream.scenario.model import Measure
 from vstream.scenario.survival import AGAIN, Asked, CellKey, SurvivalScenario
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-    from pathlib import Path
-
-    from vstream.runner.events import Event
-    from vstream.topology.survival import SurvivalCell
+from vstream.topology.survival import SurvivalCell
 
 _NEEDED = {About.FAULT, About.CAPTURE}
 """Cases that must pass: without them, measurements prove nothing."""

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TypeVar
 
 from vstream.runner.client_checks import Target
+from vstream.runner.environment import Environment
 from vstream.runner.workload.spec import (
     ConsumerSpec,
     PublisherSpec,
@@ -16,12 +19,6 @@ from vstream.runner.workload.spec import (
 )
 from vstream.scenario.model import Publishers, ReaderKind, Readers, Retry, Scenario, Try
 from vstream.topology import naming
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from vstream.runner.environment import Environment
 
 _One = TypeVar("_One", Publishers, Readers)
 

@@ -5,17 +5,14 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from pydantic import ValidationError
 
 from vstream.errors import VstreamError
 from vstream.runner.workload.spec import FINISH, GO, PROGRESS, STOP, WorkloadProgress
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 _POLL = 0.02
 _MAX_LINE = 1 << 22

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from vstream.scenario.document import StepDocument
 from vstream.scenario.faults import FAULT_OPTIONS, FAULTS, Aim, FaultType
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from vstream.scenario.document import StepDocument
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, TypeVar
 
+from vstream.diagnostics import Span
 from vstream.scenario import model, subject
 from vstream.scenario.actions import ACTIONS, actions_of
-from vstream.scenario.document import PublishersDocument, ReadersDocument
+from vstream.scenario.document import (
+    PublishersDocument,
+    ReadersDocument,
+    ScenarioDocument,
+    StepDocument,
+    WorkloadDocument,
+)
 from vstream.scenario.expectations import expectations
 from vstream.scenario.faults import Aim, FaultSpec
 from vstream.topology import naming
+from vstream.topology.model import Topology, VirtualStream
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from vstream.diagnostics import Span
-    from vstream.scenario.document import ScenarioDocument, StepDocument, WorkloadDocument
     from vstream.syntax.yaml import Path, SourceMap
-    from vstream.topology.model import Topology, VirtualStream
 
 _SECOND = 10**9
 _RATE = 50.0

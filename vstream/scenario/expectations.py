@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
+from vstream.scenario.document import ExpectDocument, ScenarioDocument
 from vstream.scenario.fields import Bound, Bounds, pair
 from vstream.scenario.model import Compare, Expectation, Measure
 from vstream.topology.model import Consistency, Topology, VirtualStream
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from vstream.scenario.document import ExpectDocument, ScenarioDocument
     from vstream.syntax.yaml import Path, SourceMap
 
 SAFETY: Final = {

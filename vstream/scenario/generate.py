@@ -9,20 +9,17 @@ bite, such as a leader's kill in a region that may have no leader.
 from __future__ import annotations
 
 import random
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import yaml
 
 from vstream.scenario.timeline import servers_by_region
+from vstream.syntax.json_types import Json
+from vstream.topology.model import Topology
 from vstream.topology.physical import physical_name
 from vstream.topology.units import format_duration, parse_duration
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from vstream.syntax.json_types import Json
-    from vstream.topology.model import Topology
 
 ScenarioData = dict[str, Any]
 """A scenario as its file has it."""

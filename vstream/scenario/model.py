@@ -6,15 +6,12 @@ Durations are integer nanoseconds. `span` fields say where something was written
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from vstream.diagnostics import Span
-    from vstream.scenario.faults import FaultSpec
+from vstream.diagnostics import Span
+from vstream.scenario.faults import FaultSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,18 +6,16 @@ Delta debugging (Zeller's ddmin) over the steps, then one change after the other
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Iterator
 from copy import deepcopy
 from typing import TYPE_CHECKING, Any, Final
 
 from vstream.scenario.actions import ACTIONS, COMMON, OPTIONS
 from vstream.scenario.document import yaml_key
+from vstream.scenario.generate import ScenarioData
 from vstream.topology.units import format_duration, parse_duration
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator
-
-    from vstream.scenario.generate import ScenarioData
-
     Fails = Callable[[ScenarioData], Awaitable[bool]]
 
 _SHORTEST: Final = 500 * 10**6

@@ -6,17 +6,14 @@ A cell is shown if everything that the worst incident leaves is as the table say
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from vstream.scenario.model import ClientOperation, Measure
 from vstream.topology import survival
+from vstream.topology.model import Topology, VirtualStream
 from vstream.topology.survival import Ability, Failure, Incident, Ruling, Survival, SurvivalCell
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
-
-    from vstream.topology.model import Topology, VirtualStream
 
 CellKey = tuple[str, Failure, Ability]
 """The stream, what fails, and what clients do."""

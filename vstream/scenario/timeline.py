@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from vstream.scenario.actions import ACTIONS, Action, actions_of
+from vstream.scenario.document import ScenarioDocument, StepDocument
 from vstream.scenario.faults import Aim, FaultType, Takes
 from vstream.scenario.model import Inject, RegionCommand, Scenario, Wait
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from vstream.scenario.document import ScenarioDocument, StepDocument
-    from vstream.topology.model import Topology
+from vstream.topology.model import Topology
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,10 +12,11 @@ mapping of the importing account applies to that, and no import passes it on.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING
 
+from vstream.diagnostics import Span
 from vstream.subjects.algebra import (
     PARTIAL_WILDCARD,
     SEPARATOR,
@@ -29,11 +30,6 @@ from vstream.subjects.algebra import (
 from vstream.subjects.functions import TransformError
 from vstream.subjects.resolve import MappingTable, OutcomeKind, compile_mappings
 from vstream.subjects.transform import SubjectTransform, numbered_wildcards
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from vstream.diagnostics import Span
 
 GLOBAL_ACCOUNT = "$G"
 """The account of a configuration without accounts."""

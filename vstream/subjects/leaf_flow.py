@@ -10,17 +10,14 @@ to there maps it again, and passes it on to its own imports and to other leaf no
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from vstream.diagnostics import Span
+from vstream.subjects.account_flow import AccountFlow, AccountLink
 from vstream.subjects.algebra import is_deliverable, matches
 from vstream.subjects.resolve import OutcomeKind, compile_mappings
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from vstream.diagnostics import Span
-    from vstream.subjects.account_flow import AccountFlow, AccountLink
 
 JETSTREAM_SUBJECTS: Final = ("$JS.API.>", "$KV.>", "$OBJ.>")
 """What no leaf connection lets pass, but one of the system account: another domain is asked at `$JS.<domain>.API`."""

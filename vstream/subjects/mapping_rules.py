@@ -8,19 +8,15 @@ Source: `server/accounts.go` (AddWeightedMappings), `server/opts.go`
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from collections.abc import Mapping as Map
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import TYPE_CHECKING
 
 from vstream.subjects.algebra import SEPARATOR, is_valid
 from vstream.subjects.functions import ErrorKind, TransformError
+from vstream.subjects.mapping import Destination, Mapping
 from vstream.subjects.transform import SubjectTransform, mapping_transform, numbered_wildcards
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from collections.abc import Mapping as Map
-
-    from vstream.subjects.mapping import Destination, Mapping
 
 _ALL = 100
 _ESCAPES = {"\a": "\\a", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\v": "\\v"}

@@ -12,20 +12,16 @@ among several rules that match, is random at each start and reload.
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from math import exp, log
-from typing import TYPE_CHECKING
 
 from vstream.subjects.algebra import SEPARATOR, SubjectTrie, is_deliverable, is_literal
 from vstream.subjects.functions import Function
+from vstream.subjects.mapping import Destination, Mapping
 from vstream.subjects.mapping_rules import CompiledMapping, MappingError, Route, compile_mapping
 from vstream.subjects.transform import Expansion, effective_source
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from vstream.subjects.mapping import Destination, Mapping
 
 _MEASURED_COST_US = ((20, 1.55), (200, 13.0), (2_000, 105.0), (20_000, 2_429.0), (42_000, 9_346.0))
 _COST_WITHOUT_RULES_US = 0.21

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from vstream.diagnostics import Finding, Span
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from vstream.syntax.json_types import Json
+from vstream.syntax.json_types import Json
 
 Path: TypeAlias = tuple[str | int, ...]
 """Where a value is in a document: keys of mappings, and positions in lists."""

@@ -16,14 +16,12 @@ from bisect import bisect_right
 from collections import UserDict
 from contextlib import suppress
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from vstream.diagnostics import Finding, Severity, Span
 from vstream.formatting import quote_value
 from vstream.syntax.document import Document, Path, SourceMap
-
-if TYPE_CHECKING:
-    from vstream.syntax.json_types import Json
+from vstream.syntax.json_types import Json
 
 MAX_VALUES: Final = 500_000
 MAX_DEPTH: Final = 200

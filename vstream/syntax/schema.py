@@ -13,13 +13,12 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
 
 from vstream.diagnostics import Finding, Severity, Span
 from vstream.formatting import join_names, quote_value
 
 if TYPE_CHECKING:
-    from pydantic_core import ErrorDetails
-
     from vstream.syntax.yaml import Document, Path
 
 M = TypeVar("M", bound=BaseModel)

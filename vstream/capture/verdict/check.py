@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from vstream.capture.records import Manifest, Sample, Window
+from vstream.capture.store import Capture
 from vstream.capture.verdict import units
 from vstream.capture.verdict.contents import Ledger, StreamScan
 from vstream.capture.verdict.context import CaptureContext, ExampleCollector, ExampleFactory, end_of_fault
@@ -17,7 +18,15 @@ from vstream.capture.verdict.measures import Measurements
 from vstream.capture.verdict.packed_operations import summarize
 from vstream.capture.verdict.propagation import Propagation, SampledProgress, progress_by_stream
 from vstream.capture.verdict.timeline import Timeline
-from vstream.capture.verdict.verdict import Example, FaultVerdict, StreamVerdict, Verdict
+from vstream.capture.verdict.verdict import (
+    Affected,
+    Convergence,
+    Distribution,
+    Example,
+    FaultVerdict,
+    StreamVerdict,
+    Verdict,
+)
 from vstream.capture.verdict.windows import (
     control_plane_seconds,
     find_outages,
@@ -26,13 +35,7 @@ from vstream.capture.verdict.windows import (
     read_shares,
     timeline_intervals,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from vstream.capture.store import Capture
-    from vstream.capture.verdict.verdict import Affected, Convergence, Distribution
-    from vstream.scenario.model import Expectation
+from vstream.scenario.model import Expectation
 
 RUN = "the whole run"
 _SECOND = 1_000_000_000

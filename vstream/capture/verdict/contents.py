@@ -5,20 +5,16 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left
 from collections import defaultdict
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Sequence
 
+from vstream.capture.records import CapturedStream, Stored
+from vstream.capture.store import Capture
 from vstream.capture.verdict.context import CaptureContext, ExampleCollector, ExampleFactory
 from vstream.capture.verdict.history import NOTHING, Attempts, StringTable, parse_digest
 from vstream.capture.verdict.layout import READ_ROLES
 from vstream.capture.verdict.verdict import Affected, PhysicalVerdict
 from vstream.errors import VstreamError
 from vstream.topology.naming import PHYSICAL_PREFIX, PUBLISH_PREFIX
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from vstream.capture.records import CapturedStream, Stored
-    from vstream.capture.store import Capture
 
 _ENOUGH = 2
 """Copies are counted up to this number: one, or more than one."""

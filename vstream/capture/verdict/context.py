@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from vstream.capture.records import FaultOutcome, FaultRecord, Manifest, Stored, Window
+from vstream.capture.verdict.history import Attempts
 from vstream.capture.verdict.verdict import Affected, Example
-
-if TYPE_CHECKING:
-    from vstream.capture.verdict.history import Attempts
 
 MOST_EXAMPLES = 5
 

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 from array import array
 from collections import defaultdict
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping
 
+from vstream.capture.records import Delivery, Window
+from vstream.capture.verdict.contents import StreamScan
 from vstream.capture.verdict.history import NOTHING, Attempts
 from vstream.capture.verdict.packed_operations import quantile
 from vstream.capture.verdict.verdict import ConsumerVerdict
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from vstream.capture.records import Delivery, Window
-    from vstream.capture.verdict.contents import StreamScan
 
 _Key = tuple[str, str, str]
 """Client, region and virtual stream."""

@@ -10,14 +10,12 @@ from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from math import isinf
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from vstream.capture.verdict.verdict import About, Availability, Case, CaseStatus, ControlPlane, Verdict
 from vstream.diagnostics import Span
 from vstream.junit import Result, TestCase, to_xml
-
-if TYPE_CHECKING:
-    from vstream.syntax.json_types import Json
+from vstream.syntax.json_types import Json
 
 FORMAT = 1
 _RESULTS = {CaseStatus.FAIL: Result.FAILURE, CaseStatus.UNKNOWN: Result.ERROR}

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter, defaultdict
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from vstream.capture.records import OperationKind, OperationRecord
+from vstream.capture.store import Capture
 from vstream.capture.verdict.packed_operations import CODES, OK, REJECTED, OperationLog
 from vstream.capture.verdict.verdict import PublishTally
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from vstream.capture.store import Capture
 
 NOTHING = -1
 _DIGEST_BASE = 16

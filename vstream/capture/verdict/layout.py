@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from vstream.capture.records import CapturedStream, Manifest
+from vstream.capture.records import CapturedStream, Manifest
 
 READ_ROLES = frozenset({"read", "mirror"})
 """Roles of streams that clients read and never publish to."""

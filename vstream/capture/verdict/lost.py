@@ -5,20 +5,16 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left
 from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from operator import or_
-from typing import TYPE_CHECKING
 
+from vstream.capture.records import CapturedStream, GivenUpStream
 from vstream.capture.verdict.contents import Ledger, StreamScan, find_displaced
 from vstream.capture.verdict.context import ExampleCollector, ExampleFactory
 from vstream.capture.verdict.history import NOTHING, Attempts
 from vstream.capture.verdict.layout import READ_ROLES
 from vstream.capture.verdict.verdict import Affected, ServedVerdict
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-    from collections.abc import Set as AbstractSet
-
-    from vstream.capture.records import CapturedStream, GivenUpStream
 
 _AT_THE_HEAD = ("max_msgs", "max_bytes", "max_age")
 """Limits that remove the oldest messages of a stream."""

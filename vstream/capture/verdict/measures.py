@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
-from typing import TYPE_CHECKING
 
 from vstream.capture.records import FaultOutcome, OperationOutcome, Sample, Window
 from vstream.capture.verdict import units
 from vstream.capture.verdict.context import CaptureContext, end_of_fault
+from vstream.capture.verdict.deliveries import Deliveries
+from vstream.capture.verdict.history import History
+from vstream.capture.verdict.propagation import Propagation
+from vstream.capture.verdict.verdict import Affected, Availability, PhysicalVerdict, StreamVerdict, WindowVerdict
 from vstream.scenario.model import Compare, Expectation, Measure
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    from vstream.capture.verdict.deliveries import Deliveries
-    from vstream.capture.verdict.history import History
-    from vstream.capture.verdict.propagation import Propagation
-    from vstream.capture.verdict.verdict import Affected, Availability, PhysicalVerdict, StreamVerdict, WindowVerdict
 
 SAFETY = (Measure.LOST, Measure.DUPLICATED, Measure.UNEXPECTED, Measure.DIVERGED, Measure.REORDERED)
 """Counts that must be zero for every stream."""

@@ -5,20 +5,16 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left
 from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
-from typing import TYPE_CHECKING
 
+from vstream.capture.records import Sample, Window
+from vstream.capture.verdict.contents import Ledger, StreamScan
+from vstream.capture.verdict.context import CaptureContext
 from vstream.capture.verdict.history import NOTHING
 from vstream.capture.verdict.packed_operations import summarize
 from vstream.capture.verdict.verdict import ArrivalDelay, Convergence
 from vstream.topology.model import Consistency
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from vstream.capture.records import Sample, Window
-    from vstream.capture.verdict.contents import Ledger, StreamScan
-    from vstream.capture.verdict.context import CaptureContext
 
 
 class SampledProgress:

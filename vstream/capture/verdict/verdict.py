@@ -6,18 +6,14 @@ Times are integer nanoseconds: since the capture's start where a field is a mome
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING
 
+from vstream.capture.records import FaultRecord, Manifest, Window
+from vstream.capture.verdict.timeline import Timeline
 from vstream.diagnostics import Finding, Severity
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from vstream.capture.records import FaultRecord, Manifest, Window
-    from vstream.capture.verdict.timeline import Timeline
-    from vstream.scenario.model import Expectation, Measure
+from vstream.scenario.model import Expectation, Measure
 
 
 class CaseStatus(Enum):

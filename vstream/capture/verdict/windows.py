@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping, Sequence
 
+from vstream.capture.records import FaultRecord, Sample, Window
+from vstream.capture.verdict.context import CaptureContext
+from vstream.capture.verdict.history import History
 from vstream.capture.verdict.packed_operations import INDETERMINATE, OK, REJECTED, OperationLog, quantile, summarize
 from vstream.capture.verdict.timeline import PublishSecond
 from vstream.capture.verdict.verdict import Availability, ControlPlane, Outage, WindowVerdict
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from vstream.capture.records import FaultRecord, Sample, Window
-    from vstream.capture.verdict.context import CaptureContext
-    from vstream.capture.verdict.history import History
 
 _SECOND = 1_000_000_000
 _MOST_INTERVALS = 1_800

@@ -6,7 +6,9 @@ import asyncio
 import json
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 
 from vstream.chaos import select
@@ -14,17 +16,14 @@ from vstream.chaos.leaders import POLL
 from vstream.errors import LabError, VstreamError
 from vstream.jetstream import monitoring
 from vstream.lab import records, start
+from vstream.lab.binaries import Program
+from vstream.lab.links.state import Pair
 from vstream.lab.readiness import monitor_url
+from vstream.scenario.faults import FaultSpec
+from vstream.topology.model import Topology
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
-    from pathlib import Path
-
     from vstream.chaos.target_servers import TargetServers
-    from vstream.lab.binaries import Program
-    from vstream.lab.links.state import Pair
-    from vstream.scenario.faults import FaultSpec
-    from vstream.topology.model import Topology
 
 _EFFECT_TIMEOUT = 10.0
 """Seconds within which a signal must take effect. It takes milliseconds."""

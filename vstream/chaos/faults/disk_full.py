@@ -11,12 +11,16 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
+from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 import psutil
 
 from vstream.chaos.faults.base import (
+    FaultRequest,
+    LastingInjection,
     ServerFault,
     are_started,
     find_running,
@@ -31,10 +35,6 @@ from vstream.files import write_private
 from vstream.scenario import faults
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from vstream.chaos.faults.base import FaultRequest, LastingInjection
     from vstream.chaos.target_servers import TargetServers
 
 _HEARS_WITHIN = 0.5

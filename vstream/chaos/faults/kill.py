@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
 from vstream.chaos import leaders, select
 from vstream.chaos.faults.base import (
+    FaultRequest,
+    LastingInjection,
     ServerFault,
     are_started,
     name_with_verb,
@@ -18,9 +21,6 @@ from vstream.chaos.faults.base import (
 from vstream.scenario import faults
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from vstream.chaos.faults.base import FaultRequest, LastingInjection
     from vstream.chaos.target_servers import TargetServers
 
 

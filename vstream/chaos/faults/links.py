@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -18,8 +19,6 @@ from vstream.scenario import faults
 from vstream.topology.model import Link
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping
-
     from vstream.chaos.target_servers import TargetServers
 
 _PATIENCE = 0.5

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from vstream.chaos.faults.base import ServerFault, do_nothing, name_with_verb, wait_until, wait_until_silent
+from vstream.chaos.faults.base import (
+    FaultRequest,
+    LastingInjection,
+    ServerFault,
+    do_nothing,
+    name_with_verb,
+    wait_until,
+    wait_until_silent,
+)
 from vstream.scenario import faults
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from vstream.chaos.faults.base import FaultRequest, LastingInjection
     from vstream.chaos.target_servers import TargetServers
 
 

@@ -18,10 +18,14 @@ import asyncio
 import json
 import shutil
 import signal
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from vstream.chaos.faults.base import (
+    FaultRequest,
+    LastingInjection,
     ServerFault,
     are_started,
     find_running,
@@ -39,10 +43,6 @@ from vstream.lab.start import run_to_completion
 from vstream.scenario import faults
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
-    from pathlib import Path
-
-    from vstream.chaos.faults.base import FaultRequest, LastingInjection
     from vstream.chaos.target_servers import TargetServers
 
 _NS = 1_000_000_000

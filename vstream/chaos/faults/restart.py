@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import signal
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from vstream.chaos.faults.base import (
+    FaultRequest,
     RollingRestart,
     ServerFault,
     name_with_verb,
@@ -19,9 +21,6 @@ from vstream.lab import binaries, records
 from vstream.scenario import faults
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from vstream.chaos.faults.base import FaultRequest
     from vstream.chaos.target_servers import TargetServers
 
 _GRACE = 30.0

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.text import Text
 
 from vstream.backup.directory import BackupRecord
-
-if TYPE_CHECKING:
-    from vstream.backup.restore import RestoreState
+from vstream.backup.restore import RestoreState
 
 
 def describe(record: BackupRecord, directory: Path) -> Iterator[Text]:

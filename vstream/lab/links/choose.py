@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from vstream.errors import LabError
 from vstream.lab.links.proxy_process import ProxyProcess
 from vstream.lab.links.state import IDEAL, Backend, Front, Links, LinkState, Pair
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from vstream.lab.state import LabDirectory
-    from vstream.topology.bundle import ServerAddress
-    from vstream.topology.model import Link, Topology
+from vstream.lab.state import LabDirectory
+from vstream.topology.bundle import ServerAddress
+from vstream.topology.model import Link, Topology
 
 _NANOSECONDS = 10**9
 

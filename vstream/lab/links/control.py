@@ -10,19 +10,15 @@ Every change is in effect when its function returns, and lasts until the lab is 
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from vstream.errors import LabError, UnknownNameError, UnsupportedError
 from vstream.lab.links.proxy_process import ProxyProcess
 from vstream.lab.links.state import IDEAL, Answer, Backend, Links, LinkState, Pair
 from vstream.lab.state import hold_lock
 from vstream.lab.status import recorded_lab
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-
 
 _PATIENCE = 10.0
 

@@ -15,7 +15,6 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import psutil
 
@@ -23,10 +22,8 @@ from vstream.errors import LabError, UnsupportedError
 from vstream.files import write_private
 from vstream.lab import processes
 from vstream.lab.links import proxy, state
-
-if TYPE_CHECKING:
-    from vstream.lab.links.state import Answer, Links
-    from vstream.lab.state import LabDirectory
+from vstream.lab.links.state import Answer, Links
+from vstream.lab.state import LabDirectory
 
 _PROGRAM = Path(proxy.__file__).with_name("__main__.py")
 _PLACE = ("vstream", "lab", "links", "proxy", "__main__.py")

@@ -15,13 +15,11 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from enum import Enum
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-    from pathlib import Path
+from pathlib import Path
+from typing import Any
 
 Pair = tuple[str, str]
 """A link in one direction: the sending and the receiving region."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import jinja2
@@ -9,14 +11,10 @@ import jinja2
 from vstream.errors import VstreamError
 from vstream.render.environment import bound_template, environment
 from vstream.render.targets import helm, hosts, nack
+from vstream.topology.bundle import Artifact, Bundle
+from vstream.topology.model import Topology
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from pathlib import Path
-
-    from vstream.topology.bundle import Artifact, Bundle
-    from vstream.topology.model import Topology
-
     Render = Callable[[Topology, Bundle, jinja2.Environment], tuple[Artifact, ...]]
 
 TARGETS: Mapping[str, Render] = {

@@ -8,19 +8,16 @@ with these values and compares the configuration that comes out with what vstrea
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import Any
+
+import jinja2
 
 from vstream.errors import VstreamError
 from vstream.render.server_view import available_options
 from vstream.render.targets.hosts import missing_files
 from vstream.topology.bundle import OPERATOR_PATH, Artifact, Bundle, loaded_path
 from vstream.topology.model import JetStreamLimits, Region, Security, Server, Stretch, Topology
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    import jinja2
-
 
 _MIB = 1024**2
 _OBEYED = re.compile(r"<<|\$(?:include|tplYaml)")

@@ -9,17 +9,13 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping, Sequence
+
+import jinja2
 
 from vstream.errors import VstreamError
 from vstream.topology.bundle import Artifact, Bundle, ServerAddress
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    import jinja2
-
-    from vstream.topology.model import Topology
+from vstream.topology.model import Topology
 
 _INCLUDE = re.compile(r'^\s*include "(?:\.\./)?([^"]+)"', re.MULTILINE)
 _PATH = re.compile(r"[\w/.+-]+")

@@ -8,18 +8,15 @@ knows no order between resources, no gates, and takes a stream away with its res
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jinja2
 
 from vstream.errors import VstreamError
+from vstream.syntax.json_types import Json
 from vstream.topology.bundle import Artifact, Bundle, RenderedConsumer, RenderedStream
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    import jinja2
-
-    from vstream.syntax.json_types import Json
-    from vstream.topology.model import Topology
+from vstream.topology.model import Topology
 
 DEFAULT_CLIENT_PORT = 4222
 API_VERSION = "jetstream.nats.io/v1beta2"

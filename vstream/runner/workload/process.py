@@ -13,14 +13,12 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from threading import Thread
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
-
-    from pydantic import TypeAdapter
+from pydantic import TypeAdapter
 
 _Spec = TypeVar("_Spec")
 _MAX_SPEC = 1 << 24

@@ -18,13 +18,13 @@ from vstream.capture.digest import digest
 from vstream.capture.records import OperationKind, OperationOutcome, OperationRecord
 from vstream.errors import MalformedAnswerError, NotConnectedError
 from vstream.jetstream.answers import decode_object, describe_error, reading
+from vstream.jetstream.connection import Reply
+from vstream.jetstream.reconnecting import ReconnectingConnection
+from vstream.runner.workload.spec import PublisherSpec
 from vstream.topology import naming
 
 if TYPE_CHECKING:
-    from vstream.jetstream.connection import Reply
-    from vstream.jetstream.reconnecting import ReconnectingConnection
     from vstream.runner.workload.recorder import Recorder
-    from vstream.runner.workload.spec import PublisherSpec
 
 MSG_ID = "Nats-Msg-Id"
 _TICK = 0.001

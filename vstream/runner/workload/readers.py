@@ -7,23 +7,22 @@ import json
 import random
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from vstream.capture.records import Delivery, OperationKind, OperationOutcome, OperationRecord, message_identity
 from vstream.errors import NoRespondersError, NotConnectedError, NotReachableError, ServerError, VstreamError
 from vstream.jetstream.answers import api_error
+from vstream.jetstream.connection import Reply
 from vstream.jetstream.direct import DirectMessage, last_by_subject, next_by_subject
 from vstream.jetstream.read_stream import AckSubject
+from vstream.jetstream.reconnecting import ReconnectingConnection
+from vstream.runner.workload.spec import ConsumerSpec, ReaderSpec
 from vstream.topology import naming
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from vstream.jetstream.connection import Reply
-    from vstream.jetstream.reconnecting import ReconnectingConnection
     from vstream.runner.workload.recorder import Recorder
-    from vstream.runner.workload.spec import ConsumerSpec, ReaderSpec
 
 ACK = b"+ACK"
 BATCH = 1000

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from vstream.capture.records import Delivery, OperationKind, OperationOutcome, OperationRecord
 from vstream.capture.store import Capture, RecordWriter
 from vstream.runner.workload.spec import WorkloadProgress
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 FLUSH_EVERY = 0.5
 """Seconds. A killed worker loses the records since the last flush."""

@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 from pydantic import TypeAdapter
 
@@ -22,14 +23,10 @@ from vstream.jetstream.answers import api_error
 from vstream.jetstream.reconnecting import ReconnectingConnection, open_reconnecting
 from vstream.lab.identity import OwnServers
 from vstream.runner.workload import process
+from vstream.runner.workload.process import Words
 from vstream.runner.workload.spec import SAMPLER, SampledRegion, SamplerSpec
 from vstream.topology import naming
 from vstream.topology.stream_config import source_name
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from vstream.runner.workload.process import Words
 
 PERIOD = 0.5
 DEADLINE = 2.0

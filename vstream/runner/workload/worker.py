@@ -8,20 +8,16 @@ on standard output twice a second.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Coroutine, Sequence
 
 from vstream.jetstream.reconnecting import ReconnectingConnection, open_reconnecting
 from vstream.lab.identity import OwnServers
 from vstream.runner.workload import process
+from vstream.runner.workload.process import Words
 from vstream.runner.workload.publisher import Publisher
 from vstream.runner.workload.readers import ConsumerReader, DirectReader
 from vstream.runner.workload.recorder import FLUSH_EVERY, Recorder
 from vstream.runner.workload.spec import FINISH, GO, PROGRESS, STOP, WORKER, WorkerSpec
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Sequence
-
-    from vstream.runner.workload.process import Words
 
 PATIENCE = 20.0
 """Seconds for the first connection, and for creating a consumer."""

@@ -5,15 +5,12 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Finding, Severity, Span
 from vstream.formatting import quote_value
+from vstream.syntax.document import Path
+from vstream.syntax.json_types import Json
 from vstream.syntax.yaml.compose import MAX_DEPTH, MAX_NODES, MapNode, Node, Scalar, Sequence
-
-if TYPE_CHECKING:
-    from vstream.syntax.document import Path
-    from vstream.syntax.json_types import Json
 
 _NULL = re.compile(r"~|null|Null|NULL|")
 _BOOL = re.compile(r"true|True|TRUE|false|False|FALSE")

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Finding, Severity, Span
 from vstream.syntax.document import Document, Path, SourceMap
-
-if TYPE_CHECKING:
-    from vstream.syntax.json_types import Json
+from vstream.syntax.json_types import Json
 
 
 class OverlayMerger:

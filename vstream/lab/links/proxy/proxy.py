@@ -6,19 +6,15 @@ import asyncio
 import os
 import socket
 from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from vstream.lab.links import state
 from vstream.lab.links.proxy.connections import ProxiedConnection
 from vstream.lab.links.proxy.lanes import RTO, OneWayLink
 from vstream.lab.links.proxy.owners import SocketOwners
 from vstream.lab.links.state import Answer, Front, Links, Pair
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from pathlib import Path
-
 
 HOST = "127.0.0.1"
 BACKLOG = 1024
