@@ -371,7 +371,12 @@ def main() -> None:
     gc.set_threshold(200_000, 20, 100)  # as vstream.cli.app does
     load = os.getloadavg()[0]
     print(f"python {sys.version.split()[0]}, {os.cpu_count()} cores, load {load:.1f}")
-    kind = [f"{name}={value}" for name, value in vars(options).items() if name != "history"]
+    # Defaults are left out: a run is not of another kind because an option was added since.
+    kind = [
+        f"{name}={value}"
+        for name, value in vars(options).items()
+        if name != "history" and value != parser.get_default(name)
+    ]
     if options.goals:
         for more in bench_goals.SECTIONS:
             subprocess.run([sys.executable, __file__, *more, "--history", str(options.history)], check=False)

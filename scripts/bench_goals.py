@@ -94,6 +94,7 @@ def record(name: str, value: float) -> None:
 def finish(history: Path, arguments: Sequence[str], load_before: float, *, is_summary: bool = False) -> None:
     """Print the table of this run, and add it to the *history*; a summary shows what earlier runs have measured."""
     if not _MEASURED and not is_summary:
+        print(f"nothing was measured that has a goal: there is no table, and nothing new in {history}")
         return
     run = {
         "at": datetime.now(UTC).isoformat(timespec="seconds"),

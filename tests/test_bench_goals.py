@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -76,9 +78,29 @@ def test_runs_are_added_to_the_history(
     monkeypatch.setattr(bench_goals, "_MEASURED", {})
     bench_goals.finish(history, ["streams=10"], 0.5)
     assert not history.exists()
+    assert f"nothing new in {history}" in capsys.readouterr().out
     for seconds in (1.0, 5.0):
         bench_goals.record(PLAN, seconds)
         bench_goals.finish(history, ["streams=10"], 0.5)
     bench_goals.finish(history, ["goals=True"], 0.5, is_summary=True)
     assert [run["measured"] for run in bench_goals.read(history)] == [{PLAN: 1.0}, {PLAN: 5.0}]
     assert ", WORSE" in capsys.readouterr().out
+
+
+def test_a_run_says_what_the_last_one_like_it_has_measured(tmp_path: Path) -> None:
+    history = tmp_path / "bench.jsonl"
+
+    def bench(streams: int) -> str:
+        arguments = ("--only-render", "--streams", str(streams), "--history", str(history))
+        script = Path(bench_goals.__file__).with_name("bench.py")
+        return subprocess.run([sys.executable, script, *arguments], capture_output=True, text=True, check=True).stdout
+
+    goal = "render: cost of a stream, all ÷ 100"
+    assert "nothing was measured that has a goal" in bench(10)
+    assert " at " not in line(bench(101).splitlines(), goal)
+    # More options than these two would be another kind of run as soon as one is added, or a default changes.
+    [entry] = bench_goals.read(history)
+    assert entry["arguments"] == ["streams=101", "only_render=True"]
+    last = f"{entry['measured'][goal]:.3g} at {entry['commit']}"
+    assert last in line(bench(101).splitlines(), goal)
+    assert last not in line(bench(102).splitlines(), goal)
