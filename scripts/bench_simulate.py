@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
+import bench_goals
 import nats
 
 from tests.support.command import vstream
@@ -36,7 +37,7 @@ from vstream.topology.model import Role, Topology
 from vstream.topology.naming import api_subject
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Coroutine, Iterator, Sequence
 
 NAME = "bench-simulate"
 REGIONS = ("west", "central", "east")
@@ -48,6 +49,8 @@ PATIENCE = 150.0
 GOAL = 0.2
 STEADY = 6
 """Samples in which nothing may change."""
+BURST = 3
+"""Samples in about a second."""
 Key = tuple[str, str, str]
 """Stream, origin and reader."""
 
@@ -62,13 +65,16 @@ class Scenario:
     lasts: float
     streams: dict[str, tuple[float, int, dict[str, Any]]]
     link: str | None = None
+    again_after: float | None = None
+    """Seconds from the end of the outage until another one like it begins; None if it is the only one."""
     version: str = "2.15.1"
 
     @property
     def title(self) -> str:
         """What is done, in a few words."""
         how = {"kill-region": "killed", "isolate": "cut off", None: "no outage"}[self.fault]
-        return f"{self.routing}, {how} {self.lasts:g} s" + (f", {self.link}" if self.link else "")
+        again = "" if self.again_after is None else f", and again {self.again_after:g} s later"
+        return f"{self.routing}, {how} {self.lasts:g} s{again}" + (f", {self.link}" if self.link else "")
 
     @property
     def countable(self) -> list[tuple[str, float]]:
@@ -119,6 +125,19 @@ SCENARIOS = (
         },
     ),
     Scenario(routing="accounts", fault="kill-region", lasts=15, streams={"a": (300, 200, PLAIN)}, version="2.12.8"),
+    Scenario(
+        routing="regional",
+        fault="kill-region",
+        lasts=12,
+        streams={"a": (100, 512, PLAIN), "b": (50, 1024, {"write": {"max_age": "8s"}})},
+    ),
+    Scenario(
+        routing="accounts",
+        fault="isolate",
+        lasts=12,
+        again_after=8,
+        streams={"a": (100, 512, PLAIN), "b": (50, 1000, {"write": {"max_age": "7s"}})},
+    ),
 )
 
 
@@ -240,8 +259,8 @@ async def _connect(endpoints: Any) -> dict[str, Any]:
     }
 
 
-async def _observe(scenario: Scenario, topology: Topology, file: Path) -> tuple[list[Sample], float, float, float]:
-    """Samples of a whole scenario, and when the load, the outage and its healing began."""
+async def _observe(scenario: Scenario, topology: Topology, file: Path) -> tuple[list[Sample], float, list[Away]]:
+    """Samples of a whole scenario, when the load began, and the outages: each lasts until its healing began."""
     looking, clients = await _connect(lab.endpoints(NAME)), await _connect(lab.client_endpoints(NAME))
     began = time.monotonic()
     load = [
@@ -251,34 +270,47 @@ async def _observe(scenario: Scenario, topology: Topology, file: Path) -> tuple[
     ]
     samples: list[Sample] = []
     try:
-        while time.monotonic() < began + SETTLED:
-            await _sample_on(topology, looking, samples)
+        await _sample_until(began + SETTLED, topology, looking, samples)
+        outages: list[Away] = []
         if scenario.fault is None:
-            while time.monotonic() < began + scenario.lasts:
-                await _sample_on(topology, looking, samples)
-            return samples, began, began, began
-        command = asyncio.create_task(
-            asyncio.to_thread(_run, "chaos", scenario.fault, AWAY, "--topology", file, "--lab", NAME)
-        )
-        while not command.done():
+            await _sample_until(began + scenario.lasts, topology, looking, samples)
+            return samples, began, outages
+        for _ in range(1 if scenario.again_after is None else 2):
+            if outages:
+                await _sample_until(outages[-1].ends + (scenario.again_after or 0), topology, looking, samples)
+            command = asyncio.to_thread(_run, "chaos", scenario.fault, AWAY, "--topology", file, "--lab", NAME)
+            await _sample_during(command, topology, looking, samples)
+            broken = _last_arrival(samples)
+            if outages and broken <= outages[-1].ends:
+                # What the first outage held up has not come yet, so nothing shows when the second began.
+                broken = samples[-1].at
+            await _sample_until(broken + scenario.lasts, topology, looking, samples)
+            outages.append(Away(broken, time.monotonic(), scenario.fault == "kill-region"))
+            command = asyncio.to_thread(_run, "chaos", "heal", "--lab", NAME)
+            await _sample_during(command, topology, looking, samples)
+        while not _is_steady(scenario, samples) and time.monotonic() < outages[-1].ends + PATIENCE:
             await _sample_on(topology, looking, samples)
-        await command
-        broken = _last_arrival(samples)
-        while time.monotonic() < broken + scenario.lasts:
-            await _sample_on(topology, looking, samples)
-        healing = time.monotonic()
-        command = asyncio.create_task(asyncio.to_thread(_run, "chaos", "heal", "--lab", NAME))
-        while not command.done() or not _is_steady(scenario, samples):
-            await _sample_on(topology, looking, samples)
-            if time.monotonic() > healing + PATIENCE:
-                break
-        await command
     finally:
         for task in load:
             task.cancel()
         for client in (*looking.values(), *clients.values()):
             await client.close()
-    return samples, began, broken, healing
+    return samples, began, outages
+
+
+async def _sample_during(
+    command: Coroutine[Any, Any, None], topology: Topology, clients: dict[str, Any], samples: list[Sample]
+) -> None:
+    """Go on with samples until *command* is done."""
+    task = asyncio.create_task(command)
+    while not task.done():
+        await _sample_on(topology, clients, samples)
+    await task
+
+
+async def _sample_until(moment: float, topology: Topology, clients: dict[str, Any], samples: list[Sample]) -> None:
+    while time.monotonic() < moment:
+        await _sample_on(topology, clients, samples)
 
 
 async def _sample_on(topology: Topology, clients: dict[str, Any], samples: list[Sample]) -> None:
@@ -323,25 +355,21 @@ def _tolerance(rate: float) -> float:
 
 
 def compare(
-    scenario: Scenario, samples: Sequence[Sample], times: tuple[float, float, float], topology: Topology
+    scenario: Scenario, samples: Sequence[Sample], began: float, outages: Sequence[Away], topology: Topology
 ) -> Iterator[Row]:
-    """Every figure of *scenario*. *times*: when the load, the outage and its healing began."""
-    began, broken, healing = times
+    """Every figure of *scenario*. *began*: when the load did."""
     _carry_forward(samples)
-    outages = (
-        {}
-        if scenario.fault is None
-        else {AWAY: [Away(broken - began, healing - began, scenario.fault == "kill-region")]}
-    )
+    times = {AWAY: [Away(away.begins - began, away.ends - began, away.is_killed) for away in outages]}
+    rates = find_rates(scenario, samples, began)
     links = shape(topology, [scenario.link] if scenario.link else [])
     duration = samples[-1].at - began
 
     def predict(*streams: str, longer: float = PATIENCE) -> OutageSimulation:
         loads = {
-            name: Load(rate=rate if name in streams else 0, size=size)
-            for name, (rate, size, _) in scenario.streams.items()
+            name: Load(rate=rates[name] if name in streams else 0, size=size)
+            for name, (_, size, _) in scenario.streams.items()
         }
-        return simulate(topology, loads, {}, outages, links, duration + longer)
+        return simulate(topology, loads, {}, times, links, duration + longer)
 
     everything = predict(*scenario.streams, longer=0)
     counted = {(pair.origin, pair.reader): pair for pair in predict(*(name for name, _ in scenario.countable)).pairs}
@@ -352,7 +380,7 @@ def compare(
         name = f"{pair.origin} to {pair.reader}" + (" and one like it" if len(alike) > 1 else "")
         lags = [offset for sample in samples for key in alike if (offset := _offset(sample, ("a", *key))) is not None]
         yield Row(name=f"highest lag, {name}", measured=max(lags), predicted=pair.lag_messages, unit="messages")
-        late = max(_steady_since(scenario, samples, key) for key in alike) - healing
+        late = max(_steady_since(scenario, samples, key) for key in alike) - outages[-1].ends
         yield Row(
             name=f"all there, {name}",
             measured=late,
@@ -360,7 +388,7 @@ def compare(
             unit="s",
         )
     if scenario.fault is not None:
-        yield from _losses(scenario, samples, times, predict)
+        yield from _losses(scenario, samples, began, outages[0].begins, predict)
     # Where chance may still keep something back, what is stored has no single figure.
     is_over = all(pair.everywhere_after_healing_s.high is not None for pair in everything.pairs)
     for region in REGIONS[:2] if is_over else ():
@@ -383,10 +411,10 @@ def _carry_forward(samples: Sequence[Sample]) -> None:
 def _losses(
     scenario: Scenario,
     samples: Sequence[Sample],
-    times: tuple[float, float, float],
+    began: float,
+    broken: float,
     predict: Callable[[str], OutageSimulation],
 ) -> Iterator[Row]:
-    began, broken, _ = times
     pair = (REGIONS[1], REGIONS[0])
     for name, (_, _, settings) in scenario.streams.items():
         figures = next(figures for figures in predict(name).pairs if figures.reader == AWAY)
@@ -405,6 +433,12 @@ def _losses(
         yield Row(name=f"lost, {limit}", measured=lost, predicted=figures.lost_messages, unit="messages")
 
 
+def find_rates(scenario: Scenario, samples: Sequence[Sample], began: float) -> dict[str, float]:
+    """Messages per second that were published of each stream in a region that was up: a busy machine falls behind."""
+    last = samples[-1]
+    return {name: last.written[name, REGIONS[1]][1] / (last.at - began) for name in scenario.streams}
+
+
 def _pairs() -> list[tuple[str, str]]:
     return [(origin, reader) for origin in REGIONS for reader in REGIONS if origin != reader]
 
@@ -416,14 +450,19 @@ def _describe(scenario: Scenario, pair: tuple[str, str]) -> tuple[bool, bool, bo
 
 
 def _steady_since(scenario: Scenario, samples: Sequence[Sample], pair: tuple[str, str]) -> float:
-    """When the last stream had all between *pair* that it has in the end."""
+    """
+    When the last stream had all between *pair* that it has in the end.
+
+    What was written in the second before does not count: on a busy machine publishes come in bursts.
+    """
     since = samples[0].at
     until = {sample.at: after.at for sample, after in pairwise(samples)}
     for stream, rate in scenario.countable:
-        lost = max(_offset(sample, (stream, *pair)) or 0 for sample in samples[-STEADY:])
-        for sample in samples:
-            offset = _offset(sample, (stream, *pair))
-            if offset is None or offset > lost + _tolerance(rate):
+        key = (stream, *pair)
+        lost = max(_offset(sample, key) or 0 for sample in samples[-STEADY:])
+        for before, sample in zip(samples, samples[BURST:], strict=False):
+            written, held = before.written.get(key[:2]), sample.held.get(key)
+            if written is None or held is None or written[1] - held > lost + _tolerance(rate):
                 since = max(since, until.get(sample.at, sample.at))
     return since
 
@@ -439,14 +478,14 @@ def measure(scenario: Scenario) -> list[Row]:
             links = ["--link", scenario.link] if scenario.link else []
             _run("lab", "up", file, "--server-version", scenario.version, *links)
             _run("apply", file, "--yes", "--lab", NAME)
-            samples, *times = asyncio.run(_observe(scenario, topology, file))
+            samples, began, outages = asyncio.run(_observe(scenario, topology, file))
         finally:
             _run("lab", "down", NAME, "--purge")
-    return list(compare(scenario, samples, (times[0], times[1], times[2]), topology))
+    return list(compare(scenario, samples, began, outages, topology))
 
 
 def main(numbers: Sequence[int] = ()) -> int:
-    """Print measured and predicted figures; 1 if one is off by more than a fifth."""
+    """Print measured and predicted figures; 1 if one is off by more than a fifth. *numbers*: of the scenarios, or all."""
     rows = []
     for number, scenario in enumerate(SCENARIOS):
         if numbers and number not in numbers:
@@ -458,6 +497,7 @@ def main(numbers: Sequence[int] = ()) -> int:
         rows += measured
     within = sum(abs(row.deviation) <= GOAL for row in rows)
     print(f"{within} of {len(rows)} figures within {GOAL:.0%} of the prediction, or of its range")
+    bench_goals.record("figures within 20 % of the prediction", within / len(rows))
     return 0 if within == len(rows) else 1
 
 

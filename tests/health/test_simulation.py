@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.command import vstream
-from vstream.health.simulation import Flow, Keeping, run_link, simulate
-from vstream.health.sizing import Load
+from vstream.health.simulation import Flow, run_link, simulate
+from vstream.health.sizing import Keeping, Load
 from vstream.health.source_retries import ANSWER, BACKOFF, Away, Interval, draw_start, find_idle
 from vstream.lint import load_topology
 
@@ -36,6 +36,7 @@ def flow(
     age: float = HOUR,
     messages: float = math.inf,
     weight: float = 1,
+    is_back: bool = False,
 ) -> Flow:
     return Flow(
         rate=rate,
@@ -44,6 +45,7 @@ def flow(
         keeping=Keeping(age=age, messages=messages, replicas=1),
         idle=[Interval(*idle)] if idle else [],
         silent=[Interval(*silent)] if silent else [],
+        is_back=is_back,
     )
 
 
@@ -56,12 +58,13 @@ flows = st.builds(
     age=st.sampled_from([1.0, 7.0, 40.0, HOUR]),
     messages=st.sampled_from([10.0, 500.0, math.inf]),
     weight=st.sampled_from([1.0, 7.0]),
+    is_back=st.booleans(),
 )
 
 
 @given(st.lists(flows, min_size=1, max_size=4), st.sampled_from([2e4, 1e5, 3e5, math.inf]), st.sampled_from([0.0, 0.1]))
 def test_nothing_appears_or_disappears(several: list[Flow], capacity: float, rtt: float) -> None:
-    run_link(several, capacity, rtt, 100)
+    run_link(several, (capacity, capacity), rtt, 100)
     for each in several:
         waiting = each.count_published(100) - each.position
         assert each.arrivals >= -1e-3
@@ -70,41 +73,59 @@ def test_nothing_appears_or_disappears(several: list[Flow], capacity: float, rtt
         assert each.arrivals + each.lost + waiting == pytest.approx(each.count_published(100), abs=1e-3)
         assert waiting <= each.keeping.messages + 1e-3
         assert waiting <= each.rate * each.keeping.age + 1e-3
-    assert sum(each.arrivals * each.wire * each.weight for each in several) <= capacity * 100 + 1
+    for is_back in (False, True):
+        crossed = sum(each.arrivals * each.wire * each.weight for each in several if each.is_back is is_back)
+        assert crossed <= capacity * 100 + 1
 
 
 def test_a_backlog_is_gone_when_the_rest_of_the_link_has_carried_it() -> None:
     # 100 messages/s of 1,000 bytes over 150,000 bytes/s: 1,000 waiting ones need 20 s more.
     away = flow(idle=(10, 20))
-    run_link([away], 150_000, 0.0, 100)
+    run_link([away], (150_000, 150_000), 0.0, 100)
     assert away.caught_up == pytest.approx(40)
     assert (away.lag, away.lag_s, away.lost) == pytest.approx((1000, 10, 0))
 
 
 def test_streams_share_a_link_and_those_that_are_behind_leave_the_others_alone() -> None:
     away, ordinary = flow(idle=(10, 20)), flow()
-    run_link([away, ordinary], 250_000, 0.0, 100)
+    run_link([away, ordinary], (250_000, 250_000), 0.0, 100)
     assert away.caught_up == pytest.approx(40)
     assert ordinary.lag == 0
     many = flow(idle=(10, 20), weight=10)
-    run_link([many], 1_500_000, 0.0, 100)
+    run_link([many], (1_500_000, 1_500_000), 0.0, 100)
     assert many.caught_up == pytest.approx(40)
     narrow = flow()
-    run_link([narrow], 50_000, 0.0, 100)
+    run_link([narrow], (50_000, 50_000), 0.0, 100)
     assert narrow.lag == pytest.approx(5000)
     assert math.isinf(narrow.caught_up)
 
 
+def test_a_source_waits_until_its_request_is_through_a_full_link() -> None:
+    # At 20 s, 250 of the 500 messages that go the other way are left: the request is there 1.67 s later.
+    away, opposite = flow(idle=(10, 20)), flow(idle=(10, 15), is_back=True)
+    run_link([away, opposite], (150_000, 150_000), 0.0, 100)
+    assert (away.caught_up, opposite.caught_up) == pytest.approx((45, 25))
+    # The answer waits behind 750 messages of another stream.
+    away, opposite = flow(idle=(10, 20)), flow(idle=(10, 19))
+    run_link([away, opposite], (250_000, math.inf), 0.0, 100)
+    assert away.lag == pytest.approx(1300)
+    # One that needs more than 30 s is made again 40 s after the last, and the link that way only grows fuller.
+    late, growing = flow(idle=(10, 41)), flow(idle=(10, 40), is_back=True)
+    run_link([late, growing], (150_000, 50_000), 0.0, 200)
+    assert late.arrivals == pytest.approx(1000)
+    assert {interval.ends for interval in late.idle} == {41, 81, 121, 161, 201}
+
+
 def test_what_a_limit_removes_before_it_was_taken_is_lost() -> None:
     old = flow(idle=(10, 30), age=5)
-    run_link([old], math.inf, 0.0, 100)
+    run_link([old], (math.inf, math.inf), 0.0, 100)
     assert (old.first_loss, old.lost, old.lag) == pytest.approx((15, 1500, 500))
     crowded = flow(idle=(10, 30), messages=800)
-    run_link([crowded], math.inf, 0.0, 100)
+    run_link([crowded], (math.inf, math.inf), 0.0, 100)
     assert (crowded.first_loss, crowded.lost) == pytest.approx((18, 1200))
     # What was published before a region was killed grows older while nobody publishes.
     dead = flow(idle=(10, 40), silent=(12, 40), age=5)
-    run_link([dead], math.inf, 0.0, 100)
+    run_link([dead], (math.inf, math.inf), 0.0, 100)
     assert (dead.first_loss, dead.lost) == pytest.approx((15, 200))
 
 

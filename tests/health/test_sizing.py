@@ -38,9 +38,9 @@ def test_sizes_and_traffic_of_a_virtual_stream_follow_from_its_load() -> None:
     assert by_name["foo-write-west"].bytes == 1000 * 100 * 3600
     assert by_name["foo-read-west"].bytes == 1120 * 300 * 7200
     assert foo.outage == 3600
-    # Each of three regions sends 100 messages of 930 + 40 + 60 bytes to two others.
-    assert foo.crossing == 3 * 2 * 100 * 1030 * 8
-    assert [place.needs for place in sizing.places] == [1000 * 100 * 3600 + 1120 * 300 * 7200] * 3
+    # Each of three regions sends 100 messages of 930 + 40 + 120 bytes to two others.
+    assert foo.crossing == 3 * 2 * 100 * 1090 * 8
+    assert [place.bytes for place in sizing.places] == [1000 * 100 * 3600 + 1120 * 300 * 7200] * 3
     assert sizing.fits
     assert sizing.rules == 9
 
@@ -48,7 +48,7 @@ def test_sizes_and_traffic_of_a_virtual_stream_follow_from_its_load() -> None:
 def test_the_first_limit_ends_the_outage() -> None:
     assert size_topology(Load(rate=100, size=930), write=", max_bytes: 100MB").streams[0].outage == 1000
     assert size_topology(Load(rate=100, size=930), write=", max_msgs: 6000").streams[0].outage == 60
-    assert size_topology(Load(rate=0, size=930)).places[0].needs == 0
+    assert size_topology(Load(rate=0, size=930)).places[0].bytes == 0
 
 
 def test_a_place_with_too_little_room_does_not_fit() -> None:

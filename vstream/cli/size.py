@@ -206,12 +206,13 @@ def describe_size(sizing: Sizing) -> Iterator[RenderableType]:
         None: Text("? depends on the number of subjects", style="bold yellow"),
     }
     for place in sizing.places:
-        needs, growth = format_size(place.needs), f"{format_size(place.per_day)} a day" if place.per_day else "–"
+        needs, per_day = format_size(place.bytes), place.bytes_per_day_without_limit
+        growth = f"{format_size(per_day)} a day" if per_day else "–"
         places.add_row(
             place.place,
-            f"{_AT_MOST}{needs}" if place.needs_at_least < place.needs else needs,
-            f"{_AT_MOST}{growth}" if place.per_day_at_least < place.per_day else growth,
-            format_size(place.has),
+            f"{_AT_MOST}{needs}" if place.bytes_at_least < place.bytes else needs,
+            f"{_AT_MOST}{growth}" if place.bytes_per_day_at_least < per_day else growth,
+            format_size(place.bytes_available),
             verdicts[place.fits],
         )
     yield places

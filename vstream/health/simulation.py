@@ -3,7 +3,7 @@ What happens over time to messages between regions while regions are killed and 
 
 Messages flow like water: publishing, removal by limits and sourcing have speeds that change at some moments only, such as
 when a link is cut or a backlog is gone. The model goes from one such moment to the next, so it is exact without choosing a
-step. No link waits for another, so each is reckoned alone; streams and pairs of regions that are alike are reckoned once.
+step. No two regions wait for others, so each pair is reckoned alone; streams and pairs that are alike are reckoned once.
 What servers decide by chance (`source_retries`) is drawn several times, and results are ranges.
 """
 
@@ -12,33 +12,24 @@ from __future__ import annotations
 import math
 import random
 import statistics
+from bisect import insort
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from vstream.health.sizing import ORIGIN_HEADER, PROTOCOL, RECORD, SUBJECT, Load, find_limit
-from vstream.health.snapshot import NS
-from vstream.health.source_retries import BOOT, DIAL, Away, Interval, draw_start, find_dead, find_idle
+from vstream.health.sizing import ORIGIN_HEADER, PROTOCOL, RECORD, SUBJECT, Keeping, Load, find_keeping
+from vstream.health.source_retries import ANSWER, BACKOFF, BOOT, DIAL, Away, Interval, draw_start, find_dead, find_idle
 from vstream.lab.links.state import IDEAL, LinkState, Pair
-from vstream.topology.model import Consistency, StreamSettings, Topology, VirtualStream
+from vstream.topology.model import Consistency, Topology, VirtualStream
 
 HISTORIES = 40
 """How many possible histories are drawn."""
 ALIKE = 5
 """How many of the streams, and of the pairs of regions, that are alike have chances of their own in a history."""
-WINDOW = 32 * 2**20
-"""Bytes that a source lets be on their way (JsFlowControlMaxPending in server/consumer.go)."""
+FIRST_WINDOW, WINDOW = 2 * 2**20, 32 * 2**20
+"""Bytes that a source lets be on their way, at first and at most (setMaxPendingBytes in server/consumer.go)."""
 _LITTLE = 1e-6
 """Messages that are none: what rounding leaves over."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Keeping:
-    """How long a physical stream keeps messages: seconds, and how many; infinite where nothing removes them."""
-
-    age: float
-    messages: float
-    replicas: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,8 +56,14 @@ class Flow:
     idle: list[Interval]
     silent: list[Interval]
     """When nothing is published."""
+    is_back: bool = False
+    """Which way of a link it takes; its requests take the other."""
     position: float = 0.0
     """All before it was delivered or lost."""
+    resumed: float = 0.0
+    """The position when its source was last answered."""
+    answer_at: float = 0.0
+    """When the answer comes that has waited behind a full link."""
     lost: float = 0.0
     first_loss: float = math.inf
     lag: float = 0.0
@@ -106,6 +103,26 @@ class Flow:
                 yield from (interval.begins + later, interval.ends + later)
         yield from (self.keeping.age, *self.marks)
 
+    def is_idle(self, now: float) -> bool:
+        """Whether its source takes nothing."""
+        return any(interval.has(now) for interval in self.idle)
+
+    def ask(self, now: float, delay: float) -> float:
+        """When its source goes on, or asks once more, if a request made at *now* is answered *delay* seconds late."""
+        self.resumed = self.position
+        if delay < _LITTLE or self.answer_at == now:
+            return now
+        later = now + (ANSWER + BACKOFF if delay > ANSWER else delay)
+        self.answer_at = 0.0 if delay > ANSWER else later
+        self.idle.append(Interval(now, later))
+        return later
+
+    def count_queued(self, now: float) -> float:
+        """Bytes that are under way: the window grows with what was taken."""
+        window = min(WINDOW, FIRST_WINDOW + (self.position - self.resumed) * self.wire)
+        waiting = (self.count_published(now) - self.position) * self.wire
+        return 0.0 if self.is_idle(now) else self.weight * min(waiting, window)
+
     def until_change(self, now: float, speed: float) -> float:
         """Seconds until the backlog is gone, or a limit reaches what waits, if messages are taken at *speed*."""
         waiting, gain = self.count_published(now) - self.position, speed - self.publishing_speed(now)
@@ -140,28 +157,36 @@ class Flow:
             self.marks[now] = self.arrivals
 
 
-def run_link(flows: Sequence[Flow], capacity: float, rtt: float, duration: float) -> None:
-    """Let *flows* share *capacity* bytes per second until *duration*; they then know what became of their messages."""
-    now = 0.0
-    for end in sorted({moment for flow in flows for moment in flow.moments() if 0 < moment < duration} | {duration}):
+def run_link(flows: Sequence[Flow], capacities: tuple[float, float], rtt: float, duration: float) -> None:
+    """Let *flows* share a link until *duration*. *capacities*: bytes per second, there and back."""
+    forth, back = ([flow for flow in flows if flow.is_back is is_back] for is_back in (False, True))
+    flows, now = [*forth, *back], 0.0
+    moments = sorted({moment for flow in flows for moment in flow.moments() if 0 < moment < duration} | {duration})
+    while moments:
+        end = moments.pop(0)
         while now < end:
-            speeds = _share_link(flows, now, capacity, rtt)
+            speeds = [*_share_link(forth, now, capacities[0], rtt), *_share_link(back, now, capacities[1], rtt)]
             changes = [flow.until_change(now, speed) for flow, speed in zip(flows, speeds, strict=True)]
             # A step too short to count in floating point would be made for ever.
             after = min(end, now + max(min(changes), _LITTLE))
             for flow, speed in zip(flows, speeds, strict=True):
                 flow.advance(now, after, speed)
             now = after
+        for flow in flows:
+            if any(interval.ends == now for interval in flow.idle) and not flow.is_idle(now):
+                # All that goes one way shares a connection (server/gateway.go), requests and answers too.
+                queues = [sum(user.count_queued(now) for user in users if user is not flow) for users in (forth, back)]
+                later = flow.ask(now, sum(queue / most for queue, most in zip(queues, capacities, strict=True)))
+                if now < later < duration:
+                    insort(moments, later)
 
 
 def _share_link(flows: Sequence[Flow], now: float, capacity: float, rtt: float) -> list[float]:
     """Messages per second for each flow: what it wants, or what is left, in equal parts of bytes for each stream."""
     wishes = []
     for flow in flows:
-        most = WINDOW / max(rtt, _LITTLE) / flow.wire
-        is_waiting = flow.count_published(now) - flow.position > _LITTLE
-        wish = most if is_waiting else min(most, flow.publishing_speed(now))
-        wishes.append(0.0 if any(interval.has(now) for interval in flow.idle) else wish)
+        speed = math.inf if flow.count_published(now) - flow.position > _LITTLE else flow.publishing_speed(now)
+        wishes.append(0.0 if flow.is_idle(now) else min(speed, WINDOW / max(rtt, _LITTLE) / flow.wire))
     speeds = [0.0] * len(flows)
     left, weights = capacity, sum(flow.weight for flow in flows)
     for index in sorted(range(len(flows)), key=lambda index: wishes[index] * flows[index].wire):
@@ -221,12 +246,12 @@ class OutageSimulation:
 
 @dataclass(frozen=True, slots=True)
 class _AlikePairs:
-    """What pairs of regions that are alike have in common. *capacity* is in bytes per second."""
+    """What pairs of regions that are alike have in common. *capacities*, there and back, are in bytes per second."""
 
     origin: tuple[Away, ...]
     reader: tuple[Away, ...]
     servers: tuple[int, int]
-    capacity: float
+    capacities: tuple[float, float]
     rtt: float
     classes: tuple[StreamClass, ...]
 
@@ -250,7 +275,7 @@ def simulate(
         counts[_classify(stream, loads[stream.name])] += copies.get(stream.name, 1)
     draw = random.Random(0)  # noqa: S311 - a model, not a secret
     groups = _group_pairs(topology, tuple(counts), outages, links)
-    histories: dict[_AlikePairs, list[dict[StreamClass, list[Flow]]]] = {}
+    histories: dict[_AlikePairs, list[list[tuple[StreamClass, Flow]]]] = {}
     for alike, pairs in groups.items():
         number = HISTORIES * min(ALIKE, len(pairs))
         histories[alike] = [_draw_history(alike, counts, duration, draw) for _ in range(number)]
@@ -281,15 +306,9 @@ def _classify(stream: VirtualStream, load: Load) -> StreamClass:
         regions=stream.regions,
         rate=load.rate,
         size=load.size,
-        write=_keeping(stream.write[first], stored),
-        read=_keeping(stream.read[first], stored + ORIGIN_HEADER),
+        write=find_keeping(stream.write[first], stored),
+        read=find_keeping(stream.read[first], stored + ORIGIN_HEADER),
     )
-
-
-def _keeping(settings: StreamSettings, stored: int) -> Keeping:
-    size, number = (find_limit(settings, name) or math.inf for name in ("max_bytes", "max_msgs"))
-    age, replicas = find_limit(settings, "max_age") or math.inf, find_limit(settings, "num_replicas") or 1
-    return Keeping(age=age / NS, messages=min(size / stored, number), replicas=replicas)
 
 
 def _group_pairs(
@@ -303,12 +322,15 @@ def _group_pairs(
     for origin in topology.regions:
         for reader in topology.regions:
             pair = (origin.name, reader.name)
-            link, return_link = links.get(pair, IDEAL), links.get((reader.name, origin.name), IDEAL)
+            link, return_link = links.get(pair, IDEAL), links.get(pair[::-1], IDEAL)
             alike = _AlikePairs(
                 origin=tuple(outages.get(origin.name, ())),
                 reader=tuple(outages.get(reader.name, ())),
                 servers=(len(origin.servers), len(reader.servers)),
-                capacity=link.rate / 8 if link.rate else math.inf,
+                capacities=(
+                    link.rate / 8 if link.rate else math.inf,
+                    return_link.rate / 8 if return_link.rate else math.inf,
+                ),
                 rtt=(link.delay or 0) + (return_link.delay or 0),
                 classes=tuple(kind for kind in classes if {*pair} <= {*kind.regions}),
             )
@@ -319,19 +341,22 @@ def _group_pairs(
 
 def _draw_history(
     alike: _AlikePairs, counts: Counter[StreamClass], duration: float, draw: random.Random
-) -> dict[StreamClass, list[Flow]]:
+) -> list[tuple[StreamClass, Flow]]:
     starts = (draw_start(alike.servers[0], draw), draw_start(alike.servers[1], draw))
-    dead = find_dead(alike.origin, starts[0])
-    flows: dict[StreamClass, list[Flow]] = {kind: [] for kind in alike.classes}
-    for kind in alike.classes:
-        different = min(ALIKE, counts[kind])
-        for _ in range(different):
-            idle = find_idle(alike.origin, alike.reader, starts, draw)
-            flow = _make_flow(kind, counts[kind] / different, idle, dead)
-            flow.marks = dict.fromkeys((max(0.0, duration - kind.read.age), duration), 0.0)
-            flows[kind].append(flow)
-    run_link([flow for kind in flows.values() for flow in kind], alike.capacity, alike.rtt, duration)
-    return flows
+    flows: list[tuple[StreamClass, Flow]] = []
+    sides = [(alike.origin, alike.reader, starts), (alike.reader, alike.origin, starts[::-1])]
+    # Where nothing ever waits, what goes the other way does not matter.
+    for is_back, (writing, reading, times) in enumerate(sides if min(alike.capacities) < math.inf else sides[:1]):
+        dead = find_dead(writing, times[0])
+        for kind in alike.classes:
+            different = min(ALIKE, counts[kind])
+            for _ in range(different):
+                flow = _make_flow(kind, counts[kind] / different, find_idle(writing, reading, times, draw), dead)
+                flow.is_back = bool(is_back)
+                flow.marks = dict.fromkeys((max(0.0, duration - kind.read.age), duration), 0.0)
+                flows.append((kind, flow))
+    run_link([flow for _, flow in flows], alike.capacities, alike.rtt, duration)
+    return [(kind, flow) for kind, flow in flows if not flow.is_back]
 
 
 def _make_flow(kind: StreamClass, weight: float, idle: list[Interval], silent: list[Interval]) -> Flow:
@@ -340,13 +365,13 @@ def _make_flow(kind: StreamClass, weight: float, idle: list[Interval], silent: l
 
 
 def _pair_figures(
-    alike: _AlikePairs, pairs: Sequence[Pair], histories: Sequence[Mapping[StreamClass, Sequence[Flow]]], healed: float
+    alike: _AlikePairs, pairs: Sequence[Pair], histories: Sequence[Sequence[tuple[StreamClass, Flow]]], healed: float
 ) -> PairFigures:
     """What became of *pairs*, over *histories* of which several belong together, with chances of their own."""
     together = len(histories) // HISTORIES
     rounds: list[list[Flow]] = [[] for _ in range(HISTORIES)]
     for number, flows in enumerate(histories):
-        rounds[number // together] += [flow for kind in flows.values() for flow in kind]
+        rounds[number // together] += [flow for _, flow in flows]
     return PairFigures(
         origin=pairs[0][0],
         reader=pairs[0][1],
@@ -371,7 +396,7 @@ def _write_flows(
 
 def _store(
     groups: Mapping[_AlikePairs, Sequence[Pair]],
-    histories: Mapping[_AlikePairs, Sequence[Mapping[StreamClass, Sequence[Flow]]]],
+    histories: Mapping[_AlikePairs, Sequence[Sequence[tuple[StreamClass, Flow]]]],
     written: Mapping[str, Mapping[StreamClass, Flow]],
     duration: float,
 ) -> dict[str, float]:
@@ -379,7 +404,7 @@ def _store(
     read: defaultdict[tuple[str, StreamClass], float] = defaultdict(float)
     for alike, pairs in groups.items():
         for kind in alike.classes:
-            marks = [flow.marks for flows in histories[alike] for flow in flows[kind]]
+            marks = [flow.marks for flows in histories[alike] for flow_kind, flow in flows if flow_kind is kind]
             before = max(0.0, duration - kind.read.age)
             recent = statistics.fmean(mark[duration] - mark[before] for mark in marks)
             for _, reader in pairs:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 
 from vstream.health.snapshot import NS
 from vstream.subjects.resolve import publish_cost_us
 from vstream.syntax.json_types import Json
 from vstream.topology import physical
-from vstream.topology.model import Consistency, PhysicalPart, Role, StreamSettings, Topology, VirtualStream
+from vstream.topology.model import Consistency, Role, StreamSettings, Topology, VirtualStream
 from vstream.topology.profiles import profile_of
 
 RECORD = 30
@@ -19,8 +19,8 @@ SUBJECT = 40
 """Assumed bytes of a subject."""
 ORIGIN_HEADER = 120
 """Bytes of the header by which a sourced message names its origin."""
-PROTOCOL = 60
-"""Bytes that a message takes on the wire besides subject, headers and payload."""
+PROTOCOL = 120
+"""Bytes of a message between regions besides its subject and payload: 111 to 142 were counted, by profile."""
 DAY = 86_400
 
 
@@ -30,6 +30,15 @@ class Load:
 
     rate: float
     size: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Keeping:
+    """How long a physical stream keeps messages: seconds, and how many; infinite where nothing removes them."""
+
+    age: float
+    messages: float
+    replicas: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,34 +93,19 @@ class StreamSize:
         }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class PlaceSize:
-    """The servers of one region, or of the stretch cluster, together."""
+    """The servers of one region, or of the stretch cluster, together. JSON has the same names."""
 
     place: str
-    needs: float
-    needs_at_least: float
+    bytes: int
+    bytes_at_least: int
     """What of that is certain, whatever `max_msgs_per_subject` removes."""
-    per_day: float
-    per_day_at_least: float
-    has: int
-
-    @property
-    def fits(self) -> bool | None:
-        """Whether it has room for everything that is limited; None where `max_msgs_per_subject` decides."""
-        return self.needs <= self.has or (False if self.needs_at_least > self.has else None)
-
-    def as_dict(self) -> dict[str, Json]:
-        """As JSON would have it."""
-        return {
-            "place": self.place,
-            "bytes": _whole(self.needs),
-            "bytes_at_least": _whole(self.needs_at_least),
-            "bytes_per_day_without_limit": round(self.per_day),
-            "bytes_per_day_at_least": round(self.per_day_at_least),
-            "bytes_available": self.has,
-            "fits": self.fits,
-        }
+    bytes_per_day_without_limit: int
+    bytes_per_day_at_least: int
+    bytes_available: int
+    fits: bool | None
+    """Whether it has room for everything that is limited; None where `max_msgs_per_subject` decides."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,7 +133,7 @@ class Sizing:
             "mapping_rules": self.rules,
             "mapping_cost_us_per_message": round(self.rule_cost * 1e6, 3),
             "crossing_bits_per_second": round(sum(stream.crossing for stream in self.streams)),
-            "places": [place.as_dict() for place in self.places],
+            "places": [asdict(place) for place in self.places],
             "streams": [stream.as_dict() for stream in self.streams],
         }
 
@@ -163,13 +157,14 @@ def _stream(stream: VirtualStream, load: Load) -> StreamSize:
         taken_rate = load.rate * (1 if part.role is Role.WRITE else len(stream.regions))
         is_sourced = part.role is Role.ORDER or (part.role is Role.READ and stream.consistency is not Consistency.HOMED)
         stored = load.size + RECORD + SUBJECT + (ORIGIN_HEADER if is_sourced and stream.write else 0)
-        retention = _retention(part, taken_rate, stored)
+        keeping = find_keeping(part.settings, stored)
+        retention = min(keeping.age, keeping.messages / taken_rate if taken_rate else math.inf)
         parts.append(
             PartSize(
                 stream=physical.physical_name(stream, part.role, part.place),
                 place=part.place,
                 role=part.role.value,
-                replicas=find_limit(part.settings, "num_replicas") or 1,
+                replicas=keeping.replicas,
                 bytes=0.0 if not taken_rate else taken_rate * stored * retention,
                 per_day=taken_rate * stored * DAY,
                 retention=retention,
@@ -186,17 +181,11 @@ def _stream(stream: VirtualStream, load: Load) -> StreamSize:
     )
 
 
-def _retention(part: PhysicalPart, rate: float, stored: int) -> float:
-    """Seconds until the first of a stream's limits removes a message."""
-    limits = [math.inf]
-    if age := find_limit(part.settings, "max_age"):
-        limits.append(age / NS)
-    if rate:
-        if size := find_limit(part.settings, "max_bytes"):
-            limits.append(size / (rate * stored))
-        if number := find_limit(part.settings, "max_msgs"):
-            limits.append(number / rate)
-    return min(limits)
+def find_keeping(settings: StreamSettings, stored: int) -> Keeping:
+    """What a stream with *settings* keeps, of messages of *stored* bytes."""
+    size, number = (find_limit(settings, name) or math.inf for name in ("max_bytes", "max_msgs"))
+    age, replicas = find_limit(settings, "max_age") or math.inf, find_limit(settings, "num_replicas") or 1
+    return Keeping(age=age / NS, messages=min(size / stored, number), replicas=replicas)
 
 
 def find_limit(settings: StreamSettings, name: str) -> int | None:
@@ -210,18 +199,12 @@ def _crossing(stream: VirtualStream, load: Load) -> float:
     regions = len(stream.regions)
     bits = 8 * load.rate * (load.size + SUBJECT + PROTOCOL)
     everything = bits * regions
-    match stream.consistency:
-        case Consistency.VIRTUAL:
-            return everything * (regions - 1)
-        case Consistency.HOMED:
-            return bits * (regions - 1) + everything * (regions - 1)
-        case Consistency.ORDERED | Consistency.STRETCH:
-            central = stream.order or stream.origin
-            copies = (
-                max((int(str(settings.fields.get("num_replicas") or 1)) for settings in central.values()), default=1)
-                - 1
-            )
-            return bits * (regions - 1) + everything * copies + everything * (regions - 1)
+    published = 0.0 if stream.consistency is Consistency.VIRTUAL else bits * (regions - 1)
+    followers = 0
+    if stream.consistency in {Consistency.ORDERED, Consistency.STRETCH}:
+        central = stream.order or stream.origin
+        followers = max((find_limit(settings, "num_replicas") or 1 for settings in central.values()), default=1) - 1
+    return published + everything * (followers + regions - 1)
 
 
 def _places(topology: Topology, streams: tuple[StreamSize, ...]) -> list[PlaceSize]:
@@ -234,26 +217,14 @@ def _places(topology: Topology, streams: tuple[StreamSize, ...]) -> list[PlaceSi
         seats = topology.servers_at(place)
         room = topology.stretch.jetstream if topology.stretch and place == topology.stretch.cluster else None
         limits = room or topology.region(place).jetstream
-        certain = [part for part in parts if not part.is_at_most]
-        places.append(
-            PlaceSize(
-                place=place,
-                needs=_sum_full(parts),
-                needs_at_least=_sum_full(certain),
-                per_day=_sum_per_day(parts),
-                per_day_at_least=_sum_per_day(certain),
-                has=limits.max_file * len(seats),
-            )
-        )
+        has = limits.max_file * len(seats)
+        full, growing = [], []
+        for group in (parts, [part for part in parts if not part.is_at_most]):
+            full.append(round(sum(part.bytes * part.replicas for part in group if math.isfinite(part.bytes))))
+            growing.append(round(sum(part.per_day * part.replicas for part in group if math.isinf(part.bytes))))
+        fits = full[0] <= has or (False if full[1] > has else None)
+        places.append(PlaceSize(place, full[0], full[1], growing[0], growing[1], has, fits))
     return places
-
-
-def _sum_full(parts: Sequence[PartSize]) -> float:
-    return sum(part.bytes * part.replicas for part in parts if math.isfinite(part.bytes))
-
-
-def _sum_per_day(parts: Sequence[PartSize]) -> float:
-    return sum(part.per_day * part.replicas for part in parts if not math.isfinite(part.bytes))
 
 
 def _whole(number: float) -> int | None:
