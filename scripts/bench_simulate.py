@@ -27,7 +27,7 @@ import nats
 from tests.support.command import vstream
 from vstream.cli.lab.links import shape
 from vstream.health.simulation import OutageSimulation, Spread, simulate, spread
-from vstream.health.sizing import Load
+from vstream.health.sizing import SUBJECT, Load
 from vstream.health.source_retries import Away
 from vstream.jetstream.endpoints import connection_options
 from vstream.lab import lab
@@ -189,14 +189,14 @@ async def _quiet(_: Exception) -> None:
 
 
 async def _publish(client: Any, stream: str, region: str, rate: float, size: int) -> None:
-    """Publish for ever. What is due while the servers are dead is not published later, what a busy machine holds up is."""
+    """Publish for ever, on a subject as long as is assumed. What is due while the servers are dead is not published later, what a busy machine holds up is."""
     due = time.monotonic()
-    body = os.urandom(size)
+    body, subject = os.urandom(size), f"{stream}.{'x' * (SUBJECT - len(stream) - len(region) - 2)}.{region}"
     while True:
         due += 1 / rate
         await asyncio.sleep(max(0.0, due - time.monotonic()))
         if client.is_connected:
-            await client.publish(f"{stream}.{region}", body)
+            await client.publish(subject, body)
 
 
 async def _ask(client: Any, stream: str, body: dict[str, Any]) -> dict[str, Any] | None:

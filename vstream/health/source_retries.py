@@ -80,7 +80,7 @@ def find_idle(
     unanswered = find_dead(writing, starts[0])
     for away in (*writing, *reading):
         if away in reading or not away.is_killed:
-            recovery = BOOT + DIAL if away.is_killed else draw.uniform(0, DIAL)
+            recovery = BOOT + DIAL if away.is_killed else max(draw.uniform(0, DIAL), draw.uniform(0, DIAL))
             unanswered.append(Interval(away.begins, away.ends + recovery))
     unanswered = _merge(unanswered)
     killed = [away for away in (*writing, *reading) if away.is_killed]
@@ -91,8 +91,8 @@ def find_idle(
         restarts = [interval.ends for interval in down if broken.has(interval.begins)]
         is_forgotten = any(broken.has(away.begins) for away in killed)
         if not is_forgotten and broken.ends + INTEREST < broken.begins + HEALTH_CHECK:
-            # Both ends still have the consumer. It goes on, whereupon the source misses a message, and asks at once.
-            first = broken.ends + draw.uniform(0, INTEREST)
+            # Both ends have the consumer. When one has dialed, it goes on, and the source asks: the other may not have.
+            first = broken.ends - max(0.0, draw.triangular(-DIAL, DIAL)) + draw.uniform(0, INTEREST)
         else:
             first = restarts[-1] if restarts else broken.begins + draw.uniform(HEALTH_CHECK, 2 * HEALTH_CHECK)
         answered = _find_answered(first + draw.uniform(*JITTER), unanswered, draw)
