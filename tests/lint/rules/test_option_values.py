@@ -12,9 +12,8 @@ from tests.support.lint_inputs import surroundings
 from vstream.lab import binaries
 from vstream.lint.engine import lint
 from vstream.lint.read import Source
-from vstream.lint.rules.servers.option_kinds import KINDS, TextForm, ValueKind, Words
-from vstream.lint.rules.servers.option_values import _ONE_OPTION
-from vstream.lint.rules.servers.options import BLOCKS
+from vstream.lint.rules.servers.option_kinds import OptionKind, TextForm, ValueKind, Words
+from vstream.lint.rules.servers.options import BLOCKS, NAMES
 
 NATS_SERVER = binaries.locate("2.15.1")
 ACCOUNT = "ABJHLOVMPA4CI6R5KLNGOB4GSLNIY7IOUPAJC4YFNDLQVIOBYQGUWVLA"
@@ -88,7 +87,7 @@ LISTED = {
     "clients",
     "pinned_certs",
 }
-CASES = [(block, option, kind) for block, kinds in KINDS.items() for option, kind in kinds.items()]
+CASES = [(block, option, kind) for block, table in BLOCKS.items() for option, kind in table.kinds.items()]
 
 OTHER_REASONS = (b"X509",)
 
@@ -118,7 +117,7 @@ def example_of(kind: Words | TextForm) -> str:
     return kind.example if isinstance(kind, TextForm) else kind[-1]
 
 
-def disagreement(directory: Path, case: tuple[str, str, ValueKind | Words | TextForm]) -> str | None:
+def disagreement(directory: Path, case: tuple[str, str, OptionKind]) -> str | None:
     block, option, kind = case
     right = RIGHT[kind] if isinstance(kind, ValueKind) else f'"{example_of(kind)}"'
     wrong = WRONG[kind] if isinstance(kind, ValueKind) else ('"non..sense"',)
@@ -136,7 +135,7 @@ def test_the_server_refuses_the_values_that_we_refuse(tmp_path: Path) -> None:
     assert wrong == []
 
 
-@pytest.mark.parametrize("names", _ONE_OPTION, ids=" ".join)
+@pytest.mark.parametrize("names", NAMES, ids=" ".join)
 def test_names_of_one_option_belong_to_the_same_block(names: list[str]) -> None:
     for name in names:
         assert any(name in block.options and len(block.options & {*names}) > 1 for block in BLOCKS.values()), name

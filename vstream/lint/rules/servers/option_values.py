@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Final
 
 from vstream.diagnostics import Related, Severity, Span
 from vstream.formatting import join_names, quote_value
 from vstream.lint.registry import Violation, rule
-from vstream.lint.rules.servers.option_kinds import KINDS, RANGES, TextForm, ValueKind, Words
-from vstream.lint.rules.servers.options import BLOCKS, WrittenOption, blocks_of, judged_options
+from vstream.lint.rules.servers.option_kinds import OptionKind, TextForm, ValueKind, Words
+from vstream.lint.rules.servers.options import NAMES, WrittenOption, blocks_of, judged_options
 from vstream.lint.rules.servers.trust import VALUES
 from vstream.lint.workspace import Workspace
 from vstream.syntax.natsconf.nodes import ConfArray, ConfEntry, ConfMap, ConfNode, ConfScalar, ScalarKind, to_python
@@ -45,34 +45,11 @@ _MAPPINGS: Final = ("mappings", "maps")
 _SWITCHES: Final = frozenset({"enabled", "enable", "disabled", "disable"})
 _PERMISSIONS: Final = frozenset({"publish", "pub", "subscribe", "sub", "allow"})
 _EVERYTHING: Final = ">"
-_ALIASES: Final = (
-    "listen port, listen host net, http http_port monitor_port, https https_port, disable_sublist_cache "
-    "no_sublist_cache, leaf leafnodes, store store_dir storedir, logfile log_file, logfile_size_limit "
-    "log_size_limit, logfile_max_num log_max_num, pidfile pid_file, max_connections max_conn, max_subscriptions "
-    "max_subs, max_sub_tokens max_subscription_tokens, resolver account_resolver accounts_resolver, "
-    "system_account system, websocket ws, cluster_advertise leafnode_advertise advertise, rtt_thresholds "
-    "thresholds rtts rtt, reject_unknown reject_unknown_cluster, max_memory max_mem mem memory, max_store "
-    "max_file max_disk disk, max_streams streams, max_consumers consumers, max_bytes_required max_stream_bytes "
-    "max_bytes, sync sync_interval, max_memory_store max_mem_store max_mem, max_file_store max_file, key ek "
-    "encryption_key, reconnect reconnect_delay reconnect_interval, min_version minimum_version, user username, "
-    "pass password, account local acc, creds credentials, nkey seed, deny_imports deny_import, deny_exports "
-    "deny_export, max_payload max_pay, max_leafnodes max_leafs, response response_type, "
-    "threshold response_threshold response_max_time response_time, default_permission default_permissions "
-    "permissions permission, auth_callout auth_hook, pub publish, sub subscribe, publish_allow_responses "
-    "allow_responses, max max_msgs max_messages max_responses, expires expiration ttl, handshake_first first "
-    "immediate, allowed_origins allowed_origin allow_origins allow_origin origins origin, compress compression, "
-    "ack_wait ackwait, js_api_timeout api_timeout, max_ack_pending max_pending max_inflight"
-)
-"""Between commas: the names of one option, in every block that knows them (server/opts.go, 2.15)."""
-_ONE_OPTION: Final = [names.split() for names in _ALIASES.split(", ")]
 _OTHER_NAMES: Final[dict[str, set[str]]] = {}
-for _names in _ONE_OPTION:
+for _names in NAMES:
     for _name in _names:
         _OTHER_NAMES.setdefault(_name, set()).update(set(_names) - {_name})
 _TRUE: Final = frozenset({"true", "yes", "on", "yess", "enabled", "enable", "1"})
-
-
-_NAMES: Final = {id(block): name for name, block in BLOCKS.items()}
 
 
 @rule("VS424", "wrong-option-value", Severity.ERROR)
@@ -88,11 +65,11 @@ def wrong_option_value(workspace: Workspace) -> Iterator[Violation]:
     seen: set[Span] = set()
     for server in workspace.servers:
         for option in judged_options(server, seen):
-            block, name = _NAMES[id(option.block)], option.entry.key.lower()
-            kind = KINDS.get(block, {}).get(name)
+            name = option.entry.key.lower()
+            kind = option.block.kinds.get(name)
             if kind is not None:
                 yield from _wrong_values(option, kind)
-            yield from _out_of_range(option, RANGES.get((block, name)))
+            yield from _out_of_range(option, option.block.ranges.get(name))
         for check in VALUES if not server.is_fragment else ():
             yield from check(server)
 
@@ -164,7 +141,7 @@ def _permits_all(entry: ConfEntry) -> bool:
     return entry.key.lower() in _PERMISSIONS and to_python(entry.value) in (_EVERYTHING, [_EVERYTHING])
 
 
-def _wrong_values(option: WrittenOption, kind: ValueKind | Words | TextForm) -> Iterator[Violation]:
+def _wrong_values(option: WrittenOption, kind: OptionKind) -> Iterator[Violation]:
     value = option.entry.value
     is_list = isinstance(kind, TextForm | tuple) or kind is ValueKind.TEXTS
     for node in value.items if isinstance(value, ConfArray) and is_list else (value,):
@@ -183,7 +160,7 @@ def _wrong_values(option: WrittenOption, kind: ValueKind | Words | TextForm) -> 
             )
 
 
-def _out_of_range(option: WrittenOption, limits: tuple[int, int] | None) -> Iterator[Violation]:
+def _out_of_range(option: WrittenOption, limits: Sequence[int] | None) -> Iterator[Violation]:
     value = option.entry.value.value if isinstance(option.entry.value, ConfScalar) else None
     if limits is not None and isinstance(value, int) and not limits[0] <= value <= limits[1]:
         yield Violation(
@@ -193,7 +170,7 @@ def _out_of_range(option: WrittenOption, limits: tuple[int, int] | None) -> Iter
         )
 
 
-def _find_hint(node: ConfNode, kind: ValueKind | Words | TextForm) -> str | None:
+def _find_hint(node: ConfNode, kind: OptionKind) -> str | None:
     """What to write instead; None if the value is valid."""
     if isinstance(kind, ValueKind):
         return _hint_for_kind(node, kind)
@@ -203,13 +180,13 @@ def _find_hint(node: ConfNode, kind: ValueKind | Words | TextForm) -> str | None
     return None if isinstance(value, str) and kind.matches(value) else kind.hint
 
 
-def _name_kind(kind: ValueKind | Words | TextForm) -> str:
+def _name_kind(kind: OptionKind) -> str:
     if isinstance(kind, ValueKind):
         return kind.value
     return kind.title if isinstance(kind, TextForm) else "one of " + join_names(kind[:8])
 
 
-def _describe(node: ConfNode, kind: ValueKind | Words | TextForm) -> str:
+def _describe(node: ConfNode, kind: OptionKind) -> str:
     if isinstance(kind, TextForm) and kind.is_secret:
         return "this"
     if isinstance(node, ConfScalar):
