@@ -17,7 +17,7 @@ from rich.text import Text
 
 from tests.support.command import environment
 from tests.support.ports import free_port
-from vstream.cli.keyboard import Keys, fit
+from vstream.cli.status import Keys, fit
 
 END_OF_SCREEN = "\x1b[?1049l"
 

@@ -31,7 +31,6 @@ _STARTUP = {
     "vstream.cli.app",
     "vstream.cli.exit_codes",
     "vstream.cli.lazy_group",
-    "vstream.cli.overlay_option",
     "vstream.errors",
     "vstream.permissions",
 }

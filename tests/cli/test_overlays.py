@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from tests.support.command import vstream, walk_commands
+from vstream.cli.lazy_group import TOPOLOGY_VARIABLE, choose_overlays
 from vstream.cli.options import FollowedTopology
-from vstream.cli.overlay_option import TOPOLOGY_VARIABLE, choose_overlays
 from vstream.errors import LabError
 from vstream.syntax import yaml
 from vstream.syntax.yaml.overlay import lay_over

@@ -20,112 +20,69 @@ from vstream.errors import NOT_PERMITTED
 
 PANELS = {
     "Design": {
-        "init": CommandEntry(module="vstream.cli.init", help="Write a starter topology, or one from what runs."),
-        "validate": CommandEntry(module="vstream.cli.validate", help="Check a topology file or a scenario file."),
-        "lint": CommandEntry(
-            module="vstream.cli.lint",
-            help="Find mistakes in configurations, mappings and streams that servers accept.",
-        ),
-        "schema": CommandEntry(module="vstream.cli.schema", help="Print the JSON Schema of a file format."),
-        "map": CommandEntry(
-            module="vstream.cli.map", help="Show where servers route a publish, and which streams take it."
-        ),
-        "graph": CommandEntry(
-            module="vstream.cli.graph", help="Draw the regions, the streams, and what replicates where."
-        ),
-        "survive": CommandEntry(
-            module="vstream.cli.survive", help="Show what each stream survives, and rehearse it on a lab."
-        ),
-        "size": CommandEntry(module="vstream.cli.size", help="Estimate a topology's storage and traffic."),
+        "init": CommandEntry("init", "Write a starter topology, or one from what runs."),
+        "validate": CommandEntry("validate", "Check a topology file or a scenario file."),
+        "lint": CommandEntry("lint", "Find mistakes in configurations, mappings and streams that servers accept."),
+        "schema": CommandEntry("schema", "Print the JSON Schema of a file format."),
+        "map": CommandEntry("map", "Show where servers route a publish, and which streams take it."),
+        "graph": CommandEntry("graph", "Draw the regions, the streams, and what replicates where."),
+        "survive": CommandEntry("survive", "Show what each stream survives, and rehearse it on a lab."),
+        "size": CommandEntry("size", "Estimate a topology's storage and traffic."),
     },
     "Change": {
-        "render": CommandEntry(
-            module="vstream.cli.render", help="Write the files that servers and streams are set up with."
-        ),
-        "plan": CommandEntry(
-            module="vstream.cli.plan", help="Show what `apply` would change, and whether servers drifted."
-        ),
-        "apply": CommandEntry(module="vstream.cli.apply", help="Make the servers match the topology."),
-        "keys": CommandEntry(
-            module="vstream.cli.keys", help="Create, show and rotate the keys of users.", attribute="app"
-        ),
+        "render": CommandEntry("render", "Write the files that servers and streams are set up with."),
+        "plan": CommandEntry("plan", "Show what `apply` would change, and whether servers drifted."),
+        "apply": CommandEntry("apply", "Make the servers match the topology."),
+        "keys": CommandEntry("keys", "Create, show and rotate the keys of users.", attribute="app"),
         "consumer": CommandEntry(
-            module="vstream.cli.consumer",
-            help="Show durable consumers, and continue them in another region.",
-            attribute="app",
+            "consumer", "Show durable consumers, and continue them in another region.", attribute="app"
         ),
     },
     "Observe": {
-        "status": CommandEntry(
-            module="vstream.cli.status", help="Show what works now, and how far each region lags behind each other."
-        ),
-        "export": CommandEntry(module="vstream.cli.export", help="Serve the status as Prometheus metrics."),
-        "probe": CommandEntry(module="vstream.cli.probe", help="Prove that each virtual stream works in each region."),
-        "doctor": CommandEntry(
-            module="vstream.cli.doctor", help="Find what is wrong with the live system, and say what to do."
-        ),
-        "audit": CommandEntry(
-            module="vstream.cli.audit", help="Check that every region holds every message, once and in order."
-        ),
+        "status": CommandEntry("status", "Show what works now, and how far each region lags behind each other."),
+        "export": CommandEntry("export", "Serve the status as Prometheus metrics."),
+        "probe": CommandEntry("probe", "Prove that each virtual stream works in each region."),
+        "doctor": CommandEntry("doctor", "Find what is wrong with the live system, and say what to do."),
+        "audit": CommandEntry("audit", "Check that every region holds every message, once and in order."),
     },
     "Recover": {
         "region": CommandEntry(
             help="Empty a region, give up one that is dead, or take it back in.",
             commands={
-                "drain": CommandEntry(
-                    module="vstream.cli.drain", help="Empty a region or relieve a server, until it is safe to stop."
-                ),
-                "failover": CommandEntry(
-                    module="vstream.cli.failover", help="Give up a region that is dead for good, and continue."
-                ),
-                "failback": CommandEntry(module="vstream.cli.failback", help="Take a rebuilt region back in."),
+                "drain": CommandEntry("drain", "Empty a region or relieve a server, until it is safe to stop."),
+                "failover": CommandEntry("failover", "Give up a region that is dead for good, and continue."),
+                "failback": CommandEntry("failback", "Take a rebuilt region back in."),
             },
         ),
         "backup": CommandEntry(
             help="Save the streams of all regions, and restore them.",
             commands={
                 "take": CommandEntry(
-                    module="vstream.cli.backup",
-                    help="Write streams of all regions into a directory, at one cut.",
-                    attribute="take",
+                    "backup", "Write streams of all regions into a directory, at one cut.", attribute="take"
                 ),
-                "restore": CommandEntry(
-                    module="vstream.cli.backup", help="Restore it onto empty servers.", attribute="restore"
-                ),
+                "restore": CommandEntry("backup", "Restore it onto empty servers.", attribute="restore"),
             },
         ),
         "repair": CommandEntry(
             help="Bring back messages, sourcing after an outage, or the meta group.",
             commands={
                 "messages": CommandEntry(
-                    module="vstream.cli.repair",
-                    help="Bring back lost messages, remove copies.",
-                    attribute="repair_messages",
+                    "repair", "Bring back lost messages, remove copies.", attribute="repair_messages"
                 ),
                 "sources": CommandEntry(
-                    module="vstream.cli.repair",
-                    help="Make every read stream source again at once after an outage.",
-                    attribute="repair_sources",
+                    "repair", "Make every read stream source again at once after an outage.", attribute="repair_sources"
                 ),
                 "meta": CommandEntry(
-                    module="vstream.cli.repair",
-                    help="Recover from losing the majority of the meta group for good.",
-                    attribute="repair_meta",
+                    "repair", "Recover from losing the majority of the meta group for good.", attribute="repair_meta"
                 ),
             },
         ),
     },
     "Rehearse": {
-        "lab": CommandEntry(
-            module="vstream.cli.lab.commands", help="Run the servers of a topology on this machine.", attribute="app"
-        ),
-        "chaos": CommandEntry(
-            module="vstream.cli.chaos.commands", help="Inject faults into a lab, and undo them.", attribute="app"
-        ),
+        "lab": CommandEntry("lab.commands", "Run the servers of a topology on this machine.", attribute="app"),
+        "chaos": CommandEntry("chaos.commands", "Inject faults into a lab, and undo them.", attribute="app"),
         "scenario": CommandEntry(
-            module="vstream.cli.scenario.commands",
-            help="Run rehearsals: workload, faults and expectations from a file.",
-            attribute="app",
+            "scenario.commands", "Run rehearsals: workload, faults and expectations from a file.", attribute="app"
         ),
     },
 }

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.text import Text
@@ -16,8 +17,7 @@ from vstream.cli.asyncio_runner import run
 from vstream.cli.exit_codes import FAILED, NO, OK
 from vstream.cli.servers import find_servers
 from vstream.cli.views import console
-from vstream.cli.views import consumer as view
-from vstream.cli.views.json_output import format_json, print_json
+from vstream.cli.views.json_output import JsonLayout, format_json, print_json
 from vstream.errors import RefusedError, ServerError, UnknownNameError, VstreamError
 from vstream.files import save_output
 from vstream.health.live import consumer_position, consumer_sync
@@ -133,7 +133,7 @@ def sync(
 
         return sync_once
 
-    show = view.SyncPrinter(is_json=output == "json", is_watching=is_watching).show
+    show = SyncPrinter(is_json=output == "json", is_watching=is_watching).show
     followed = options.FollowedTopology(topology, prepare)
     raise typer.Exit(run(_sync(followed.latest, show, every if is_watching else None)))
 
@@ -379,3 +379,47 @@ def describe_failover(
         since = landing.ahead - landing.again
         yield Text(f"      and what was acknowledged since then: at most {since:,}, all that is there by now")
     yield Text("  skipped: nothing")
+
+
+class SyncPrinter:
+    """Prints what `consumer sync` has kept; with *is_watching*, what changed since the last look, in a line of JSON each."""
+
+    def __init__(self, *, is_json: bool, is_watching: bool) -> None:
+        self._is_json = is_json
+        self._is_watching = is_watching
+        self._shown: set[str] = set()
+
+    def show(self, synced: tuple[SyncedConsumer, ...]) -> None:
+        """Print one look."""
+        lines = [_describe_synced(item) for item in synced]
+        if self._is_watching and self._shown == {*lines}:
+            return
+        if self._is_json:
+            layout = JsonLayout.LINE if self._is_watching else JsonLayout.INDENTED
+            print_json("consumer-sync", {"consumers": [_synced_as_dict(item) for item in synced]}, layout=layout)
+        else:
+            for line in lines or ["the topology has no consumers"]:
+                if line not in self._shown:
+                    console.stdout().print(line)
+        sys.stdout.flush()
+        self._shown = {*lines}
+
+
+def _describe_synced(synced: SyncedConsumer) -> str:
+    durable, position = synced.durable, synced.position
+    parts = list(synced.problems)
+    if position is not None:
+        reached = ", ".join(f"{name} {seq:,}" for name, seq in position.origins.items())
+        parts = [reached, f"kept in {', '.join(synced.kept_in) or 'no other region'}", *parts]
+    return f"{durable.virtual} > {durable.name} in {durable.region}: {'; '.join(parts)}"
+
+
+def _synced_as_dict(synced: SyncedConsumer) -> dict[str, Any]:
+    return {
+        "stream": synced.durable.virtual,
+        "consumer": synced.durable.name,
+        "region": synced.durable.region,
+        "position": None if synced.position is None else consumer_failover.as_dict(synced.position),
+        "kept_in": list(synced.kept_in),
+        "problems": list(synced.problems),
+    }

@@ -7,18 +7,17 @@ Help and `--version` need only the table of names and help texts, so a command m
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from enum import Enum
 from importlib import import_module
-from typing import Any, ClassVar, Final
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Final
 
 import typer
 from typer.core import MarkupMode, TyperCommand, TyperGroup
-
-from vstream.cli.overlay_option import add_overlay_option
 
 SECONDS: Final = "SECONDS"  # or a duration, such as 5m
 MARKUP: MarkupMode = "markdown"
@@ -76,16 +75,21 @@ class OfferedValue:
     help: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class CommandEntry:
-    """One line of the help, and where its command is."""
+    """One line of the help, and where its command is: in the module *place* of `vstream.cli`."""
 
-    module: str = ""
-    help: str
+    place: str = ""
+    help: str = ""
     attribute: str = "command"
     """The function of the command in *module*, or the Typer app of a group of commands."""
     commands: Mapping[str, CommandEntry] = field(default_factory=dict)
     """Those of a group whose commands have modules of their own; it has none."""
+
+    @property
+    def module(self) -> str:
+        """The whole name of the module."""
+        return f"vstream.cli.{self.place}"
 
 
 class HelpfulCommand(TyperCommand):
@@ -239,3 +243,49 @@ def convert_late(parameters: list[Any]) -> list[Any]:
         if "_runtime_param" in vars(parameter):  # Another Typer may do without it, and converts as it does then.
             vars(parameter)["_runtime_param"] = PlainValue()
     return parameters
+
+
+TOPOLOGY_VARIABLE = "VSTREAM_TOPOLOGY"
+"""The environment variable of the topology's file: a command with it takes overlays too."""
+OverlayFiles = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--overlay",
+        help="A file laid over the topology: maps are merged, other values replaced, `null` removes. Can be repeated.",
+        envvar="VSTREAM_OVERLAY",
+        metavar="FILE",
+    ),
+]
+_chosen: list[Path] = []
+
+
+def chosen_overlays() -> tuple[Path, ...]:
+    """The files of `--overlay` that the command line of this process names, in order."""
+    return tuple(_chosen)
+
+
+def add_overlay_option(parameters: list[Any]) -> list[Any]:
+    """*parameters* of a command, with `--overlay` if the command reads a topology."""
+    if not any(parameter.envvar == TOPOLOGY_VARIABLE for parameter in parameters):
+        return parameters
+    return [*parameters[:-1], _make_option(), parameters[-1]]
+
+
+def _make_option() -> Any:
+    (option,) = (param for param in typer.main.get_command(_declaration).params if param.name == "overlay")
+    option.expose_value = False
+    option.callback = lambda _context, _parameter, value: choose_overlays(value)
+    return option
+
+
+def choose_overlays(paths: Iterable[Path] | None) -> None:
+    """Lay the files *paths* over each topology that this process reads, in order."""
+    _chosen[:] = [Path(path) for path in paths or ()]
+
+
+_declaration = typer.Typer(add_completion=False)
+
+
+@_declaration.command()
+def _declare(overlay: OverlayFiles = None) -> None:
+    """Exists for its option, which commands get without a parameter of their own."""

@@ -17,26 +17,23 @@ from rich.text import Text
 
 from vstream.cli import files as input_files
 from vstream.cli.exit_codes import FAILED, NO, OK
-from vstream.cli.lazy_group import load_mode, refuse_named
+from vstream.cli.lazy_group import chosen_overlays, load_mode, refuse_named
 from vstream.cli.lint_run import (
+    CONFIG_FILES,
     Checked,
     Linter,
+    Settings,
+    anchor_at,
+    common_directory,
     diff_lines,
+    find_settings,
     load_baseline,
+    read_environment,
     save_texts,
     stamps,
     surroundings,
     wait_for_change,
 )
-from vstream.cli.lint_settings import (
-    CONFIG_FILES,
-    Settings,
-    anchor_at,
-    common_directory,
-    find_settings,
-    read_environment,
-)
-from vstream.cli.overlay_option import chosen_overlays
 from vstream.cli.views import console
 from vstream.cli.views import lint as view
 from vstream.cli.views.cleaning import clean

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 from vstream.cli import files as input_files
 from vstream.cli.exit_codes import FAILED, NO, OK
-from vstream.cli.lint_settings import anchor_at
 from vstream.cli.views.json_output import format_json
 from vstream.errors import VstreamError
 from vstream.files import save_output
@@ -27,6 +26,11 @@ if TYPE_CHECKING:
     from vstream.lint.load_topology import LoadedTopology
     from vstream.topology.bundle import Bundle
     from vstream.topology.model import ServerVersion, Topology
+import re
+from dataclasses import field
+
+from vstream.lint.config import OWN_FILE, read_config
+from vstream.lint.selection import Anchor, known_codes
 
 _MOST_ROUNDS = 10
 _WATCH_SECONDS = 0.3
@@ -191,3 +195,81 @@ def wait_for_change(names: Sequence[str], before: Mapping[str, tuple[int, int] |
     extra = list(others)
     while stamps(names, extra) == before:
         time.sleep(_WATCH_SECONDS)
+
+
+CONFIG_FILES = (OWN_FILE, "pyproject.toml")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """The settings of a directory: what they say, which file says it, and the top of the repository."""
+
+    config: LintConfig = field(default_factory=LintConfig)
+    file: Path | None = None
+    top: Anchor = field(default_factory=lambda: anchor_at(Path.cwd()))
+
+    def path(self, name: str) -> Path:
+        """A path that the settings name, from the working directory."""
+        return Path(os.path.relpath(Path(self.file.parent if self.file else ".", name)))
+
+
+def anchor_at(directory: Path) -> Anchor:
+    """What makes paths relative to *directory*."""
+    return Anchor(root=directory.resolve().as_posix(), working_directory=Path.cwd().as_posix())
+
+
+def find_settings(directory: Path) -> Settings:
+    """The settings of the nearest directory that has some, up to the top of the repository. Raises VstreamError."""
+    top = next((parent for parent in (directory, *directory.parents) if (parent / ".git").exists()), directory)
+    for parent in (directory, *directory.parents):
+        for name in CONFIG_FILES:
+            file = parent / name
+            config = _read(file)
+            if config is not None:
+                return Settings(config=config, file=file, top=anchor_at(top))
+        if parent == top:
+            break
+    return Settings(top=anchor_at(top))
+
+
+def common_directory(names: Sequence[str]) -> Path:
+    """The directory that has all of *names* in it, this one for patterns and the standard input."""
+    paths = [Path(name).absolute() for name in names if Path(name).exists()]
+    if not paths or len(paths) < len(names):
+        return Path.cwd()
+    common = Path(os.path.commonpath([path if path.is_dir() else path.parent for path in paths]))
+    return Path(os.path.normpath(common))
+
+
+def _read(file: Path) -> LintConfig | None:
+    """The settings of lint in *file*, None if there are none."""
+    if not file.is_file():
+        return None
+    name = os.path.relpath(file)
+    try:
+        text = file.read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise VstreamError(f"{name} cannot be read: {error}", hint="it must be TOML, in UTF-8") from None
+    return read_config(text, name, known_codes(), anchor_at(file.parent))
+
+
+def read_environment(names: Sequence[str], env_files: Sequence[Path]) -> Mapping[str, str] | None:
+    """The variables that were asked for; None if nobody asked for any. Raises VstreamError."""
+    if not names and not env_files:
+        return None
+    variables: dict[str, str] = {}
+    for file in env_files:
+        try:
+            lines = file.read_text(encoding="utf-8").splitlines()
+        except (OSError, ValueError) as error:
+            raise VstreamError(f"{file} cannot be read: {error}") from None
+        for line in lines:
+            name, separator, value = line.strip().removeprefix("export ").partition("=")
+            if separator and not name.startswith("#"):
+                # As a shell reads it: quotes within the quotes are the server's.
+                variables[name.strip()] = re.sub(r"^(['\"])(.*)\1$", r"\2", value.strip())
+    for name in names:
+        if name not in os.environ:
+            raise VstreamError(f"the environment has no `{name}`", hint="set it, or leave `--env` out")
+        variables[name] = os.environ[name]
+    return variables

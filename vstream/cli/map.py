@@ -16,8 +16,7 @@ from rich.table import Table
 from vstream.cli import files as input_files
 from vstream.cli import options
 from vstream.cli.exit_codes import NO
-from vstream.cli.lazy_group import load_mode, refuse_named
-from vstream.cli.overlay_option import OverlayFiles, choose_overlays
+from vstream.cli.lazy_group import OverlayFiles, choose_overlays, load_mode, refuse_named
 from vstream.cli.views import console, mapping
 from vstream.cli.views.cleaning import clean
 from vstream.cli.views.console import stdout

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Generic, Literal, TypeVar
 import typer
 
 from vstream import resources
-from vstream.cli import overlay_option
+from vstream.cli import lazy_group
 from vstream.cli.views import console
 from vstream.errors import InvalidInputError, UnknownNameError, VstreamError
 from vstream.files import leaves_repository, state_directory
@@ -146,7 +146,7 @@ class FollowedTopology(Generic[Made]):
         self.tell: Callable[[str], object] = console.print_note
         self._file, self._make = file, make
         # Standard input and pipes can be read once.
-        files = (file, *overlay_option.chosen_overlays())
+        files = (file, *lazy_group.chosen_overlays())
         self._is_fixed = not all(path.is_file() and str(path) != "-" for path in files)
         self._content = _read_topology(file)
         self._loaded = parse_topology(*self._content)
@@ -180,7 +180,7 @@ class FollowedTopology(Generic[Made]):
 
 def read_overlays() -> dict[str, bytes]:
     """The content of each `--overlay` by its name, in order. Raises VstreamError."""
-    return {str(path): read_bytes(path, limit=MAX_BYTES + 1) for path in overlay_option.chosen_overlays()}
+    return {str(path): read_bytes(path, limit=MAX_BYTES + 1) for path in lazy_group.chosen_overlays()}
 
 
 def choose_streams(topology: Topology, names: Sequence[str] | None) -> tuple[str, ...]:

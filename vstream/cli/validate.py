@@ -10,8 +10,7 @@ import typer
 
 from vstream.cli import files, options
 from vstream.cli.lint import default_format, parse_version, print_lines
-from vstream.cli.lint_run import Linter, load_baseline, surroundings
-from vstream.cli.lint_settings import common_directory, find_settings, read_environment
+from vstream.cli.lint_run import Linter, common_directory, find_settings, load_baseline, read_environment, surroundings
 from vstream.cli.views import console
 from vstream.cli.views.lint import LintFormat, report_lines, summary_lines
 from vstream.diagnostics import Severity

@@ -6,11 +6,13 @@ import inspect
 import pkgutil
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
+from difflib import get_close_matches
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from vstream import resources
 from vstream.diagnostics import Edit, Finding, Related, Severity, Span
+from vstream.formatting import join_names
 
 if TYPE_CHECKING:
     from vstream.syntax.yaml import Path, SourceMap
@@ -33,6 +35,17 @@ class Violation:
     """Other places that explain the finding."""
     fix: tuple[Edit, ...] = ()
     """What `--fix` writes: only what cannot change the meaning of anything else."""
+
+
+def refuse_start(at: Span, message: str, hint: str) -> Violation:
+    """With what is at *at*, a server does not start."""
+    return Violation(at=at, message=f"{message}: the server does not start", hint=hint)
+
+
+def closest(word: str, known: list[str], label: str) -> str:
+    """A hint about a name that does not exist: the likely one, or all existing ones."""
+    close = get_close_matches(word, known, n=1)
+    return f"did you mean `{close[0]}`?" if close else f"{label}: {join_names(known) if known else 'none'}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -28,7 +28,7 @@ from vstream.lab import lab
 from vstream.lab.identity import OwnServers
 from vstream.lab.start import run_to_completion
 from vstream.lab.state import lab_directory
-from vstream.runner import environment, manifest, worker_specs
+from vstream.runner import environment, manifest
 from vstream.runner.client_checks import OperationChecks
 from vstream.runner.convergence import ConvergenceWait
 from vstream.runner.environment import Environment
@@ -36,7 +36,7 @@ from vstream.runner.events import Activity, Event, LoadBegan, Sampled, StepBegan
 from vstream.runner.fault_recorder import FaultRecorder, StepResult
 from vstream.runner.progress import ProgressWriter
 from vstream.runner.read_back import read_back
-from vstream.runner.workers import WorkerProcess, Workers
+from vstream.runner.workers import WorkerProcess, Workers, list_targets, specify_sampler, specify_workers, tried_regions
 from vstream.runner.workload.spec import SAMPLER, WORKER
 from vstream.scenario.model import (
     Action,
@@ -184,14 +184,14 @@ class _Run:
                 knows=OwnServers(staged.logs).knows,
                 within=_CONNECT,
             )
-        for target in worker_specs.targets(self._scenario, staged, 0, worker_specs.tried_regions(self._scenario)):
+        for target in list_targets(self._scenario, staged, 0, tried_regions(self._scenario)):
             await OperationChecks(target, self._connections[target.region], self._now).prepare()
-        specs = worker_specs.workers(self._scenario, staged, self._capture.path, self._start)
+        specs = specify_workers(self._scenario, staged, self._capture.path, self._start)
         self._workers = Workers(
             tuple(self._helper(spec.region, "vstream.runner.workload.worker", WORKER, spec) for spec in specs),
             lambda region, progress: self._on_event(WorkerProgress(region=region, progress=progress)),
         )
-        sampler = worker_specs.sampler(staged, self._capture.path, self._start)
+        sampler = specify_sampler(staged, self._capture.path, self._start)
         self._sampler = self._helper("sampler", "vstream.runner.workload.sampler", SAMPLER, sampler)
         await self._sampler.start(self._report_sample)
         await self._workers.start(within=_READY)
@@ -275,7 +275,7 @@ class _Run:
         return ConvergenceWait(staged.bundle.streams, self._connections)
 
     async def _try(self, action: Try, number: int, staged: Environment) -> None:
-        targets = worker_specs.targets(self._scenario, staged, number, action.regions)
+        targets = list_targets(self._scenario, staged, number, action.regions)
         trials = [OperationChecks(target, self._connections[target.region], self._now) for target in targets]
         for target, operations in zip(targets, await asyncio.gather(*(checks.run() for checks in trials)), strict=True):
             if target.region not in self._tried:

@@ -14,9 +14,8 @@ from rich.console import Console
 from tests.support.captures import SECOND, History, Shape, clean, fault
 from vstream.capture.records import FaultOutcome, Window
 from vstream.capture.verdict.check import check
-from vstream.capture.verdict.export import as_dict, to_junit
 from vstream.capture.verdict.units import duration, share
-from vstream.capture.verdict.verdict import CaseStatus, Verdict
+from vstream.capture.verdict.verdict import CaseStatus, Verdict, as_dict, to_junit
 from vstream.cli.views import verdict as view
 from vstream.diagnostics import Span
 from vstream.scenario.model import Compare, Expectation, Measure

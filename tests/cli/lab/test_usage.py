@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tests.support.command import vstream
-from vstream.cli import overlay_option
+from vstream.cli import lazy_group
 from vstream.cli.lab.find import remember_topology
 from vstream.cli.views import lab as lab_view
 from vstream.lab import ports
@@ -71,7 +71,7 @@ def test_a_lab_brings_its_topology(command: str, tmp_path: Path, monkeypatch: py
     ran = vstream(*command.split(), "--lab", "blue", cwd=tmp_path)
     assert ran.err.splitlines()[0] == f"topology: {file}, from which lab blue was started"
     assert "lab `blue` is not running" in ran.err
-    monkeypatch.setattr(overlay_option, "_chosen", [file])
+    monkeypatch.setattr(lazy_group, "_chosen", [file])
     remember_topology("blue", file)
     unknown = vstream(*command.split(), "--lab", "blue", cwd=tmp_path)
     assert (unknown.code, "name the file of the topology that lab `blue` runs" in unknown.err) == (3, True)

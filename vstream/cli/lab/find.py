@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from vstream.cli import options
-from vstream.cli.overlay_option import TOPOLOGY_VARIABLE, chosen_overlays
+from vstream.cli.lazy_group import TOPOLOGY_VARIABLE, chosen_overlays
 from vstream.cli.views.console import print_note, set_log
 from vstream.errors import LabError
 from vstream.lab import lab

@@ -13,8 +13,7 @@ import typer
 
 from vstream.capture.store import Capture
 from vstream.capture.verdict.check import check
-from vstream.capture.verdict.export import as_dict, to_junit
-from vstream.capture.verdict.verdict import CaseStatus, Verdict
+from vstream.capture.verdict.verdict import CaseStatus, Verdict, as_dict, to_junit
 from vstream.cli import options
 from vstream.cli.asyncio_runner import run as run_to_end
 from vstream.cli.exit_codes import FAILED, NO, OK

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Severity
 from vstream.formatting import quote_value
-from vstream.lint.registry import Violation, rule
+from vstream.lint.registry import Violation, closest, rule
 from vstream.lint.rules.scenarios.context import ScenarioSubject
-from vstream.lint.rules.wording import closest
 from vstream.scenario.actions import ACTIONS, actions_of
 from vstream.scenario.decode import link_ends
 from vstream.scenario.document import StepDocument, yaml_key

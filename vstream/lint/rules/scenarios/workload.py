@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Severity
 from vstream.formatting import join_names, quote_value
-from vstream.lint.registry import Violation, rule
+from vstream.lint.registry import Violation, closest, rule
 from vstream.lint.rules.scenarios.context import ScenarioSubject
-from vstream.lint.rules.wording import closest
 from vstream.scenario.document import ExpectDocument, yaml_key
 from vstream.scenario.expectations import SAFETY
 from vstream.scenario.subject import PLACEHOLDERS, fill, placeholders

@@ -10,7 +10,7 @@ from vstream.diagnostics import Related, Severity, Span
 from vstream.formatting import join_names
 from vstream.lint.reading.leafnodes import LOGINS, hubs_of, leaf_users, read_leaf_links, system_of
 from vstream.lint.reading.nodes import entry, maps_in, option, table, url_parts
-from vstream.lint.registry import Violation, rule
+from vstream.lint.registry import Violation, closest, rule
 from vstream.lint.rules.server_values import (
     asked_user,
     cluster,
@@ -26,7 +26,6 @@ from vstream.lint.rules.server_values import (
     whole,
 )
 from vstream.lint.rules.servers.access import compare_leaf_passwords, compare_secrets, find_open_servers
-from vstream.lint.rules.wording import closest
 from vstream.lint.workspace import AccountConf, ConfValue, LeafRemote, ServerConf, UserConf, Workspace
 from vstream.syntax.natsconf.nodes import ConfMap, to_python
 

@@ -9,7 +9,7 @@ from vstream.diagnostics import Related, Severity
 from vstream.formatting import join_names
 from vstream.lint.reading.accounts import exports_of, imports_of
 from vstream.lint.reading.nodes import entry, option, several, table, url_parts
-from vstream.lint.registry import Violation, rule
+from vstream.lint.registry import Violation, closest, rule
 from vstream.lint.rules.mappings.entries import sources
 from vstream.lint.rules.server_values import (
     OPERATORS,
@@ -25,7 +25,6 @@ from vstream.lint.rules.server_values import (
     system_account,
     whole,
 )
-from vstream.lint.rules.wording import closest
 from vstream.lint.workspace import ConfValue, Listener, MappingEntry, ServerConf, Workspace
 from vstream.subjects.algebra import is_subset, overlaps
 from vstream.subjects.functions import FUNCTION

@@ -9,13 +9,12 @@ from typing import Final
 
 from vstream.diagnostics import Related, Severity
 from vstream.lint.reading.nodes import entry, option, several, table
-from vstream.lint.registry import Violation, rule
+from vstream.lint.registry import Violation, closest, refuse_start, rule
 from vstream.lint.rules.server_values import has_any, has_operator, is_clustered, is_on, system_account, whole
 from vstream.lint.rules.servers.options import BLOCKS
 from vstream.lint.rules.servers.startup_details import CHECKS as DETAILS
 from vstream.lint.rules.servers.startup_details import check_guests, check_leaves_beside_gateways
 from vstream.lint.rules.servers.trust import START, check_leaf_accounts, check_operator
-from vstream.lint.rules.wording import closest, refuse_start
 from vstream.lint.workspace import ConfValue, ServerConf, Workspace
 from vstream.subjects.algebra import is_valid
 from vstream.syntax.natsconf.nodes import ConfArray, ConfEntry, ConfMap

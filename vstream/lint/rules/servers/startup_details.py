@@ -7,9 +7,8 @@ from typing import Final
 
 from vstream.diagnostics import Related, Severity, Span
 from vstream.lint.reading.nodes import entry, option, several, table
-from vstream.lint.registry import Violation
+from vstream.lint.registry import Violation, closest, refuse_start
 from vstream.lint.rules.server_values import cluster, has_any, has_jetstream, has_operator, is_clustered, read_duration
-from vstream.lint.rules.wording import closest, refuse_start
 from vstream.lint.workspace import ServerConf
 from vstream.subjects.algebra import is_valid
 

@@ -9,9 +9,8 @@ from typing import Final
 from vstream.lint.detect import find_token
 from vstream.lint.reading.accounts import exports_of
 from vstream.lint.reading.nodes import entry, maps_in, option, several, table, url_parts
-from vstream.lint.registry import Violation
+from vstream.lint.registry import Violation, closest, refuse_start
 from vstream.lint.rules.server_values import OPERATORS, TRUSTED, has_any, has_operator, links, operator_claims
-from vstream.lint.rules.wording import closest, refuse_start
 from vstream.lint.workspace import ConfValue, ServerConf
 from vstream.subjects.algebra import is_literal, is_valid
 from vstream.syntax.natsconf.nodes import ConfArray, ConfMap, ConfNode, ConfScalar, ScalarKind

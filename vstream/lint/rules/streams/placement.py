@@ -9,10 +9,9 @@ from itertools import islice
 from vstream.diagnostics import Related, Severity
 from vstream.formatting import format_count
 from vstream.lint.reading.nodes import entry, several
-from vstream.lint.registry import Violation, rule
+from vstream.lint.registry import Violation, closest, rule
 from vstream.lint.rules.server_values import cluster, clusters_alone, servers_by_cluster, whole
 from vstream.lint.rules.streams.values import near_name, place, replicas, strings, table
-from vstream.lint.rules.wording import closest
 from vstream.lint.workspace import StreamFile, StreamRole, Workspace
 from vstream.subjects.algebra import SubjectTrie, is_valid
 

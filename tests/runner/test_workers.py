@@ -8,7 +8,7 @@ from pathlib import Path
 from tests.support.scenario_runs import HERE, NS, scenario
 from vstream.lint import load_topology
 from vstream.plan.topology_edit import TopologyEdit
-from vstream.runner import worker_specs
+from vstream.runner import workers
 from vstream.runner.environment import Environment, topology_of
 from vstream.runner.workload.spec import WorkerSpec
 from vstream.scenario.model import Publishers, ReaderKind, Readers, Retry, Scenario, Workload
@@ -73,13 +73,13 @@ def cast(*workload: Publishers | Readers) -> dict[str, WorkerSpec]:
     )
     return {
         worker.region: worker
-        for worker in worker_specs.workers(rehearsal, make_environment(rehearsal), Path("capture"), 0)
+        for worker in workers.specify_workers(rehearsal, make_environment(rehearsal), Path("capture"), 0)
     }
 
 
 def test_clients_know_the_servers_of_their_region_alone() -> None:
-    workers = cast(publishers("foo", "west", "east"))
-    assert {region: worker.endpoint.urls for region, worker in workers.items()} == {
+    specs = cast(publishers("foo", "west", "east"))
+    assert {region: worker.endpoint.urls for region, worker in specs.items()} == {
         "west": ("nats://west:4222",),
         "east": ("nats://east:4222",),
     }
@@ -90,29 +90,29 @@ def test_a_region_without_clients_has_no_worker() -> None:
 
 
 def test_no_two_clients_and_no_two_messages_are_called_the_same() -> None:
-    workers = cast(publishers("foo", "west"), publishers("foo", "west", "east"), publishers("one", "west"))
-    assert [(publisher.client, publisher.prefix) for publisher in workers["west"].publishers] == [
+    specs = cast(publishers("foo", "west"), publishers("foo", "west", "east"), publishers("one", "west"))
+    assert [(publisher.client, publisher.prefix) for publisher in specs["west"].publishers] == [
         ("west/publish-foo", "west/foo/"),
         ("west/publish-foo-2", "west/foo-2/"),
         ("west/publish-one", "west/one/"),
     ]
-    assert [publisher.prefix for publisher in workers["east"].publishers] == ["east/foo/"]
+    assert [publisher.prefix for publisher in specs["east"].publishers] == ["east/foo/"]
 
 
 def test_readers_read_what_publishers_of_all_regions_write() -> None:
-    workers = cast(
+    specs = cast(
         publishers("foo", "west", "east"), publishers("one", "east"), readers("foo", ReaderKind.DIRECT, "west")
     )
-    (reader,) = workers["west"].readers
+    (reader,) = specs["west"].readers
     assert reader.subjects == (("foo.west.{key}", 3, 10), ("foo.east.{key}", 3, 10))
 
 
 def test_consumers_are_made_on_what_their_region_reads_from() -> None:
-    workers = cast(
+    specs = cast(
         readers("foo", ReaderKind.CONSUMER, "west", "east"), readers("one", ReaderKind.CONSUMER, "west", "east")
     )
     physical = {
-        consumer.client: (consumer.physical, consumer.name) for spec in workers.values() for consumer in spec.consumers
+        consumer.client: (consumer.physical, consumer.name) for spec in specs.values() for consumer in spec.consumers
     }
     assert physical == {
         "west/consumer-foo": ("foo-read-west", "vstream-west"),
@@ -125,7 +125,7 @@ def test_consumers_are_made_on_what_their_region_reads_from() -> None:
 def test_a_consumer_is_used_by_the_name_that_leads_to_it() -> None:
     """The virtual name is mapped to the read stream; but a stream that really bears it has no such consumer."""
     rehearsal = scenario(topology=TOPOLOGY)
-    targets = worker_specs.targets(rehearsal, make_environment(rehearsal), 1, ("west", "east"))
+    targets = workers.list_targets(rehearsal, make_environment(rehearsal), 1, ("west", "east"))
     assert {(target.region, target.stream): target.bound for target in targets} == {
         ("west", "foo"): "foo",
         ("east", "foo"): "foo",
@@ -136,7 +136,7 @@ def test_a_consumer_is_used_by_the_name_that_leads_to_it() -> None:
 
 def test_every_stream_is_sampled_where_it_lives() -> None:
     rehearsal = scenario(topology=TOPOLOGY)
-    sampler = worker_specs.sampler(make_environment(rehearsal), Path("capture"), 0)
+    sampler = workers.specify_sampler(make_environment(rehearsal), Path("capture"), 0)
     assert {region.name: region.streams for region in sampler.regions} == {
         "west": ("foo-write-west", "foo-read-west", "one-read-west"),
         "east": ("foo-write-east", "foo-read-east", "one"),
