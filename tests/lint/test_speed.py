@@ -11,11 +11,11 @@ from tests.support.lint_inputs import surroundings
 from tests.support.night import repetitions
 from tests.support.topologies import many_streams
 from vstream.lint import load_topology
-from vstream.lint.account_table import ListeningStream, tabulate_account
 from vstream.lint.engine import lint
 from vstream.lint.load_topology import load, render_bundle
 from vstream.lint.read import Source, gather
 from vstream.lint.reading.accounts import read_account_flow
+from vstream.lint.simulate import ListeningStream, tabulate_account
 
 FEW, MANY = 60, repetitions(240, night=480)
 SLACK = 1.25

@@ -21,9 +21,9 @@ import pytest
 from tests.support.lint_inputs import token
 from tests.support.ports import free_port
 from vstream.lab import binaries
-from vstream.lint.account_table import tabulate_account
 from vstream.lint.read import Source, gather
 from vstream.lint.reading.accounts import exports_of, find_account_flow, imports_of, read_account_flow
+from vstream.lint.simulate import tabulate_account
 from vstream.lint.workspace import ServerConf
 from vstream.subjects.account_flow import AccountFlow
 from vstream.subjects.resolve import OutcomeKind

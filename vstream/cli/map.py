@@ -23,13 +23,12 @@ from vstream.cli.views.console import stdout
 from vstream.cli.views.diagnostics import place
 from vstream.cli.views.json_output import print_json
 from vstream.errors import InvalidInputError, UnknownNameError, VstreamError
-from vstream.lint.account_table import ListeningStream, tabulate_account
 from vstream.lint.load_topology import load, render_bundle
 from vstream.lint.read import Source, gather
 from vstream.lint.reading.accounts import accounts_without_rules, empty_block, find_account_flow
 from vstream.lint.reading.leafnodes import leaf_side, read_leaf_links
 from vstream.lint.rules.server_values import has_operator
-from vstream.lint.simulate import Refusal, Simulation, refusals_of, simulate
+from vstream.lint.simulate import ListeningStream, Refusal, Simulation, refusals_of, simulate, tabulate_account
 from vstream.lint.workspace import MappingsBlock, ServerConf, Workspace
 from vstream.subjects.account_flow import GLOBAL_ACCOUNT, AccountFlow
 from vstream.subjects.algebra import is_literal

@@ -22,11 +22,12 @@ from vstream.subjects.mapping import Mapping as SubjectMapping
 from vstream.subjects.read_conf import read_mappings
 from vstream.syntax import natsconf
 from vstream.syntax.json_types import Json
-from vstream.topology import bundle, naming, physical, profile_migration
+from vstream.topology import bundle, naming, physical
 from vstream.topology.accounts import SYSTEM_USER, Account, password_variable
 from vstream.topology.consumer_config import ConsumerConfig
 from vstream.topology.model import PhysicalPart, Security, StreamSettings, Topology, VirtualStream
 from vstream.topology.profiles import domains, profile_of
+from vstream.topology.profiles.profile import layouts
 from vstream.topology.read_accounts import read_accounts, unreported_digest
 from vstream.topology.signing import Signer, account_key
 from vstream.topology.stream_config import StreamConfig
@@ -57,8 +58,8 @@ def render(
     renderer = _Renderer(environment(templates), signer or Unsigned(), is_foreign=len(templates) > 1)
     mappings = profile_of(topology).mapping_set(topology)
     artifacts = [
-        *(rendered for layout in profile_migration.layouts(topology) for rendered in renderer.streams(layout)),
-        *(rendered for layout in profile_migration.layouts(topology) for rendered in renderer.consumers(layout)),
+        *(rendered for layout in layouts(topology) for rendered in renderer.streams(layout)),
+        *(rendered for layout in layouts(topology) for rendered in renderer.consumers(layout)),
         *renderer.servers(topology, addresses, written),
         *renderer.contexts(topology, addresses),
         renderer.loaded_file(topology, mappings),
@@ -89,7 +90,7 @@ def render_loaded(topology: Topology, signer: Signer | None) -> bundle.Bundle:
         renderer.loaded_file(topology, renderer.parsed_mappings)
     if renderer.diagnostics:
         raise InvalidInputError(renderer.diagnostics)
-    owners = [(layout, stream) for layout in profile_migration.layouts(topology) for stream in layout.streams]
+    owners = [(layout, stream) for layout in layouts(topology) for stream in layout.streams]
     streams = [_bare_stream(stream, part) for layout, stream in owners for part in _parts(layout, stream)]
     return bundle.Bundle(
         artifacts=(),

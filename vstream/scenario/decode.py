@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, TypeVar
 
 from vstream.diagnostics import Span
-from vstream.scenario import model, subject
+from vstream.scenario import model
 from vstream.scenario.actions import ACTIONS, actions_of
 from vstream.scenario.document import (
     PublishersDocument,
@@ -109,7 +109,7 @@ def _publishers(
 ) -> model.Publishers:
     return model.Publishers(
         stream=stream.name,
-        subject=one.subject or subject.default_subject(stream.subjects[0]),
+        subject=one.subject or model.default_subject(stream.subjects[0]),
         regions=_regions(one.regions, stream, topology),
         rate=_first(one.rate, workload.rate, _RATE),
         size=_first(one.size, workload.size, _SIZE),

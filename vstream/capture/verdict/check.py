@@ -8,17 +8,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from vstream.capture.records import FaultRecord, Manifest, Sample, Window
 from vstream.capture.store import Capture
 from vstream.capture.verdict import units
-from vstream.capture.verdict.contents import Ledger, StreamScan
+from vstream.capture.verdict.contents import Ledger, StreamScan, find_layout
 from vstream.capture.verdict.context import CaptureContext, ExampleCollector, ExampleFactory, end_of_fault
 from vstream.capture.verdict.deliveries import Deliveries
 from vstream.capture.verdict.history import History, read_history
 from vstream.capture.verdict.judge import is_deadly, judge
-from vstream.capture.verdict.layout import find_layout
 from vstream.capture.verdict.lost import Holdings, same_order
 from vstream.capture.verdict.measures import Measurements
 from vstream.capture.verdict.packed_operations import INDETERMINATE, OK, REJECTED, OperationLog, quantile, summarize
 from vstream.capture.verdict.propagation import Propagation, SampledProgress, progress_by_stream
-from vstream.capture.verdict.timeline import PublishSecond, Timeline
 from vstream.capture.verdict.verdict import (
     Affected,
     Availability,
@@ -28,7 +26,9 @@ from vstream.capture.verdict.verdict import (
     Example,
     FaultVerdict,
     Outage,
+    PublishSecond,
     StreamVerdict,
+    Timeline,
     Verdict,
     WindowVerdict,
 )

@@ -5,13 +5,13 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
-from vstream.capture.records import CapturedStream, Stored
+from vstream.capture.records import CapturedStream, Manifest, Stored
 from vstream.capture.store import Capture
 from vstream.capture.verdict.context import CaptureContext, ExampleCollector, ExampleFactory
 from vstream.capture.verdict.history import NOTHING, Attempts, StringTable, parse_digest
-from vstream.capture.verdict.layout import READ_ROLES
 from vstream.capture.verdict.verdict import Affected, PhysicalVerdict
 from vstream.errors import VstreamError
 from vstream.topology.naming import PHYSICAL_PREFIX, PUBLISH_PREFIX
@@ -301,3 +301,43 @@ def _outside_longest_rise(ranks: Sequence[int]) -> list[int]:
         stored[place] = 1
         place = previous[place]
     return [place for place, keep in enumerate(stored) if not keep]
+
+
+READ_ROLES = frozenset({"read", "mirror"})
+"""Roles of streams that clients read and never publish to."""
+_BETWEEN = frozenset({"order"})
+"""Roles of streams between write and read streams."""
+_EMPTY = frozenset({"catalog"})
+"""Roles of streams that never hold a message: they exist to be found by name."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """The physical streams of one virtual stream."""
+
+    writes: tuple[CapturedStream, ...]
+    """The streams that acknowledge publishes."""
+    copies: tuple[CapturedStream, ...]
+    """The streams that get their messages from others."""
+    served: Mapping[str, CapturedStream | None]
+    """The stream that clients read, by region. None: it should exist, and is not in the capture."""
+
+
+def find_layout(manifest: Manifest, stream: str, published: Iterable[str]) -> Layout:
+    """
+    The layout of the virtual *stream*; *published* are the regions that published on it.
+
+    A region without a read stream reads the write stream if there is exactly one.
+    """
+    captured = [item for item in manifest.streams if item.virtual == stream and item.role not in _EMPTY]
+    writes = tuple(item for item in captured if item.role not in READ_ROLES | _BETWEEN)
+    reads = {item.region: item for item in captured if item.role in READ_ROLES}
+    alone = writes[0] if len(writes) == 1 and manifest.models.get(stream) != "virtual" else None
+    requested = {item.region for item in captured} | set(published)
+    living = [region for region in manifest.regions if region not in manifest.absent]
+    regions = [region for region in living if alone is not None or region in requested]
+    return Layout(
+        writes=writes,
+        copies=tuple(item for item in captured if item.role in READ_ROLES | _BETWEEN),
+        served={region: reads.get(region, alone) for region in regions},
+    )

@@ -10,10 +10,9 @@ from collections.abc import Set as AbstractSet
 from operator import or_
 
 from vstream.capture.records import CapturedStream, GivenUpStream
-from vstream.capture.verdict.contents import Ledger, StreamScan, find_displaced
+from vstream.capture.verdict.contents import READ_ROLES, Ledger, StreamScan, find_displaced
 from vstream.capture.verdict.context import ExampleCollector, ExampleFactory
 from vstream.capture.verdict.history import NOTHING, Attempts
-from vstream.capture.verdict.layout import READ_ROLES
 from vstream.capture.verdict.verdict import Affected, ServedVerdict
 
 _AT_THE_HEAD = ("max_msgs", "max_bytes", "max_age")

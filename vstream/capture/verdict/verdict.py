@@ -13,7 +13,6 @@ from math import isinf
 from typing import Any
 
 from vstream.capture.records import FaultRecord, Manifest, Window
-from vstream.capture.verdict.timeline import Timeline
 from vstream.diagnostics import Finding, Severity, Span
 from vstream.junit import Result, TestCase, to_xml
 from vstream.scenario.model import Expectation, Measure
@@ -452,3 +451,32 @@ def _case(case: Case, suite: str) -> TestCase:
         text=f"expected at {place}" if place is not None and case.status is not CaseStatus.PASS else None,
         output=case.detail if case.status is CaseStatus.PASS else None,
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishSecond:
+    """The publishes that were due in one interval of the timeline."""
+
+    ok: int
+    rejected: int
+    indeterminate: int
+    p50: int | None
+    p99: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timeline:
+    """What happened in each interval. Every list has one entry per interval."""
+
+    start: int
+    interval: int
+    """Length of an interval in nanoseconds: a second, or more for a long run."""
+    intervals: int
+    publishes: Mapping[str, tuple[PublishSecond, ...]]
+    """By region, over all streams."""
+    reads: Mapping[str, tuple[float | None, ...]]
+    """By region: share of answered reads; None without reads."""
+    control_plane: Mapping[str, tuple[int | None, ...]]
+    """By region: the meta leader's slowest answer in nanoseconds; -1 if a request failed, None without requests."""
+    lag: Mapping[str, Mapping[str, tuple[int, ...]]]
+    """By origin and reading region: messages written and not yet arrived at the interval's end."""

@@ -13,8 +13,7 @@ from rich.text import Text
 from vstream.cli.views.cleaning import clean
 from vstream.cli.views.diagnostics import place
 from vstream.formatting import format_count
-from vstream.lint.account_table import AccountRow
-from vstream.lint.simulate import Refusal, Simulation
+from vstream.lint.simulate import AccountRow, Refusal, Simulation
 from vstream.subjects.account_flow import AccountArrival, AccountLink, ImportKind
 from vstream.subjects.leaf_flow import LeafArrival
 from vstream.subjects.resolve import Candidate, Outcome, OutcomeKind, Resolution

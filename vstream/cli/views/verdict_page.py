@@ -18,9 +18,8 @@ from vstream import resources
 from vstream.capture.records import FaultOutcome, FaultRecord
 from vstream.capture.verdict import units
 from vstream.capture.verdict.context import end_of_fault
-from vstream.capture.verdict.timeline import PublishSecond, Timeline
 from vstream.capture.verdict.units import duration
-from vstream.capture.verdict.verdict import About, CaseStatus, FaultVerdict, Verdict
+from vstream.capture.verdict.verdict import About, CaseStatus, FaultVerdict, PublishSecond, Timeline, Verdict
 from vstream.cli.views import charts
 from vstream.cli.views.verdict import example_line
 from vstream.formatting import format_count

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from vstream.subjects.mapping import Destination, Mapping
 from vstream.syntax.json_types import Json
-from vstream.topology import naming, profile_migration
+from vstream.topology import naming
 from vstream.topology.accounts import Account
 from vstream.topology.model import Naming, Role, Routing, Topology, VirtualStream
 from vstream.topology.profiles import hidden_accounts, mapped
-from vstream.topology.profiles.profile import Profile, stretch_account_of
+from vstream.topology.profiles.profile import Profile, other_layout, stretch_account_of
 from vstream.topology.profiles.shared import ACKS, mapped_subjects
 
 
@@ -65,7 +65,7 @@ roots: [v.>]                # everything below belongs to virtual streams: one m
 
     def accounts(self, topology: Topology) -> tuple[Account, ...]:
         """See `hidden_accounts`; while the topology moves here, that of clients has streams that feed the others."""
-        former = profile_migration.other_layout(topology)
+        former = other_layout(topology)
         if former is None:
             return hidden_accounts.accounts(topology)
         return mapped.join_accounts(topology, former, clients_in=topology)

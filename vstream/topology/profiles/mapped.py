@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from vstream.subjects.mapping import Destination, Mapping
-from vstream.topology import accounts, naming, profile_migration
+from vstream.topology import accounts, naming
 from vstream.topology.model import Naming, Role, Routing, Topology, VirtualStream
 from vstream.topology.naming import (
     ACCOUNT_API_PREFIX,
@@ -23,7 +23,7 @@ from vstream.topology.naming import (
     read_account,
 )
 from vstream.topology.profiles import hidden_accounts, shared
-from vstream.topology.profiles.profile import Profile
+from vstream.topology.profiles.profile import Profile, other_layout
 from vstream.topology.profiles.shared import canaries, delivery_export, managed_below, purge_subject, service, user
 from vstream.topology.stream_config import SOURCE_API_PREFIX
 
@@ -117,7 +117,7 @@ class MappedProfile(Profile):
         """
         if not topology.has_accounts:
             return ()
-        later = profile_migration.other_layout(topology)
+        later = other_layout(topology)
         if later is not None:
             return join_accounts(later, topology, clients_in=topology)
         return (

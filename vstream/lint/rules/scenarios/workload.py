@@ -11,7 +11,7 @@ from vstream.lint.registry import Violation, closest, rule
 from vstream.lint.rules.scenarios.context import ScenarioSubject
 from vstream.scenario.document import ExpectDocument, yaml_key
 from vstream.scenario.expectations import SAFETY
-from vstream.scenario.subject import PLACEHOLDERS, fill, placeholders
+from vstream.scenario.model import PLACEHOLDERS, fill_subject, placeholders
 from vstream.subjects.algebra import is_literal, matches
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def bad_publish_subject(subject: ScenarioSubject) -> Iterator[Violation]:
             continue
         at: Path = ("workload", "publishers", index, "subject")
         unknown = [name for name in placeholders(publisher.subject) if name not in PLACEHOLDERS]
-        example = fill(publisher.subject, dict.fromkeys(PLACEHOLDERS, "1"))
+        example = fill_subject(publisher.subject, dict.fromkeys(PLACEHOLDERS, "1"))
         streams = [publisher.stream] if publisher.stream is not None else list(subject.streams)
         if unknown:
             hint = closest(unknown[0], list(PLACEHOLDERS), "there are")
