@@ -46,7 +46,7 @@ CORE, CORE_OF_MANY = 100_000, 3_000
 """Messages; fewer where there are so many rules that each takes a millisecond."""
 MANY_RULES = 500
 STORED = 10_000
-ACKED = 4_000
+ACKED = 20_000
 IN_FLIGHT = 50
 BATCH = 500
 ROUNDS = 3

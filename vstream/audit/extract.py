@@ -26,7 +26,7 @@ from vstream.audit.schema import MESSAGES
 from vstream.audit.source import cut, reading
 from vstream.audit.source.datasource import narrow_cut
 from vstream.audit.source.pushdown import Bounds
-from vstream.audit.source.values import ABSENT, StreamRef, split_tasks
+from vstream.audit.source.values import ABSENT, StreamRef, group_tasks, split_tasks
 from vstream.errors import NotReachableError, VstreamError
 from vstream.jetstream.connection import choose_hint
 
@@ -121,13 +121,13 @@ def extract(wanted: ExtractPlan, given_up: Event | None = None) -> ExtractedTabl
     """
     is_over = given_up or Event()
     schema = to_arrow_schema(MESSAGES)
-    jobs = split_tasks(wanted.read, wanted.access, rows=_ROWS)
+    groups = group_tasks(split_tasks(wanted.read, wanted.access, rows=_ROWS), rows=_ROWS)
 
-    def batches(job: ReadTask) -> list[pa.RecordBatch]:
-        return list(takewhile(lambda _: not is_over.is_set(), reading.read_range(job, schema)))
+    def batches(tasks: Sequence[ReadTask]) -> list[pa.RecordBatch]:
+        return list(takewhile(lambda _: not is_over.is_set(), reading.read_ranges(tasks, schema)))
 
     threads = DaemonExecutor(_THREADS)
-    begun = [threads.submit(batches, job) for job in jobs]
+    begun = [threads.submit(batches, tasks) for tasks in groups]
     try:
         result = [batch for item in begun for batch in item.result()]
     except NotReachableError as error:

@@ -106,7 +106,7 @@ def write_tables(tables: AuditTables, uri: str) -> None:
     """
     Write *tables* as Parquet below *uri*, which is any place that Spark can write to. Replaces tables there.
 
-    Each file of `messages` contains a range of one stream, so that readers can skip files by
+    Each file of `messages` contains a range of one stream, or some small ones, so that readers can skip files by
     their statistics. Until everything is written, `read_tables` refuses the tables. Results that later
     stages computed from the replaced messages are not read again (`TableStore.read`).
     """

@@ -1,26 +1,39 @@
-"""Read with batched Direct Get: any replica of the stream, or a mirror, answers."""
+"""
+Read with batched Direct Get: any replica of the stream, or a mirror, answers.
+
+Many small streams are read over one connection, each with one request: a consumer and a connection of its own cost
+a stream of 60 messages five times what its messages do.
+"""
 
 from __future__ import annotations
 
 import json
 from typing import TYPE_CHECKING
 
-from vstream.audit.source.client import RetryableError
-from vstream.audit.source.wire import DirectScanner, scan_buffer
+from vstream.audit.source.client import RetryableError, connect, next_message
+from vstream.audit.source.columns import MessageColumns, make_batch
+from vstream.audit.source.wire import DirectScanner, WrongStreamError, scan_buffer
 from vstream.errors import NoRespondersError, ServerError, VstreamError
-from vstream.jetstream.answers import read_sequence
+from vstream.jetstream.answers import read_sequence, reading
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Generator, Iterator, Sequence
+
+    import pyarrow as pa
 
     from vstream.audit.source.client import Client, Message
-    from vstream.audit.source.columns import Block, MessageColumns
-    from vstream.audit.source.values import ReadTask
+    from vstream.audit.source.columns import Block
+    from vstream.audit.source.values import ReadTask, StreamRef
 
 _IN_FLIGHT = 8 << 20
 """Maximum number of bytes in a batch: the server sends them without waiting for us."""
 _BATCH = range(16, 16_384)
 """Minimum and maximum number of messages in a batch."""
+ROWS = 16_384
+"""Number of messages in a batch of many streams."""
+_STREAMS_IN_FLIGHT = 16
+"""Number of streams that are asked for at the same time."""
+_END = b"NATS/1.0 204"
 
 
 def read_parts(client: Client, job: ReadTask, first: int, like: MessageColumns) -> Generator[Block, None, None]:
@@ -90,3 +103,82 @@ def _is_more(client: Client, end: Message, answer: DirectScanner, stream: str) -
             raise ServerError(
                 code=status, err_code=0, description=text.decode(errors="replace"), subject=f"DIRECT.GET.{stream}"
             )
+
+
+def read_small(tasks: Sequence[ReadTask], schema: pa.Schema) -> Generator[pa.RecordBatch, None, list[ReadTask]]:
+    """
+    The messages of *tasks*, which have one access, stream by stream. Returns the tasks that did not come whole.
+
+    Only what came whole counts: the caller reads the others one by one, which proves their ends and says why they
+    cannot be read. So nothing is raised for a server that cannot be reached or refuses.
+    """
+    columns, runs = MessageColumns.of(schema), list[tuple["StreamRef", int]]()
+    left = dict(enumerate(tasks))
+    try:
+        with connect(tasks[0].access) as client:
+            for number, answer in _receive_answers(client, tasks, columns):
+                columns.extend(answer.columns)
+                runs.append((left.pop(number).stream_ref, answer.count))
+                if columns.count >= ROWS:
+                    yield make_batch(schema, columns.block(), runs)
+                    columns, runs = columns.empty_copy(), []
+    except VstreamError:
+        pass  # The caller asks again for what is left, and says what is wrong.
+    if runs:
+        yield make_batch(schema, columns.block(), runs)
+    return list(left.values())
+
+
+def _receive_answers(
+    client: Client, tasks: Sequence[ReadTask], like: MessageColumns
+) -> Iterator[tuple[int, DirectScanner]]:
+    """The number of each task whose messages came whole, and these. Raises VstreamError if no more answers come."""
+    inbox = client.subscribe(several=True)
+    waiting: dict[str, tuple[int, DirectScanner]] = {}
+    requests = enumerate(tasks)
+    while True:
+        lines = b""
+        while len(waiting) < _STREAMS_IN_FLIGHT and (item := next(requests, None)):
+            number, task = item
+            reply, stream = f"{inbox}.{number}", task.stream_ref.name
+            waiting[reply] = number, DirectScanner(like.empty_copy(), reply, stream)
+            body = json.dumps({"seq": task.first, "batch": task.last - task.first + 1})
+            lines += f"PUB {task.access.api_prefix}.DIRECT.GET.{stream} {reply} {len(body)}\r\n{body}\r\n".encode()
+        if not waiting:
+            return
+        if lines:
+            client.send(lines)
+        for reply, end in _receive_ends(client, waiting):
+            number, answer = waiting.pop(reply)
+            if end is not None and _is_whole(answer, end, tasks[number]):
+                yield number, answer
+
+
+def _receive_ends(client: Client, waiting: dict[str, tuple[int, DirectScanner]]) -> list[tuple[str, Message | None]]:
+    """Receive messages, and return the subjects of the answers that have ended and their last messages; None: refused."""
+    data, position = client.receive(), 0
+    ends: dict[str, Message | None] = {}
+    with reading("the streams that are read"):
+        while (message := next_message(data, position)) is not None:
+            reply, scanned = message.subject, position
+            if reply in waiting and reply not in ends:
+                try:
+                    scanned = waiting[reply][1].scan(data, position)
+                except WrongStreamError:
+                    ends[reply] = None
+            if scanned == position:
+                client.handle_control(message)
+                if reply in waiting:
+                    ends.setdefault(reply, message)
+                scanned = message.end
+            position = scanned
+    client.keep(data[position:])
+    return list(ends.items())
+
+
+def _is_whole(answer: DirectScanner, end: Message, task: ReadTask) -> bool:
+    """Whether *answer* has every message of *task*: a copy that lags behind, or a lost message, leaves some out."""
+    if not end.headers.startswith(_END) or not answer.count:
+        return False
+    is_gapless = answer.count == answer.first_pending - answer.pending + 1
+    return is_gapless and int(answer.columns.seqs[-1]) == task.last

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
@@ -18,7 +18,7 @@ except ImportError:  # an executor may lack xxhash
 
 if TYPE_CHECKING:
     import re
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from vstream.audit.source.values import StreamRef
 
@@ -37,6 +37,11 @@ RAW: Mapping[str, pa.Field] = {
     "headers": pa.field("headers", pa.binary()),
     "payload": pa.field("payload", pa.binary()),
 }
+
+
+_OF_STREAMS = ("stream", "region", "virtual", "role")
+"""Columns that all messages of a stream have in common."""
+_LISTS = ("subjects", "seqs", "times", "msg_ids", "sources", "ttls", "headers", "payloads")
 
 
 @dataclass(slots=True)
@@ -60,6 +65,12 @@ class MessageColumns:
     payloads: list[bytes] = field(default_factory=list)
     blocks: list[Block] = field(default_factory=list)
 
+    @classmethod
+    def of(cls, schema: pa.Schema) -> MessageColumns:
+        """Empty columns for the fields of *schema*."""
+        names = set(schema.names)
+        return cls("digest" in names, "headers" in names, "payload" in names)
+
     @property
     def count(self) -> int:
         """The number of messages."""
@@ -72,8 +83,13 @@ class MessageColumns:
     def add(self, block: Block) -> None:
         """Append a block of the same fields."""
         self.blocks = [*self._flush(), block]
-        for name in ("subjects", "seqs", "times", "msg_ids", "sources", "ttls", "headers", "payloads"):
+        for name in _LISTS:
             setattr(self, name, [])
+
+    def extend(self, parsed: MessageColumns) -> None:
+        """Append the messages of *parsed*, which has no blocks."""
+        for name in _LISTS:
+            getattr(self, name).extend(getattr(parsed, name))
 
     def block(self) -> Block:
         """All messages as one block."""
@@ -124,27 +140,20 @@ def filter_subjects(block: Block, subjects: re.Pattern[str]) -> Block:
     )
 
 
-class BatchBuilder:
-    """Turns blocks into record batches of one schema, for one stream."""
+def make_batch(schema: pa.Schema, block: Block, runs: Sequence[tuple[StreamRef, int]]) -> pa.RecordBatch:
+    """*block* as a record batch of *schema*. *runs*: whose messages these are, and how many, one after the other."""
+    constants = {name: [getattr(stream, name) for stream, _ in runs] for name in _OF_STREAMS}
+    places = np.repeat(np.arange(len(runs)), [count for _, count in runs])
 
-    def __init__(self, schema: pa.Schema, wanted: StreamRef) -> None:
-        self._schema = schema
-        self._constants: Mapping[str, str] = asdict(wanted)
-        names = set(schema.names)
-        self.columns = MessageColumns("digest" in names, "headers" in names, "payload" in names)
-
-    def batch(self, block: Block) -> pa.RecordBatch:
-        """All of *block* as a record batch."""
-        arrays = [self._array(item.name, item.type, block) for item in self._schema]
-        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
-
-    def _array(self, name: str, kind: pa.DataType, block: Block) -> pa.Array:
-        if name in self._constants:
-            return pa.repeat(pa.scalar(self._constants[name], kind), block.num_rows)
+    def array(name: str, kind: pa.DataType) -> pa.Array:
+        if name in constants:
+            return pa.array(constants[name], kind).take(pa.array(places))
         if name == "time":
             # Spark's timestamps have microseconds; the rest is cut off, not rounded.
             return block["time_ns"].cast(pa.timestamp("ns", "UTC")).cast(kind, safe=False)
         return block[name].cast(kind)
+
+    return pa.RecordBatch.from_arrays([array(item.name, item.type) for item in schema], schema=schema)
 
 
 def _nanoseconds(times: list[bytes]) -> pa.Array:

@@ -101,6 +101,7 @@ def _cut_stream(
 ) -> StreamCut:
     state, config = info["state"], check_config(info.get("config"), f"$JS.API.STREAM.INFO.{wanted.stream}")
     chosen, problem = choose_path(config, version, path, has_leader=has_leader)
+    has_batches = path is None and choose_path(config, version, DIRECT, has_leader=has_leader)[1] is None
     limits = find_limits(config)
     sources = []
     for item in info.get("sources") or ():
@@ -125,6 +126,7 @@ def _cut_stream(
         is_restored=bool(state["messages"]) and _is_older(state.get("first_ts"), created),
         mirror=source_name(mirror, wanted.stream) if (mirror := config.get("mirror")) else None,
         transform=_transform(config.get("subject_transform")),
+        has_batches=has_batches,
         error=problem if state["messages"] else None,
     )
 

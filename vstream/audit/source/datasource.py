@@ -18,9 +18,9 @@ from vstream.audit.source.options import (
     without_catalog_properties,
 )
 from vstream.audit.source.pushdown import Bounds, push_filters
-from vstream.audit.source.reading import read_range
+from vstream.audit.source.reading import read_ranges
 from vstream.audit.source.spark_types import COLUMNS, ReadPartition, convert_schema, find_columns
-from vstream.audit.source.values import CONSUMER, ReadPlan, split_tasks
+from vstream.audit.source.values import CONSUMER, ReadPlan, group_tasks, split_tasks
 from vstream.audit.source.writing import JetStreamStreamWriter, JetStreamWriter
 from vstream.errors import VstreamError
 
@@ -106,12 +106,12 @@ class JetStreamReader(DataSourceReader):
             narrow_cut(item, plan.access[item.stream_ref.region], self._bounds) for item in plan.cuts if not item.error
         ]
         result = split_tasks(cuts, plan.access, rows=options.rows_per_task, subjects=self._bounds.subjects)
-        return [ReadPartition(item) for item in result]
+        return [ReadPartition(group) for group in group_tasks(result, rows=options.rows_per_task)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """On an executor: the messages of one range."""
+        """On an executor: the messages of its ranges."""
         # Spark asks for a partition without a value where there is none.
-        return read_range(partition.range, self._schema) if isinstance(partition, ReadPartition) else iter(())
+        return read_ranges(partition.ranges, self._schema) if isinstance(partition, ReadPartition) else iter(())
 
 
 class FilteringReader(JetStreamReader):

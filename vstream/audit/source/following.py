@@ -149,7 +149,7 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         tasks = split_tasks(cuts, self._access, rows=options.rows_per_task, subjects=options.subjects)
         whole = {item.stream_ref for item in cuts if not item.num_deleted and not options.subjects}
         partitions: list[InputPartition] = [
-            ReadPartition(item, is_whole=options.fails_on_loss and item.stream_ref in whole) for item in tasks
+            ReadPartition((item,), is_whole=options.fails_on_loss and item.stream_ref in whole) for item in tasks
         ]
         return partitions or [InputPartition(None)]
 
@@ -205,7 +205,7 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
 def read_partition(partition: ReadPartition, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """The messages of one range. Raises VstreamError if messages of a complete range are removed during the read."""
-    task, rows = partition.range, 0
+    (task,), rows = partition.ranges, 0
     for batch in read_range(task, schema):
         rows += batch.num_rows
         yield batch

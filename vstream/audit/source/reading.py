@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING
 
 from vstream.audit.source import bydirect, bypull
 from vstream.audit.source.client import RetryableError, api_request, back_off, connect
-from vstream.audit.source.columns import BatchBuilder, filter_subjects, truncate_at
+from vstream.audit.source.columns import MessageColumns, filter_subjects, make_batch, truncate_at
 from vstream.audit.source.values import CONSUMER, DIRECT
 from vstream.errors import NoRespondersError, NotPermittedError, NotReachableError, ServerError, VstreamError
 from vstream.jetstream import error_codes
 from vstream.jetstream.answers import reading
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     import pyarrow as pa
 
@@ -36,6 +36,13 @@ ATTEMPTS = 8
 _UNAVAILABLE = 503
 
 
+def read_ranges(tasks: Sequence[ReadTask], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """The messages of all *tasks*, a group of `group_tasks`, each as `read_range` gives them, which says what is raised."""
+    left = tasks if len(tasks) == 1 else (yield from bydirect.read_small(tasks, schema))
+    for task in left:
+        yield from read_range(task, schema)
+
+
 def read_range(job: ReadTask, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """
     Every stored message of *job* once, in the order of sequences, in batches of *schema*.
@@ -43,7 +50,7 @@ def read_range(job: ReadTask, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     Raises NotReachableError if the end of the range cannot be reached, and other VstreamErrors
     if a retry would not help.
     """
-    batches = BatchBuilder(schema, job.stream_ref)
+    columns = MessageColumns.of(schema)
     matches = subject_pattern(job.subjects)
     path = job.path
     position = job.first
@@ -55,7 +62,7 @@ def read_range(job: ReadTask, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
             # Closed before the connection is, for it removes its consumer.
             with (
                 connect(job.access) as client,
-                closing(_PARTS[path](client, asked, position, batches.columns)) as pieces,
+                closing(_PARTS[path](client, asked, position, columns)) as pieces,
             ):
                 for piece in pieces:
                     position = piece["seq"][-1].as_py() + 1
@@ -64,7 +71,7 @@ def read_range(job: ReadTask, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
                     if matches is not None:
                         block = filter_subjects(block, matches)
                     if block.num_rows:
-                        yield batches.batch(block)
+                        yield make_batch(schema, block, [(job.stream_ref, block.num_rows)])
             if position > job.last or is_complete(asked, position):
                 return
             problem: VstreamError = RetryableError("the copy that answered ends before its leader does")

@@ -48,9 +48,10 @@ _KNOWN = {column.name: column for column in [*COLUMNS.fields, *MORE_COLUMNS]}
 class ReadPartition(InputPartition):
     """One task."""
 
-    range: ReadTask
+    ranges: tuple[ReadTask, ...]
+    """One; or many, of small streams in one region."""
     is_whole: bool = False
-    """Whether the range had a message at each sequence, so that fewer rows mean loss; for queries that fail on loss."""
+    """Whether the only range had a message at each sequence, so that fewer rows mean loss; for queries that fail on loss."""
 
 
 def find_columns(names: Sequence[str]) -> list[StructField]:

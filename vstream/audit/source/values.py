@@ -22,6 +22,11 @@ CONSUMER = "consumer"
 DIRECT = "direct"
 """Batched Direct Get: needs no leader, but `allow_direct` and servers from 2.11 on."""
 PATHS = (CONSUMER, DIRECT)
+_SMALL = 256
+"""Up to so many sequences, and `_SMALL_BYTES` bytes, all messages of a stream are asked for at once."""
+_SMALL_BYTES = 256 << 10
+_STREAMS = 250
+"""Number of small streams in one task."""
 ABSENT = "the server has no such stream"
 """The error of a stream that does not exist; a stream that cannot be reached has another."""
 
@@ -116,6 +121,8 @@ class StreamCut:
     transform: tuple[str, str] | None = None
     subjects: tuple[str, ...] = ()
     """Only messages on these subjects are read; all if empty."""
+    has_batches: bool = False
+    """Whether batched Direct Get may be used, too, where *path* is another."""
     error: str | None = None
 
     @property
@@ -146,6 +153,14 @@ class ReadTask:
     """Average size of a stored message in bytes, which limits how many are in flight."""
     subjects: tuple[str, ...] = ()
     """Only messages on these subjects; all if empty."""
+    has_batches: bool = False
+    """Whether batched Direct Get may be used, too, where *path* is another."""
+
+    @property
+    def is_small(self) -> bool:
+        """Whether all can be asked for at once, with many others."""
+        span = self.last - self.first + 1
+        return self.has_batches and not self.subjects and span <= _SMALL and span * self.mean_size <= _SMALL_BYTES
 
 
 def encode_plan(plan: ReadPlan) -> str:
@@ -209,10 +224,22 @@ def split_tasks(
                         last=after - 1,
                         mean_size=max(1, cut.bytes // cut.messages),
                         subjects=cut.subjects or subjects,
+                        has_batches=cut.has_batches,
                     )
                 )
         result += splits
     return result
+
+
+def group_tasks(tasks: Sequence[ReadTask], *, rows: int) -> list[tuple[ReadTask, ...]]:
+    """Put small *tasks* of a region together, as many as have at most *rows* messages; others stay alone."""
+    groups = [(task,) for task in tasks if not task.is_small]
+    small: dict[str, list[ReadTask]] = {}
+    for task in tasks:
+        if task.is_small:
+            small.setdefault(task.stream_ref.region, []).append(task)
+    size = max(1, min(_STREAMS, rows // _SMALL))
+    return groups + [tuple(part[at : at + size]) for part in small.values() for at in range(0, len(part), size)]
 
 
 ACCESS_FIELDS = frozenset(option.name for option in fields(Access))
