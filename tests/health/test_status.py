@@ -16,7 +16,7 @@ from vstream.cli.views.status import screen
 from vstream.health.pairs import has_taken_all
 from vstream.health.prometheus import render_metrics
 from vstream.health.report import PairState, Share, Status, StatusVerdict
-from vstream.health.snapshot import Lag, RegionSnapshot, ServerSnapshot, Snapshot
+from vstream.health.snapshot import Lag, RegionSnapshot, ServerSnapshot, Snapshot, StreamSnapshot
 from vstream.health.status import assess
 from vstream.lint import load_topology
 from vstream.plan.rules import account_entries, rule_entries, spell_destinations
@@ -299,6 +299,30 @@ def test_the_rules_alone_are_those_of_the_whole_bundle() -> None:
         assert account_entries(alone.accounts) == account_entries(whole.accounts), file.name
         names = {(stream.config.name, stream.role) for stream in whole.streams}
         assert {(stream.config.name, stream.role) for stream in alone.streams} == names, file.name
+
+
+class CountedStreams(dict[str, StreamSnapshot]):
+    """Streams of a snapshot, and how often all of their names were asked for."""
+
+    asked = 0
+
+    def keys(self) -> Any:
+        self.asked += 1
+        return super().keys()
+
+
+def test_what_is_looked_up_in_all_streams_does_not_grow_with_their_number() -> None:
+    asked = []
+    for count in (1, 5):
+        text = "".join(f"  s{number}: {{subjects: [s{number}.>]}}\n" for number in range(count))
+        head = 'version: 1\nname: acme\nserver_version: "2.12"\nregions: {west: {servers: 1}}\n'
+        content = f"{head}defaults: {{write: {{max_age: 1h}}}}\nstreams:\n{text}"
+        topology = load_topology.load(content.encode(), "acme.yaml").require()
+        streams = CountedStreams(healthy(topology=topology).streams)
+        status = assess(topology, replace(healthy(topology=topology), streams=streams), render_loaded(topology, None))
+        assert [region.direct_get for region in status.regions] == [Share(works=count, of=count)]
+        asked.append(streams.asked)
+    assert asked[0] == asked[1]
 
 
 @pytest.mark.parametrize(("taken", "expected"), [(0, True), (-1, False), (1, False)])

@@ -38,10 +38,11 @@ def is_unmeasured(pair: PairStatus, snapshot: Snapshot) -> bool:
 
 def has_taken_all(reader: StreamSnapshot, streams: Mapping[str, StreamSnapshot]) -> bool:
     """Whether *reader*, whose position no server says, took as many as its origins ever had: its last sequence counts."""
+    if any(source.seq is not None for source in reader.sources):
+        return False
     origins = {source.stream for source in reader.sources}
-    is_silent = all(source.seq is None for source in reader.sources)
     is_seen = bool(origins) and origins <= streams.keys()
-    return is_silent and is_seen and reader.last_seq == sum(streams[origin].last_seq for origin in origins)
+    return is_seen and reader.last_seq == sum(streams[origin].last_seq for origin in origins)
 
 
 def _outages(physical: Sequence[PhysicalStream], snapshot: Snapshot) -> Mapping[str, float]:

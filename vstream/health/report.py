@@ -27,6 +27,9 @@ class PairState(Enum):
     """The origin has dropped messages that the reader had not taken."""
 
 
+_BADNESS = {state: badness for badness, state in enumerate(PairState)}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairStatus:
     """One origin and one reader of it. Ages and times are in seconds."""
@@ -62,7 +65,7 @@ class PairStatus:
     def badness(self) -> tuple[int, float, float, int]:
         """A key to find the worst of several."""
         left = -self.left if self.left is not None else float("-inf")
-        return list(PairState).index(self.state), left, self.age or 0.0, self.pending or 0
+        return _BADNESS[self.state], left, self.age or 0.0, self.pending or 0
 
     def as_dict(self) -> dict[str, Json]:
         """As JSON would have it."""

@@ -111,7 +111,7 @@ def _assess_region(
     servers = [server for server in snapshot.servers if server.region == region.name]
     streams = [stream for stream in topology.streams if region.name in stream.regions]
     refusing = {fault.stream for fault in faults if fault.stops_storing}
-    unreadable = {fault.stream for fault in faults if fault.stops_direct_get}
+    readable = snapshot.streams.keys() - {fault.stream for fault in faults if fault.stops_direct_get}
 
     def has_leader(name: str) -> bool:
         observed = snapshot.streams.get(name)
@@ -125,7 +125,7 @@ def _assess_region(
         return has_leader(name) and (not stream.origin or region.origins.get(name, "not asked") is None)
 
     def serves_direct_get(stream: VirtualStream) -> bool:
-        return physical.read_stream_in(stream, region.name) in snapshot.streams.keys() - unreadable
+        return physical.read_stream_in(stream, region.name) in readable
 
     def serves_consumers(stream: VirtualStream) -> bool:
         return has_leader(physical.read_stream_in(stream, region.name))

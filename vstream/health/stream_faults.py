@@ -109,13 +109,16 @@ def _changed_subjects(
 ) -> Iterator[str]:
     """Settings that give its messages subjects which nobody reads, or that leave messages out."""
     faulty, is_ours = [], part.role in _TAKES_PUBLISHES
-    for source in config.sources:
-        for origin in stream.regions:
-            if source.stream == physical.physical_name(stream, Role.WRITE, origin):
-                expected = {*physical.source_transforms(topology, stream, origin)}
-                is_ours = is_ours or expected <= {*source.transforms}
-                if expected - {*source.transforms}:
-                    faulty.append(f"messages from `{source.stream}` get other subjects, or are left out")
+    sources = config.sources
+    regions = stream.regions if sources else ()
+    origins = {physical.physical_name(stream, Role.WRITE, region): region for region in regions}
+    for source in sources:
+        origin = origins.get(source.stream)
+        if origin is not None:
+            missing = {*physical.source_transforms(topology, stream, origin)} - {*source.transforms}
+            is_ours = is_ours or not missing
+            if missing:
+                faulty.append(f"messages from `{source.stream}` get other subjects, or are left out")
     if config.subject_transform is None:
         yield from faulty
     elif is_ours:  # and not another layout, which turns subjects back by itself (VD101)

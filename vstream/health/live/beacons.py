@@ -9,19 +9,15 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
 
 from vstream.errors import NotReachableError, VstreamError
 from vstream.health.snapshot import BeaconSighting
 from vstream.jetstream import direct
 from vstream.jetstream.answers import api_error, decode_object
+from vstream.jetstream.connection import Connection
 from vstream.topology import naming, physical
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from vstream.jetstream.connection import Connection
-    from vstream.topology.model import Topology, VirtualStream
+from vstream.topology.model import Topology, VirtualStream
 
 HEADER = "Vstream-Beacon"
 """`<region of origin> <seconds since 1970>`."""

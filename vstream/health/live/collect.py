@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from itertools import chain, repeat
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote
 
 from vstream.errors import HangingError, MalformedAnswerError, NotReachableError, ServerError, VstreamError
@@ -25,6 +26,7 @@ from vstream.health.snapshot import (
     UNCLUSTERED,
     BeaconSighting,
     Gap,
+    RegionSnapshot,
     Repeat,
     ServerSnapshot,
     Snapshot,
@@ -40,15 +42,10 @@ from vstream.jetstream.endpoints import endpoint_problems
 from vstream.plan.live import observe
 from vstream.plan.live.loaded_rules import hidden_accounts, read_loaded_rules
 from vstream.topology import naming
+from vstream.topology.consumer_config import ObservedConsumer
+from vstream.topology.model import Endpoint, Topology
 from vstream.topology.profiles import profile_of
 from vstream.topology.replication import Durable, PhysicalStream, all_physical_streams, durables
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from vstream.health.snapshot import RegionSnapshot
-    from vstream.topology.consumer_config import ObservedConsumer
-    from vstream.topology.model import Endpoint, Topology
 
 _SCOUTS = 8
 """Number of streams that are asked for first in each place. If none of them answers, the place counts as down."""

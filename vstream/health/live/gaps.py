@@ -11,21 +11,17 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
 
 from vstream.errors import VstreamError
 from vstream.health.live import lag
 from vstream.health.repair.sequence_set import SequenceSet
 from vstream.health.snapshot import Gap, Repeat, StreamSnapshot, to_unix_seconds
+from vstream.jetstream.connection import Connection
+from vstream.jetstream.direct import DirectMessage
 from vstream.jetstream.source_header import parse_replay
+from vstream.topology.model import Topology
 from vstream.topology.replication import ReplicationPair, replication_pairs
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from vstream.jetstream.connection import Connection
-    from vstream.jetstream.direct import DirectMessage
-    from vstream.topology.model import Topology
 
 WINDOW = 128
 """Number of newest messages of each reader to check."""

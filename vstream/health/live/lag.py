@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Iterable, Mapping
+from typing import TypeVar
 
 from vstream.errors import NoRespondersError, VstreamError
 from vstream.health.pairs import has_taken_all
@@ -17,16 +18,12 @@ from vstream.health.snapshot import NS, Lag, StreamSnapshot, parse_stream, to_un
 from vstream.jetstream import direct
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.answers import read_sequence, reading
+from vstream.jetstream.connection import Connection
+from vstream.jetstream.direct import DirectMessage
 from vstream.topology import physical
+from vstream.topology.model import Topology
 from vstream.topology.replication import ReplicationPair, replication_pairs
 from vstream.topology.stream_config import header_name
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from vstream.jetstream.connection import Connection
-    from vstream.jetstream.direct import DirectMessage
-    from vstream.topology.model import Topology
 
 C = TypeVar("C", bound="Connection")
 MOST = 1_000

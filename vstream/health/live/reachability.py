@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 from vstream.errors import VstreamError
 from vstream.health.snapshot import RegionSnapshot, StreamSnapshot
 from vstream.jetstream import monitoring
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.answers import api_error
+from vstream.jetstream.connection import Connection
 from vstream.topology import naming, physical
+from vstream.topology.model import Topology
 from vstream.topology.stream_config import StreamConfig
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from vstream.jetstream.connection import Connection
-    from vstream.topology.model import Topology
 
 _INFO = "$JS.API.INFO"
 _SUBSCRIPTIONS = 100_000

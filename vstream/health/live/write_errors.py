@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from vstream.errors import VstreamError
 from vstream.health.snapshot import ServerSnapshot, WriteError
 from vstream.jetstream import monitoring
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
 
 _CANNOT_WRITE = "write error"
 
