@@ -47,6 +47,13 @@ def test_a_command_that_connects_imports_nothing_for_websockets() -> None:
     assert "aiohttp" not in modules
 
 
+def test_the_jetstream_client_of_nats_is_imported_when_it_is_used() -> None:
+    assert "nats.js.api" not in list_modules("plan", "--help")
+    code = "import vstream.jetstream\nimport nats\nfrom nats.js.errors import NotFoundError\nprint(nats.js.api.Header.STATUS.value)"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (ran.stdout, ran.stderr) == ("Status\n", "")
+
+
 @pytest.mark.parametrize("options", [(), ("--format", "concise"), ("--select", "default")])
 def test_lint_of_a_configuration_imports_what_it_needs_and_no_more(tmp_path: Path, options: tuple[str, ...]) -> None:
     file = tmp_path / "server.conf"

@@ -6,6 +6,7 @@ import json
 import resource
 import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from tests.support.paths import TESTS
 from tests.support.topologies import HEAD, REGIONS, many_streams
 from vstream import resources
 from vstream.cli.render import write_bundle
+from vstream.cli.servers import Servers, build_bundle
 from vstream.diagnostics import Severity
 from vstream.errors import InvalidInputError
 from vstream.lint.load_topology import load, render_bundle
@@ -53,6 +55,18 @@ def render_text(text: str = HEAD + REGIONS + STREAMS, templates: Path | None = N
 def test_two_renders_are_equal_to_the_byte() -> None:
     text = (GOLDEN / "awkward.yaml").read_text(encoding="utf-8")
     assert render_text(text).artifacts == render_text(text).artifacts
+
+
+def test_a_bundle_that_is_only_compared_has_all_but_the_files_of_servers() -> None:
+    servers = Servers(endpoints={}, lab=None, description="")
+    whole, compared = (build_bundle(topology(), servers, None, is_for_servers=each) for each in (True, False))
+    paths = {artifact.path for artifact in whole.artifacts} - {artifact.path for artifact in compared.artifacts}
+    assert {path.partition("/")[0] for path in paths} == {"servers", "contexts"}
+    assert replace(compared, artifacts=whole.artifacts) == whole
+    # Whoever has templates of his own hears of what is wrong with any of them.
+    assert build_bundle(topology(), servers, TEMPLATES, is_for_servers=False) == build_bundle(
+        topology(), servers, TEMPLATES
+    )
 
 
 @pytest.mark.parametrize("file", sorted(GOLDEN.glob("*.yaml")), ids=lambda file: file.stem)

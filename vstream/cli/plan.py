@@ -88,7 +88,7 @@ def command(
     if files is not None:
         raise typer.BadParameter("needs --drift", param_hint="--configs")
     adopted, regions = frozenset(adopt or ()), tuple(sorted(lost or ()))
-    planned = run(plan_servers(loaded.require(), lab, templates, adopt=adopted, lost=regions))
+    planned = run(plan_servers(loaded.require(), lab, templates, adopt=adopted, lost=regions, is_applied=False))
     if out is not None:
         _save_plan(out, topology, loaded.text, planned)
     _print_plan(planned, output, is_verbose=verbose)
@@ -140,11 +140,12 @@ def build_request(
     *,
     adopt: frozenset[str] = frozenset(),
     lost: tuple[str, ...] = (),
+    is_applied: bool = True,
 ) -> PlanRequest:
-    """What a plan of *topology* on the servers *where* is made from."""
+    """What a plan of *topology* on the servers *where* is made from; unless *is_applied*, without files of servers."""
     return PlanRequest(
         topology=topology,
-        bundle=build_bundle(topology, where, templates),
+        bundle=build_bundle(topology, where, templates, is_for_servers=is_applied),
         endpoints=where.endpoints,
         leaving=where.leaving,
         adopt=adopt,
@@ -159,10 +160,11 @@ async def plan_servers(
     *,
     adopt: frozenset[str] = frozenset(),
     lost: tuple[str, ...] = (),
+    is_applied: bool = True,
 ) -> Planned:
-    """Find the servers that are meant, read them and compare. Raises VstreamError if that is not possible."""
+    """Find the servers that are meant, read them and compare, as `build_request`. Raises VstreamError."""
     where = find_servers(topology, lab_name)
-    request = build_request(topology, where, templates, adopt=adopt, lost=lost)
+    request = build_request(topology, where, templates, adopt=adopt, lost=lost, is_applied=is_applied)
     with progress_bar() as progress:
         task = progress.add_task("connecting", total=None)
         plan = await make_plan(request, on_progress=lambda text: progress.update(task, description=text))

@@ -156,11 +156,19 @@ def find_signer(topology: Topology, lab_name: str | None) -> Keyring | None:
     return ring
 
 
-def build_bundle(topology: Topology, servers: Servers, templates: Path | None) -> Bundle:
-    """The bundle of *topology* as *servers* need it: those of a lab have addresses of their own."""
+def build_bundle(
+    topology: Topology, servers: Servers, templates: Path | None, *, is_for_servers: bool = True
+) -> Bundle:
+    """
+    The bundle of *topology* as *servers* need it: those of a lab have addresses of their own.
+
+    Without *is_for_servers* it is only compared with what they have: without their files, if these are of vstream's own
+    templates.
+    """
     seats = {seat.server.name for seat in topology.processes}
     addresses = None
     if servers.lab is not None:
         addresses = tuple(address for address in lab.addresses(servers.lab) if address.server.name in seats)
     signer = find_signer(topology, servers.lab)
-    return render_bundle(topology, addresses=addresses, templates=templates, signer=signer)
+    written = None if is_for_servers or templates else ()
+    return render_bundle(topology, addresses=addresses, written=written, templates=templates, signer=signer)

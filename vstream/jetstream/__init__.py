@@ -3,10 +3,23 @@
 import sys
 from contextlib import suppress
 from importlib import import_module
+from types import ModuleType
 
-if "aiohttp" not in sys.modules:
-    # nats imports it for WebSockets, and that is a fifth of what a command imports: `TidyClient` does for those who use them.
-    sys.modules["aiohttp"] = None  # type: ignore[assignment]  # as if it was not installed
+
+class _LateModule(ModuleType):
+    """A module that is imported once something of it is used."""
+
+    def __getattr__(self, name: str) -> object:
+        if sys.modules.get(self.__name__) is self:
+            del sys.modules[self.__name__]
+        return getattr(import_module(self.__name__), name)
+
+
+# What nats imports for WebSockets is a fifth of what a command imports: `TidyClient` does for those who use them. Its own
+# JetStream client is a twentieth, and is needed for the headers of messages alone.
+_absent = {"aiohttp": None, "nats.js": _LateModule("nats.js")}
+if _absent.keys().isdisjoint(sys.modules):
+    sys.modules.update(_absent)  # type: ignore[arg-type]  # None: as if it was not installed
     with suppress(ImportError):  # executors of Spark have no nats
-        import_module("nats.aio.transport")
+        vars(import_module("nats"))["js"] = _absent["nats.js"]
     del sys.modules["aiohttp"]

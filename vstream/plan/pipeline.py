@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from vstream.errors import NotReachableError, StalePlanError, VstreamError
 from vstream.jetstream.admin import JetStreamAdmin
@@ -18,12 +17,10 @@ from vstream.plan.live.gate_checks import LiveGateChecker
 from vstream.plan.live.lost_region import measure_losses, require_dead
 from vstream.plan.live.observe import any_connection, connect_all, observe
 from vstream.plan.plan import Change, Gate, Plan, UnreachableRegion
+from vstream.plan.port import MappingAdmin, ReaderAdmin, ServerAdmin
 from vstream.plan.transitions.remove_region import dead_streams, give_up
 from vstream.topology.bundle import Bundle
 from vstream.topology.model import Endpoint, Topology
-
-if TYPE_CHECKING:
-    from vstream.plan.port import MappingAdmin, ReaderAdmin, ServerAdmin
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -49,8 +49,8 @@ def render(
     """
     Render everything. The same input gives the same bytes. Of all *addresses*, those in *written* get a file.
 
-    *templates* are directories, searched in order for each file. In operator mode, what
-    is rendered without a *signer* can be looked at, and servers refuse it. Raises
+    With none written there are no contexts either. *templates* are directories, searched in order for each
+    file. In operator mode, what is rendered without a *signer* can be looked at, and servers refuse it. Raises
     InvalidInputError if a template is missing, fails, or writes something that
     does not read back as what it stands for: VS201 (streams), VS301 (mappings),
     VS401 (servers), VS402 (contexts), VS240 (consumers).
@@ -61,7 +61,7 @@ def render(
         *(rendered for layout in layouts(topology) for rendered in renderer.streams(layout)),
         *(rendered for layout in layouts(topology) for rendered in renderer.consumers(layout)),
         *renderer.servers(topology, addresses, written),
-        *renderer.contexts(topology, addresses),
+        *(renderer.contexts(topology, addresses) if written else ()),
         renderer.loaded_file(topology, mappings),
         *renderer.hubs(topology),
     ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from vstream.subjects.mapping import Mapping as SubjectMapping
 from vstream.topology.accounts import (
@@ -16,12 +16,9 @@ from vstream.topology.accounts import (
     Account,
     password_placeholders,
 )
+from vstream.topology.consumer_config import ConsumerConfig
 from vstream.topology.model import Role, Security, Server, Topology, Transport
 from vstream.topology.stream_config import StreamConfig
-
-if TYPE_CHECKING:
-    from vstream.topology.consumer_config import ConsumerConfig
-
 
 MAPPINGS_PATH = "mappings.cfg"
 """With `routing: mapped`, what every server includes in the account that holds the streams, if vstream does not write that."""

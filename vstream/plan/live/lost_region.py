@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from vstream.errors import NotReachableError, RefusedError
 from vstream.jetstream.admin import JetStreamAdmin
+from vstream.jetstream.connection import Connection
+from vstream.plan.context import Observed
 from vstream.plan.live.gate_checks import LiveGateChecker
 from vstream.plan.live.observe import any_connection, connect_all
 from vstream.plan.live.witnesses import ask_itself
+from vstream.plan.topology_edit import TopologyEdit
 from vstream.plan.transitions import promote_home
 from vstream.plan.transitions.remove_region import RegionLoss
 from vstream.topology import physical
 from vstream.topology.model import Endpoint, Role, Topology
 from vstream.topology.profiles import profile_of
 from vstream.topology.stream_config import REGION_KEY
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
-
-    from vstream.jetstream.connection import Connection
-    from vstream.plan.context import Observed
-    from vstream.plan.topology_edit import TopologyEdit
 
 _HINT = "it is alive: `vstream region failback` brings it back; without `--lost`, `apply` waits until the others have all of it"
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING
 
 from vstream.errors import MalformedAnswerError, NoRespondersError, NotReachableError, ServerError, VstreamError
 from vstream.jetstream import monitoring
@@ -26,18 +26,13 @@ from vstream.plan.live.loaded_rules import (
 )
 from vstream.topology import naming, physical
 from vstream.topology.accounts import VSTREAM_USER
+from vstream.topology.consumer_config import ObservedConsumer
 from vstream.topology.model import Endpoint, Role, Security, Topology
 from vstream.topology.profiles import profile_of
 from vstream.topology.profiles.shared import WHO_AM_I
 from vstream.topology.replication import physical_streams
 from vstream.topology.stream_config import REGION_ACCOUNT_PREFIX, REGION_KEY, ROLE_KEY, ObservedStream
 from vstream.topology.versions import format_version, parse_version
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-
-    from vstream.topology.consumer_config import ObservedConsumer
-
 
 _ELECTION = 10.0
 """Seconds that streams get to elect a leader. It takes 4 to 9."""

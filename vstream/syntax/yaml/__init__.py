@@ -15,6 +15,8 @@ from __future__ import annotations
 import codecs
 import re
 
+from yaml.reader import Reader
+
 from vstream.diagnostics import Finding, Severity, Span
 from vstream.syntax.document import Document, Path, SourceMap
 from vstream.syntax.yaml.compose import MAX_DEPTH, MAX_NODES, compose
@@ -22,7 +24,7 @@ from vstream.syntax.yaml.convert import convert
 
 MAX_BYTES = 32 * 1024 * 1024
 
-_FORBIDDEN = re.compile(r"[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_FORBIDDEN = Reader.NON_PRINTABLE
 
 
 def decode(content: bytes, file: str) -> str | Finding:
