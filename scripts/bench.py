@@ -5,6 +5,7 @@ Rendering and validating: CPU seconds for 1, 10, 100 and N virtual streams in th
 Apply: streams created per second by `vstream apply`, and by a script that only sends the
 same requests, 32 at a time, write streams before read streams.
 Plan: seconds of `vstream plan` on the matching world, and of one full STREAM.LIST sweep.
+Status: seconds of `vstream status`, and of its requests by a bare client (scripts/bench_asking.py).
 Lint (with --lint, and nothing else then): CPU seconds of `vstream lint` and of `nats-server -t` on files of
 1,000, 12,000 and 50,000 mapping rules with three destinations each, in turn; medians.
 Extract (with --extract, and nothing else then): see scripts/bench_extract.py. Needs vstream[audit].
@@ -47,6 +48,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import bench_asking
 import bench_failures
 import bench_goals
 import bench_many_regions
@@ -217,6 +219,7 @@ async def servers(size: int, rounds: int, directory: Path) -> None:
     bench_goals.record("memory of validate and render", max(MEMORY))
     MEMORY.clear()
     ratios, plans, looks = [], [], []
+    asked: dict[str, list[bench_asking.Request]] = {}
     for number in range(rounds):
         bare = await bare_create(await up(topology), bundle)
         endpoint = await up(topology)
@@ -233,20 +236,28 @@ async def servers(size: int, rounds: int, directory: Path) -> None:
             print(
                 f"           STREAM.LIST sweep {listed:6.3f} s   vstream plan {planned:6.3f} s   ratio {planned / listed:.1f}"
             )
+            endpoints = lab.endpoints("bench")
+            asked = asked or await bench_asking.record(topology, endpoints)
+            in_turn = await bench_asking.ask(endpoints, asked, is_at_once=False)
+            at_once = await bench_asking.ask(endpoints, asked, is_at_once=True)
             looked = await asyncio.to_thread(command, "status", str(file))
-            looks.append(looked / listed)
-            print(f"           vstream status {looked:6.3f} s   ratio {looks[-1]:.1f}")
+            looks.append((looked / in_turn, looked / at_once))
+            print(
+                f"           its {sum(map(len, asked.values()))} requests bare, in turn {in_turn:6.3f} s, at once "
+                f"{at_once:6.3f} s   vstream status {looked:6.3f} s   ratios {looks[-1][0]:.1f}, {looks[-1][1]:.1f}"
+            )
         drifted = await asyncio.to_thread(command, "plan", str(file), "--drift")
         # Servers on one machine are warned of, and those of memory storage.
         doctored = await asyncio.to_thread(command, "doctor", str(file), codes=(0, 1, 3))
         print(f"           vstream plan --drift {drifted:6.3f} s   vstream doctor {doctored:6.3f} s")
+    to_asking = [statistics.median(column) for column in zip(*looks, strict=True)]
     print(
         f"  median: apply/bare {statistics.median(ratios):.2f}, plan/sweep {statistics.median(plans):.1f}, "
-        f"status/asking {statistics.median(looks):.1f}; memory at most {max(MEMORY):.0f} MB"
+        f"status/asking in turn {to_asking[0]:.1f}, at once {to_asking[1]:.1f}; memory at most {max(MEMORY):.0f} MB"
     )
     bench_goals.record("apply ÷ bare script, streams a second", statistics.median(ratios))
     bench_goals.record("plan ÷ STREAM.LIST sweep, seconds", statistics.median(plans))
-    bench_goals.record("status ÷ asking every region, seconds", statistics.median(looks))
+    bench_goals.record("status ÷ asking every region, seconds", to_asking[0])
     bench_goals.record("memory of apply, plan, status, drift, doctor", max(MEMORY))
     await starting(directory, size, statistics.median([cpu(*VSTREAM, "plan", str(file)) for _ in range(3)]))
     await lab.down("bench", purge=True)
