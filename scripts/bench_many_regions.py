@@ -214,7 +214,8 @@ async def _watch_layout(site: Site, layout: Layout, file: Path) -> str:
     await asyncio.to_thread(_run, "chaos", "kill-region", away, "--topology", file, "--lab", NAME, "--yes-really")
     await asyncio.sleep(DOWN)
     healing = time.monotonic()
-    await asyncio.to_thread(_run, "chaos", "heal", "--lab", NAME)
+    # 3: where servers cannot carry the load, not every region hears of the others in time.
+    await asyncio.to_thread(_run, "chaos", "heal", "--lab", NAME, allowed=(0, 3))
     for task in load:
         task.cancel()
     converged = await site.wait_until_everywhere(layout)
