@@ -13,16 +13,13 @@ import time
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import TYPE_CHECKING
 
+from vstream.chaos.target_servers import TargetServers
 from vstream.errors import LabError, NotConnectedError, NotReachableError
 from vstream.jetstream.connection import Reply
 from vstream.jetstream.reconnecting import ReconnectingConnection, open_reconnecting
 from vstream.lab.identity import OwnServers
 from vstream.lab.links.state import LinkState, Pair
-
-if TYPE_CHECKING:
-    from vstream.chaos.target_servers import TargetServers
 
 _POLL = 0.005
 _CONNECT = 10.0

@@ -7,15 +7,12 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from vstream.chaos.target_servers import TargetServers
 from vstream.errors import LabError, NotPermittedError, NotReachableError, ServerError, VstreamError
 from vstream.jetstream import error_codes, monitoring
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.connection import Connection
-
-if TYPE_CHECKING:
-    from vstream.chaos.target_servers import TargetServers
 
 POLL = 0.05
 ELECTION = 20.0

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from itertools import product
-from typing import TYPE_CHECKING
 
 from vstream.chaos import leaders
 from vstream.chaos.leaders import StreamLeadership
+from vstream.chaos.target_servers import TargetServers
 from vstream.errors import LabError, RefusedError, UnknownNameError
 from vstream.lab.links.state import Pair
 from vstream.topology import physical
 from vstream.topology.model import Role, Topology
-
-if TYPE_CHECKING:
-    from vstream.chaos.target_servers import TargetServers
 
 _SIDES = 'write `"west | central,east"`: sides with `|`, regions with commas'
 

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import TYPE_CHECKING
 
 from vstream.errors import LabError
 from vstream.lab import keys, lab
 from vstream.lab.readiness import monitor_url
 from vstream.lab.status import system_endpoint
 from vstream.plan.live.push_accounts import account_admin
+from vstream.plan.port import MappingAdmin
 from vstream.topology.bundle import Bundle
-
-if TYPE_CHECKING:
-    from vstream.plan.port import MappingAdmin
 
 
 class LabMappings:

@@ -8,7 +8,7 @@ missing mapping from a missing stream.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from vstream.errors import MalformedAnswerError, NoRespondersError, NotReachableError, ServerError, VstreamError
 from vstream.jetstream import direct, error_codes
@@ -16,11 +16,9 @@ from vstream.jetstream.answers import decode_object, describe_error
 from vstream.jetstream.connection import Reply
 from vstream.probe.info import StreamInfo, read_stream_info
 from vstream.probe.report import Check, CheckStatus, Hop
+from vstream.probe.target import ProbeTarget
 from vstream.subjects import algebra
 from vstream.topology import naming, physical
-
-if TYPE_CHECKING:
-    from vstream.probe.target import ProbeTarget
 
 EXPECTED_STREAM = "Nats-Expected-Stream"
 NO_STREAM = "__probe__"

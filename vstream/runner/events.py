@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, assert_never
 
+from vstream.capture.records import Sample
 from vstream.scenario.model import Action, ChangeRegion, Converge, Heal, Inject, RepairMeta, Resync, Try, Wait
 from vstream.topology.units import format_duration
 
 if TYPE_CHECKING:
-    from vstream.capture.records import Sample
     from vstream.runner.workload.spec import WorkloadProgress
 
 

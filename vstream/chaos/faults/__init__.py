@@ -7,15 +7,13 @@ To add one: declare it in `vstream.scenario.faults`, write a module here, and na
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from vstream.chaos.faults import disk_full, kill, links, pause, power_loss, restart, step_down
 from vstream.chaos.faults.base import FaultRequest, Injection, LabFault
+from vstream.chaos.target_servers import TargetServers
 from vstream.scenario.faults import FaultSpec, FaultType
 from vstream.topology.model import Topology
-
-if TYPE_CHECKING:
-    from vstream.chaos.target_servers import TargetServers
 
 _MODULES: Final = (kill, pause, disk_full, power_loss, links, step_down, restart)
 

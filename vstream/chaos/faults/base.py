@@ -9,10 +9,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
+from typing import Any, ClassVar, Protocol, Self
 
 from vstream.chaos import select
 from vstream.chaos.leaders import POLL
+from vstream.chaos.target_servers import TargetServers
 from vstream.errors import LabError, VstreamError
 from vstream.jetstream import monitoring
 from vstream.lab import records, start
@@ -21,9 +22,6 @@ from vstream.lab.links.state import Pair
 from vstream.lab.readiness import monitor_url
 from vstream.scenario.faults import FaultSpec
 from vstream.topology.model import Topology
-
-if TYPE_CHECKING:
-    from vstream.chaos.target_servers import TargetServers
 
 _EFFECT_TIMEOUT = 10.0
 """Seconds within which a signal must take effect. It takes milliseconds."""

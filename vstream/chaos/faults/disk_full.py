@@ -14,7 +14,7 @@ import signal
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import psutil
 
@@ -30,12 +30,10 @@ from vstream.chaos.faults.base import (
     start_missing,
     wait_until,
 )
+from vstream.chaos.target_servers import TargetServers
 from vstream.errors import LabError, UnsupportedError
 from vstream.files import write_private
 from vstream.scenario import faults
-
-if TYPE_CHECKING:
-    from vstream.chaos.target_servers import TargetServers
 
 _HEARS_WITHIN = 0.5
 """Seconds within which a server has handled a signal. It takes a millisecond."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from vstream.chaos import leaders, select
 from vstream.chaos.faults.base import (
@@ -18,10 +18,8 @@ from vstream.chaos.faults.base import (
     wait_until_gone,
     wait_until_silent,
 )
+from vstream.chaos.target_servers import TargetServers
 from vstream.scenario import faults
-
-if TYPE_CHECKING:
-    from vstream.chaos.target_servers import TargetServers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

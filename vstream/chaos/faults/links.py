@@ -5,11 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 from vstream.chaos import select
 from vstream.chaos.connectivity import ConnectivityProbe, format_pairs, probe_connectivity
 from vstream.chaos.faults.base import FaultRequest, LastingInjection, do_nothing
+from vstream.chaos.target_servers import TargetServers
 from vstream.errors import LabError, RefusedError
 from vstream.lab.links import control
 from vstream.lab.links.choose import link_state
@@ -17,9 +18,6 @@ from vstream.lab.links.proxy_process import ProxyProcess
 from vstream.lab.links.state import Cut, LinkState, Pair, decode_states, encode_states
 from vstream.scenario import faults
 from vstream.topology.model import Link
-
-if TYPE_CHECKING:
-    from vstream.chaos.target_servers import TargetServers
 
 _PATIENCE = 0.5
 """Seconds that a message may take in addition to the link's own delay."""

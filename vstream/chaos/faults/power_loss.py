@@ -21,7 +21,7 @@ import signal
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from vstream.chaos.faults.base import (
     FaultRequest,
@@ -36,14 +36,12 @@ from vstream.chaos.faults.base import (
     wait_until_gone,
     wait_until_silent,
 )
+from vstream.chaos.target_servers import TargetServers
 from vstream.errors import LabError
 from vstream.files import write_private
 from vstream.lab import records
 from vstream.lab.start import run_to_completion
 from vstream.scenario import faults
-
-if TYPE_CHECKING:
-    from vstream.chaos.target_servers import TargetServers
 
 _NS = 1_000_000_000
 _LOSE = 2 * _NS

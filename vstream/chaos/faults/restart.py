@@ -6,7 +6,7 @@ import asyncio
 import signal
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from vstream.chaos.faults.base import (
     FaultRequest,
@@ -17,11 +17,9 @@ from vstream.chaos.faults.base import (
     start_missing,
     wait_until,
 )
+from vstream.chaos.target_servers import TargetServers
 from vstream.lab import binaries, records
 from vstream.scenario import faults
-
-if TYPE_CHECKING:
-    from vstream.chaos.target_servers import TargetServers
 
 _GRACE = 30.0
 _LAME_DUCK_GRACE = 180.0

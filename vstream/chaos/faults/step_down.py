@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from vstream.chaos import leaders, select
 from vstream.chaos.faults.base import FaultRequest, HandOver
+from vstream.chaos.target_servers import TargetServers
 from vstream.errors import LabError
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.scenario import faults
-
-if TYPE_CHECKING:
-    from vstream.chaos.target_servers import TargetServers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,6 @@ import random
 from collections import deque
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import TYPE_CHECKING
 
 from vstream.capture.digest import digest
 from vstream.capture.records import OperationKind, OperationOutcome, OperationRecord
@@ -20,11 +19,9 @@ from vstream.errors import MalformedAnswerError, NotConnectedError
 from vstream.jetstream.answers import decode_object, describe_error, reading
 from vstream.jetstream.connection import Reply
 from vstream.jetstream.reconnecting import ReconnectingConnection
+from vstream.runner.workload.recorder import Recorder
 from vstream.runner.workload.spec import PublisherSpec
 from vstream.topology import naming
-
-if TYPE_CHECKING:
-    from vstream.runner.workload.recorder import Recorder
 
 MSG_ID = "Nats-Msg-Id"
 _TICK = 0.001

@@ -9,7 +9,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from vstream.capture.records import Delivery, OperationKind, OperationOutcome, OperationRecord, message_identity
 from vstream.errors import NoRespondersError, NotConnectedError, NotReachableError, ServerError, VstreamError
@@ -18,11 +18,9 @@ from vstream.jetstream.connection import Reply
 from vstream.jetstream.direct import DirectMessage, last_by_subject, next_by_subject
 from vstream.jetstream.read_stream import AckSubject
 from vstream.jetstream.reconnecting import ReconnectingConnection
+from vstream.runner.workload.recorder import Recorder
 from vstream.runner.workload.spec import ConsumerSpec, ReaderSpec
 from vstream.topology import naming
-
-if TYPE_CHECKING:
-    from vstream.runner.workload.recorder import Recorder
 
 ACK = b"+ACK"
 BATCH = 1000
