@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 import shlex
 from datetime import UTC, datetime
 
@@ -12,6 +14,8 @@ from typer.testing import CliRunner
 from scripts.docs import faults_markdown
 from tests.support.paths import ROOT
 from vstream.chaos import faults
+from vstream.chaos.faults import base
+from vstream.chaos.faults.base import LabFault
 from vstream.chaos.journal import Journal, OpenFault, decode, encode
 from vstream.cli.chaos.commands import app
 from vstream.lab.links.state import Cut, LinkState, encode_states
@@ -43,7 +47,9 @@ def usage_of(*arguments: str) -> str:
 
 
 def test_every_fault_and_nothing_else_can_be_done() -> None:
-    assert {declared.name for declared in faults.RESOLVERS} == set(FAULTS), "declare it, and add it to RESOLVERS"
+    assert {declared.name for declared in faults.RESOLVERS} == set(FAULTS), (
+        "declare it, and enter it in RESOLVERS of a module in vstream/chaos/faults"
+    )
 
 
 @EACH
@@ -92,14 +98,29 @@ def test_options_that_share_a_name_are_one() -> None:
 
 def test_every_fault_that_can_be_open_can_be_read_from_the_journal() -> None:
     """One that is not listed is injected, and no command can heal it."""
-    classes = {
-        value
-        for module in faults._MODULES
-        for value in vars(module).values()
-        if isinstance(value, type) and value.__module__ == module.__name__ and hasattr(value, "kind")
-    }
-    assert classes == set(faults.MECHANISMS.values()), "list it in MECHANISMS of its module"
-    assert {kind.__name__ for kind in classes if not hasattr(kind, "keeps_down")} == set()
+    unlisted = set()
+    for member in [member for module in faults._MODULES for member in vars(module).values()]:
+        if isinstance(member, type) and issubclass(member, LabFault) and not inspect.isabstract(member):
+            unlisted |= {member} - set(faults.MECHANISMS.values())
+    assert unlisted == set(), "give it a `kind`"
+
+
+@EACH
+def test_what_does_a_fault_reads_each_of_its_options(declared: FaultType) -> None:
+    """Else a step with it means nothing."""
+    module = inspect.getmodule(faults.RESOLVERS[declared])
+    assert module is not None
+    text = inspect.getsource(module) + inspect.getsource(base)
+    if "**request.spec.options" not in text:
+        assert [option.name for option in declared.options if f'"{option.name}"' not in text] == []
+
+
+@EACH
+def test_every_fault_is_injected_by_a_test_on_servers(declared: FaultType) -> None:
+    files = [*(ROOT / "tests").rglob("*live*.py"), *(ROOT / "tests" / "support").glob("*.py")]
+    files += (ROOT / "scenarios").glob("*.yaml")
+    is_tried = any(re.search(rf"\b{declared.name}\b", file.read_text(encoding="utf-8")) for file in files)
+    assert is_tried, f"inject `{declared.name}` in a live test"
 
 
 @pytest.mark.parametrize("kind", list(faults.MECHANISMS))

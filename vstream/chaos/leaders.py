@@ -105,16 +105,22 @@ async def require_meta_leader(target: TargetServers) -> str:
     return leader
 
 
-async def wait_for_successor(
-    find: Callable[[], Awaitable[str | None]], old: str, *, within: float
-) -> tuple[str | None, float]:
-    """The leader that *find* names instead of *old*, and after how many seconds; None after *within* seconds."""
+async def wait_for_successor(find: Callable[[], Awaitable[str | None]], old: str) -> tuple[str | None, float]:
+    """The leader that *find* names instead of *old*, and after how many seconds; None after ELECTION."""
     began = time.monotonic()
     while True:
         leader = await find()
         elapsed = time.monotonic() - began
         if leader is not None and leader != old:
             return leader, elapsed
-        if elapsed > within:
+        if elapsed > ELECTION:
             return None, elapsed
         await asyncio.sleep(POLL)
+
+
+async def see_successor(group: str, find: Callable[[], Awaitable[str | None]], old: str) -> str:
+    """Evidence that *find* names another leader of *group* than *old*. Raises LabError if it does not in time."""
+    leader, seconds = await wait_for_successor(find, old)
+    if leader is None:
+        raise LabError(f"{group} has no leader other than `{old}` after {seconds:.0f} s")
+    return f"{group} is led by {leader} instead of {old}, after {seconds:.1f} s"

@@ -90,13 +90,13 @@ def around(target: TargetServers, regions: Sequence[str]) -> tuple[Pair, ...]:
     return tuple(pair for pair in pairs if not set(regions).isdisjoint(pair))
 
 
-def link(target: TargetServers, one: str, other: str) -> tuple[Pair, Pair]:
+def link(target: TargetServers, near: str, far: str) -> tuple[Pair, Pair]:
     """The link between two regions, in both directions. Raises UnknownNameError if one is unknown or both are one."""
-    for name in (one, other):
+    for name in (near, far):
         _require_region(target, name)
-    if one == other:
-        raise UnknownNameError(f"`{one}` has no link to itself", hint=f"regions: {', '.join(target.regions)}")
-    return (one, other), (other, one)
+    if near == far:
+        raise UnknownNameError(f"`{near}` has no link to itself", hint=f"regions: {', '.join(target.regions)}")
+    return (near, far), (far, near)
 
 
 def _require_region(target: TargetServers, name: str) -> None:
@@ -180,10 +180,7 @@ def new_stream_leader(target: TargetServers, role: StreamLeadership, old: str) -
         if not role.can_elect:
             return f"{role.stream} has no leader: no other replica could be one"
         async with target.connect(target.servers[old]) as connection:
-            new, seconds = await leaders.wait_for_successor(
-                lambda: leaders.stream_leader(connection, role.stream), old, within=leaders.ELECTION
-            )
-        return _succession(role.stream, old, new, seconds)
+            return await leaders.see_successor(role.stream, lambda: leaders.stream_leader(connection, role.stream), old)
 
     return see
 
@@ -195,15 +192,6 @@ def new_meta_leader(target: TargetServers, old: str) -> Callable[[], Awaitable[s
         serving = len(target.servers) - len(target.unavailable())
         if serving <= len(target.servers) // 2:
             return "the meta group has no leader: the majority is missing"
-        new, seconds = await leaders.wait_for_successor(
-            lambda: leaders.meta_leader(target.monitors()), old, within=leaders.ELECTION
-        )
-        return _succession("the meta group", old, new, seconds)
+        return await leaders.see_successor("the meta group", lambda: leaders.meta_leader(target.monitors()), old)
 
     return see
-
-
-def _succession(what: str, old: str, new: str | None, seconds: float) -> str:
-    if new is None:
-        raise LabError(f"{what} has no leader after `{old}` within {seconds:.0f} s, although there is a majority")
-    return f"{what} is led by {new} instead of {old}, after {seconds:.1f} s"

@@ -133,6 +133,8 @@ class FaultType:
     needs_option: bool = False
     """Whether it needs at least one of its options."""
     works_outside_labs: bool = False
+    is_generated: bool = True
+    """Whether random scenarios have it. Not if streams need not survive it: see `vstream.scenario.generate`."""
 
     @property
     def field(self) -> str:
@@ -261,6 +263,7 @@ DISK_FULL = FaultType(
     examples=("disk-full west --for 20s",),
     happens="every write of the servers fails",
     expect="See below. `heal` restarts them. Linux only",
+    is_generated=False,
 )
 POWER_LOSS = FaultType(
     name="power-loss",
@@ -273,6 +276,7 @@ POWER_LOSS = FaultType(
     expect="See below. Always needs `--yes-really`",
     options=(LOSE,),
     stays=False,
+    is_generated=False,
 )
 PARTITION = FaultType(
     name="partition",
@@ -358,6 +362,7 @@ UPGRADE = FaultType(
     stays=False,
     can_hold=False,
     is_for_all=True,
+    is_generated=False,
 )
 
 FAULTS: Final[Mapping[str, FaultType]] = {

@@ -1,29 +1,32 @@
 """
 The faults. Each module says what its faults do, how they are healed, and what the journal stores.
 
-To add one: declare it in `vstream.scenario.faults`, write a module here, and name the module in `_MODULES`.
+To add one: declare it in `vstream.scenario.faults`, and write a module here. Its RESOLVERS and its LabFaults are seen.
 """
 
 from __future__ import annotations
 
+import pkgutil
 from collections.abc import Awaitable, Callable, Mapping
+from importlib import import_module
 from typing import Final
 
-from vstream.chaos.faults import disk_full, kill, links, pause, power_loss, restart, step_down
 from vstream.chaos.faults.base import FaultRequest, Injection, LabFault
 from vstream.chaos.target_servers import TargetServers
 from vstream.scenario.faults import FaultSpec, FaultType
 from vstream.topology.model import Topology
 
-_MODULES: Final = (kill, pause, disk_full, power_loss, links, step_down, restart)
+_MODULES: Final = tuple(import_module(module.name) for module in pkgutil.iter_modules(__path__, f"{__name__}."))
 
 RESOLVERS: Final[Mapping[FaultType, Callable[[FaultRequest], Awaitable[Injection]]]] = {
-    declared: resolver for module in _MODULES for declared, resolver in module.RESOLVERS.items()
+    declared: resolver for module in _MODULES for declared, resolver in getattr(module, "RESOLVERS", {}).items()
 }
-"""By fault name: how it becomes an injection."""
+"""By fault: how it becomes an injection."""
+
+_CLASSES: Final = [member for module in _MODULES for member in vars(module).values() if isinstance(member, type)]
 
 MECHANISMS: Final[Mapping[str, type[LabFault]]] = {
-    mechanism.kind: mechanism for module in _MODULES for mechanism in module.MECHANISMS
+    member.kind: member for member in _CLASSES if issubclass(member, LabFault) and hasattr(member, "kind")
 }
 """By journal kind: the faults that can be open in a lab."""
 

@@ -36,42 +36,55 @@ class Fault(Protocol):
         """Inject it and return evidence that it is active. Raises LabError if there is no such evidence."""
 
 
-class LabFault(Fault, Protocol):
+class LabFault(ABC):
     """A fault that stays until it is healed, and is therefore journalled. Every step may be repeated after a crash."""
 
+    __slots__ = ()
     kind: ClassVar[str]
     """Its name in the journal."""
-    keeps_down: ClassVar[bool]
+    keeps_down: ClassVar[bool] = False
     """Whether its servers stay down while it is open, whichever other fault is healed."""
-    is_unhealthy: ClassVar[bool]
+    is_unhealthy: ClassVar[bool] = False
     """Whether its servers run but cannot be healthy while it is open."""
 
     @property
     def counted_as_lost(self) -> tuple[str, ...]:
         """The servers that count as lost while it is open."""
+        return ()
 
     @property
     def cuts(self) -> frozenset[Pair]:
         """Links that carry nothing while it is open."""
+        return frozenset()
 
     @property
     def losses(self) -> tuple[str, ...]:
         """What will be lost for good. Such a fault must be forced."""
+        return ()
 
     @property
+    @abstractmethod
     def where(self) -> str:
         """Its target, for people."""
 
+    @abstractmethod
+    async def inject(self, target: TargetServers, name: str) -> str:
+        """See Fault."""
+
+    @abstractmethod
     async def heal(self, target: TargetServers, name: str) -> Callable[[], None]:
         """Undo it. Calling the result raises LabError if a server has failed since."""
 
+    @abstractmethod
     def is_over(self, target: TargetServers, name: str) -> bool:
         """Whether nothing of it is left because `lab up` restarted its servers or `lab down` ended the lab."""
 
+    @abstractmethod
     def journal_entry(self) -> dict[str, Any]:
         """The fault as plain JSON data, which `from_journal` reads."""
 
     @classmethod
+    @abstractmethod
     def from_journal(cls, entry: Mapping[str, Any]) -> Self:
         """The reverse of `journal_entry`. Raises KeyError, TypeError or ValueError for other data."""
 
@@ -142,12 +155,9 @@ class FaultRequest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ServerFault(ABC):
+class ServerFault(LabFault):
     """A fault of *servers*, without links."""
 
-    kind: ClassVar[str]
-    keeps_down: ClassVar[bool]
-    is_unhealthy: ClassVar[bool] = False
     servers: tuple[str, ...]
 
     @property
@@ -156,31 +166,9 @@ class ServerFault(ABC):
         return self.servers
 
     @property
-    def cuts(self) -> frozenset[Pair]:
-        """None."""
-        return frozenset()
-
-    @property
-    def losses(self) -> tuple[str, ...]:
-        """Nothing."""
-        return ()
-
-    @property
     def where(self) -> str:
         """The names of its servers."""
         return ", ".join(self.servers)
-
-    @abstractmethod
-    async def inject(self, target: TargetServers, name: str) -> str:
-        """See Fault."""
-
-    @abstractmethod
-    async def heal(self, target: TargetServers, name: str) -> Callable[[], None]:
-        """See LabFault."""
-
-    @abstractmethod
-    def is_over(self, target: TargetServers, name: str) -> bool:
-        """See LabFault."""
 
     def journal_entry(self) -> dict[str, Any]:
         """Its servers."""

@@ -46,7 +46,6 @@ class DiskFull(ServerFault):
     """The servers run but cannot write. After a failed write they refuse messages until they are restarted."""
 
     kind: ClassVar[str] = "disk-full"
-    keeps_down: ClassVar[bool] = False
     is_unhealthy: ClassVar[bool] = True
 
     async def inject(self, target: TargetServers, name: str) -> str:
@@ -119,5 +118,4 @@ async def _disk_full(request: FaultRequest) -> LastingInjection:
     return request.of_servers(DiskFull(servers=request.servers_of_machines()))
 
 
-MECHANISMS = (DiskFull,)
 RESOLVERS = {faults.DISK_FULL: _disk_full}

@@ -69,7 +69,6 @@ async def _kill_meta_leader(request: FaultRequest) -> LastingInjection:
     return replace(killed, also_confirm=select.new_meta_leader(request.target, leader))
 
 
-MECHANISMS = (Kill,)
 RESOLVERS = {
     faults.KILL_REGION: _kill_regions,
     faults.RESTART_REGION: _kill_regions,

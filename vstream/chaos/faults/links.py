@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Self
 
 from vstream.chaos import select
 from vstream.chaos.connectivity import ConnectivityProbe, format_pairs, probe_connectivity
-from vstream.chaos.faults.base import FaultRequest, LastingInjection, do_nothing
+from vstream.chaos.faults.base import FaultRequest, LabFault, LastingInjection, do_nothing
 from vstream.chaos.target_servers import TargetServers
 from vstream.errors import LabError, RefusedError
 from vstream.lab.links import control
@@ -25,23 +25,10 @@ _EFFECT_TIMEOUT = 20.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LinkFault:
+class LinkFault(LabFault):
     """What cut and shaped links share: *states* overlay the links while the fault is open."""
 
-    kind: ClassVar[str]
-    keeps_down: ClassVar[bool] = False
-    is_unhealthy: ClassVar[bool] = False
     states: Mapping[Pair, LinkState]
-
-    @property
-    def counted_as_lost(self) -> tuple[str, ...]:
-        """No servers."""
-        return ()
-
-    @property
-    def losses(self) -> tuple[str, ...]:
-        """Nothing."""
-        return ()
 
     @property
     def cuts(self) -> frozenset[Pair]:
@@ -179,5 +166,4 @@ async def _link(request: FaultRequest) -> LastingInjection:
     return LastingInjection(fault=LinkShape(states=dict.fromkeys(pairs, link_state(link))), regions=tuple(regions))
 
 
-MECHANISMS = (Partition, LinkShape)
 RESOLVERS = {faults.PARTITION: _partition, faults.ISOLATE: _isolate, faults.LINK: _link}

@@ -25,7 +25,6 @@ class Pause(ServerFault):
     """The processes are stopped, like a machine that hangs: connections stay open, and nothing answers."""
 
     kind: ClassVar[str] = "pause"
-    keeps_down: ClassVar[bool] = False
 
     async def inject(self, target: TargetServers, name: str) -> str:
         """Send SIGSTOP to each running server. Confirmed when all are stopped and no monitoring port answers."""
@@ -52,5 +51,4 @@ async def _pause(request: FaultRequest) -> LastingInjection:
     return request.of_servers(Pause(servers=request.servers_of_machines()))
 
 
-MECHANISMS = (Pause,)
 RESOLVERS = {faults.PAUSE: _pause}

@@ -196,5 +196,4 @@ async def _power_loss(request: FaultRequest) -> LastingInjection:
     return request.of_servers(PowerLoss(servers=request.servers_of_machines(), seconds=float(nanoseconds) / _NS))
 
 
-MECHANISMS = (PowerLoss,)
 RESOLVERS = {faults.POWER_LOSS: _power_loss}

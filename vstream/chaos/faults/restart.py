@@ -31,7 +31,6 @@ class Restart(ServerFault):
     """The processes are asked to exit, and are started again."""
 
     kind: ClassVar[str] = "restart"
-    keeps_down: ClassVar[bool] = False
     is_lame_duck: bool = False
     """Whether clients are disconnected first. Only the start depends on it; the journal does not store it."""
 
@@ -83,5 +82,4 @@ async def _upgrade(request: FaultRequest) -> RollingRestart:
     return RollingRestart(servers=restart.servers, is_lame_duck=restart.is_lame_duck, program=program)
 
 
-MECHANISMS = (Restart,)
 RESOLVERS = {faults.ROLLING_RESTART: _rolling_restart, faults.UPGRADE: _upgrade}

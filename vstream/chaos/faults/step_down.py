@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from vstream.chaos import leaders, select
 from vstream.chaos.faults.base import FaultRequest, HandOver
 from vstream.chaos.target_servers import TargetServers
-from vstream.errors import LabError
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.scenario import faults
 
@@ -23,12 +22,9 @@ class StepDown:
         """Ask the leader to step down. Confirmed when another server leads."""
         async with target.connect() as connection:
             await JetStreamAdmin(connection).step_down(self.stream)
-            successor, seconds = await leaders.wait_for_successor(
-                lambda: leaders.stream_leader(connection, self.stream), self.leader, within=leaders.ELECTION
+            return await leaders.see_successor(
+                self.stream, lambda: leaders.stream_leader(connection, self.stream), self.leader
             )
-        if successor is None:
-            raise LabError(f"stream `{self.stream}` has no leader other than `{self.leader}` after {seconds:.0f} s")
-        return f"{self.stream} is led by {successor} instead of {self.leader}, seen after {seconds:.1f} s"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,12 +37,9 @@ class MetaStepDown:
         """Ask the leader, in the system account. Confirmed when another server leads."""
         async with target.connect_to_system() as connection:
             await JetStreamAdmin(connection).step_down_meta()
-        successor, seconds = await leaders.wait_for_successor(
-            lambda: leaders.meta_leader(target.monitors()), self.leader, within=leaders.ELECTION
+        return await leaders.see_successor(
+            "the meta group", lambda: leaders.meta_leader(target.monitors()), self.leader
         )
-        if successor is None:
-            raise LabError(f"the meta group has no leader other than `{self.leader}` after {seconds:.0f} s")
-        return f"the meta group is led by {successor} instead of {self.leader}, seen after {seconds:.1f} s"
 
 
 async def _step_down(request: FaultRequest) -> HandOver:
@@ -61,5 +54,4 @@ async def _step_down_meta(request: FaultRequest) -> HandOver:
     return HandOver(fault=MetaStepDown(leader=leader), region=request.target.servers.get(leader))
 
 
-MECHANISMS = ()
 RESOLVERS = {faults.STEP_DOWN: _step_down, faults.STEP_DOWN_META: _step_down_meta}

@@ -171,9 +171,7 @@ async def _move_meta_leader(target: TargetServers, servers: frozenset[str]) -> s
             if time.monotonic() > until:
                 raise LabError(f"its leader returns to {leader} each time", hint="run this again")
             await JetStreamAdmin(system).step_down_meta()
-            elected, _ = await leaders.wait_for_successor(
-                lambda: leaders.meta_leader(target.monitors()), leader, within=leaders.ELECTION
-            )
+            elected, _ = await leaders.wait_for_successor(lambda: leaders.meta_leader(target.monitors()), leader)
             leader = elected or leader
     return leader
 
