@@ -112,7 +112,7 @@ def test_what_names_a_region_or_a_stream_is_completed() -> None:
         ("probe --stream ", ["bar", "foo"]),
         ("status --lab ", ["blue"]),
         ("scenario run split", ["split-brain"]),
-        ("lint --explain VD41", [f"VD41{digit}" for digit in range(6)]),
+        ("lint --explain VD10", ["VD101", "VD102"]),
         ("render --target ", ["files", "systemd", "compose", "helm", "nack"]),
         ("region failover --also ", ["east", "west"]),
         ("sta", ["status"]),

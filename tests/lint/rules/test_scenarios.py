@@ -53,4 +53,6 @@ def test_every_rule_has_fixtures_and_every_fixture_a_rule() -> None:
         path.relative_to(FIXTURES).as_posix() for path in (*BAD, *(bad.with_suffix(".out") for bad in BAD), *GOOD)
     }
     assert files == claimed
-    assert {path.parent.name for path in BAD} == {path.parent.name for path in GOOD} == set(CODES)
+    assert {path.parent.name for path in BAD} == {path.parent.name for path in GOOD} == set(CODES), (
+        "add bad*.yaml and good*.yaml to tests/rules/CODE"
+    )

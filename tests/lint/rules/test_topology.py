@@ -40,7 +40,7 @@ def test_codes_are_listed_once_and_in_order() -> None:
 def test_every_rule_of_the_package_is_listed() -> None:
     modules = [module for key, module in vars(rules).items() if type(module) is type(rules)]
     codes = {rule.code for module in modules for rule in vars(module).values() if isinstance(rule, Rule)}
-    assert codes == set(CODES)
+    assert codes == set(CODES), "add bad*.yaml and good*.yaml to tests/rules/CODE"
 
 
 @pytest.mark.parametrize("rule", RULES, ids=CODES)
@@ -79,7 +79,9 @@ def test_every_rule_has_fixtures_and_every_fixture_a_rule() -> None:
         path.relative_to(FIXTURES).as_posix() for path in (*BAD, *(bad.with_suffix(".out") for bad in BAD), *GOOD)
     }
     assert files == claimed
-    assert {path.parent.name for path in BAD} == {path.parent.name for path in GOOD} == set(CODES)
+    assert {path.parent.name for path in BAD} == {path.parent.name for path in GOOD} == set(CODES), (
+        "add bad*.yaml and good*.yaml to tests/rules/CODE"
+    )
 
 
 def test_a_mistake_in_the_defaults_is_reported_once_for_all_streams() -> None:
