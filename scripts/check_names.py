@@ -25,12 +25,14 @@ ROOT = Path(__file__).resolve().parent.parent
 LIMITS = {
     "participle as a function name": 0,
     "vague local": 0,
+    "vague parameter": 0,
     "nested conditional": 0,
     "comprehension over three lines": 0,
     "import inside a function": 0,
+    "command over 60 lines": 0,
     "class name used twice": 0,
     "noqa": 44,
-    "line": 95_484,
+    "line": 95_476,
     "file": 515,
     "vague local in tests": 0,
     "participle as a function name in tests": 0,
@@ -42,6 +44,8 @@ SHARED_CLASS_NAMES: set[str] = set()
 
 MOST_LINES = 3
 """Of a comprehension."""
+MOST_COMMAND_LINES = 60
+"""Of what a command does. Its parameters and its help are declarations."""
 VAGUE = frozenset(
     (
         "aside",
@@ -138,12 +142,11 @@ def find_problems(tree: ast.AST, path: str) -> Iterator[Problem]:
     for node in ast.walk(tree):
         match node:
             case ast.FunctionDef() | ast.AsyncFunctionDef():
-                if is_participle(node.name):
-                    yield Problem(node.lineno, "participle as a function name", node.name)
-                if path not in LAZY_LOADERS:
-                    yield from find_late_imports(node)
+                yield from find_function_problems(node, path)
             case ast.Name(ctx=ast.Store()) if node.id in VAGUE:
                 yield Problem(node.lineno, "vague local", node.id)
+            case ast.arguments():
+                yield from find_vague_parameters(node)
             case ast.IfExp() if isinstance(node.body, ast.IfExp) or isinstance(node.orelse, ast.IfExp):
                 yield Problem(node.lineno, "nested conditional")
             case ast.ListComp() | ast.SetComp() | ast.DictComp() | ast.GeneratorExp():
@@ -151,10 +154,42 @@ def find_problems(tree: ast.AST, path: str) -> Iterator[Problem]:
                     yield Problem(node.lineno, "comprehension over three lines")
 
 
+def find_function_problems(function: ast.FunctionDef | ast.AsyncFunctionDef, path: str) -> Iterator[Problem]:
+    """What is wrong with a function as a whole."""
+    if is_participle(function.name):
+        yield Problem(function.lineno, "participle as a function name", function.name)
+    if path not in LAZY_LOADERS:
+        yield from find_late_imports(function)
+    if is_command(function, path) and count_body_lines(function) > MOST_COMMAND_LINES:
+        yield Problem(function.lineno, "command over 60 lines", function.name)
+
+
+def find_vague_parameters(arguments: ast.arguments) -> Iterator[Problem]:
+    """The vague ones of a function or lambda. Of a method, `other` is Python's own word."""
+    parameters = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
+    is_method = bool(parameters) and parameters[0].arg == "self"
+    for parameter in parameters:
+        if parameter.arg in VAGUE and not (is_method and parameter.arg == "other"):
+            yield Problem(parameter.lineno, "vague parameter", parameter.arg)
+
+
 def is_participle(name: str) -> bool:
     """Whether a function is called by what has been done, not by what it does."""
     word = name.strip("_")
     return word not in NOT_PARTICIPLES and (word in PARTICIPLES or REGULAR_PARTICIPLE.fullmatch(word) is not None)
+
+
+def is_command(function: ast.FunctionDef | ast.AsyncFunctionDef, path: str) -> bool:
+    """Whether the command line calls it: it is called `command`, or a decorator enters it."""
+    decorators = (ast.unparse(decorator) for decorator in function.decorator_list)
+    is_entered = any(".command(" in decorator or ".callback(" in decorator for decorator in decorators)
+    return path.startswith("vstream/cli/") and (is_entered or function.name == "command")
+
+
+def count_body_lines(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    """From its first statement to its last, without the docstring."""
+    statements = function.body[1:] if ast.get_docstring(function) else function.body
+    return (function.end_lineno or 0) - statements[0].lineno + 1 if statements else 0
 
 
 def find_late_imports(function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[Problem]:

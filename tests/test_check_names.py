@@ -14,6 +14,7 @@ SCRIPT = ROOT / "scripts" / "check_names.py"
 CASES = {
     "participle as a function name": ["def taken(): ...", "async def _judged(): ...", "def begun(): ..."],
     "vague local": ["one = 1", "for found in (): ...", "[some for some in ()]"],
+    "vague parameter": ["def f(one): ...", "def f(self, *, found): ...", "lambda some: 1", "def f(one, other): ..."],
     "nested conditional": ["1 if a else 2 if b else 3"],
     "comprehension over three lines": ["[\n a\n for a in b\n if a\n]"],
     "import inside a function": ["def f():\n if a:\n  import b"],
@@ -21,6 +22,7 @@ CASES = {
 PLAIN = """
 def take_streams(need): ...
 def read(): ...
+def join(self, other): ...
 def seed(): ...
 stream = [message for message in messages]
 1 if a else 2
@@ -47,6 +49,15 @@ def test_check_names_finds_what_is_hard_to_read(script: ModuleType, kind: str, t
 
 def test_check_names_leaves_plain_code_alone(script: ModuleType) -> None:
     assert list(script.find_problems(ast.parse(PLAIN), "x.py")) == []
+
+
+def test_a_command_is_short(script: ModuleType) -> None:
+    texts = ["def command():\n" + " a\n" * 61, "@app.command('a')\ndef f(x,\n y):\n 'help'\n" + " a\n" * 61]
+    for text in texts:
+        (problem,) = script.find_problems(ast.parse(text), "vstream/cli/x.py")
+        assert problem.kind == "command over 60 lines"
+        assert list(script.find_problems(ast.parse(text), "vstream/x.py")) == []
+        assert list(script.find_problems(ast.parse(text.removesuffix(" a\n")), "vstream/cli/x.py")) == []
 
 
 def test_the_lazy_loader_may_import_late(script: ModuleType) -> None:

@@ -158,9 +158,7 @@ def test_a_process_can_be_recognised_as_soon_as_it_was_started(tmp_path: Path) -
         os.sched_setaffinity(0, {min(cores)})
     try:
         for _ in range(50):
-            process = psutil.Process(
-                processes.start_process(["/bin/sleep", "60"], said=tmp_path / "said", cwd=tmp_path)
-            )
+            process = psutil.Process(processes.start_process(["/bin/sleep", "60"], log=tmp_path / "said", cwd=tmp_path))
             shown = processes.arguments(process)
             process.kill()
             process.wait()

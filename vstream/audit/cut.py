@@ -185,15 +185,15 @@ def is_origin(row: Any) -> bool:
     return row.role in {_WRITE, _ORIGIN}
 
 
-def _mirrors(some: Sequence[Any]) -> list[Any]:
+def _mirrors(streams: Sequence[Any]) -> list[Any]:
     """The mirrors among the streams of one virtual stream; in old captures, only the roles show them."""
-    is_mirrored = any(row.role in {_ORIGIN, _ORDER} for row in some)
-    return [row for row in some if row.mirror is not None or (is_mirrored and row.role == _READ and not row.sources)]
+    is_mirrored = any(row.role in {_ORIGIN, _ORDER} for row in streams)
+    return [row for row in streams if row.mirror is not None or (is_mirrored and row.role == _READ and not row.sources)]
 
 
-def _origins(virtual: str, some: Sequence[Any], readers: int) -> list[tuple[Any, ...]]:
+def _origins(virtual: str, streams: Sequence[Any], readers: int) -> list[tuple[Any, ...]]:
     rows = []
-    for row in some:
+    for row in streams:
         if is_origin(row):
             rows.append(
                 (
@@ -212,7 +212,7 @@ def _origins(virtual: str, some: Sequence[Any], readers: int) -> list[tuple[Any,
                 )
             )
     # A migration leaves streams behind that readers still take from; from one that was given up they have taken.
-    names = {source.origin for row in some for source in row.sources} - {row.stream for row in some}
+    names = {source.origin for row in streams for source in row.sources} - {row.stream for row in streams}
     return rows + [
         (virtual, name, None, None, None, None, True, True, False, None, 1, readers) for name in sorted(names)
     ]

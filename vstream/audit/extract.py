@@ -113,15 +113,15 @@ def take_planned_cuts(
     return [with_planned_limits(item, planned[item.stream_ref.stream]) for item in cuts]
 
 
-def extract(wanted: ExtractPlan, given_up: Event | None = None) -> ExtractedTables:
+def extract(plan: ExtractPlan, given_up: Event | None = None) -> ExtractedTables:
     """
-    Read all messages of *wanted* into memory, about a hundred bytes each.
+    Read all messages of *plan* into memory, about a hundred bytes each.
 
     Stops early once *given_up* is set. Raises VstreamError if a stream cannot be read to its end.
     """
     is_over = given_up or Event()
     schema = to_arrow_schema(MESSAGES)
-    groups = group_tasks(split_tasks(wanted.read, wanted.access, rows=_ROWS), rows=_ROWS)
+    groups = group_tasks(split_tasks(plan.read, plan.access, rows=_ROWS), rows=_ROWS)
 
     def batches(tasks: Sequence[ReadTask]) -> list[pa.RecordBatch]:
         return list(takewhile(lambda _: not is_over.is_set(), reading.read_ranges(tasks, schema)))
@@ -137,7 +137,7 @@ def extract(wanted: ExtractPlan, given_up: Event | None = None) -> ExtractedTabl
         is_over.set()
         threads.shutdown(wait=False, cancel_futures=True)
     return ExtractedTables(
-        messages=pa.Table.from_batches(result, schema), streams=[stream_row(item) for item in wanted.cuts]
+        messages=pa.Table.from_batches(result, schema), streams=[stream_row(item) for item in plan.cuts]
     )
 
 
@@ -148,42 +148,42 @@ def tell_by_servers(moment_ns: int, cuts: Sequence[StreamCut]) -> int:
     return moment_ns + ahead if abs(ahead) > SKEW_NS else moment_ns
 
 
-def _since(one: StreamCut, access: Access, since_ns: int) -> StreamCut:
-    """The part of *one* stored since *since_ns*; of readers, also some older messages: their clocks may be behind."""
-    if one.error is not None:
-        return one
-    narrow = narrow_cut(one, access, Bounds(since_ns=since_ns if is_origin(one.stream_ref) else since_ns - _BEHIND_NS))
+def _since(cut: StreamCut, access: Access, since_ns: int) -> StreamCut:
+    """The part of *cut* stored since *since_ns*; of readers, also some older messages: their clocks may be behind."""
+    if cut.error is not None:
+        return cut
+    narrow = narrow_cut(cut, access, Bounds(since_ns=since_ns if is_origin(cut.stream_ref) else since_ns - _BEHIND_NS))
     # What arrives late of an origin that has written nothing since is older, too.
-    first = narrow.first_seq if narrow.messages else one.last_seq + 1
-    return without_limits(replace(narrow, first_seq=first, messages=one.messages if narrow.messages else 0), one)
+    first = narrow.first_seq if narrow.messages else cut.last_seq + 1
+    return without_limits(replace(narrow, first_seq=first, messages=cut.messages if narrow.messages else 0), cut)
 
 
-def without_limits(narrow: StreamCut, one: StreamCut) -> StreamCut:
+def without_limits(narrow: StreamCut, cut: StreamCut) -> StreamCut:
     """
-    *narrow*, a later part of *one*, without the limits that cannot have removed messages from it.
+    *narrow*, a later part of *cut*, without the limits that cannot have removed messages from it.
 
     Limits that remove the oldest messages first have not reached it while the stream has older messages.
     """
-    if is_origin(one.stream_ref) or one.limits is None or not one.messages or one.first_seq >= narrow.first_seq:
+    if is_origin(cut.stream_ref) or cut.limits is None or not cut.messages or cut.first_seq >= narrow.first_seq:
         return narrow
-    return replace(narrow, limits={name: limit for name, limit in one.limits.items() if name not in OLDEST_FIRST})
+    return replace(narrow, limits={name: limit for name, limit in cut.limits.items() if name not in OLDEST_FIRST})
 
 
-def with_planned_limits(one: StreamCut, planned: Mapping[str, int]) -> StreamCut:
+def with_planned_limits(cut: StreamCut, planned: Mapping[str, int]) -> StreamCut:
     """
-    *one* without the limits of a reader that are not *planned*; limits below the plan are raised to it.
+    *cut* without the limits of a reader that are not *planned*; limits below the plan are raised to it.
 
     They removed messages that the topology says the reader has, so they do not excuse missing messages.
     """
-    if is_origin(one.stream_ref) or one.limits is None:
-        return one
-    limits = dict(one.limits)
+    if is_origin(cut.stream_ref) or cut.limits is None:
+        return cut
+    limits = dict(cut.limits)
     for name in _REMOVING & limits.keys():
         if name in planned:
             limits[name] = max(limits[name], planned[name])
         else:
             del limits[name]
-    return replace(one, limits=limits)
+    return replace(cut, limits=limits)
 
 
 def require_readable(cuts: list[StreamCut]) -> list[StreamCut]:
@@ -198,36 +198,36 @@ def require_readable(cuts: list[StreamCut]) -> list[StreamCut]:
     raise NotReachableError(f"no stream can be read: {cuts[0].error}", hint=choose_hint(cuts[0].error or ""))
 
 
-def stream_row(one: StreamCut) -> tuple[Any, ...]:
-    """Convert *one* to a row of `schema.STREAMS`."""
-    requested = one.stream_ref
-    is_read = one.error is None
+def stream_row(cut: StreamCut) -> tuple[Any, ...]:
+    """Convert *cut* to a row of `schema.STREAMS`."""
+    requested = cut.stream_ref
+    is_read = cut.error is None
     return (
         requested.virtual,
         requested.stream,
         requested.region,
         requested.role,
-        one.first_seq if is_read else None,
-        one.last_seq if is_read else None,
-        one.messages if is_read else None,
-        one.num_deleted if is_read else None,
-        one.cut_at_ns,
-        one.server_version,
-        one.path,
-        one.error,
-        [(cursor.origin, cursor.last_seq) for cursor in one.sources],
-        None if one.limits is None else _limits_in_reach(one, one.limits),
-        _identity(one),
-        one.mirror,
-        one.transform,
+        cut.first_seq if is_read else None,
+        cut.last_seq if is_read else None,
+        cut.messages if is_read else None,
+        cut.num_deleted if is_read else None,
+        cut.cut_at_ns,
+        cut.server_version,
+        cut.path,
+        cut.error,
+        [(cursor.origin, cursor.last_seq) for cursor in cut.sources],
+        None if cut.limits is None else _limits_in_reach(cut, cut.limits),
+        _identity(cut),
+        cut.mirror,
+        cut.transform,
     )
 
 
-def _limits_in_reach(one: StreamCut, limits: Mapping[str, int]) -> dict[str, int]:
-    """*limits* of *one* without those that have removed nothing: it never had so many messages, or is not a quarter full."""
-    if one.path == CAPTURE or limits.keys() & {"retention", "allow_msg_ttl", "allow_rollup_hdrs"}:
+def _limits_in_reach(cut: StreamCut, limits: Mapping[str, int]) -> dict[str, int]:
+    """*limits* of *cut* without those that have removed nothing: it never had so many messages, or is not a quarter full."""
+    if cut.path == CAPTURE or limits.keys() & {"retention", "allow_msg_ttl", "allow_rollup_hdrs"}:
         return dict(limits)
-    reached = {"max_msgs": one.last_seq, "max_bytes": 4 * one.bytes + _LARGEST}
+    reached = {"max_msgs": cut.last_seq, "max_bytes": 4 * cut.bytes + _LARGEST}
     return {name: limit for name, limit in limits.items() if name not in reached or limit < reached[name]}
 
 
@@ -235,11 +235,11 @@ _ALPHABET: Final = digits + ascii_uppercase + ascii_lowercase
 _LENGTH: Final = 8
 
 
-def _identity(one: StreamCut) -> str | None:
+def _identity(cut: StreamCut) -> str | None:
     """The stream's identity; empty if restored from a backup: readers then see a new stream with old messages."""
-    if one.is_restored:
+    if cut.is_restored:
         return ""
-    return identity_of(one.created) if one.created else None
+    return identity_of(cut.created) if cut.created else None
 
 
 def identity_of(created: str) -> str:

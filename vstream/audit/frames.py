@@ -53,20 +53,20 @@ class AuditTables:
 
 
 def read_live(
-    spark: SparkSession, wanted: ExtractPlan, scratch: Path, *, headers: bool = False, payload: bool = False
+    spark: SparkSession, plan: ExtractPlan, scratch: Path, *, headers: bool = False, payload: bool = False
 ) -> AuditTables:
     """
-    The messages *wanted*, as DataFrames that executors read from the servers.
+    The messages *plan*, as DataFrames that executors read from the servers.
 
     Even if only some subjects are read, `streams` counts all messages. *scratch* holds
     the credentials for executors and must exist until the tables are read.
     """
     columns = StructType([*MESSAGES.fields, *([HEADERS] if headers else []), *([PAYLOAD] if payload else [])])
     register(spark)
-    access = wanted.access if is_local(spark) else reaching.ship_to_executors(spark, wanted.access, scratch)
+    access = plan.access if is_local(spark) else reaching.ship_to_executors(spark, plan.access, scratch)
     return AuditTables(
-        messages=read_messages(spark, wanted.read, access, columns),
-        streams=make_table(spark, [stream_row(cut) for cut in wanted.cuts], STREAMS),
+        messages=read_messages(spark, plan.read, access, columns),
+        streams=make_table(spark, [stream_row(cut) for cut in plan.cuts], STREAMS),
     )
 
 

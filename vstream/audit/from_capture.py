@@ -51,7 +51,7 @@ def extract_capture(capture: Capture, given_up: Event | None = None) -> Extracte
 
 
 def _cut(
-    wanted: StreamRef, stream: CapturedStream, batches: list[pa.RecordBatch], manifest: Manifest, samples: list[Sample]
+    ref: StreamRef, stream: CapturedStream, batches: list[pa.RecordBatch], manifest: Manifest, samples: list[Sample]
 ) -> StreamCut:
     count = sum(batch.num_rows for batch in batches)
     first = batches[0]["seq"][0].as_py() if batches else 0
@@ -62,7 +62,7 @@ def _cut(
     if error is None and stream.messages is not None and stream.messages != count:
         error = f"the capture has {count} of its {stream.messages} messages"
     return StreamCut(
-        stream_ref=wanted,
+        stream_ref=ref,
         cut_at_ns=manifest.wall + (samples[-1].at if samples else 0),
         first_seq=first or seen + 1,
         last_seq=seen,
@@ -85,13 +85,13 @@ def _cursors(stream: CapturedStream, samples: list[Sample]) -> tuple[SourceCurso
     return tuple(SourceCursor(origin=origin, last_seq=seq) for origin, seq in sorted(existing.items()))
 
 
-def _batches(messages: Iterator[Stored], wanted: StreamRef, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+def _batches(messages: Iterator[Stored], stream: StreamRef, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     while part := list(islice(messages, _BATCH)):
         columns: dict[str, Any] = {
-            "virtual": [wanted.virtual] * len(part),
-            "stream": [wanted.stream] * len(part),
-            "region": [wanted.region] * len(part),
-            "role": [wanted.role] * len(part),
+            "virtual": [stream.virtual] * len(part),
+            "stream": [stream.stream] * len(part),
+            "region": [stream.region] * len(part),
+            "role": [stream.role] * len(part),
             "seq": [item.seq for item in part],
             "time_ns": [item.time for item in part],
             "subject": [item.subject for item in part],

@@ -314,7 +314,7 @@ def _order_difference(row: Any) -> OrderDifference:
 def _routes(
     evidence: Evidence,
     places: Mapping[tuple[str, str], StreamState],
-    found: Iterable[MessageFinding],
+    findings: Iterable[MessageFinding],
     shown: frozenset[str] | None,
 ) -> tuple[ReaderRoute, ...]:
     """Every origin of the virtual streams *shown* with every reader, even if nothing arrived."""
@@ -330,7 +330,7 @@ def _routes(
     seen = {(row.virtual, row.origin, row.stream): row for row in extents.collect()}
     counts: dict[tuple[str, str | None, str | None], list[int]] = defaultdict(lambda: [0, 0, 0])
     kinds = {code.code: kind for kind, code in BY_KIND.items()}
-    for item in found:
+    for item in findings:
         if item.severity is Severity.ERROR:
             kind = kinds[item.code]
             missing, extra, wrong = range(3)

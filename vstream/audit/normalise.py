@@ -155,7 +155,7 @@ def _restored_origins(
 
 
 def _describe_origins(
-    origins: DataFrame, taken: DataFrame, hidden: DataFrame | None, known: DataFrame, cut: CutTables
+    origins: DataFrame, messages: DataFrame, hidden: DataFrame | None, virtual_origins: DataFrame, cut: CutTables
 ) -> DataFrame:
     """
     By origin: its current identity, and the routes that turn its subjects into those of the virtual stream.
@@ -164,21 +164,23 @@ def _describe_origins(
     that does not explain one of three examples is left out, because something about it is
     unknown. Servers before 2.12 give no examples; their routes come last.
     """
-    spark = taken.sparkSession
+    spark = messages.sparkSession
 
     def saying(rows: DataFrame) -> DataFrame:
-        return _parse_headers(rows, hidden).join(F.broadcast(known.select("virtual", "origin")), ["virtual", "origin"])
+        return _parse_headers(rows, hidden).join(
+            F.broadcast(virtual_origins.select("virtual", "origin")), ["virtual", "origin"]
+        )
 
     # Numbers alone: Spark would sort all messages for the least and the greatest of anything else.
     group = F.array(F.min("seq"), F.max("seq"), F.max_by("seq", F.xxhash64("seq"))).alias("seqs")
-    forms = saying(taken).groupBy(*_HEADER_FORM).agg(group, F.max("time_ns").alias("time_ns")).collect()
+    forms = saying(messages).groupBy(*_HEADER_FORM).agg(group, F.max("time_ns").alias("time_ns")).collect()
     # Spark would take each header apart once more to leave these out before it groups them.
     rows = [row for row in forms if row.filters is not None]
     current, by_route = _group_forms(rows, cut)
 
     def look_up(keys: Sequence[tuple[str, str, int]]) -> Sequence[Any]:
         picked = make_table(spark, keys, _EXAMPLE_KEYS)
-        chosen = saying(taken.join(F.broadcast(picked), list(_EXAMPLE_KEYS.names), how="left_semi"))
+        chosen = saying(messages.join(F.broadcast(picked), list(_EXAMPLE_KEYS.names), how="left_semi"))
         return chosen.select(*_HEADER_FORM, "sent_subject", "subject").collect() if keys else ()
 
     # One message of one reader mostly proves a route for all: the others are not looked up.
@@ -220,16 +222,16 @@ def _group_forms(
 
 
 def _prove_routes(
-    wanted: Mapping[_RouteOfOrigin, Sequence[_Told]],
+    groups: Mapping[_RouteOfOrigin, Sequence[_Told]],
     look_up: Callable[[Sequence[tuple[str, str, int]]], Sequence[Any]],
 ) -> set[tuple[bool, str, str, routes.SubjectRoute]]:
     """Routes that explain an example of a form that tells them, or have none: whether there is none, and the route."""
-    keys = {(*form[:2], seq) for group in wanted.values() for form, seqs in group for seq in seqs}
+    keys = {(*form[:2], seq) for group in groups.values() for form, seqs in group for seq in seqs}
     examples: dict[tuple[Any, ...], list[tuple[str | None, str]]] = defaultdict(list)
     for *form, sent, stored in look_up(sorted(keys)):
         examples[tuple(form)].append((sent, stored))
     result = set()
-    for key, group in wanted.items():
+    for key, group in groups.items():
         for form, _ in group:
             proofs = [key[2].apply(sent) == stored for sent, stored in examples.get(form, ()) if sent is not None]
             if any(proofs) or not proofs:
@@ -237,9 +239,9 @@ def _prove_routes(
     return result
 
 
-def _sort_routes(found: set[tuple[bool, routes.SubjectRoute]]) -> list[routes.SubjectRoute]:
+def _sort_routes(proven: set[tuple[bool, routes.SubjectRoute]]) -> list[routes.SubjectRoute]:
     """Sort the routes; proven ones come first."""
-    return [route for _, route in sorted(found, key=lambda item: (item[0], item[1].steps, item[1].whole or ()))]
+    return [route for _, route in sorted(proven, key=lambda item: (item[0], item[1].steps, item[1].whole or ()))]
 
 
 _HIDDEN = make_schema("called string, hidden string")

@@ -124,8 +124,8 @@ def reserve_outputs(tables: str | None, html: Path | None) -> Iterator[None]:
         os.close(held)
 
 
-def check_streams(given: Sequence[str], known: set[str]) -> None:
-    """Raise UnknownStreamError if one of *given* is not in *known*."""
-    for name in given:
-        if name not in known:
-            raise UnknownStreamError(f"there is no virtual stream `{name}`; there are {', '.join(sorted(known))}")
+def check_streams(names: Sequence[str], streams: set[str]) -> None:
+    """Raise UnknownStreamError if one of *names* is not in *streams*."""
+    for name in names:
+        if name not in streams:
+            raise UnknownStreamError(f"there is no virtual stream `{name}`; there are {', '.join(sorted(streams))}")

@@ -116,12 +116,12 @@ def apply_routes(subject: Column, routes: Column) -> Column:
     return F.when(is_led, led).otherwise(every)
 
 
-def _apply_route(subject: Column, one: Column) -> Column:
+def _apply_route(subject: Column, route: Column) -> Column:
     middles = F.transform(
-        F.filter(one["steps"], lambda step: F.rlike(subject, step["pattern"])),
+        F.filter(route["steps"], lambda step: F.rlike(subject, step["pattern"])),
         lambda step: F.regexp_replace(subject, step["pattern"], step["replacement"]),
     )
-    whole = one["whole"]
+    whole = route["whole"]
     # Where there is no match, nothing is replaced.
     ends = F.transform(
         middles,

@@ -58,11 +58,11 @@ T = TypeVar("T")
 class BackgroundExtraction:
     """An extraction that runs in its own thread."""
 
-    def __init__(self, work: Callable[[T, Event], ExtractedTables], what: T) -> None:
+    def __init__(self, work: Callable[[T, Event], ExtractedTables], request: T) -> None:
 
         self._given_up = Event()
         thread = DaemonExecutor(1)
-        self._future = thread.submit(work, what, self._given_up)
+        self._future = thread.submit(work, request, self._given_up)
         thread.shutdown(wait=False)
 
     def result(self) -> ExtractedTables:
@@ -78,8 +78,8 @@ class BackgroundExtraction:
 class AuditSource(ABC):
     """The input of an audit: servers, a capture or tables."""
 
-    def __init__(self, wanted: AuditRequest) -> None:
-        self._wanted = wanted
+    def __init__(self, request: AuditRequest) -> None:
+        self._wanted = request
         self._beside: BackgroundExtraction | None = None
 
     def close(self) -> None:
@@ -163,8 +163,8 @@ class AuditSource(ABC):
 class TopologySource(AuditSource):
     """The servers of a topology."""
 
-    def __init__(self, wanted: AuditRequest, servers: AuditedServers) -> None:
-        super().__init__(wanted)
+    def __init__(self, request: AuditRequest, servers: AuditedServers) -> None:
+        super().__init__(request)
         self._topology = servers.topology
         self._description = servers.description
         self.endpoints = servers.endpoints
@@ -288,9 +288,9 @@ class StateFollower:
 class CaptureSource(AuditSource):
     """The capture of a scenario."""
 
-    def __init__(self, wanted: AuditRequest, path: Path) -> None:
+    def __init__(self, request: AuditRequest, path: Path) -> None:
 
-        super().__init__(wanted)
+        super().__init__(request)
         self._capture: Capture = Capture(path)
         self._manifest = self._capture.manifest()
 
@@ -328,8 +328,8 @@ class CaptureSource(AuditSource):
 class TablesSource(AuditSource):
     """The tables of an earlier audit."""
 
-    def __init__(self, wanted: AuditRequest, uri: str) -> None:
-        super().__init__(wanted)
+    def __init__(self, request: AuditRequest, uri: str) -> None:
+        super().__init__(request)
         # Of what is here it is plain without Spark, which takes seconds to start.
         if "://" not in uri and not (Path(uri) / "state").is_dir():
             raise VstreamError(
@@ -357,9 +357,9 @@ class TablesSource(AuditSource):
         return self._run(spark, result, context, progress, scratch, journal, reads=self._uri)
 
 
-def _scratch_tables(spark: Any, found: AuditTables, scratch: Path) -> str | None:
+def _scratch_tables(spark: Any, tables: AuditTables, scratch: Path) -> str | None:
     """The URI for tables during the audit, None for memory: many rows are better in files."""
     if not str(spark.conf.get("spark.master", "")).startswith("local"):
         return None
-    messages = sum(item.messages or 0 for item in found.streams.select("messages").collect())
+    messages = sum(item.messages or 0 for item in tables.streams.select("messages").collect())
     return uri_of(f"{scratch}/audit") if messages >= SMALL else None

@@ -100,25 +100,25 @@ def _routes_by_origin(streams: Sequence[RenderedStream]) -> dict[str, list[Subje
 
 
 def _subjects_by_key(
-    one: StreamCut, ways: Sequence[SubjectRoute] | None, access: Mapping[str, Access]
+    cut: StreamCut, routes: Sequence[SubjectRoute] | None, access: Mapping[str, Access]
 ) -> dict[str, list[str]]:
-    """The subjects that *one* stores, by the subject that clients see."""
+    """The subjects that *cut* stores, by the subject that clients see."""
     result: dict[str, list[str]] = {}
-    if not one.is_readable:
+    if not cut.is_readable:
         return result
-    for subject in _list_subjects(one, access[one.stream_ref.region]):
-        keys = [key for route in ways or () if (key := route.apply(subject)) is not None]
-        if keys or not ways:
+    for subject in _list_subjects(cut, access[cut.stream_ref.region]):
+        keys = [key for route in routes or () if (key := route.apply(subject)) is not None]
+        if keys or not routes:
             result.setdefault(keys[0] if keys else subject, []).append(subject)
     return result
 
 
-def _list_subjects(one: StreamCut, access: Access) -> list[str]:
+def _list_subjects(cut: StreamCut, access: Access) -> list[str]:
     subjects: list[str] = []
-    with connect(access) as client, reading(f"STREAM.INFO.{one.stream_ref.name}"):
+    with connect(access) as client, reading(f"STREAM.INFO.{cut.stream_ref.name}"):
         while True:
             body = {"subjects_filter": ">", "offset": len(subjects)}
-            answer = api_request(client, access.of(one.stream_ref.stream), f"STREAM.INFO.{one.stream_ref.name}", body)
+            answer = api_request(client, access.of(cut.stream_ref.stream), f"STREAM.INFO.{cut.stream_ref.name}", body)
             page = answer["state"].get("subjects") or {}
             subjects += page
             if not page or len(subjects) >= int(answer.get("total") or 0):

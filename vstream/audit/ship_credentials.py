@@ -22,9 +22,11 @@ if TYPE_CHECKING:
 _FILES = ("creds", "nkey", "password_file", "token_file", "tls_ca", "tls_cert", "tls_key")
 
 
-def resolve_access(wanted: Sequence[StreamRef], endpoints: Mapping[str, Endpoint], scratch: Path) -> dict[str, Access]:
+def resolve_access(
+    stream_refs: Sequence[StreamRef], endpoints: Mapping[str, Endpoint], scratch: Path
+) -> dict[str, Access]:
     """
-    The access from this machine for each place of *wanted*: the regions of *endpoints*, and the stretch cluster.
+    The access from this machine for each place of *stream_refs*: the regions of *endpoints*, and the stretch cluster.
 
     The stretch cluster is reached through the first region from which its streams answer, as a region may be down.
     Raises VstreamError for an invalid endpoint.
@@ -34,8 +36,8 @@ def resolve_access(wanted: Sequence[StreamRef], endpoints: Mapping[str, Endpoint
             raise problem
     result = {region: local_access(endpoint, region, scratch) for region, endpoint in endpoints.items()}
     routes = list(result.values())
-    for place in sorted({item.region for item in wanted} - result.keys()):
-        streams = [item for item in wanted if item.region == place]
+    for place in sorted({item.region for item in stream_refs} - result.keys()):
+        streams = [item for item in stream_refs if item.region == place]
         result[place] = next((item for item in routes if any_answers(streams, item)), routes[0])
     return result
 

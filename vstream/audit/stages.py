@@ -289,7 +289,7 @@ class AuditPipeline:
         copies: DataFrame,
         cut: CutTables,
         buckets: DataFrame,
-        found: DataFrame,
+        findings: DataFrame,
         looks: Mapping[str, Callable[[], DataFrame]],
     ) -> Report:
         self.on_stage(AuditStage.JUDGE)
@@ -308,7 +308,7 @@ class AuditPipeline:
         evidence = judge.Evidence(
             cut=cut,
             buckets=buckets,
-            faults=found.unionByName(table_of["broken"]) if "broken" in table_of else found,
+            faults=findings.unionByName(table_of["broken"]) if "broken" in table_of else findings,
             disputes=keep("disputes", keys.find_disputes(copies, cut, buckets, contested), keys.DISPUTES),
             conflicts=table_of["conflicts"],
             twins=table_of["twins"],
@@ -319,7 +319,7 @@ class AuditPipeline:
             pairs=select("pairs", partial(delays.compare_orders, one_in=_one_in(_NEIGHBOURS, cut))),
             settling=keep(
                 "settling",
-                delays.measure_recovery(self.store.table("hops"), found, cut, windows),
+                delays.measure_recovery(self.store.table("hops"), findings, cut, windows),
                 delays.SETTLING,
             )
             if windows

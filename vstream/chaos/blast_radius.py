@@ -88,33 +88,33 @@ def assess_impact(
     topology: Topology,
     *,
     lost: Collection[str],
-    taken: Collection[str],
+    servers: Collection[str],
     silent: Collection[Pair] = (),
     cut: Collection[Pair] = (),
     losses: Sequence[str] = (),
 ) -> Impact:
     """
-    The effect of taking *taken* servers and *cuts* in *topology*, where *lost* and *silent* are missing already.
+    The effect of taking *servers* servers and *cuts* in *topology*, where *lost* and *silent* are missing already.
 
     Asked for are the regions whose servers are taken. A fault that also costs other regions their write quorum, or the
     meta group its majority, takes more than that. So does a fault while a majority is already missing. Permanent loss
     is always more than was asked for.
     """
-    effects = tuple(_region(topology, region, lost, taken) for region in topology.regions)
+    effects = tuple(_region(topology, region, lost, servers) for region in topology.regions)
     parts = connected_sides([region.name for region in topology.regions], {*silent, *cut})
-    present = {seat.server.name: seat.region for seat in topology.seats if seat.server.name not in {*lost, *taken}}
+    present = {seat.server.name: seat.region for seat in topology.seats if seat.server.name not in {*lost, *servers}}
     everyone = [seat.server.name for seat in topology.seats]
     members = [seat.server.name for seat in topology.seats if seat.is_stretch]
     meta = None if topology.hubs else _group(everyone, present, parts)
     stretch = _group(members, present, parts) if members else None
-    asked = {seat.region for seat in topology.seats if seat.server.name in taken}
+    asked = {seat.region for seat in topology.seats if seat.server.name in servers}
     refusals = []
-    if (taken or cut) and meta is not None and not meta.has_majority:
+    if (servers or cut) and meta is not None and not meta.has_majority:
         refusals.append(
             f"the JetStream meta group would have {meta.left} of its {meta.peers} servers: "
             "no majority, so no leader anywhere"
         )
-    if stretch is not None and not stretch.has_majority and (cut or not set(taken).isdisjoint(members)):
+    if stretch is not None and not stretch.has_majority and (cut or not set(servers).isdisjoint(members)):
         refusals.append(f"the stretch cluster would have {stretch.left} of its {stretch.peers} servers: no majority")
     elsewhere = [effect.region for effect in effects if effect.quorum is not Quorum.KEPT and effect.region not in asked]
     if elsewhere and any(effect.is_new for effect in effects):
@@ -123,7 +123,7 @@ def assess_impact(
         )
     refusals += losses
     hubs = topology.hubs.members if topology.hubs else {}
-    hubless = {region for region, hub in hubs.items() if hub.name in {*lost, *taken}}
+    hubless = {region for region, hub in hubs.items() if hub.name in {*lost, *servers}}
     counted = [(side, sum(region in side for region in present.values())) for side in parts]
     majority = 0 if meta is None else meta.peers // 2 + 1
     sides = [SideEffect(regions=side, servers=count, has_meta_majority=count >= majority) for side, count in counted]
@@ -159,10 +159,10 @@ def connected_sides(regions: Sequence[str], cut: Collection[Pair]) -> tuple[tupl
     return tuple(sides)
 
 
-def _region(topology: Topology, region: Region, lost: Collection[str], taken: Collection[str]) -> RegionEffect:
+def _region(topology: Topology, region: Region, lost: Collection[str], servers: Collection[str]) -> RegionEffect:
     names = [server.name for server in region.servers]
     before = sum(name not in lost for name in names)
-    left = sum(name not in lost and name not in taken for name in names)
+    left = sum(name not in lost and name not in servers for name in names)
     replicas = []
     for stream in topology.streams:
         for part in stream.physical:

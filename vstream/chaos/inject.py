@@ -193,7 +193,7 @@ def require_allowed(
     """
     lost = request.target.unavailable() | {server for entry in book.faults for server in entry.fault.counted_as_lost}
     impact = assess_impact(
-        request.topology, lost=lost, taken=servers, silent=request.target.cuts(), cut=cuts, losses=losses
+        request.topology, lost=lost, servers=servers, silent=request.target.cuts(), cut=cuts, losses=losses
     )
     request.on_impact(impact)
     if impact.refusals and not request.is_forced:
@@ -205,10 +205,10 @@ def require_allowed(
         )
 
 
-def _kept_down(target: TargetServers, others: Sequence[OpenFault]) -> frozenset[str]:
-    """The servers that *others*, which stay open, have taken down."""
+def _kept_down(target: TargetServers, faults: Sequence[OpenFault]) -> frozenset[str]:
+    """The servers that *faults*, which stay open, have taken down."""
     servers: set[str] = set()
-    for entry in others:
+    for entry in faults:
         if entry.fault.keeps_down and not entry.fault.is_over(target, entry.id):
             servers.update(entry.fault.counted_as_lost)
     return frozenset(servers)

@@ -37,7 +37,7 @@ async def wait_until_healthy(
     deadline = time.monotonic() + timeout
     serving = [target.address(server) for server in target.servers if target.serves(server) and server not in without]
     cuts = target.cuts()
-    everyone = readiness.members(serving, cuts, known=[target.address(server) for server in target.servers])
+    everyone = readiness.members(serving, cuts, voters=[target.address(server) for server in target.servers])
     watch()
     led: list[Member] = []
     for group in target.meta_groups:

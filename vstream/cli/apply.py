@@ -38,7 +38,7 @@ GateTimeout = Annotated[float, typer.Option("--gate-timeout", help="Wait this lo
 
 
 def command(
-    what: Annotated[
+    path: Annotated[
         Path,
         typer.Argument(
             help="A topology file, or a plan that `vstream plan --output` saved.",
@@ -91,7 +91,7 @@ def command(
     Examples: `vstream apply`, `vstream apply plan.json`, `vstream apply --wait-loaded 5m`,
     `vstream apply --ship-with 'rsync -r {directory}/ {host}:/etc/nats/'`
     """
-    planned = run(_plan(what, lab, templates, adopt=frozenset(adopt or ()), lost=tuple(sorted(lost or ()))))
+    planned = run(_plan(path, lab, templates, adopt=frozenset(adopt or ()), lost=tuple(sorted(lost or ()))))
     plan, file = planned.plan, loaded_path(planned.request.topology)
     console.print_note(f"{planned.request.topology.name} on {planned.where.description}")
     console.print_lines(view.text(plan, is_verbose=verbose))
@@ -130,15 +130,15 @@ def report(planned: Planned, applied: ApplyResult, left: Plan | None, *, is_verb
 
 
 async def _plan(
-    what: Path, lab: str | None, templates: Path | None, *, adopt: frozenset[str], lost: tuple[str, ...]
+    path: Path, lab: str | None, templates: Path | None, *, adopt: frozenset[str], lost: tuple[str, ...]
 ) -> Planned:
-    """The plan of the topology file *what*, or the saved plan *what* if it still holds."""
-    if what.suffix != ".json":
-        return await plan_servers(options.load_topology(what).require(), lab, templates, adopt=adopt, lost=lost)
+    """The plan of the topology file *path*, or the saved plan *path* if it still holds."""
+    if path.suffix != ".json":
+        return await plan_servers(options.load_topology(path).require(), lab, templates, adopt=adopt, lost=lost)
     if lab or adopt or lost or options.read_overlays():
         variables = "VSTREAM_LAB and VSTREAM_OVERLAY"
         raise typer.BadParameter(f"a saved plan has its options: drop --lab, --adopt, --lost, --overlay, {variables}")
-    file = saved.load(options.read_bytes(what, limit=-1).decode("utf-8", "replace"), str(what))
+    file = saved.load(options.read_bytes(path, limit=-1).decode("utf-8", "replace"), str(path))
     topology = load(file.topology_text.encode(), file.topology_file).require()
     fresh = await plan_servers(topology, file.lab, templates, adopt=frozenset(file.adopt), lost=file.lost)
     require_same(fresh.plan, file.plan)

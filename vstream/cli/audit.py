@@ -318,37 +318,37 @@ def _parse_since(text: str | None) -> int | None:
 
 
 def open_source(
-    target: str, wanted: AuditRequest, *, templates: Path | None = None, lab: str | None = None
+    target: str, request: AuditRequest, *, templates: Path | None = None, lab: str | None = None
 ) -> TopologySource | CaptureSource | TablesSource:
     """The source for *target*. Raises VstreamError if it cannot be audited, BadParameter for options that do not apply."""
     path = Path(target)
     is_directory = "://" in target or path.is_dir()
     is_capture = is_directory and (path / "manifest.json").is_file()
-    for value, option in ((wanted.since_ns, "--since"), (wanted.sample, "--sample")):
+    for value, option in ((request.since_ns, "--since"), (request.sample, "--sample")):
         if is_directory and value is not None:
             raise typer.BadParameter("it works only for a topology, not for captures and tables", param_hint=option)
-    if wanted.begin != STAGES[0] and (not is_directory or is_capture):
+    if request.begin != STAGES[0] and (not is_directory or is_capture):
         raise typer.BadParameter("it works only for the tables of an earlier audit", param_hint="--from")
-    if wanted.tables is not None:
-        check_tables_directory(wanted.tables)
+    if request.tables is not None:
+        check_tables_directory(request.tables)
     if is_capture:
-        return load_audit().capture(wanted, path)
+        return load_audit().capture(request, path)
     if is_directory:
-        if wanted.streams and wanted.tables == uri_of(target):
+        if request.streams and request.tables == uri_of(target):
             raise typer.BadParameter(
                 "it would replace the audit with a subset of its streams: choose another directory",
                 param_hint="--tables",
             )
-        return load_audit().tables(wanted, target)
-    servers = _servers(path, wanted, templates, lab)
-    return load_audit().servers(wanted, servers)
+        return load_audit().tables(request, target)
+    servers = _servers(path, request, templates, lab)
+    return load_audit().servers(request, servers)
 
 
-def _servers(path: Path, wanted: AuditRequest, templates: Path | None, lab: str | None) -> AuditedServers:
+def _servers(path: Path, request: AuditRequest, templates: Path | None, lab: str | None) -> AuditedServers:
     topology = options.load_topology(path).require()
     _check_no_move(topology)
     existing = sorted(stream.name for stream in topology.streams)
-    if unknown := [name for name in wanted.streams if name not in existing]:
+    if unknown := [name for name in request.streams if name not in existing]:
         problem = f"`{unknown[0]}` is not a stream of {path}: {', '.join(existing)}"
         raise typer.BadParameter(problem, param_hint="--stream")
     target = find_servers(topology, lab)
@@ -359,7 +359,7 @@ def _servers(path: Path, wanted: AuditRequest, templates: Path | None, lab: str 
         topology=topology,
         description=target.description,
         endpoints=endpoints,
-        streams=[stream for stream in streams if not wanted.streams or stream.virtual in wanted.streams],
+        streams=[stream for stream in streams if not request.streams or stream.virtual in request.streams],
     )
 
 

@@ -355,20 +355,20 @@ def _describe_position(position: Position, when: str) -> Iterator[Text]:
 def describe_failover(
     position: Position,
     landing: Landing,
-    found: ObservedConsumer | None,
+    consumer: ObservedConsumer | None,
     config: ConsumerConfig,
     *,
     is_recorded: bool,
 ) -> Iterator[Text]:
     """Where it was, where that is in the other region, and what comes again."""
     yield from _describe_position(position, f"as of {position.at}" if is_recorded else "now")
-    verb = "replaces" if found else "makes"
+    verb = "replaces" if consumer else "makes"
     yield Text.assemble(
         f"  {verb} ", (config.name, "bold"), f", beginning with sequence {landing.start:,}: {landing.ahead:,} messages"
     )
-    if found is not None and found.delivered:
+    if consumer is not None and consumer.delivered:
         yield Text(
-            f"      it was at {found.ack_floor:,} ({found.unacknowledged:,} not acknowledged); that position is dropped"
+            f"      it was at {consumer.ack_floor:,} ({consumer.unacknowledged:,} not acknowledged); that position is dropped"
         )
     yield Text.assemble("  delivered again: at least ", (f"{landing.again:,}", "bold"))
     if position.beyond:

@@ -98,26 +98,26 @@ _MOST = 20
 """Leftovers that are shown: the file has all."""
 
 
-def describe_import(found: ImportedTopology) -> Iterator[Text]:
+def describe_import(imported: ImportedTopology) -> Iterator[Text]:
     """What the topology says, what it does not, and what a plan would change."""
-    models = Counter(found.streams.values())
+    models = Counter(imported.streams.values())
     kinds = ", ".join(f"{number:,} {model}" for model, number in sorted(models.items())) or "none"
     yield Text.assemble(
-        (found.name, "bold"),
-        f": in {', '.join(found.regions)}; virtual streams: {kinds}; naming: {found.naming}",
+        (imported.name, "bold"),
+        f": in {', '.join(imported.regions)}; virtual streams: {kinds}; naming: {imported.naming}",
     )
-    if found.leftovers:
+    if imported.leftovers:
         yield Text("")
         yield Text("not described by the topology:")
-        for leftover in found.leftovers[:_MOST]:
+        for leftover in imported.leftovers[:_MOST]:
             yield Text.assemble(("  · ", "blue"), f"{leftover.kind} ", (leftover.name, "bold"), f": {leftover.text}")
             if leftover.do:
                 yield Text.assemble(("      do: ", "cyan"), leftover.do)
-        if len(found.leftovers) > _MOST:
-            yield Text(f"  and {len(found.leftovers) - _MOST:,} more: the file and `--format json` have them all")
+        if len(imported.leftovers) > _MOST:
+            yield Text(f"  and {len(imported.leftovers) - _MOST:,} more: the file and `--format json` have them all")
     yield Text("")
-    if found.plan is None:
+    if imported.plan is None:
         return
-    adopt = " --adopt all" if found.adopts else ""
+    adopt = " --adopt all" if imported.adopts else ""
     yield Text(f"what `vstream plan{adopt}` makes of it:")
-    yield from plan_view.text(found.plan)
+    yield from plan_view.text(imported.plan)

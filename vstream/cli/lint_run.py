@@ -177,9 +177,9 @@ def load_baseline(path: Path, *, may_be_missing: bool) -> Baseline | None:
     return read_baseline(text, str(path), anchor_at(path.parent))
 
 
-def stamps(names: Sequence[str], others: Iterable[str]) -> dict[str, tuple[int, int] | None]:
-    """When the files of *names*, in their directories too, and *others* were changed, and their sizes; None for one that is not there."""
-    return {file: _stamp(file) for file in (*input_files.list_files(names), *others)}
+def stamps(names: Sequence[str], extra: Iterable[str]) -> dict[str, tuple[int, int] | None]:
+    """When the files of *names*, in their directories too, and *extra* were changed, and their sizes; None for one that is not there."""
+    return {file: _stamp(file) for file in (*input_files.list_files(names), *extra)}
 
 
 def _stamp(file: str) -> tuple[int, int] | None:
@@ -190,9 +190,11 @@ def _stamp(file: str) -> tuple[int, int] | None:
     return status.st_mtime_ns, status.st_size
 
 
-def wait_for_change(names: Sequence[str], before: Mapping[str, tuple[int, int] | None], others: Iterable[str]) -> None:
-    """Return when the stamps of *names* and *others* are not *before*: a file was changed, added or removed."""
-    extra = list(others)
+def wait_for_change(
+    names: Sequence[str], before: Mapping[str, tuple[int, int] | None], includes: Iterable[str]
+) -> None:
+    """Return when the stamps of *names* and *includes* are not *before*: a file was changed, added or removed."""
+    extra = list(includes)
     while stamps(names, extra) == before:
         time.sleep(_WATCH_SECONDS)
 

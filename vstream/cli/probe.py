@@ -158,10 +158,10 @@ def _name_server(connection: Connection | NotReachableError | None, endpoint: En
     return connection.server_name if isinstance(connection, Connection) else ", ".join(endpoint.urls)
 
 
-def _check_names(option: str, names: list[str] | None, known: list[str]) -> None:
+def _check_names(option: str, names: list[str] | None, existing: list[str]) -> None:
     for name in names or ():
-        if name not in known:
-            raise typer.BadParameter(f"unknown name `{name}`: expected one of {', '.join(known)}", param_hint=option)
+        if name not in existing:
+            raise typer.BadParameter(f"unknown name `{name}`: expected one of {', '.join(existing)}", param_hint=option)
 
 
 _PATIENCE = 3.0

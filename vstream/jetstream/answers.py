@@ -244,41 +244,41 @@ def read_sequence(text: str) -> int | None:
     return int(text) if text.isdecimal() and len(text) <= _DIGITS else None
 
 
-def _find_problem(value: object, wanted: Any, path: str) -> str | None:
+def _find_problem(value: object, expected: Any, path: str) -> str | None:
     """
-    What is wrong with *value*. *wanted* is a type, [type of items] or {key: type}, where the key None means any.
+    What is wrong with *value*. *expected* is a type, [type of items] or {key: type}, where the key None means any.
 
     What is null in such objects is removed: servers mean the same by it as by nothing.
     """
     if value is None:
         return None
-    if isinstance(wanted, list):
-        return _find_list_problem(value, wanted[0], path)
-    if isinstance(wanted, dict):
-        return _find_object_problem(value, wanted, path)
-    is_right = isinstance(value, wanted) and (wanted is not int or not isinstance(value, bool))
-    return None if is_right else f"`{path}` is not {_NAMES[wanted]}"
+    if isinstance(expected, list):
+        return _find_list_problem(value, expected[0], path)
+    if isinstance(expected, dict):
+        return _find_object_problem(value, expected, path)
+    is_right = isinstance(value, expected) and (expected is not int or not isinstance(value, bool))
+    return None if is_right else f"`{path}` is not {_NAMES[expected]}"
 
 
-def _find_list_problem(value: object, wanted: Any, path: str) -> str | None:
+def _find_list_problem(value: object, expected: Any, path: str) -> str | None:
     if not isinstance(value, list):
         return f"`{path}` is not a list"
     for item in value:
-        problem = f"`{path}` has an entry that is null" if item is None else _find_problem(item, wanted, path)
+        problem = f"`{path}` has an entry that is null" if item is None else _find_problem(item, expected, path)
         if problem is not None:
             return problem
     return None
 
 
-def _find_object_problem(value: object, wanted: Any, path: str) -> str | None:
+def _find_object_problem(value: object, expected: Any, path: str) -> str | None:
     if not isinstance(value, dict):
         return f"`{path}` is not an object"
     if None in value.values():
         for key in [key for key, item in value.items() if item is None]:
             del value[key]
-    every = wanted.get(None, object)
+    every = expected.get(None, object)
     for key, item in value.items():
-        shape = wanted.get(key, every)
+        shape = expected.get(key, every)
         # Most fields are right at first sight: then nothing more is asked, and no path is written.
         is_right = shape is object or type(item) is shape
         problem = None if is_right else _find_problem(item, shape, f"{path}.{key}")

@@ -17,13 +17,13 @@ _POLL = 0.01
 _KILL_PATIENCE = 10.0
 
 
-def start_process(argv: Sequence[str], *, said: Path, cwd: Path) -> int:
+def start_process(argv: Sequence[str], *, log: Path, cwd: Path) -> int:
     """
-    Start a process in a new session, with its output appended to the file *said*; returns its id.
+    Start a process in a new session, with its output appended to the file *log*; returns its id.
 
     It outlives this process and its terminal, and can be recognised by its arguments. Raises OSError if it cannot be run.
     """
-    with said.open("ab") as output:
+    with log.open("ab") as output:
         child = subprocess.Popen(
             argv, stdin=subprocess.DEVNULL, stdout=output, stderr=output, cwd=cwd, start_new_session=True
         )

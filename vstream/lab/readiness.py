@@ -65,14 +65,14 @@ def monitor_url(address: ServerAddress) -> str:
 
 
 def members(
-    addresses: Sequence[ServerAddress], cuts: Collection[Pair] = (), *, known: Sequence[ServerAddress] | None = None
+    addresses: Sequence[ServerAddress], cuts: Collection[Pair] = (), *, voters: Sequence[ServerAddress] | None = None
 ) -> tuple[Member, ...]:
     """
     What each of *addresses* must be linked with, if these are all that run, and the links *cuts* carry nothing.
 
-    *known* is every server, running or not: all have a vote in their meta group.
+    *voters* is every server, running or not: all have a vote in their meta group.
     """
-    everyone = addresses if known is None else known
+    everyone = addresses if voters is None else voters
     # Where there are hubs, each region has a meta group of its own.
     has_hubs = any(address.is_hub for address in everyone)
     return tuple(_member(address, addresses, cuts, everyone, has_hubs=has_hubs) for address in addresses)

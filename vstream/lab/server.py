@@ -80,7 +80,7 @@ class NatsServer:
         records.write(self.directory, intent)
         self.directory.replace_store(self.name)
         try:
-            pid = processes.start_process(argv, said=self.err_file, cwd=self.directory.path)
+            pid = processes.start_process(argv, log=self.err_file, cwd=self.directory.path)
         except OSError as error:
             records.forget(self.directory, self.name)
             raise LabError(f"server `{self.name}` cannot be started: {error}") from error

@@ -217,17 +217,17 @@ def _ports_of(labs: Iterable[LabRecord]) -> frozenset[int]:
     return frozenset(used)
 
 
-def _labs_elsewhere(known: Path) -> Iterator[LabRecord]:
+def _labs_elsewhere(shared: Path) -> Iterator[LabRecord]:
     """
     Records of this user's labs in other state directories with servers that should run: their ports stay reserved.
 
-    A port that nobody listens on may belong to a server that was killed on purpose and will come back there. *known* is a
+    A port that nobody listens on may belong to a server that was killed on purpose and will come back there. *shared* is a
     directory that all of them share. From now on it also names this state directory.
     """
     own_directory = labs_directory()
     with suppress(OSError):  # then the others do not hear of us
-        _remember_own(known, own_directory)
-    for entry in sorted(known.glob("[!.]*")):
+        _remember_own(shared, own_directory)
+    for entry in sorted(shared.glob("[!.]*")):
         labs = _labs_in(entry)
         if labs is None or labs == own_directory:
             continue
@@ -240,9 +240,9 @@ def _labs_elsewhere(known: Path) -> Iterator[LabRecord]:
                     yield record
 
 
-def _remember_own(known: Path, labs: Path) -> None:
-    known.mkdir(parents=True, exist_ok=True)
-    entry = known / hashlib.sha256(str(labs).encode()).hexdigest()[:16]
+def _remember_own(shared: Path, labs: Path) -> None:
+    shared.mkdir(parents=True, exist_ok=True)
+    entry = shared / hashlib.sha256(str(labs).encode()).hexdigest()[:16]
     if _labs_in(entry) != labs:
         write_private(entry, str(labs))
 
@@ -302,9 +302,9 @@ def start_servers(directory: LabDirectory, names: Sequence[str], programs: Mappi
     return watch
 
 
-def _death(server: NatsServer, said: Sequence[str]) -> LabError:
-    kind = PortTakenError if any("address already in use" in line for line in said) else LabError
-    quoted = "\n".join(f"  {line}" for line in said[-_QUOTED_LINES:]) or "  (it wrote nothing)"
+def _death(server: NatsServer, log: Sequence[str]) -> LabError:
+    kind = PortTakenError if any("address already in use" in line for line in log) else LabError
+    quoted = "\n".join(f"  {line}" for line in log[-_QUOTED_LINES:]) or "  (it wrote nothing)"
     return kind(
         f"server `{server.name}` died while it was starting; its last words:\n{quoted}",
         hint=f"its whole log is `{server.log_file}`",

@@ -271,10 +271,10 @@ class _Gatherer:
 class _Including:
     """Finds what include directives name, and keeps count: all of it together may not exceed what a file may hold."""
 
-    def __init__(self, read: Read, known: dict[str, str], texts: dict[str, str], size: int, marks: int) -> None:
+    def __init__(self, read: Read, contents: dict[str, str], texts: dict[str, str], size: int, marks: int) -> None:
         self.names: dict[str, None] = {}
         self._read = read
-        self._known = known
+        self._known = contents
         self._texts = texts
         self._size = size
         self._marks = marks

@@ -55,9 +55,9 @@ class Suppressions:
 
 
 def collect(
-    comments: Iterable[Comment], texts: Mapping[str, str], streams: Iterable[StreamFile], known: Collection[str]
+    comments: Iterable[Comment], texts: Mapping[str, str], streams: Iterable[StreamFile], all_codes: Collection[str]
 ) -> Suppressions:
-    """What *comments* and the metadata of *streams* suppress; *known* are the codes that exist."""
+    """What *comments* and the metadata of *streams* suppress; *all_codes* are the codes that exist."""
     entries: list[Suppression] = []
     problems: list[Finding] = []
     lines: dict[str, list[str]] = {}
@@ -74,7 +74,7 @@ def collect(
             continue
         codes = match[2].replace(",", " ").split()
         lines_meant = (0, _LAST_LINE) if match[1] else (line, line)
-        entries += _entries(codes, match[3], comment.span, lines_meant, known, problems)
+        entries += _entries(codes, match[3], comment.span, lines_meant, all_codes, problems)
     for stream in streams:
         text = stream.config.metadata.get(KEY)
         if text is not None:
@@ -83,7 +83,7 @@ def collect(
                 match = _IN_METADATA.fullmatch(part)
                 codes = match[1].replace(",", " ").split() if match else [part]
                 area = (whole.line, whole.end_line)
-                entries += _entries(codes, match[2] if match else "", span, area, known, problems)
+                entries += _entries(codes, match[2] if match else "", span, area, all_codes, problems)
     return Suppressions(entries=tuple(entries), diagnostics=tuple(problems))
 
 
@@ -146,7 +146,7 @@ def _entries(
     reason: str,
     span: Span,
     area: tuple[int, int],
-    known: Collection[str],
+    all_codes: Collection[str],
     problems: list[Finding],
 ) -> Iterator[Suppression]:
     if not codes:
@@ -165,7 +165,7 @@ def _entries(
             problems.append(
                 _problem(f"{code} is retired: {RETIRED[code]}", span, "remove it, or write the code that replaced it")
             )
-        elif not _CODE.fullmatch(code) or code not in known:
+        elif not _CODE.fullmatch(code) or code not in all_codes:
             problems.append(
                 _problem(f"unknown rule {code[:20]}", span, "`vstream lint --explain list` lists all rules")
             )

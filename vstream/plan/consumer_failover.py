@@ -77,13 +77,15 @@ class BackwardScan:
     """
     Looks for where a position is, in a stream that is read from its end backwards.
 
-    *taken* is how far the stream is in each origin, where its server reports it: an origin without anything newer than
+    *cursors* is how far the stream is in each origin, where its server reports it: an origin without anything newer than
     the position need not be found.
     """
 
-    def __init__(self, position: Mapping[str, int], taken: Mapping[str, int], filters: Sequence[str]) -> None:
+    def __init__(self, position: Mapping[str, int], cursors: Mapping[str, int], filters: Sequence[str]) -> None:
         self._position = position
-        self._open = {origin for origin, seq in position.items() if taken.get(origin) is None or taken[origin] > seq}
+        self._open = {
+            origin for origin, seq in position.items() if cursors.get(origin) is None or cursors[origin] > seq
+        }
         self._filters = filters
         self._newer: int | None = None
         self._steps: list[SourcedMessage] = []

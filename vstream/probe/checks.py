@@ -298,14 +298,14 @@ def _skip_unpaired(stream: VirtualStream, regions: Sequence[str], targets: Mappi
     return checks
 
 
-def _select(kind: str, names: Sequence[str] | None, known: Mapping[str, _Result]) -> list[_Result]:
-    """The values of *known* that *names* lists, or all, in the order of the topology."""
-    unknown = [name for name in names or () if name not in known]
+def _select(kind: str, names: Sequence[str] | None, results: Mapping[str, _Result]) -> list[_Result]:
+    """The values of *results* that *names* lists, or all, in the order of the topology."""
+    unknown = [name for name in names or () if name not in results]
     if unknown:
         raise VstreamError(
-            f"the topology has no {kind} `{unknown[0]}`", hint=f"its {kind}s: {', '.join(known) or 'none'}"
+            f"the topology has no {kind} `{unknown[0]}`", hint=f"its {kind}s: {', '.join(results) or 'none'}"
         )
-    return [value for name, value in known.items() if names is None or name in names]
+    return [value for name, value in results.items() if names is None or name in names]
 
 
 async def _run_shielded(work: Coroutine[Any, Any, _Result]) -> tuple[_Result, asyncio.CancelledError | None]:

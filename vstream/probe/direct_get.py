@@ -245,18 +245,18 @@ async def _known_message(target: ProbeTarget, subject: str | None) -> DirectMess
     return message
 
 
-async def _try_form(target: ProbeTarget, form: RequestForm, known: DirectMessage, budget: Budget) -> Check:
-    asked = f"{naming.API}.DIRECT.GET.{target.stream.name}{form.suffix(known)}"
-    body = form.body(known)
+async def _try_form(target: ProbeTarget, form: RequestForm, stored: DirectMessage, budget: Budget) -> Check:
+    asked = f"{naming.API}.DIRECT.GET.{target.stream.name}{form.suffix(stored)}"
+    body = form.body(stored)
     payload = b"" if body is None else json.dumps(body).encode()
 
     async def ask(timeout: float) -> tuple[Reply, ...]:
         return await target.connection.collect(
-            asked, payload, is_last=lambda one: not form.is_many or _is_end(one), timeout=timeout
+            asked, payload, is_last=lambda reply: not form.is_many or _is_end(reply), timeout=timeout
         )
 
     def judge(answers: Sequence[Reply]) -> str | None:
-        return form.judge(known, answers) or _answerer(target, answers)
+        return form.judge(stored, answers) or _answerer(target, answers)
 
     try:
         outcome = await budget.settle(target, ask, judge)

@@ -165,14 +165,14 @@ class _Pulling:
             elapsed_ms=elapsed_ms,
         )
 
-    async def status(self, wanted: _Status) -> Check:
+    async def status(self, expected: _Status) -> Check:
         def judge(answers: Sequence[Reply]) -> str | None:
             beats = sum(answer.status == _HEARTBEAT for answer in answers)
-            if answers[-1].status != wanted.ends_with:
-                return f"ended with {describe_answer(answers[-1])}, not {wanted.ends_with}"
-            return "no heartbeat came" if wanted.beats and not beats else None
+            if answers[-1].status != expected.ends_with:
+                return f"ended with {describe_answer(answers[-1])}, not {expected.ends_with}"
+            return "no heartbeat came" if expected.beats and not beats else None
 
-        check, _ = await self._pull(wanted.name, wanted.body, judge)
+        check, _ = await self._pull(expected.name, expected.body, judge)
         return check
 
     async def delete_while_waiting(self) -> Check:
@@ -258,10 +258,10 @@ def _is_a_message(answers: Sequence[Reply]) -> str | None:
     return None if answers[-1].status is None else f"ended with {describe_answer(answers[-1])}, not with a message"
 
 
-def _is_batch(answers: Sequence[Reply], known: int) -> str | None:
+def _is_batch(answers: Sequence[Reply], count: int) -> str | None:
     messages = sum(answer.status is None for answer in answers)
-    if messages < known:
-        return f"{messages} messages came, and {known} are there"
+    if messages < count:
+        return f"{messages} messages came, and {count} are there"
     # Servers before 2.11 end it as if it had expired.
     if messages < _MOST and answers[-1].status not in {_NONE, _TIMEOUT}:
         return f"ended with {describe_answer(answers[-1])}, not {_NONE}"

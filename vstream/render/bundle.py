@@ -352,11 +352,9 @@ class _Renderer:
         if text is not None and self._conf("VS301", template, text) is not None:
             yield bundle.Artifact(path=bundle.HUBS_PATH, text=text, origin=("regions",))
 
-    def _check_destinations(self, template: str, wanted: tuple[SubjectMapping, ...]) -> None:
+    def _check_destinations(self, template: str, rules: tuple[SubjectMapping, ...]) -> None:
         # For everywhere else: of a template that writes a cluster anyway, that is one which nobody has.
-        whole = {
-            rule.source for rule in wanted if any(destination.cluster is None for destination in rule.destinations)
-        }
+        whole = {rule.source for rule in rules if any(destination.cluster is None for destination in rule.destinations)}
         for mapping in self.parsed_mappings:
             if any(not destination.subject for destination in mapping.destinations):
                 # `nats-server -t` takes such a rule, and the first message that it matches kills the server.

@@ -201,18 +201,18 @@ def _export(export: Export) -> dict[str, Json]:
     return claim
 
 
-def _import(one: Import, importer: str, signer: Signer) -> dict[str, Json]:
+def _import(entry: Import, importer: str, signer: Signer) -> dict[str, Json]:
     activation: dict[str, Json] = {
         "iat": EARLIEST,
         "sub": signer.public(account_key(importer)),
-        "nats": {"subject": one.subject, "kind": one.kind.value, "type": "activation", "version": 2},
+        "nats": {"subject": entry.subject, "kind": entry.kind.value, "type": "activation", "version": 2},
     }
     return {
-        "subject": one.subject,
-        "account": signer.public(account_key(one.account)),
-        "token": signer.sign(activation, account_key(one.account)),
-        **({"local_subject": one.to} if one.to else {}),
-        "type": one.kind.value,
+        "subject": entry.subject,
+        "account": signer.public(account_key(entry.account)),
+        "token": signer.sign(activation, account_key(entry.account)),
+        **({"local_subject": entry.to} if entry.to else {}),
+        "type": entry.kind.value,
     }
 
 
@@ -295,10 +295,10 @@ def _read_export(export: dict[str, Any]) -> Export:
     )
 
 
-def _read_import(one: dict[str, Any], names: dict[str, str]) -> Import:
+def _read_import(entry: dict[str, Any], names: dict[str, str]) -> Import:
     return Import(
-        kind=ShareKind(one["type"]),
-        account=names.get(one["account"], one["account"]),
-        subject=one["subject"],
-        to=one.get("local_subject"),
+        kind=ShareKind(entry["type"]),
+        account=names.get(entry["account"], entry["account"]),
+        subject=entry["subject"],
+        to=entry.get("local_subject"),
     )

@@ -131,7 +131,7 @@ class FaultRecorder:
                     on_restarted=lambda _one: None,
                     on_progress=lambda _step: None,
                 )
-                slowest = max(done, key=lambda one: one.recovering)
+                slowest = max(done, key=lambda restart: restart.recovering)
                 evidence = (
                     f"{len(done)} restarted, and running {', '.join(sorted({restarted.version for restarted in done}))}; "
                     f"the slowest was {slowest.server}, after which all were healthy within {slowest.recovering:.1f} s"

@@ -145,10 +145,10 @@ class _Run:
     def _now(self) -> int:
         return time.monotonic_ns() - self._start
 
-    def _say(self, what: str) -> None:
-        if what != self._said:
-            self._said = what
-            self._on_event(Activity(at=self._now(), description=what))
+    def _say(self, text: str) -> None:
+        if text != self._said:
+            self._said = text
+            self._on_event(Activity(at=self._now(), description=text))
 
     async def run(self) -> Capture:
         self._manifest.write()

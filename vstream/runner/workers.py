@@ -148,7 +148,7 @@ class Workers:
     async def start(self, *, within: float) -> None:
         """Wait until every client is connected and every consumer created. Raises VstreamError if that fails."""
         await asyncio.gather(*(helper.start(self._take_progress) for helper in self._helpers))
-        await self.until(lambda progress: progress.is_ready, within=within, what="connected")
+        await self.until(lambda progress: progress.is_ready, within=within, state="connected")
 
     def _take_progress(self, helper: WorkerProcess, line: bytes) -> None:
         with suppress(ValidationError):  # a line may be cut where nobody has listened for long
@@ -165,7 +165,7 @@ class Workers:
         stopped_at = now()
         with suppress(VstreamError):
             await self.until(
-                lambda progress: progress.is_drained and progress.at > stopped_at, within=within, what="done"
+                lambda progress: progress.is_drained and progress.at > stopped_at, within=within, state="done"
             )
 
     async def finish(self, *, within: float) -> None:
@@ -185,13 +185,13 @@ class Workers:
         for helper in self._helpers:
             helper.check()
 
-    async def until(self, holds: Callable[[WorkloadProgress], bool], *, within: float, what: str) -> None:
+    async def until(self, holds: Callable[[WorkloadProgress], bool], *, within: float, state: str) -> None:
         """Wait until *holds* is true of each. Raises VstreamError after *within* seconds, or if one has exited."""
         deadline = asyncio.get_running_loop().time() + within
         while missing := [helper.name for helper in self._helpers if not holds(helper.latest)]:
             self.check()
             if asyncio.get_running_loop().time() > deadline:
-                raise VstreamError(f"the {', '.join(missing)} are not {what} after {within:g} s")
+                raise VstreamError(f"the {', '.join(missing)} are not {state} after {within:g} s")
             await asyncio.sleep(_POLL)
 
     async def _say(self, *words: str) -> None:
@@ -334,10 +334,10 @@ def _consumers(scenario: Scenario, stage: Environment, region: str) -> Iterator[
             )
 
 
-def _with_numbers(some: tuple[_One, ...], region: str) -> Iterator[tuple[str, _One]]:
+def _with_numbers(items: tuple[_One, ...], region: str) -> Iterator[tuple[str, _One]]:
     """Those of *region*, each with what tells it from others of its stream and kind: nothing for the first."""
     seen: Counter[tuple[str, ReaderKind | None]] = Counter()
-    for item in some:
+    for item in items:
         if region in item.regions:
             kind = item.stream, item.kind if isinstance(item, Readers) else None
             seen[kind] += 1

@@ -105,43 +105,43 @@ def _workload(workload: WorkloadDocument, source: SourceMap, topology: Topology)
 
 
 def _publishers(
-    workload: WorkloadDocument, one: PublishersDocument, stream: VirtualStream, topology: Topology, span: Span
+    workload: WorkloadDocument, written: PublishersDocument, stream: VirtualStream, topology: Topology, span: Span
 ) -> model.Publishers:
     return model.Publishers(
         stream=stream.name,
-        subject=one.subject or model.default_subject(stream.subjects[0]),
-        regions=_regions(one.regions, stream, topology),
-        rate=_first(one.rate, workload.rate, _RATE),
-        size=_first(one.size, workload.size, _SIZE),
-        keys=_first(one.keys, workload.keys, _KEYS),
-        retry=model.Retry(_first(one.retry, workload.retry, "none")),
-        timeout=_first(one.timeout, workload.timeout, _TIMEOUT),
-        give_up=_first(one.give_up, workload.give_up, _GIVE_UP),
+        subject=written.subject or model.default_subject(stream.subjects[0]),
+        regions=_regions(written.regions, stream, topology),
+        rate=_first(written.rate, workload.rate, _RATE),
+        size=_first(written.size, workload.size, _SIZE),
+        keys=_first(written.keys, workload.keys, _KEYS),
+        retry=model.Retry(_first(written.retry, workload.retry, "none")),
+        timeout=_first(written.timeout, workload.timeout, _TIMEOUT),
+        give_up=_first(written.give_up, workload.give_up, _GIVE_UP),
         span=span,
     )
 
 
-def _first(one: T | None, other: T | None, default: T) -> T:
-    if one is not None:
-        return one
-    return other if other is not None else default
+def _first(first: T | None, second: T | None, default: T) -> T:
+    if first is not None:
+        return first
+    return second if second is not None else default
 
 
-def _readers(one: ReadersDocument, stream: VirtualStream, topology: Topology, span: Span) -> model.Readers:
+def _readers(written: ReadersDocument, stream: VirtualStream, topology: Topology, span: Span) -> model.Readers:
     return model.Readers(
         stream=stream.name,
-        kind=model.ReaderKind(one.by),
-        regions=_regions(one.regions, stream, topology),
-        rate=one.rate or _READ_RATE,
-        timeout=one.timeout or _TIMEOUT,
+        kind=model.ReaderKind(written.by),
+        regions=_regions(written.regions, stream, topology),
+        rate=written.rate or _READ_RATE,
+        timeout=written.timeout or _TIMEOUT,
         span=span,
     )
 
 
-def _regions(wanted: tuple[str, ...] | str, stream: VirtualStream, topology: Topology) -> tuple[str, ...]:
+def _regions(names: tuple[str, ...] | str, stream: VirtualStream, topology: Topology) -> tuple[str, ...]:
     regions = []
     for region in topology.regions:
-        if region.name in stream.regions and (wanted == "all" or region.name in wanted):
+        if region.name in stream.regions and (names == "all" or region.name in names):
             regions.append(region.name)
     return tuple(regions)
 

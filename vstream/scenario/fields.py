@@ -165,11 +165,11 @@ def _versions(value: object) -> dict[str, str]:
 # Names
 
 
-def _texts(value: object, what: str) -> tuple[str, ...]:
+def _texts(value: object, expected: str) -> tuple[str, ...]:
     if isinstance(value, str):
         value = [value]
     if not isinstance(value, list) or not value:
-        _refuse(f"expected {what}, or a list of them")
+        _refuse(f"expected {expected}, or a list of them")
     for index, name in enumerate(value):
         if not isinstance(name, str) or not name:
             _refuse(f"{quote_value(name)} is not a valid name", index=index)
@@ -178,18 +178,18 @@ def _texts(value: object, what: str) -> tuple[str, ...]:
     return tuple(value)
 
 
-def _targets(what: str) -> Callable[[object], tuple[str, ...]]:
+def _targets(expected: str) -> Callable[[object], tuple[str, ...]]:
     def check(value: object) -> tuple[str, ...]:
-        return _texts(value, what)
+        return _texts(value, expected)
 
     return check
 
 
-def _all_or_targets(what: str) -> Callable[[object], tuple[str, ...]]:
+def _all_or_targets(expected: str) -> Callable[[object], tuple[str, ...]]:
     """Names, or none for all of them: `all`, or nothing at all."""
 
     def check(value: object) -> tuple[str, ...]:
-        return () if value in (None, ALL) else _texts(value, f"`{ALL}`, {what}")
+        return () if value in (None, ALL) else _texts(value, f"`{ALL}`, {expected}")
 
     return check
 
@@ -302,20 +302,20 @@ def _time_bound(value: object) -> Bound:
     return _parse_bound(value, _time_amount, is_exact=lambda _: False, example='"<= 60s"')
 
 
-def _by_name(one: Callable[[object], Bound | None]) -> Callable[[object], Bounds]:
+def _by_name(read_bound: Callable[[object], Bound | None]) -> Callable[[object], Bounds]:
     """A bound for each region by itself, or a map of regions and bounds."""
 
     def check(value: object) -> Bounds:
         if not isinstance(value, dict):
-            return ((None, one(value)),)
+            return ((None, read_bound(value)),)
         if not value:
             _refuse("nothing is expected here", 'such as `{west: ">= 99.9%"}`, or remove it')
-        return tuple((name, _inside(one, bound, name)) for name, bound in value.items())
+        return tuple((name, _inside(read_bound, bound, name)) for name, bound in value.items())
 
     return check
 
 
-def _by_pair(one: Callable[[object], Bound | None]) -> Callable[[object], Bounds]:
+def _by_pair(read_bound: Callable[[object], Bound | None]) -> Callable[[object], Bounds]:
     """A map of `west -> east` and bounds."""
 
     def check(value: object) -> Bounds:
@@ -324,15 +324,15 @@ def _by_pair(one: Callable[[object], Bound | None]) -> Callable[[object], Bounds
         for name in value:
             if not _PAIR.fullmatch(name.strip()):
                 _refuse(f"{quote_value(name)} does not name two regions: write `west -> east`", index=name)
-        return tuple((name, _inside(one, bound, name)) for name, bound in value.items())
+        return tuple((name, _inside(read_bound, bound, name)) for name, bound in value.items())
 
     return check
 
 
-def _inside(one: Callable[[object], Bound | None], value: object, index: str) -> Bound | None:
+def _inside(read_bound: Callable[[object], Bound | None], value: object, index: str) -> Bound | None:
     """The bound *value*; an error is shown at *index*."""
     try:
-        return one(value)
+        return read_bound(value)
     except PydanticCustomError as error:
         context = error.context or {}
         _refuse(str(context["reason"]), context.get("hint"), index)

@@ -152,11 +152,11 @@ class _Composer:
         return servers
 
     def _inject(
-        self, step: ScenarioData, taken: Mapping[str, frozenset[str]] | None = None, *, is_cut: bool = False
+        self, step: ScenarioData, servers: Mapping[str, frozenset[str]] | None = None, *, is_cut: bool = False
     ) -> bool:
         self._count += 1
         name = f"fault-{self._count}"
-        self._open.append(_Open(name, taken or {}, is_cut, "one-way" in step))
+        self._open.append(_Open(name, servers or {}, is_cut, "one-way" in step))
         self._steps.append({**step, "as": name})
         return True
 

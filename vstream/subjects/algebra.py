@@ -75,14 +75,14 @@ def _is_subset(narrow: Sequence[str], wide: Sequence[str]) -> bool:
     return len(narrow) == len(wide)
 
 
-def overlaps(one: str, other: str) -> bool:
+def overlaps(first: str, second: str) -> bool:
     """Whether some literal subject matches both patterns."""
-    return example_of_overlap(one, other) is not None
+    return example_of_overlap(first, second) is not None
 
 
-def example_of_overlap(one: str, other: str) -> str | None:
+def example_of_overlap(first: str, second: str) -> str | None:
     """A literal subject that matches both patterns, or None; wildcards that nothing fixes become `x`."""
-    left, right = one.split(SEPARATOR), other.split(SEPARATOR)
+    left, right = first.split(SEPARATOR), second.split(SEPARATOR)
     example: list[str] = []
     for position, (mine, theirs) in enumerate(zip(left, right, strict=False)):
         if FULL_WILDCARD in (mine, theirs):
@@ -214,27 +214,27 @@ def _pairs_within(node: _Node) -> Iterator[tuple[int, int]]:
         yield from (_ordered_pair(pair) for pair in product(node.tails, longer))
 
 
-def _pairs_between(one: _Node, other: _Node) -> Iterator[tuple[int, int]]:
+def _pairs_between(left: _Node, right: _Node) -> Iterator[tuple[int, int]]:
     """Pairs across two different prefixes of equal length that overlap, of which one pattern ends here."""
-    yield from (_ordered_pair(pair) for pair in product(one.ends, other.ends))
-    if one.tails:
-        yield from (_ordered_pair(pair) for pair in product(one.tails, other.below()))
-    if other.tails:
-        longer = [number for child in one.children.values() for number in (*child.ends, *child.below())]
-        yield from (_ordered_pair(pair) for pair in product(other.tails, longer))
+    yield from (_ordered_pair(pair) for pair in product(left.ends, right.ends))
+    if left.tails:
+        yield from (_ordered_pair(pair) for pair in product(left.tails, right.below()))
+    if right.tails:
+        longer = [number for child in left.children.values() for number in (*child.ends, *child.below())]
+        yield from (_ordered_pair(pair) for pair in product(right.tails, longer))
 
 
-def _compatible_children(one: _Node, other: _Node) -> Iterator[tuple[_Node, _Node]]:
+def _compatible_children(left: _Node, right: _Node) -> Iterator[tuple[_Node, _Node]]:
     """Pairs of children whose tokens can stand for the same token."""
-    few, many = sorted((one, other), key=lambda node: len(node.children))
+    few, many = sorted((left, right), key=lambda node: len(node.children))
     for token, child in few.children.items():
         if token != PARTIAL_WILDCARD and token in many.children:
             yield child, many.children[token]
-    for wild_side, side in ((one, other), (other, one)):
+    for wild_side, side in ((left, right), (right, left)):
         wild = wild_side.children.get(PARTIAL_WILDCARD)
         if wild is not None:
             for token, child in side.children.items():
-                if token != PARTIAL_WILDCARD or wild_side is one:
+                if token != PARTIAL_WILDCARD or wild_side is left:
                     yield wild, child
 
 

@@ -100,7 +100,7 @@ class Function(Enum):
 
 def _pattern(function: Function) -> re.Pattern[str]:
     r"""The server's expression for *function*: each word's first letter in either case, spaces as Go's `\s`."""
-    name = re.sub("[A-Z]|^[a-z]", lambda found: f"[{found[0].lower()}{found[0].upper()}]", function.value)
+    name = re.sub("[A-Z]|^[a-z]", lambda match: f"[{match[0].lower()}{match[0].upper()}]", function.value)
     space = r"[\t\n\f\r ]*"
     return re.compile(rf"\{{\{{{space}{name}{space}\((.*)\){space}\}}\}}")
 

@@ -186,11 +186,13 @@ def _set_errors(
             yield from _destination_errors(mapping, destination, transform)
 
 
-def _destination_errors(mapping: Mapping, destination: Destination, found: TransformError) -> Iterator[MappingError]:
-    if found.kind is not ErrorKind.EMPTY_DESTINATION:
+def _destination_errors(
+    mapping: Mapping, destination: Destination, transform_error: TransformError
+) -> Iterator[MappingError]:
+    if transform_error.kind is not ErrorKind.EMPTY_DESTINATION:
         kind = MappingErrorKind.INVALID_DESTINATION
-        error = _error(kind, mapping, found.message, found.server_message, destination)
-        yield replace(error, transform=found)
+        error = _error(kind, mapping, transform_error.message, transform_error.server_message, destination)
+        yield replace(error, transform=transform_error)
     elif destination.weight:
         message = f"a publish to `{mapping.source}` kills the server: the mapping has no destination subject"
         yield _error(MappingErrorKind.PANICS, mapping, message, "", destination)

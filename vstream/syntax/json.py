@@ -194,15 +194,15 @@ class _Reader:
             return _WORDS[match[0]], match.end()
         raise self._stop(pos, f"a value is expected, not {self._text_at(pos)}", _hint(text, pos))
 
-    def _number(self, found: re.Match[str]) -> Json:
-        text = found[0]
-        if found[1]:
+    def _number(self, match: re.Match[str]) -> Json:
+        text = match[0]
+        if match[1]:
             return float(text)
         if len(text) <= _LONGEST_NUMBER and -(2**63) <= (number := int(text)) < 2**64:
             return number
         message = f"the number {quote_value(text)} does not fit into 64 bits"
         hint = "use a smaller one, or quotes if it is text"
-        self.diagnostics.append(self._diagnostic("VS001", message, self._span(found.start(), found.end()), hint))
+        self.diagnostics.append(self._diagnostic("VS001", message, self._span(match.start(), match.end()), hint))
         return None
 
     def _broken_string(self, pos: int) -> _StopError:

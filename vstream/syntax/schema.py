@@ -30,9 +30,9 @@ Wording = Callable[["Path", "ErrorDetails"], tuple[str, str | None]]
 """A message and a hint about one of pydantic's errors."""
 
 
-def did_you_mean(word: str, known: list[str]) -> str | None:
+def did_you_mean(word: str, names: list[str]) -> str | None:
     """The known word that was meant, if one is close."""
-    close = get_close_matches(word, known, n=1)
+    close = get_close_matches(word, names, n=1)
     return f"did you mean `{close[0]}`?" if close else None
 
 

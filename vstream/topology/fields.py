@@ -208,12 +208,12 @@ def _refuse_repeated(values: Sequence[str], noun: str) -> None:
         seen.add(value)
 
 
-def _as_list(kind: str, what: str) -> Callable[[object], Sequence[str]]:
-    """A check that a value is a list of texts; *kind* and *what* name the value in its error."""
+def _as_list(kind: str, expected: str) -> Callable[[object], Sequence[str]]:
+    """A check that a value is a list of texts; *kind* and *expected* name the value in its error."""
 
     def check(value: object) -> Sequence[str]:
         if not isinstance(value, list):
-            raise PydanticCustomError(kind, "{what}", {"what": what})
+            raise PydanticCustomError(kind, "{what}", {"what": expected})
         for index, item in enumerate(value):
             if not isinstance(item, str):
                 raise PydanticCustomError(

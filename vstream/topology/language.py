@@ -61,18 +61,18 @@ _CALLED: Final = {"model": "consistency", "consistency_model": "consistency", "p
 """Other names that people use for keys, whose spelling is not close."""
 
 
-def _unknown_key(key: str, known: list[str]) -> str | None:
-    is_stream = {"max_age", "config"} <= set(known)
+def _unknown_key(key: str, names: list[str]) -> str | None:
+    is_stream = {"max_age", "config"} <= set(names)
     cannot: Mapping[str, str] = {}
     if is_stream:
         cannot = reserved_fields.STREAM_FIELDS
-    elif {"ack_wait", "config"} <= set(known):
+    elif {"ack_wait", "config"} <= set(names):
         cannot = reserved_fields.CONSUMER_FIELDS
     if key in cannot:
         return f"{cannot[key]}; {reserved_fields.advice_for(key)}"
-    if _CALLED.get(key) in known:
+    if _CALLED.get(key) in names:
         return f"did you mean `{_CALLED[key]}`?"
-    return did_you_mean(key, known) or (
+    return did_you_mean(key, names) or (
         "a setting of the JetStream API without its own key here goes under `config`" if is_stream else None
     )
 

@@ -90,9 +90,9 @@ def qualified_name(account: str | None, name: str) -> str:
     return name if account is None else f"{account}{ACCOUNT_SEPARATOR}{name}"
 
 
-def qualify_answer(said: str, expected: str) -> str:
-    """The stream that answered with the name *said*: the *expected* one if that is its name in its account."""
-    return expected if said == local_name(expected) else said
+def qualify_answer(answered: str, expected: str) -> str:
+    """The stream that answered with the name *answered*: the *expected* one if that is its name in its account."""
+    return expected if answered == local_name(expected) else answered
 
 
 def local_name(name: str) -> str:

@@ -35,16 +35,18 @@ _BATCHES_SINCE = (2, 11)
 _SKEW = timedelta(seconds=1)
 
 
-def take_cuts(wanted: Sequence[StreamRef], access: Mapping[str, Access], *, path: str | None = None) -> list[StreamCut]:
+def take_cuts(
+    stream_refs: Sequence[StreamRef], access: Mapping[str, Access], *, path: str | None = None
+) -> list[StreamCut]:
     """
-    A cut of each stream of *wanted*, in the same order. The cut of a stream that cannot be asked or read has an error.
+    A cut of each stream of *stream_refs*, in the same order. The cut of a stream that cannot be asked or read has an error.
 
     If *path* is None, each stream gets the fastest path that it allows. Raises VstreamError only
     if nothing could be tried: a secret is missing, or a server refuses the connection.
     """
     cuts_by_stream: dict[StreamRef, StreamCut] = {}
     lost: dict[str, str] = {}
-    for (_, region), group in groupby(sorted(wanted, key=_asking_order), key=_asking_order):
+    for (_, region), group in groupby(sorted(stream_refs, key=_asking_order), key=_asking_order):
         streams = list(group)
         # Who does not answer is waited for once, not for each kind of stream.
         if region not in lost:
@@ -58,31 +60,31 @@ def take_cuts(wanted: Sequence[StreamRef], access: Mapping[str, Access], *, path
         cuts_by_stream |= {
             stream: StreamCut(stream_ref=stream, cut_at_ns=time.time_ns(), error=lost[region]) for stream in streams
         }
-    return [cuts_by_stream[item] for item in wanted]
+    return [cuts_by_stream[item] for item in stream_refs]
 
 
-def any_answers(wanted: Sequence[StreamRef], access: Access) -> bool:
-    """Whether *access* reaches any of *wanted*, all in one place, or an answer that it does not exist."""
+def any_answers(streams: Sequence[StreamRef], access: Access) -> bool:
+    """Whether *access* reaches any of *streams*, all in one place, or an answer that it does not exist."""
     try:
-        return any(item.error in {None, ABSENT} for item in _cut_region(wanted, access, None))
+        return any(item.error in {None, ABSENT} for item in _cut_region(streams, access, None))
     except NotReachableError:
         return False
 
 
-def _asking_order(one: StreamRef) -> tuple[bool, str]:
-    return one.role not in _TAKING, one.region
+def _asking_order(stream: StreamRef) -> tuple[bool, str]:
+    return stream.role not in _TAKING, stream.region
 
 
-def _cut_region(wanted: Sequence[StreamRef], access: Access, path: str | None) -> list[StreamCut]:
+def _cut_region(streams: Sequence[StreamRef], access: Access, path: str | None) -> list[StreamCut]:
     """Cuts of the streams of one region, over one connection. Raises NotReachableError without a connection."""
-    subjects = [f"{access.of(item.stream).api_prefix}.STREAM.INFO.{item.name}" for item in wanted]
+    subjects = [f"{access.of(item.stream).api_prefix}.STREAM.INFO.{item.name}" for item in streams]
     with connect(access) as client:
-        has_leader = path is None and _has_meta_leader(client, access.of(wanted[0].stream))
+        has_leader = path is None and _has_meta_leader(client, access.of(streams[0].stream))
         asked_at = time.time_ns()
         answers = client.answers([(subject, b"") for subject in subjects])
         version = client.server_version
     cuts = []
-    for entry, subject, answer in zip(wanted, subjects, answers, strict=True):
+    for entry, subject, answer in zip(streams, subjects, answers, strict=True):
         try:
             if isinstance(answer, VstreamError):
                 raise answer
@@ -97,20 +99,20 @@ def _cut_region(wanted: Sequence[StreamRef], access: Access, path: str | None) -
 
 
 def _cut_stream(
-    wanted: StreamRef, info: Mapping[str, Any], asked_at: int, version: str, path: str | None, *, has_leader: bool
+    stream: StreamRef, info: Mapping[str, Any], asked_at: int, version: str, path: str | None, *, has_leader: bool
 ) -> StreamCut:
-    state, config = info["state"], check_config(info.get("config"), f"$JS.API.STREAM.INFO.{wanted.stream}")
+    state, config = info["state"], check_config(info.get("config"), f"$JS.API.STREAM.INFO.{stream.stream}")
     chosen, problem = choose_path(config, version, path, has_leader=has_leader)
     has_batches = path is None and choose_path(config, version, DIRECT, has_leader=has_leader)[1] is None
     limits = find_limits(config)
     sources = []
     for item in info.get("sources") or ():
-        sources.append(SourceCursor(origin=source_name(item, wanted.stream), last_seq=_last_sourced(item, version)))
+        sources.append(SourceCursor(origin=source_name(item, stream.stream), last_seq=_last_sourced(item, version)))
     # A region that was given up is sourced no more, but messages that it had sent before are still expected here.
     ends = {key.removeprefix(UNTIL_KEY): seq for key, seq in limits.items() if key.startswith(UNTIL_KEY)}
     sources += [SourceCursor(origin=origin, last_seq=seq) for origin, seq in ends.items()]
     return StreamCut(
-        stream_ref=wanted,
+        stream_ref=stream,
         cut_at_ns=_told_at(info.get("ts"), asked_at),
         first_seq=int(state["first_seq"]),
         last_seq=int(state["last_seq"]),
@@ -124,7 +126,7 @@ def _cut_stream(
         created=None if (created := info.get("created")) is None else read_text(created),
         last_ts=None if (last_ts := state.get("last_ts")) is None else read_text(last_ts),
         is_restored=bool(state["messages"]) and _is_older(state.get("first_ts"), created),
-        mirror=source_name(mirror, wanted.stream) if (mirror := config.get("mirror")) else None,
+        mirror=source_name(mirror, stream.stream) if (mirror := config.get("mirror")) else None,
         transform=_transform(config.get("subject_transform")),
         has_batches=has_batches,
         error=problem if state["messages"] else None,
@@ -154,8 +156,8 @@ def _told_at(told: object, asked_at: int) -> int:
     return asked_at if told is None else round(datetime.fromisoformat(read_text(told)).timestamp() * 10**6) * 1000
 
 
-def _transform(one: Mapping[str, Any] | None) -> tuple[str, str] | None:
-    return (str(one.get("src", "")), str(one.get("dest", ""))) if one else None
+def _transform(transform: Mapping[str, Any] | None) -> tuple[str, str] | None:
+    return (str(transform.get("src", "")), str(transform.get("dest", ""))) if transform else None
 
 
 def choose_path(
@@ -227,22 +229,22 @@ def sequence_at(client: Client, access: Access, stream: str, moment_ns: int) -> 
         return int(created["delivered"]["stream_seq"]) + 1
 
 
-def bisect_sequence_at(client: Client, access: Access, one: StreamCut, moment_ns: int) -> int:
+def bisect_sequence_at(client: Client, access: Access, cut: StreamCut, moment_ns: int) -> int:
     """Like `sequence_at`, but by bisection with requests for single messages, which needs no meta leader."""
-    low, high = one.first_seq, one.last_seq + 1
+    low, high = cut.first_seq, cut.last_seq + 1
     while low < high:
         middle = (low + high) // 2
         try:
             body = {"seq": middle, "next_by_subj": ">"}
             cuts_by_stream = api_request(
-                client, access.of(one.stream_ref.stream), f"STREAM.MSG.GET.{one.stream_ref.name}", body
+                client, access.of(cut.stream_ref.stream), f"STREAM.MSG.GET.{cut.stream_ref.name}", body
             )["message"]
         except ServerError as error:
             if error.err_code != error_codes.MESSAGE_NOT_FOUND:
                 raise
             high = middle
             continue
-        with reading(f"STREAM.MSG.GET.{one.stream_ref.name}"):
+        with reading(f"STREAM.MSG.GET.{cut.stream_ref.name}"):
             if round(datetime.fromisoformat(cuts_by_stream["time"]).timestamp() * 10**6) * 1000 >= moment_ns:
                 high = middle
             else:

@@ -139,39 +139,39 @@ def _options_of_table(schema: StructType) -> dict[str, str]:
     return dict((metadata or {}).get(_OPTIONS, {}))
 
 
-def take_readable(wanted: Sequence[StreamRef], access: Access, path: str | None) -> list[StreamCut]:
+def take_readable(streams: Sequence[StreamRef], access: Access, path: str | None) -> list[StreamCut]:
     """Like `take_cuts`, for one place. Raises VstreamError if any of the streams cannot be read."""
-    cuts = cut.take_cuts(wanted, {item.region: access for item in wanted}, path=path)
+    cuts = cut.take_cuts(streams, {item.region: access for item in streams}, path=path)
     for entry in cuts:
         if entry.error:
             raise VstreamError(f"stream `{entry.stream_ref.stream}` cannot be read: {entry.error}")
     return cuts
 
 
-def narrow_cut(one: StreamCut, access: Access, bounds: Bounds) -> StreamCut:
-    """*one* narrowed to *bounds*; it has nothing to read if nothing is left."""
-    if (bounds.streams is not None and one.stream_ref.stream not in bounds.streams) or (
-        bounds.regions is not None and one.stream_ref.region not in bounds.regions
+def narrow_cut(cut: StreamCut, access: Access, bounds: Bounds) -> StreamCut:
+    """*cut* narrowed to *bounds*; it has nothing to read if nothing is left."""
+    if (bounds.streams is not None and cut.stream_ref.stream not in bounds.streams) or (
+        bounds.regions is not None and cut.stream_ref.region not in bounds.regions
     ):
-        return replace(one, messages=0)
-    first = max(one.first_seq, bounds.first or 0)
-    last = one.last_seq if bounds.last is None else min(one.last_seq, bounds.last)
-    if one.is_readable and (bounds.since_ns is not None or bounds.until_ns is not None):
+        return replace(cut, messages=0)
+    first = max(cut.first_seq, bounds.first or 0)
+    last = cut.last_seq if bounds.last is None else min(cut.last_seq, bounds.last)
+    if cut.is_readable and (bounds.since_ns is not None or bounds.until_ns is not None):
         with connect(access) as client:
             if bounds.since_ns is not None:
-                first = max(first, _sequence_at(client, access, one, max(0, bounds.since_ns - _CLOCKS)))
+                first = max(first, _sequence_at(client, access, cut, max(0, bounds.since_ns - _CLOCKS)))
             if bounds.until_ns is not None:
-                last = min(last, _sequence_at(client, access, one, max(0, bounds.until_ns + 1 + _CLOCKS)) - 1)
-    span, whole = last - first + 1, one.last_seq - one.first_seq + 1
-    if span <= 0 or not one.is_readable:
-        return replace(one, messages=0)
+                last = min(last, _sequence_at(client, access, cut, max(0, bounds.until_ns + 1 + _CLOCKS)) - 1)
+    span, whole = last - first + 1, cut.last_seq - cut.first_seq + 1
+    if span <= 0 or not cut.is_readable:
+        return replace(cut, messages=0)
     # A guess: it decides on the number of tasks and nothing else.
-    part = min(one.messages, span) if span < whole else one.messages
-    return replace(one, first_seq=first, last_seq=last, messages=part, bytes=max(1, one.bytes * part // one.messages))
+    part = min(cut.messages, span) if span < whole else cut.messages
+    return replace(cut, first_seq=first, last_seq=last, messages=part, bytes=max(1, cut.bytes * part // cut.messages))
 
 
-def _sequence_at(client: Client, access: Access, one: StreamCut, moment_ns: int) -> int:
+def _sequence_at(client: Client, access: Access, stream_cut: StreamCut, moment_ns: int) -> int:
     """Like `sequence_at`, without a consumer if the stream is read without a meta leader."""
-    if one.path != CONSUMER:
-        return cut.bisect_sequence_at(client, access, one, moment_ns)
-    return cut.sequence_at(client, access.of(one.stream_ref.stream), one.stream_ref.name, moment_ns)
+    if stream_cut.path != CONSUMER:
+        return cut.bisect_sequence_at(client, access, stream_cut, moment_ns)
+    return cut.sequence_at(client, access.of(stream_cut.stream_ref.stream), stream_cut.stream_ref.name, moment_ns)

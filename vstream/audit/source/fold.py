@@ -350,8 +350,8 @@ def _sort_by_track(rows: _Rows) -> _Rows:
     )
 
 
-def _extend(known: dict[int, list[list[int]]], rows: _Rows, readers: NDArray[np.int64]) -> None:
-    """Add the stretches of *readers* in *rows* to *known*; the first of a track may continue its last known one."""
+def _extend(stretches: dict[int, list[list[int]]], rows: _Rows, readers: NDArray[np.int64]) -> None:
+    """Add the stretches of *readers* in *rows* to *stretches*; the first of a track may continue its last known one."""
     seqs, origin_seqs = rows.seq, rows.origin_seq
     is_next = rows.track[1:] != rows.track[:-1]
     begins = _begins((seqs[1:] < seqs[:-1]) | (origin_seqs[1:] <= origin_seqs[:-1]) | is_next)
@@ -361,7 +361,7 @@ def _extend(known: dict[int, list[list[int]]], rows: _Rows, readers: NDArray[np.
     previous = None
     columns = (rows.track[begins], seqs[begins], origin_seqs[begins], seqs[ends], origin_seqs[ends])
     for track, seq, least, last_seq, greatest in zip(*(column.tolist() for column in columns), strict=True):
-        group = known.setdefault(track, [])
+        group = stretches.setdefault(track, [])
         if track != previous and group and group[-1][2] <= seq and group[-1][3] < least:
             group[-1][2:] = last_seq, greatest
         elif len(group) <= MOST:

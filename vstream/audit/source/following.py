@@ -239,8 +239,8 @@ def _decode_offset(offset: StreamOffset | int) -> StreamOffset:
     return StreamOffset(seq=offset, created=None) if isinstance(offset, int) else offset
 
 
-def _is_same(created: str | None, other: str | None) -> bool:
-    return created is None or other is None or created == other
+def _is_same(created: str | None, created_then: str | None) -> bool:
+    return created is None or created_then is None or created == created_then
 
 
 def _describe_recreated(entry: StreamCut, after: int) -> str:

@@ -112,12 +112,12 @@ def find_file(name: str) -> Path:
     )
 
 
-def _secret(variable: str | None, file: str | None, given: object) -> str | None:
+def _secret(variable: str | None, file: str | None, secret: object) -> str | None:
     if variable:
         return read_variable(variable, "the machine that reads")
     if file:
         return find_file(file).read_text(encoding="utf-8").strip()
-    return str(given) if given else None
+    return str(secret) if secret else None
 
 
 def context_file(name: str) -> Path:

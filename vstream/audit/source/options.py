@@ -71,7 +71,7 @@ _FLAGS = {"true": True, "1": True, "false": False, "0": False}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What to read. Exactly one of *plan* and *wanted* is given."""
+    """What to read. Exactly one of *plan* and *stream_ref* is given."""
 
     access: Access = field(repr=False)
     stream_ref: tuple[StreamRef, ...]
@@ -182,10 +182,10 @@ def without_catalog_properties(options: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def _streams(given: Mapping[str, str]) -> tuple[str, ...]:
+def _streams(options: Mapping[str, str]) -> tuple[str, ...]:
     """The named streams: from the option `stream`, or from the argument of `load`, which Spark calls `path`."""
-    loaded = _split_words(given.get("path", ""))
-    named = _split_words(given.get("stream", ""))
+    loaded = _split_words(options.get("path", ""))
+    named = _split_words(options.get("stream", ""))
     if loaded and named:
         raise VstreamError(
             "`path` and `stream` both name streams: `path` is the argument of `.load(…)`. "
@@ -194,9 +194,9 @@ def _streams(given: Mapping[str, str]) -> tuple[str, ...]:
     return loaded or named
 
 
-def _starts(given: Mapping[str, str], streams: Sequence[str]) -> dict[str, int]:
+def _starts(options: Mapping[str, str], streams: Sequence[str]) -> dict[str, int]:
     """The sequence of the first message to read, by stream, where `start` is JSON."""
-    text = given.get("start", "").strip()
+    text = options.get("start", "").strip()
     if not text.startswith("{"):
         return {}
     try:
@@ -213,8 +213,8 @@ def _starts(given: Mapping[str, str], streams: Sequence[str]) -> dict[str, int]:
     return dict(starts)
 
 
-def _read_by(given: Mapping[str, str]) -> str | None:
-    value = _one_of(given, "read_by", (_AUTO, *PATHS), _AUTO)
+def _read_by(options: Mapping[str, str]) -> str | None:
+    value = _one_of(options, "read_by", (_AUTO, *PATHS), _AUTO)
     return None if value == _AUTO else value
 
 
@@ -233,16 +233,18 @@ def _check_name(name: str) -> None:
         )
 
 
-def _access(given: Mapping[str, str]) -> Access:
-    servers = _split_words(given.get("servers", ""))
+def _access(options: Mapping[str, str]) -> Access:
+    servers = _split_words(options.get("servers", ""))
     for url in servers:
         if "@" in urlsplit(url if "://" in url else f"nats://{url}").netloc:
             raise VstreamError(
                 "a password in an address would appear in plans and logs",
                 hint="use user with password_env or password_file",
             )
-    texts: dict[str, Any] = {name: given[name] for name in ACCESS_FIELDS - {"servers", "timeout"} if given.get(name)}
-    timeout = _number(given, "timeout")
+    texts: dict[str, Any] = {
+        name: options[name] for name in ACCESS_FIELDS - {"servers", "timeout"} if options.get(name)
+    }
+    timeout = _number(options, "timeout")
     if timeout:
         texts["timeout"] = float(timeout)
     return Access(servers=servers, **texts)
@@ -252,48 +254,48 @@ def _split_words(text: str) -> tuple[str, ...]:
     return tuple(word.strip() for word in text.split(",") if word.strip())
 
 
-def _number(given: Mapping[str, str], name: str) -> int | None:
-    if name not in given:
+def _number(options: Mapping[str, str], name: str) -> int | None:
+    if name not in options:
         return None
     try:
-        value = int(given[name].replace("_", ""))
+        value = int(options[name].replace("_", ""))
     except ValueError:
         value = 0
     if value < 1:
-        raise VstreamError(f"option `{name}` must be a number of at least 1, not `{given[name]}`")
+        raise VstreamError(f"option `{name}` must be a number of at least 1, not `{options[name]}`")
     return value
 
 
-def _seconds(given: Mapping[str, str], name: str, default: str) -> float:
+def _seconds(options: Mapping[str, str], name: str, default: str) -> float:
     try:
-        return parse_duration(given.get(name, default)) / 10**9
+        return parse_duration(options.get(name, default)) / 10**9
     except ValueError as error:
         raise VstreamError(f"option `{name}`: {error}") from None
 
 
-def _flag(given: Mapping[str, str], name: str, default: str = "false") -> bool:
-    text = given.get(name, default).lower()
+def _flag(options: Mapping[str, str], name: str, default: str = "false") -> bool:
+    text = options.get(name, default).lower()
     if text not in _FLAGS:
         raise VstreamError(f"option `{name}` must be true or false, not `{text}`")
     return _FLAGS[text]
 
 
-def _one_of(given: Mapping[str, str], name: str, known: tuple[str, ...], default: str) -> str:
-    value = given.get(name, default)
-    if value not in known:
-        raise VstreamError(f"option `{name}` must be one of {', '.join(known)}, not `{value}`")
+def _one_of(options: Mapping[str, str], name: str, choices: tuple[str, ...], default: str) -> str:
+    value = options.get(name, default)
+    if value not in choices:
+        raise VstreamError(f"option `{name}` must be one of {', '.join(choices)}, not `{value}`")
     return value
 
 
-def _moment(given: Mapping[str, str], name: str) -> int | None:
+def _moment(options: Mapping[str, str], name: str) -> int | None:
     """An ISO 8601 time as nanoseconds since 1970; a time without a zone is UTC."""
-    if name not in given:
+    if name not in options:
         return None
     try:
-        moment = datetime.fromisoformat(given[name])
+        moment = datetime.fromisoformat(options[name])
     except ValueError:
         raise VstreamError(
-            f"option `{name}` must be a time such as 2026-11-20T17:00:00Z, not `{given[name]}`"
+            f"option `{name}` must be a time such as 2026-11-20T17:00:00Z, not `{options[name]}`"
         ) from None
     moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
     seconds = moment - datetime(1970, 1, 1, tzinfo=UTC)

@@ -68,25 +68,25 @@ def push_filters(filters: Iterable[Filter], bounds: Bounds) -> tuple[Bounds, lis
     return bounds, rest
 
 
-def _bounds(one: Any) -> tuple[Bounds | None, bool]:
-    """The bounds from the filter *one*, None if none; and whether they express it completely."""
-    attribute: tuple[str, ...] = getattr(one, "attribute", ())
+def _bounds(condition: Any) -> tuple[Bounds | None, bool]:
+    """The bounds from the filter *condition*, None if none; and whether they express it completely."""
+    attribute: tuple[str, ...] = getattr(condition, "attribute", ())
     name = attribute[0] if len(attribute) == 1 else None
-    value = getattr(one, "value", None)
+    value = getattr(condition, "value", None)
     match name:
         case "seq":
-            ends = _ends(one, value)
+            ends = _ends(condition, value)
             return (Bounds(first=ends[0], last=ends[1]), True) if ends else (None, False)
         case "time_ns" | "time":
-            ends = _ends(one, _nanoseconds(value))
+            ends = _ends(condition, _nanoseconds(value))
             # A timestamp has lost its nanoseconds, which may belong to either side.
             slack = 1_000 if name == "time" else 0
             return (_within(ends, slack), False) if ends else (None, False)
         case "subject":
-            subjects = _subjects(one, value)
+            subjects = _subjects(condition, value)
             return (Bounds(subjects=subjects) if subjects else None, False)
         case "stream" | "region":
-            values = _values(one, value)
+            values = _values(condition, value)
             if values is None:
                 return None, False
             return (Bounds(streams=values) if name == "stream" else Bounds(regions=values)), False
@@ -94,11 +94,11 @@ def _bounds(one: Any) -> tuple[Bounds | None, bool]:
             return None, False
 
 
-def _ends(one: Any, value: Any) -> tuple[int | None, int | None] | None:  # noqa: PLR0911 - one for each kind
-    """The first and last whole number that match *one*, None for another kind of filter."""
+def _ends(condition: Any, value: Any) -> tuple[int | None, int | None] | None:  # noqa: PLR0911 - one for each kind
+    """The first and last whole number that match *condition*, None for another kind of filter."""
     if not isinstance(value, int) or isinstance(value, bool):
         return None
-    match one:
+    match condition:
         case EqualTo() | EqualNullSafe():
             return value, value
         case GreaterThan():
@@ -126,13 +126,13 @@ def _nanoseconds(value: Any) -> Any:
     return (since.days * 86_400 + since.seconds) * 10**9 + since.microseconds * 1_000
 
 
-def _subjects(one: Any, value: Any) -> tuple[str, ...]:
-    """The NATS subjects that match *one*, none if they cannot be listed."""
-    if isinstance(one, StringStartsWith):
+def _subjects(condition: Any, value: Any) -> tuple[str, ...]:
+    """The NATS subjects that match *condition*, none if they cannot be listed."""
+    if isinstance(condition, StringStartsWith):
         # Only a prefix of whole tokens is a subject: `a.b.` is, `a.b` would also begin `a.bc`.
         prefix = str(value)
         return (f"{prefix}>",) if prefix.endswith(".") and _is_subject(prefix[:-1]) else ()
-    values = _values(one, value)
+    values = _values(condition, value)
     if not values or len(values) > _MOST_SUBJECTS or any(not _is_subject(text) for text in values):
         return ()
     return tuple(sorted(values))
@@ -142,23 +142,23 @@ def _is_subject(text: str) -> bool:
     return all(text.split(".")) and not _SPECIAL & set(text)
 
 
-def _values(one: Any, value: Any) -> frozenset[str] | None:
-    if isinstance(one, (EqualTo, EqualNullSafe)) and isinstance(value, str):
+def _values(condition: Any, value: Any) -> frozenset[str] | None:
+    if isinstance(condition, (EqualTo, EqualNullSafe)) and isinstance(value, str):
         return frozenset({value})
-    if isinstance(one, In) and all(isinstance(text, str) for text in one.value):
-        return frozenset(one.value)
+    if isinstance(condition, In) and all(isinstance(text, str) for text in condition.value):
+        return frozenset(condition.value)
     return None
 
 
-def _most(one: int | None, other: int | None) -> int | None:
-    return max((value for value in (one, other) if value is not None), default=None)
+def _most(left: int | None, right: int | None) -> int | None:
+    return max((value for value in (left, right) if value is not None), default=None)
 
 
-def _least(one: int | None, other: int | None) -> int | None:
-    return min((value for value in (one, other) if value is not None), default=None)
+def _least(left: int | None, right: int | None) -> int | None:
+    return min((value for value in (left, right) if value is not None), default=None)
 
 
-def _both(one: frozenset[str] | None, other: frozenset[str] | None) -> frozenset[str] | None:
-    if one is None or other is None:
-        return other if one is None else one
-    return one & other
+def _both(left: frozenset[str] | None, right: frozenset[str] | None) -> frozenset[str] | None:
+    if left is None or right is None:
+        return right if left is None else left
+    return left & right

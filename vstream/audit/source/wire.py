@@ -106,9 +106,9 @@ class PullScanner:
             self._account(count, tail)
         return position
 
-    def _account(self, taken: int, tail: bytes) -> None:
+    def _account(self, count: int, tail: bytes) -> None:
         seq, consumer_seq, _, rest = tail.split(b".", 3)
-        self.count += taken
+        self.count += count
         self.last_seq = int(seq)
         self.last_consumer_seq = int(consumer_seq)
         # A token may follow: version 2 of these subjects ends with a random one.

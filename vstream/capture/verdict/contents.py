@@ -157,15 +157,15 @@ class StreamScan:
         self.rows, self.last_seq = count, seq
         self.first_seq = self.seqs[0] if self.seqs else 0
 
-    def _is_mapped(self, subject: str, wanted: int) -> bool:
-        """Whether *subject* is a physical form of the virtual subject whose hash is *wanted*."""
+    def _is_mapped(self, subject: str, requested: int) -> bool:
+        """Whether *subject* is a physical form of the virtual subject whose hash is *requested*."""
         if self.captured.role in READ_ROLES:
             return False
         tokens = subject.split(".")
         if tokens[0] != PHYSICAL_PREFIX:
-            return hash(".".join([*tokens[:1], *tokens[2:]])) == wanted
+            return hash(".".join([*tokens[:1], *tokens[2:]])) == requested
         # In a domain what stands before it is shorter.
-        return wanted in {hash(".".join(tokens[3:])), hash(subject.removeprefix(f"{PUBLISH_PREFIX}."))}
+        return requested in {hash(".".join(tokens[3:])), hash(subject.removeprefix(f"{PUBLISH_PREFIX}."))}
 
     def _add_unpublished(self, row: Stored) -> None:
         detail = "never published" if row.id is not None else "not a message of the workload"

@@ -78,14 +78,14 @@ class Measurements:
             question, measured, window.window if window is not None and expectation.window else None
         )
 
-    def _with_doubts(self, question: Question, found: Measurement, window: Window | None) -> Measurement:
-        doubts = list(found.doubts)
-        if not (question.expectation.measure in _OVER_THE_RUN and holds(question.expectation, found.value)):
+    def _with_doubts(self, question: Question, measurement: Measurement, window: Window | None) -> Measurement:
+        doubts = list(measurement.doubts)
+        if not (question.expectation.measure in _OVER_THE_RUN and holds(question.expectation, measurement.value)):
             # What holds over the whole run holds for what did happen; the fault that did not is a case of its own.
             doubts += self._missing_faults(window)
         if window is None and not self.context.manifest.is_complete:
             doubts.append("the run did not reach its end")
-        return replace(found, doubts=tuple(doubts))
+        return replace(measurement, doubts=tuple(doubts))
 
     def _missing_faults(self, window: Window | None) -> Iterator[str]:
         """The faults that should have been open in *window*, or in the run, and were not."""

@@ -157,7 +157,7 @@ def _read_targets(declared: FaultType, targets: str | list[str] | tuple[()]) -> 
     return tuple(targets)
 
 
-def _read_options(declared: FaultType, given: Mapping[str, Any]) -> dict[str, Any]:
+def _read_options(declared: FaultType, texts: Mapping[str, Any]) -> dict[str, Any]:
     readers: Mapping[OptionType, Callable[[str], int | float]] = {
         OptionType.LINK_TIME: units.parse_link_time,
         OptionType.RATE: units.parse_rate,
@@ -165,7 +165,7 @@ def _read_options(declared: FaultType, given: Mapping[str, Any]) -> dict[str, An
     }
     values = {}
     for option in declared.options:
-        value, flag = given[option.name], f"--{option.name.replace('_', '-')}"
+        value, flag = texts[option.name], f"--{option.name.replace('_', '-')}"
         if value is None or value is False or (option.type is OptionType.CUT and value == "reset"):
             continue
         if option.type is OptionType.DURATION:

@@ -34,8 +34,8 @@ LinkOptions = Annotated[
 
 
 def link(
-    one: Annotated[str, typer.Argument(metavar="REGION", help="A region.")],
-    other: Annotated[str, typer.Argument(metavar="REGION", help="Another region.")],
+    near: Annotated[str, typer.Argument(metavar="REGION", help="A region.")],
+    far: Annotated[str, typer.Argument(metavar="REGION", help="Another region.")],
     rtt: Annotated[str | None, typer.Option(help="Round-trip time, such as 140ms; half of it each way.")] = None,
     jitter: Annotated[str | None, typer.Option(help="Maximum jitter added to the round trip, such as 20ms.")] = None,
     rate: Annotated[str | None, typer.Option(help="Bits per second each way, such as 200mbit, or unlimited.")] = None,
@@ -52,8 +52,8 @@ def link(
     Examples: `vstream lab link west east --rtt 140ms --jitter 2ms`, `vstream lab link west east --loss 5% --one-way`,
     `vstream lab link west east --reset`
     """
-    shape = link_state(read_link((one, other), {"rtt": rtt, "jitter": jitter, "rate": rate, "loss": loss}))
-    pairs = [(one, other)] if one_way else [(one, other), (other, one)]
+    shape = link_state(read_link((near, far), {"rtt": rtt, "jitter": jitter, "rate": rate, "loss": loss}))
+    pairs = [(near, far)] if one_way else [(near, far), (far, near)]
     if shape == IDEAL and not reset:
         raise typer.BadParameter("say what to change: --rtt, --jitter, --rate, --loss or --reset")
     after = run(_change(the_lab(name), pairs, shape, reset=reset))

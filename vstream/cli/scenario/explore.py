@@ -160,22 +160,22 @@ class ExplorationLog:
         console.stderr().print(line(explored))
 
 
-def line(one: ExploredRun) -> Text:
+def line(run: ExploredRun) -> Text:
     """How one run ended."""
-    result = one.outcome
+    result = run.outcome
     text = Text.assemble(
         "      ",
         (result.status.value.upper(), _STYLE[result.status]),
-        f" in {one.seconds:g} s: {result.acknowledged:,} acknowledged, {result.lost:,} lost, {result.duplicated:,} duplicated",
+        f" in {run.seconds:g} s: {result.acknowledged:,} acknowledged, {result.lost:,} lost, {result.duplicated:,} duplicated",
     )
     if result.detail:
         text.append(f"; {clean(result.detail)}")
     return text
 
 
-def table(found: Exploration) -> Iterator[Table | Text]:
+def table(exploration: Exploration) -> Iterator[Table | Text]:
     """What did not pass, and the sums."""
-    for run in found.runs:
+    for run in exploration.runs:
         if run.outcome.status is CaseStatus.PASS:
             continue
         yield Text.assemble(
@@ -194,13 +194,13 @@ def table(found: Exploration) -> Iterator[Table | Text]:
     for word in words:
         grid.add_column(word, justify="right")
     sums = (
-        sum(run.outcome.acknowledged for run in found.runs),
-        sum(run.outcome.lost for run in found.runs),
-        sum(run.outcome.duplicated for run in found.runs),
+        sum(run.outcome.acknowledged for run in exploration.runs),
+        sum(run.outcome.lost for run in exploration.runs),
+        sum(run.outcome.duplicated for run in exploration.runs),
     )
     counts = (
-        len(found.runs),
-        *(found.count(status) for status in (CaseStatus.PASS, CaseStatus.FAIL, CaseStatus.UNKNOWN)),
+        len(exploration.runs),
+        *(exploration.count(status) for status in (CaseStatus.PASS, CaseStatus.FAIL, CaseStatus.UNKNOWN)),
     )
-    grid.add_row(str(found.seed), *(f"{number:,}" for number in (*counts, *sums)))
+    grid.add_row(str(exploration.seed), *(f"{number:,}" for number in (*counts, *sums)))
     yield grid

@@ -178,35 +178,37 @@ def _wrong(report: Report) -> Iterator[str]:
             yield text.format(n=Count(count)) + _where(group)
 
 
-def _where(some: Iterable[MessageFinding]) -> str:
-    """The regions that *some* findings are about, as ` (west, east)`."""
-    regions = dict.fromkeys(item.region for item in some if item.region)
+def _where(findings: Iterable[MessageFinding]) -> str:
+    """The regions that *findings* are about, as ` (west, east)`."""
+    regions = dict.fromkeys(item.region for item in findings if item.region)
     return f" ({', '.join(regions)})" if regions else ""
 
 
-def _finding(one: MessageFinding) -> Iterator[Text]:
-    mark, style = MARKS[AuditVerdict.UNKNOWN] if one.leaves_open else _WEIGHTS[one.severity]
-    where = f"{one.region}: " if one.region else ""
-    yield Text.assemble((f"{mark} {one.code} ", style), (clean(one.virtual), "bold"), clean(f" {where}{one.message}"))
-    for line in evidence(one):
+def _finding(finding: MessageFinding) -> Iterator[Text]:
+    mark, style = MARKS[AuditVerdict.UNKNOWN] if finding.leaves_open else _WEIGHTS[finding.severity]
+    where = f"{finding.region}: " if finding.region else ""
+    yield Text.assemble(
+        (f"{mark} {finding.code} ", style), (clean(finding.virtual), "bold"), clean(f" {where}{finding.message}")
+    )
+    for line in evidence(finding):
         yield Text(f"    {line}", style="dim")
 
 
-def evidence(one: MessageFinding) -> Iterator[str]:
+def evidence(finding: MessageFinding) -> Iterator[str]:
     """The examples of a finding, one per line."""
-    if one.ranges:
+    if finding.ranges:
         texts = []
-        for part in one.ranges[:_RANGES]:
+        for part in finding.ranges[:_RANGES]:
             several = f" ({part.number:,})" if part.first != part.last or part.number > 1 else ""
-            place = f" at {part.seq}" if part.seq is not None and one.origin is not None else ""
+            place = f" at {part.seq}" if part.seq is not None and finding.origin is not None else ""
             texts.append(f"{part.text}{several}{place}")
-        rest = one.more + len(one.ranges[_RANGES:])
+        rest = finding.more + len(finding.ranges[_RANGES:])
         more = f", and {Count(rest):more range|more ranges}" if rest else ""
-        subject = f"sequences of {one.origin}" if one.origin else "sequences"
+        subject = f"sequences of {finding.origin}" if finding.origin else "sequences"
         yield clean(f"{subject}: {', '.join(texts)}{more}")
-        if one.ranges[0].key:
-            yield clean(f"such as `{one.ranges[0].key}`")
-    for text in one.examples:
+        if finding.ranges[0].key:
+            yield clean(f"such as `{finding.ranges[0].key}`")
+    for text in finding.examples:
         yield clean(text)
 
 
@@ -270,11 +272,11 @@ def _recovery_table(report: Report) -> Table:
     return table
 
 
-def describe_recovery(one: Recovery) -> str:
+def describe_recovery(recovery: Recovery) -> str:
     """The recovery time as `1.9 s` or `at once`; `never` if messages are missing."""
-    if one.missing:
-        return f"never: {one.missing:,} missing"
-    return f"{one.settled_ns / _S:,.1f} s" if one.settled_ns else "at once"
+    if recovery.missing:
+        return f"never: {recovery.missing:,} missing"
+    return f"{recovery.settled_ns / _S:,.1f} s" if recovery.settled_ns else "at once"
 
 
 def _answers(report: Report) -> Table:
@@ -367,11 +369,16 @@ class RoundPrinter:
         self._known = result
 
 
-def _is_left_behind(one: MessageFinding, report: Report) -> bool:
+def _is_left_behind(finding: MessageFinding, report: Report) -> bool:
     """Whether all messages of a finding from an earlier round are older than the messages of this round."""
-    first = next((state.first_seq for state in report.streams if state.stream == one.origin), None)
-    return first is not None and bool(one.ranges) and not one.more and all(part.last < first for part in one.ranges)
+    first = next((state.first_seq for state in report.streams if state.stream == finding.origin), None)
+    return (
+        first is not None
+        and bool(finding.ranges)
+        and not finding.more
+        and all(part.last < first for part in finding.ranges)
+    )
 
 
-def _about(one: MessageFinding) -> tuple[str | None, ...]:
-    return one.code, one.virtual, one.stream, one.origin, one.former
+def _about(finding: MessageFinding) -> tuple[str | None, ...]:
+    return finding.code, finding.virtual, finding.stream, finding.origin, finding.former

@@ -42,10 +42,10 @@ _LEGEND = (
     ("unread", "not read"),
 )
 _GROUPS = (
-    ("error", "What is wrong", lambda one: one.severity is Severity.ERROR and not one.leaves_open),
-    ("warning", "What could not be checked", lambda one: one.leaves_open),
-    ("warning", "What to check", lambda one: one.severity is Severity.WARNING and not one.leaves_open),
-    ("note", "Good to know", lambda one: one.severity is Severity.NOTE and not one.leaves_open),
+    ("error", "What is wrong", lambda finding: finding.severity is Severity.ERROR and not finding.leaves_open),
+    ("warning", "What could not be checked", lambda finding: finding.leaves_open),
+    ("warning", "What to check", lambda finding: finding.severity is Severity.WARNING and not finding.leaves_open),
+    ("note", "Good to know", lambda finding: finding.severity is Severity.NOTE and not finding.leaves_open),
 )
 """The groups of findings: the style of the mark, the heading, and which findings belong to it."""
 
@@ -234,9 +234,9 @@ def _strips(report: Report, virtual: str) -> Iterator[dict[str, Any]]:
         }
 
 
-def _marks(found: Sequence[MessageFinding], stream: str, low: int, high: int) -> Iterator[dict[str, str]]:
+def _marks(findings: Sequence[MessageFinding], stream: str, low: int, high: int) -> Iterator[dict[str, str]]:
     length = high - low + 1
-    for entry in sorted(found, key=lambda item: item.severity is Severity.ERROR):
+    for entry in sorted(findings, key=lambda item: item.severity is Severity.ERROR):
         if entry.stream != stream:
             continue
         kind = "none" if entry.severity is Severity.NOTE else _KINDS.get(entry.code[:3], "moved")

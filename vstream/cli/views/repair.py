@@ -23,21 +23,21 @@ class RepairView:
     def __init__(self, *, is_text: bool) -> None:
         self._is_text = is_text
 
-    def found_sourcing(self, found: SourcingRepairs) -> None:
+    def found_sourcing(self, repairs: SourcingRepairs) -> None:
         """What is wrong with how streams take from each other."""
-        self._print(render_sourcing(found))
+        self._print(render_sourcing(repairs))
 
-    def repaired_sourcing(self, found: SourcingRepairs, left: Collection[str]) -> None:
+    def repaired_sourcing(self, repairs: SourcingRepairs, left: Collection[str]) -> None:
         """What was done about it."""
-        self._print(render_repaired_sourcing(found, left))
+        self._print(render_repaired_sourcing(repairs, left))
 
-    def found_contents(self, found: ContentRepairs) -> None:
+    def found_contents(self, repairs: ContentRepairs) -> None:
         """What is wrong with what streams hold."""
-        self._print(render_contents(found))
+        self._print(render_contents(repairs))
 
-    def repaired_contents(self, found: ContentRepairs) -> None:
+    def repaired_contents(self, repairs: ContentRepairs) -> None:
         """What was done about it."""
-        self._print(render_repaired_contents(found))
+        self._print(render_repaired_contents(repairs))
 
     @contextmanager
     def progress(self) -> Iterator[Callable[[str], Callable[[int, int], None]]]:
@@ -55,9 +55,9 @@ def _ticker(progress: Progress, name: str) -> Callable[[int, int], None]:
     return lambda count, total: progress.update(task, completed=count, total=total)
 
 
-def render_sourcing(found: SourcingRepairs) -> Iterator[Text]:
+def render_sourcing(repairs: SourcingRepairs) -> Iterator[Text]:
     """What is wrong with how streams take from each other, and what to do about it."""
-    for leftover in found.leftovers:
+    for leftover in repairs.leftovers:
         used = f", sourced by {list_names(list(leftover.readers))}" if leftover.readers else ""
         if leftover.is_running:
             yield _line(
@@ -65,7 +65,7 @@ def render_sourcing(found: SourcingRepairs) -> Iterator[Text]:
             )
         else:
             yield _line("clear   ", "bold yellow", leftover.stream, f"{used}: left by an interrupted repair")
-    for standstill in found.standstills:
+    for standstill in repairs.standstills:
         yield _line(
             "blocked " if standstill.obstacle else "resume  ",
             _style(standstill.obstacle),
@@ -73,9 +73,9 @@ def render_sourcing(found: SourcingRepairs) -> Iterator[Text]:
             f": {standstill.detail}",
         )
         yield Text(f"        {standstill.obstacle or 'make its leader step down: the next leader retries at once'}")
-    for refill in found.refills:
+    for refill in repairs.refills:
         yield from _refill(refill)
-    for pair in found.unknown:
+    for pair in repairs.unknown:
         yield _line(
             f"{pair.state.value:8}",
             "bold cyan",
@@ -104,9 +104,9 @@ def _refill(refill: Refill) -> Iterator[Text]:
         )
 
 
-def render_contents(found: ContentRepairs) -> Iterator[Text]:
+def render_contents(repairs: ContentRepairs) -> Iterator[Text]:
     """What is missing and what is there twice, and what could not be read."""
-    for replay in found.replays:
+    for replay in repairs.replays:
         if replay.count:
             yield _line(
                 "replay  ",
@@ -119,7 +119,7 @@ def render_contents(found: ContentRepairs) -> Iterator[Text]:
             yield _line(
                 "stays   ", "bold cyan", replay.reader, f" lacks {sequences.words()} of {replay.origin}: {reason}"
             )
-    for copies in found.duplicates:
+    for copies in repairs.duplicates:
         if copies.count:
             first = copies.examples[0]
             yield _line(
@@ -140,21 +140,21 @@ def render_contents(found: ContentRepairs) -> Iterator[Text]:
                 copies.reader,
                 f": {format_count(number, 'message')} with the origin and sequence of another{shown}, but {reason}",
             )
-    for name, reason in sorted(found.unread.items()):
+    for name, reason in sorted(repairs.unread.items()):
         yield _line("unread  ", "bold red", name, f": {reason}")
 
 
-def render_repaired_sourcing(found: SourcingRepairs, left: Collection[str]) -> Iterator[Text]:
+def render_repaired_sourcing(repairs: SourcingRepairs, left: Collection[str]) -> Iterator[Text]:
     """What was done about how streams take from each other."""
-    for leftover in found.leftovers:
+    for leftover in repairs.leftovers:
         if not leftover.is_running:
             yield _line("cleared  ", "bold green", leftover.stream, "")
-    for standstill in found.standstills:
+    for standstill in repairs.standstills:
         is_open = any(standstill.reader in line for line in left)
         if not (standstill.obstacle or is_open):
             origins = list_names(list(standstill.origins))
             yield _line("resumed  ", "bold green", standstill.reader, f": it sources {origins} again")
-    for refill in found.refills:
+    for refill in repairs.refills:
         if not refill.obstacle:
             number = refill.lost.last_taken - refill.lost.last
             yield _line(
@@ -162,13 +162,13 @@ def render_repaired_sourcing(found: SourcingRepairs, left: Collection[str]) -> I
             )
 
 
-def render_repaired_contents(found: ContentRepairs) -> Iterator[Text]:
+def render_repaired_contents(repairs: ContentRepairs) -> Iterator[Text]:
     """What was put in and deleted."""
-    for replay in found.replays:
+    for replay in repairs.replays:
         if replay.count:
             messages = format_count(replay.count, "message")
             yield _line("replayed ", "bold green", replay.reader, f": {messages} of {replay.origin}")
-    for copies in found.duplicates:
+    for copies in repairs.duplicates:
         if copies.count:
             yield _line("deleted  ", "bold green", copies.reader, f": {format_count(copies.count, 'message')}")
 

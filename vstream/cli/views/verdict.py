@@ -212,17 +212,22 @@ def _time(nanoseconds: int | None) -> Text:
     return _NONE if nanoseconds is None else Text(duration(nanoseconds))
 
 
-def _publish_cells(one: Availability | None) -> tuple[Text, Text, Text, Text]:
-    if one is None or not one.attempted:
+def _publish_cells(publishes: Availability | None) -> tuple[Text, Text, Text, Text]:
+    if publishes is None or not publishes.attempted:
         return _NONE, _NONE, _NONE, _NONE
-    gap = Text(duration(one.longest_gap)) if one.longest_gap else _NONE
-    return _share(one.share), gap, _time(one.time.p50 if one.time else None), _time(one.time.p99 if one.time else None)
+    gap = Text(duration(publishes.longest_gap)) if publishes.longest_gap else _NONE
+    return (
+        _share(publishes.share),
+        gap,
+        _time(publishes.time.p50 if publishes.time else None),
+        _time(publishes.time.p99 if publishes.time else None),
+    )
 
 
-def _read(one: Availability | None) -> tuple[Text, Text]:
-    if one is None or not one.attempted:
+def _read(reads: Availability | None) -> tuple[Text, Text]:
+    if reads is None or not reads.attempted:
         return _NONE, _NONE
-    return _share(one.share), _time(one.time.p50 if one.time else None)
+    return _share(reads.share), _time(reads.time.p50 if reads.time else None)
 
 
 def _control(window: WindowVerdict, region: str) -> Text:

@@ -303,9 +303,9 @@ def _from_to(zero: int, start: int, end: int) -> str:
     return f"{units.duration(start - zero)} to {units.duration(end - zero)}"
 
 
-def _in_lanes(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    lanes = charts.lanes([(item["from"], item["to"]) for item in found])
-    return [{**item, "lane": lane} for item, lane in zip(found, lanes, strict=True)]
+def _in_lanes(spans: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    lanes = charts.lanes([(item["from"], item["to"]) for item in spans])
+    return [{**item, "lane": lane} for item, lane in zip(spans, lanes, strict=True)]
 
 
 def _ticks(timeline: Timeline, zero: int) -> list[dict[str, Any]]:

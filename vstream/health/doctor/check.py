@@ -109,4 +109,4 @@ def check(
 def checks_of(*modules: ModuleType) -> tuple[DoctorCheck, ...]:
     """All checks that *modules* define, by their codes."""
     checks = {value for module in modules for value in vars(module).values() if isinstance(value, DoctorCheck)}
-    return tuple(sorted(checks, key=lambda one: one.code))
+    return tuple(sorted(checks, key=lambda check: check.code))

@@ -374,13 +374,13 @@ class _SnapshotCollector:
         except VstreamError:
             return {}
 
-    async def _ask_place(self, place: str, some: Sequence[PhysicalStream]) -> None:
+    async def _ask_place(self, place: str, parts: Sequence[PhysicalStream]) -> None:
         connection = self._connections.get(place) or next(iter(self._connections.values()), None)
         if connection is None:
             return
         admin = JetStreamAdmin(connection)
         patience = min(_SCOUTING, self._remaining() / 2)
-        scouts = await asyncio.gather(*(self._ask(admin, part.name, patience) for part in some[:_SCOUTS]))
+        scouts = await asyncio.gather(*(self._ask(admin, part.name, patience) for part in parts[:_SCOUTS]))
         if any(scouts):
             slots = asyncio.Semaphore(_IN_FLIGHT)
 
@@ -388,7 +388,7 @@ class _SnapshotCollector:
                 async with slots:
                     await self._ask(admin, name, self._remaining())
 
-            await asyncio.gather(*(one(part.name) for part in some[_SCOUTS:]))
+            await asyncio.gather(*(one(part.name) for part in parts[_SCOUTS:]))
 
     async def _ask(self, admin: JetStreamAdmin, name: str, patience: float) -> bool:
         """Ask for stream *name*. Returns whether anything answered."""

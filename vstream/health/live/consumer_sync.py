@@ -117,9 +117,9 @@ async def find_record(admin: JetStreamAdmin, stream: str, name: str) -> Observed
 
 
 async def read_kept(
-    connection: Connection, stream: VirtualStream, home: str, here: str, durable: str
+    connection: Connection, stream: VirtualStream, home: str, region: str, durable: str
 ) -> Position | None:
-    """What region *here* has recorded of *durable* of region *home*; None if there is nothing. Raises as requests do."""
-    admin, name = JetStreamAdmin(connection), physical.read_stream_in(stream, here)
+    """What *region* has recorded of *durable* of region *home*; None if there is nothing. Raises as requests do."""
+    admin, name = JetStreamAdmin(connection), physical.read_stream_in(stream, region)
     existing = await find_record(admin, name, record_name(home, durable))
     return None if existing is None else read_record(existing.config)

@@ -112,10 +112,10 @@ async def _gaps_still_stored(
     return gaps
 
 
-def _is_same(held: DirectMessage, taken: DirectMessage) -> bool:
-    """Whether *held*, of the origin, can be the message that was *taken*: not younger, apart from clock differences."""
-    held_at, taken_at = to_unix_seconds(held.stored_at), to_unix_seconds(taken.stored_at)
-    return held_at < taken_at + _SKEW and _own(held) == _own(taken)
+def _is_same(held: DirectMessage, sourced: DirectMessage) -> bool:
+    """Whether *held*, of the origin, can be the message that was *sourced*: not younger, apart from clock differences."""
+    held_at, taken_at = to_unix_seconds(held.stored_at), to_unix_seconds(sourced.stored_at)
+    return held_at < taken_at + _SKEW and _own(held) == _own(sourced)
 
 
 def _own(message: DirectMessage) -> tuple[bytes, str | None, frozenset[tuple[str, str]]]:

@@ -110,16 +110,16 @@ class ContentRepairs:
 class RepairObserver(Protocol):
     """Shows a repair to a person while it runs."""
 
-    def found_sourcing(self, found: SourcingRepairs) -> None:
+    def found_sourcing(self, repairs: SourcingRepairs) -> None:
         """Problems of how streams source from each other were found."""
 
-    def repaired_sourcing(self, found: SourcingRepairs, left: Collection[str]) -> None:
+    def repaired_sourcing(self, repairs: SourcingRepairs, left: Collection[str]) -> None:
         """They were repaired, except what *left* says."""
 
-    def found_contents(self, found: ContentRepairs) -> None:
+    def found_contents(self, repairs: ContentRepairs) -> None:
         """Problems of what streams hold were found."""
 
-    def repaired_contents(self, found: ContentRepairs) -> None:
+    def repaired_contents(self, repairs: ContentRepairs) -> None:
         """They were repaired."""
 
     def progress(self) -> AbstractContextManager[Callable[[str], Tick]]:
@@ -254,23 +254,23 @@ async def _examine_sourcing(request: RepairRequest) -> SourcingRepairs:
     return repairs
 
 
-async def _repair_sourcing(request: RepairRequest, found: SourcingRepairs, observer: RepairObserver) -> list[str]:
-    """Do what can be done about *found*; returns what is still open, in words."""
+async def _repair_sourcing(request: RepairRequest, repairs: SourcingRepairs, observer: RepairObserver) -> list[str]:
+    """Do what can be done about *repairs*; returns what is still open, in words."""
     left: list[str] = []
-    if found.leftovers:
+    if repairs.leftovers:
         async with connect_all(request.topology, request.endpoints) as opened:
-            for leftover in found.leftovers:
+            for leftover in repairs.leftovers:
                 if leftover.is_running:
                     left.append(f"`{leftover.stream}` is in use by a running repair")
                 else:
                     await replay.remove_leftover(any_connection(opened), leftover)
-    stopped = frozenset(planned.reader for planned in found.standstills if planned.obstacle is None)
+    stopped = frozenset(planned.reader for planned in repairs.standstills if planned.obstacle is None)
     if stopped:
         timeout = max(request.deadline, _RESUMING)
         result = await resync(request.topology, request.target, timeout=timeout, only=stopped)
         behind = [stream for stream in result.streams if stream.caught_up is None]
         left += [f"`{stream.stream}` still takes nothing: {stream.note}" for stream in behind]
-    for planned in found.refills:
+    for planned in repairs.refills:
         if planned.obstacle is None:
             await _refill(request, planned, observer)
     return left
@@ -363,12 +363,12 @@ async def _examine_contents(
 async def _repair_contents(
     topology: Topology,
     connections: Mapping[str, ReconnectingConnection],
-    found: ContentRepairs,
+    repairs: ContentRepairs,
     ticker: Callable[[str], Tick],
 ) -> list[str]:
     """Put in what is missing and delete duplicates; returns what is still open, in words."""
     left: list[str] = []
-    for contents in found.contents:
+    for contents in repairs.contents:
         for planned in contents.replays:
             if not planned.count:
                 continue
@@ -380,7 +380,7 @@ async def _repair_contents(
                     f"`{planned.reader}` did not take {refused.words()} of `{planned.origin}`: it has taken messages with "
                     "the same ids within its `duplicate_window`"
                 )
-        with_copies = {planned.reader for planned in found.duplicates if planned.count}
+        with_copies = {planned.reader for planned in repairs.duplicates if planned.count}
         for scan in contents.scans:
             if scan.name in with_copies:
                 await duplicates.delete_duplicates(scan, ticker(scan.name))

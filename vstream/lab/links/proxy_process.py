@@ -69,7 +69,7 @@ class ProxyProcess:
         write_private(self._record, json.dumps({"argv": argv, "pid": None}) + "\n")
         self.log_file.unlink(missing_ok=True)
         try:
-            pid = processes.start_process(argv, said=self.log_file, cwd=self.directory.path)
+            pid = processes.start_process(argv, log=self.log_file, cwd=self.directory.path)
         except OSError as error:
             self._record.unlink()
             raise LabError(f"the link proxy of lab `{self.directory.name}` cannot be started: {error}") from error

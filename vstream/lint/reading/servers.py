@@ -80,10 +80,10 @@ class _Blocks:
         self._cache = cache if is_constant else None
         self._file = file
 
-    def __call__(self, found: ConfEntry, account: str | None) -> MappingsBlock:
-        if self._cache is None or found.key_span.file == self._file:
-            return conf_block(found, account)
-        return self._cache.block(found, account)
+    def __call__(self, conf_entry: ConfEntry, account: str | None) -> MappingsBlock:
+        if self._cache is None or conf_entry.key_span.file == self._file:
+            return conf_block(conf_entry, account)
+        return self._cache.block(conf_entry, account)
 
     def all(self, conf: ConfMap, account: str | None) -> tuple[MappingsBlock, ...]:
         """Every block that the server reads: the last of each key, and `mappings` and `maps` are two keys."""
@@ -138,15 +138,17 @@ def _permission(conf: ConfMap | None, *names: str) -> Permission | None:
     return Permission(allow=several(allow.value) if allow else None, deny=several(deny.value) if deny else ())
 
 
-def _gateway(found: ConfEntry) -> GatewayConf | None:
-    conf = found.value
+def _gateway(conf_entry: ConfEntry) -> GatewayConf | None:
+    conf = conf_entry.value
     if not isinstance(conf, ConfMap):
         return None
     listed = entry(conf, "gateways")
     items = listed.value.items if listed and isinstance(listed.value, ConfArray) else ()
     maps = [item for item in items if isinstance(item, ConfMap)]
     remotes = tuple(GatewayRemote(name=option(item, "name"), urls=_urls(item), span=item.span) for item in maps)
-    return GatewayConf(name=option(conf, "name"), remotes=remotes, span=conf.span, key_span=found.key_span, conf=conf)
+    return GatewayConf(
+        name=option(conf, "name"), remotes=remotes, span=conf.span, key_span=conf_entry.key_span, conf=conf
+    )
 
 
 def _urls(conf: ConfMap) -> tuple[ConfValue, ...]:
@@ -154,9 +156,9 @@ def _urls(conf: ConfMap) -> tuple[ConfValue, ...]:
     return several(urls.value) if urls else ()
 
 
-def _jetstream(found: ConfEntry) -> JetStreamConf:
-    conf = found.value if isinstance(found.value, ConfMap) else None
-    switch: ConfNode | None = found.value
+def _jetstream(conf_entry: ConfEntry) -> JetStreamConf:
+    conf = conf_entry.value if isinstance(conf_entry.value, ConfMap) else None
+    switch: ConfNode | None = conf_entry.value
     if conf is not None:
         enabled = entry(conf, "enabled", "enable")
         switch = enabled.value if enabled else None
@@ -167,8 +169,8 @@ def _jetstream(found: ConfEntry) -> JetStreamConf:
         max_file=option(conf, "max_file_store", "max_file"),
         max_memory=option(conf, "max_memory_store", "max_mem_store", "max_mem"),
         domain=option(conf, "domain"),
-        span=found.value.span,
-        key_span=found.key_span,
+        span=conf_entry.value.span,
+        key_span=conf_entry.key_span,
         conf=conf,
     )
 

@@ -115,25 +115,25 @@ def operator_claims(operator: object) -> Mapping[str, object]:
     return nats if isinstance(nats, dict) else {}
 
 
-def are_copies(one: ServerConf, other: ServerConf) -> bool:
+def are_copies(first: ServerConf, second: ServerConf) -> bool:
     """
     Whether two files seem to be one server in two environments: `dev/west-1.conf` and `prod/west-1.conf`.
 
     Such servers never meet, and what they share is no mistake.
     """
-    names = [(written.text if (written := cluster(server)) else None) for server in (one, other)]
-    bases = {posixpath.basename(server.file) for server in (one, other)}
-    return one.file != other.file and len(bases) == 1 and names[0] == names[1]
+    names = [(written.text if (written := cluster(server)) else None) for server in (first, second)]
+    bases = {posixpath.basename(server.file) for server in (first, second)}
+    return first.file != second.file and len(bases) == 1 and names[0] == names[1]
 
 
-def may_share_a_system(one: ServerConf, other: ServerConf) -> bool:
+def may_share_a_system(first: ServerConf, second: ServerConf) -> bool:
     """Whether two servers can be of one system: their files are beside each other, or they name the same clusters."""
     names: list[set[str | None]] = []
-    for server in (one, other):
+    for server in (first, second):
         remotes = server.gateway.remotes if server.gateway else ()
         written = (cluster(server), *(remote.name for remote in remotes))
         names.append({name.text for name in written if name is not None})
-    if directory(one) == directory(other):
+    if directory(first) == directory(second):
         return not all(names) or bool(names[0] & names[1])
     return bool(names[0] & names[1])
 
@@ -185,10 +185,10 @@ def group_connected(servers: list[ServerConf], block: str) -> list[list[ServerCo
     return [sorted(group, key=lambda server: server.file) for group in groups.values() if len(group) > 1]
 
 
-def may_meet(one: ServerConf, other: ServerConf) -> bool:
+def may_meet(first: ServerConf, second: ServerConf) -> bool:
     """Whether two servers can run at one time on one host: not if they are copies, or far apart and of two systems."""
-    is_near = directory(one) == directory(other)
-    return (is_near or may_share_a_system(one, other)) and not are_copies(one, other)
+    is_near = directory(first) == directory(second)
+    return (is_near or may_share_a_system(first, second)) and not are_copies(first, second)
 
 
 def split_systems(workspace: Workspace) -> list[Workspace]:

@@ -110,43 +110,45 @@ def cluster_of(stream: ObservedStream) -> str | None:
     return str(meant) if meant else stream.cluster
 
 
-def servers_in(cluster: str, found: Discovered) -> tuple[int, int]:
+def servers_in(cluster: str, system: Discovered) -> tuple[int, int]:
     """Number of servers of *cluster* that were asked, and the minimum number that it has."""
-    asked = sum(server.cluster == cluster for server in found.servers)
-    heard = [endpoint.servers for endpoint in found.endpoints if endpoint.cluster == cluster]
-    placed = [stream.config for stream in found.streams.values() if cluster_of(stream) == cluster]
+    asked = sum(server.cluster == cluster for server in system.servers)
+    heard = [endpoint.servers for endpoint in system.endpoints if endpoint.cluster == cluster]
+    placed = [stream.config for stream in system.streams.values() if cluster_of(stream) == cluster]
     replicas = [int(str(config.fields.get("num_replicas") or 1)) for config in placed]
     return asked, max(asked, *heard, *replicas, 1)
 
 
-def locate_regions(found: Discovered, parts: Sequence[MatchedStream]) -> tuple[RegionLayout, list[UndescribedItem]]:
+def locate_regions(system: Discovered, parts: Sequence[MatchedStream]) -> tuple[RegionLayout, list[UndescribedItem]]:
     """The regions and the stretch cluster of *parts* and of the servers that were found."""
     votes: dict[str, Counter[str]] = {}
     for part in parts:
         # A server on its own says nothing of clusters.
-        cluster = cluster_of(part.stream) or found.endpoints[0].cluster
+        cluster = cluster_of(part.stream) or system.endpoints[0].cluster
         if part.role in {Role.WRITE, Role.READ}:
             votes.setdefault(part.place, Counter())[cluster] += 1
     regions = {region: seen.most_common(1)[0][0] for region, seen in votes.items()}
-    stretch, unsure = _stretch(found, parts, regions)
-    lab_regions = {endpoint.cluster: endpoint.region for endpoint in found.endpoints if endpoint.region}
+    stretch, unsure = _stretch(system, parts, regions)
+    lab_regions = {endpoint.cluster: endpoint.region for endpoint in system.endpoints if endpoint.region}
     clusters = [
-        *(endpoint.cluster for endpoint in found.endpoints),
+        *(endpoint.cluster for endpoint in system.endpoints),
         *(str(cluster_of(part.stream)) for part in parts),
-        *found.clusters,
+        *system.clusters,
     ]
     for cluster in dict.fromkeys(clusters):
         if cluster not in {*regions.values(), stretch, "None"}:
             regions[lab_regions.get(cluster, cluster)] = cluster
-    order = [endpoint.cluster for endpoint in found.endpoints]
-    ordered = sorted(regions.items(), key=lambda one: (order.index(one[1]) if one[1] in order else len(order), one[0]))
+    order = [endpoint.cluster for endpoint in system.endpoints]
+    ordered = sorted(
+        regions.items(), key=lambda pair: (order.index(pair[1]) if pair[1] in order else len(order), pair[0])
+    )
     layout = RegionLayout(regions=dict(ordered), stretch=stretch, members=())
     leftovers = []
     if unsure:
         do = "if it is one cluster across regions, make it `stretch`, and the streams `consistency: stretch`"
         leftovers.append(UndescribedItem(kind="region", name=unsure, text="is taken for a region", do=do))
     members = [
-        region for server in found.servers if server.cluster == stretch and (region := _stands_in(server, layout))
+        region for server in system.servers if server.cluster == stretch and (region := _stands_in(server, layout))
     ]
     return replace(layout, members=tuple(name for name in layout.regions if name in members)), leftovers
 
@@ -160,7 +162,7 @@ def with_region(part: MatchedStream, where: RegionLayout) -> MatchedStream:
 
 
 def _stretch(
-    found: Discovered, parts: Sequence[MatchedStream], regions: Mapping[str, str]
+    system: Discovered, parts: Sequence[MatchedStream], regions: Mapping[str, str]
 ) -> tuple[str | None, str | None]:
     """The cluster that spans regions, and one of which it cannot be told whether it does."""
     region_clusters = set(regions.values())
@@ -170,27 +172,27 @@ def _stretch(
             if part.role is not role or cluster is None or cluster in region_clusters:
                 continue
             # An origin in a cluster without a copy: is that the region that it is at home in, or the stretch cluster?
-            if role is Role.ORDER or _is_stretch(found, cluster, regions):
+            if role is Role.ORDER or _is_stretch(system, cluster, regions):
                 return cluster, None
-            if not _is_region(found, cluster, part):
+            if not _is_region(system, cluster, part):
                 return None, cluster
-    named = {*regions, *(endpoint.cluster for endpoint in found.endpoints)}
-    other_clusters = sorted({server.cluster for server in found.servers if server.cluster} - region_clusters - named)
-    return next((candidate for candidate in other_clusters if _is_stretch(found, candidate, named)), None), None
+    named = {*regions, *(endpoint.cluster for endpoint in system.endpoints)}
+    other_clusters = sorted({server.cluster for server in system.servers if server.cluster} - region_clusters - named)
+    return next((candidate for candidate in other_clusters if _is_stretch(system, candidate, named)), None), None
 
 
-def _is_stretch(found: Discovered, cluster: str, regions: Iterable[str]) -> bool:
+def _is_stretch(system: Discovered, cluster: str, regions: Iterable[str]) -> bool:
     """Whether its servers are named as vstream names members, or stand beside those of regions."""
     members = {naming.stretch_server_name(cluster, region) for region in regions}
-    beside = {server.beside for server in found.servers if server.cluster == cluster}
-    return any(server.name in members for server in found.servers if server.cluster == cluster) or bool(
+    beside = {server.beside for server in system.servers if server.cluster == cluster}
+    return any(server.name in members for server in system.servers if server.cluster == cluster) or bool(
         beside - {None, cluster}
     )
 
 
-def _is_region(found: Discovered, cluster: str, part: MatchedStream) -> bool:
+def _is_region(system: Discovered, cluster: str, part: MatchedStream) -> bool:
     """Whether clients were told to connect there, or vstream has marked it."""
-    return cluster in {endpoint.cluster for endpoint in found.endpoints} or part.place not in {AT_ITS_CLUSTER, cluster}
+    return cluster in {endpoint.cluster for endpoint in system.endpoints} or part.place not in {AT_ITS_CLUSTER, cluster}
 
 
 def _stands_in(server: DiscoveredServer, where: RegionLayout) -> str | None:

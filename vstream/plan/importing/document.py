@@ -30,14 +30,14 @@ _MERGED = frozenset({"metadata", "config"})
 _WORD = {Role.WRITE: "write", Role.ORIGIN: "write", Role.ORDER: "order", Role.READ: "read"}
 
 
-def topology_document(name: str, found: Discovered, seen: RecognisedTopology) -> tuple[Data, list[UndescribedItem]]:
+def topology_document(name: str, system: Discovered, seen: RecognisedTopology) -> tuple[Data, list[UndescribedItem]]:
     """
     The topology called *name* as plain data, and the consumers that it leaves out.
 
     Raises VstreamError if the language cannot express something that it needs.
     """
     try:
-        return _document(name, found, seen)
+        return _document(name, system, seen)
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"]))
@@ -47,29 +47,29 @@ def topology_document(name: str, found: Discovered, seen: RecognisedTopology) ->
         ) from error
 
 
-def _document(name: str, found: Discovered, seen: RecognisedTopology) -> tuple[Data, list[UndescribedItem]]:
+def _document(name: str, system: Discovered, seen: RecognisedTopology) -> tuple[Data, list[UndescribedItem]]:
     stated: dict[str, dict[tuple[Role, str], Data]] = {stream.name: _ages(stream) for stream in seen.virtual}
-    consumers = {stream.name: _consumers(stream, found, name) for stream in seen.virtual}
+    consumers = {stream.name: _consumers(stream, system, name) for stream in seen.virtual}
     durables = {stream: durable for stream, (durable, _) in consumers.items()}
-    written = _stream_document(name, found, seen, stated, durables)
+    written = _stream_document(name, system, seen, stated, durables)
     for _ in range(_ROUNDS):
         if not _settle(written, seen, stated):
             break
-        written = _stream_document(name, found, seen, stated, durables)
+        written = _stream_document(name, system, seen, stated, durables)
     return _with_buckets(written, seen), [leftover for _, unsaid in consumers.values() for leftover in unsaid]
 
 
-def _ages(one: RecognisedStream) -> dict[tuple[Role, str], Data]:
+def _ages(stream: RecognisedStream) -> dict[tuple[Role, str], Data]:
     """How long write streams keep their messages: the one thing that has to be said."""
-    taking = [part for part in one.parts if part.role in {Role.WRITE, Role.ORIGIN}]
+    taking = [part for part in stream.parts if part.role in {Role.WRITE, Role.ORIGIN}]
     return {(part.role, part.place): settings.max_age(part.stream.config.fields) for part in taking}
 
 
-def _elsewhere(one: RecognisedStream, found: Discovered, reads: Collection[str]) -> Iterator[UndescribedItem]:
+def _elsewhere(virtual: RecognisedStream, system: Discovered, reads: Collection[str]) -> Iterator[UndescribedItem]:
     """Durables on streams that no client of a region is sent to."""
-    for part in one.parts:
+    for part in virtual.parts:
         stream = part.stream.config.name
-        for name in found.consumers.get(stream, {}) if stream not in reads else ():
+        for name in system.consumers.get(stream, {}) if stream not in reads else ():
             text = f"is a durable on {'an' if part.role in {Role.ORIGIN, Role.ORDER} else 'a'} {part.role.value} stream"
             do = "the topology has consumers on streams that are read from in a region: it stays as it is"
             yield UndescribedItem(kind="consumer", name=f"{stream} > {name}", text=text, do=do)
@@ -91,23 +91,23 @@ def _with_buckets(written: Data, seen: RecognisedTopology) -> Data:
     return written
 
 
-def _says_all(trial: Data, one: RecognisedStream) -> bool:
-    """Whether *trial* says all of the virtual stream *one*."""
+def _says_all(trial: Data, recognised: RecognisedStream) -> bool:
+    """Whether *trial* says all of the virtual stream *recognised*."""
     try:
         topology = _resolve(trial)
     except ValidationError:
         return False  # no name for a bucket, say
-    virtual = next(stream for stream in topology.streams if stream.name == one.name)
-    return virtual.subjects == one.subjects and not any(True for _ in _unsaid(virtual, one))
+    virtual = next(stream for stream in topology.streams if stream.name == recognised.name)
+    return virtual.subjects == recognised.subjects and not any(True for _ in _unsaid(virtual, recognised))
 
 
-def _settle(written: Data, seen: RecognisedTopology, said: Mapping[str, dict[tuple[Role, str], Data]]) -> bool:
+def _settle(written: Data, seen: RecognisedTopology, stated: Mapping[str, dict[tuple[Role, str], Data]]) -> bool:
     """Say what physical streams have, and would not have yet. Whether that was anything."""
     virtual = {recognised.name: recognised for recognised in _resolve(written).streams}
     more = False
     for recognised in seen.virtual:
         for role, place, new in _unsaid(virtual[recognised.name], recognised):
-            said[recognised.name].setdefault((role, place), {}).update(new)
+            stated[recognised.name].setdefault((role, place), {}).update(new)
             more = True
     return more
 
@@ -124,9 +124,9 @@ def _resolve(written: Data) -> Topology:
     return decode.resolve(expand_buckets(TopologyDocument.model_validate({**written, "streams": streams})))
 
 
-def _unsaid(virtual: VirtualStream, one: RecognisedStream) -> Iterator[tuple[Role, str, Data]]:
-    """What the physical streams of *one* have, and *virtual*, as the topology has it yet, does not say."""
-    has = {part.stream.config.name: part.stream.config.fields for part in one.parts}
+def _unsaid(virtual: VirtualStream, stream: RecognisedStream) -> Iterator[tuple[Role, str, Data]]:
+    """What the physical streams of *stream* have, and *virtual*, as the topology has it yet, does not say."""
+    has = {part.stream.config.name: part.stream.config.fields for part in stream.parts}
     for part in virtual.physical:
         fields = has.get(physical_name(virtual, part.role, part.place))
         if fields is not None and (new := settings.differing_settings(fields, part.settings.fields, part.role)):
@@ -135,28 +135,28 @@ def _unsaid(virtual: VirtualStream, one: RecognisedStream) -> Iterator[tuple[Rol
 
 def _stream_document(
     name: str,
-    found: Discovered,
+    system: Discovered,
     seen: RecognisedTopology,
-    said: Mapping[str, Mapping[tuple[Role, str], Data]],
+    stated: Mapping[str, Mapping[tuple[Role, str], Data]],
     durables: Mapping[str, Data],
 ) -> Data:
-    versions = [server.version for server in found.servers]
+    versions = [server.version for server in system.servers]
     streams = {stream.name: stream for stream in seen.virtual}
     return {
         "version": 1,
         "name": name,
         "server_version": ".".join(map(str, min(versions, default=(2, 10)))),
         **({"naming": seen.naming.value} if seen.naming is not Naming.ISOLATED else {}),
-        "regions": {region: _region(region, cluster, found) for region, cluster in seen.places.regions.items()},
+        "regions": {region: _region(region, cluster, system) for region, cluster in seen.places.regions.items()},
         **({"stretch": _stretch(seen)} if seen.places.stretch else {}),
-        **({"connect": _connect(found, seen)} if found.lab is None else {}),
-        "streams": {virtual: _stream(streams[virtual], seen, said[virtual], durables[virtual]) for virtual in streams},
+        **({"connect": _connect(system, seen)} if system.lab is None else {}),
+        "streams": {key: _stream(streams[key], seen, stated[key], durables[key]) for key in streams},
     }
 
 
-def _region(region: str, cluster: str, found: Discovered) -> Data:
-    members = sorted((server for server in found.servers if server.cluster == cluster), key=lambda server: server.name)
-    asked, number = servers_in(cluster, found)
+def _region(region: str, cluster: str, system: Discovered) -> Data:
+    members = sorted((server for server in system.servers if server.cluster == cluster), key=lambda server: server.name)
+    asked, number = servers_in(cluster, system)
     # One entry for each server, or none: who was not asked may have others.
     tags = (
         [server.tags[0] if len(server.tags) == 1 else list(server.tags) for server in members]
@@ -179,23 +179,25 @@ def _stretch(seen: RecognisedTopology) -> Data:
     }
 
 
-def _connect(found: Discovered, seen: RecognisedTopology) -> Data:
+def _connect(system: Discovered, seen: RecognisedTopology) -> Data:
     """How each region is reached, with the monitoring address of every server there."""
     connect = {}
-    for endpoint in found.endpoints:
+    for endpoint in system.endpoints:
         region = seen.places.region_at(endpoint.cluster)
         if region is not None:
-            monitors = [*_monitors(found, seen, endpoint)]
+            monitors = [*_monitors(system, seen, endpoint)]
             connect[region] = {**_endpoint(endpoint.endpoint), **({"monitor": monitors} if monitors else {})}
     return connect
 
 
-def _monitors(found: Discovered, seen: RecognisedTopology, way: ClusterEndpoint) -> Iterator[str]:
-    region = seen.places.region_at(way.cluster)
-    for server in sorted(found.servers, key=lambda one: one.name):
+def _monitors(system: Discovered, seen: RecognisedTopology, endpoint: ClusterEndpoint) -> Iterator[str]:
+    region = seen.places.region_at(endpoint.cluster)
+    for server in sorted(system.servers, key=lambda server: server.name):
         member = naming.stretch_server_name(seen.places.stretch or "", region or "")
-        is_member = server.cluster == seen.places.stretch and (server.name == member or server.beside == way.cluster)
-        if server.monitor and (server.cluster == way.cluster or is_member):
+        is_member = server.cluster == seen.places.stretch and (
+            server.name == member or server.beside == endpoint.cluster
+        )
+        if server.monitor and (server.cluster == endpoint.cluster or is_member):
             yield server.monitor
 
 
@@ -212,18 +214,18 @@ def _endpoint(endpoint: Endpoint) -> Data:
 
 
 def _stream(
-    one: RecognisedStream, seen: RecognisedTopology, said: Mapping[tuple[Role, str], Data], durables: Data
+    stream: RecognisedStream, seen: RecognisedTopology, stated: Mapping[tuple[Role, str], Data], durables: Data
 ) -> Data:
-    general, overrides = _levels(one, said)
-    everywhere = one.regions == tuple(seen.places.regions)
+    general, overrides = _levels(stream, stated)
+    everywhere = stream.regions == tuple(seen.places.regions)
     return {
-        "subjects": list(one.subjects),
-        **({"consistency": one.consistency.value} if one.consistency is not Consistency.VIRTUAL else {}),
-        **({"home": one.home} if one.home else {}),
-        **({"virtual_name": "order"} if one.is_order_named else {}),
-        **({} if everywhere else {"regions": list(one.regions)}),
-        **({"takes_over": one.takes_over} if one.takes_over else {}),
-        **({"counters": True} if _counts(one) else {}),
+        "subjects": list(stream.subjects),
+        **({"consistency": stream.consistency.value} if stream.consistency is not Consistency.VIRTUAL else {}),
+        **({"home": stream.home} if stream.home else {}),
+        **({"virtual_name": "order"} if stream.is_order_named else {}),
+        **({} if everywhere else {"regions": list(stream.regions)}),
+        **({"takes_over": stream.takes_over} if stream.takes_over else {}),
+        **({"counters": True} if _counts(stream) else {}),
         **{word: general[word] for word in general if word not in _WORD.values()},
         **{word: general[word] for word in ("write", "order", "read") if general.get(word)},
         **({"overrides": overrides} if overrides else {}),
@@ -231,20 +233,20 @@ def _stream(
     }
 
 
-def _counts(one: RecognisedStream) -> bool:
+def _counts(stream: RecognisedStream) -> bool:
     """Whether what takes its writes stores sums."""
-    taking = [part.stream.config for part in one.parts if part.role in {Role.WRITE, Role.ORIGIN}]
+    taking = [part.stream.config for part in stream.parts if part.role in {Role.WRITE, Role.ORIGIN}]
     return any(config.fields.get("allow_msg_counter") is True for config in taking)
 
 
-def _levels(one: RecognisedStream, said: Mapping[tuple[Role, str], Data]) -> tuple[Data, dict[str, Data]]:
+def _levels(stream: RecognisedStream, stated: Mapping[tuple[Role, str], Data]) -> tuple[Data, dict[str, Data]]:
     """What is said of a stream as a whole, and of single regions: what most of them have is said once."""
     general: Data = {}
     overrides: dict[str, Data] = {}
     for role, word in _WORD.items():
-        places = [part.place for part in one.parts if part.role is role]
-        for key in dict.fromkeys(key for place in places for key in said.get((role, place), {})):
-            values = {place: said[role, place][key] for place in places if key in said.get((role, place), {})}
+        places = [part.place for part in stream.parts if part.role is role]
+        for key in dict.fromkeys(key for place in places for key in stated.get((role, place), {})):
+            values = {place: stated[role, place][key] for place in places if key in stated.get((role, place), {})}
             # Where nothing is said there is the default, which cannot always be written down.
             is_equal = all(value == values[places[0]] for value in values.values() if len(values) == len(places))
             usual = _usual(values.values()) if len(values) == len(places) and (is_equal or key not in _MERGED) else None
@@ -253,8 +255,8 @@ def _levels(one: RecognisedStream, said: Mapping[tuple[Role, str], Data]) -> tup
             for place, value in values.items():
                 if value != usual:
                     overrides.setdefault(place, {}).setdefault(word, {})[key] = value
-    _said_once(general, {_WORD[part.role] for part in one.parts})
-    return general, {region: overrides[region] for region in one.regions if region in overrides}
+    _said_once(general, {_WORD[part.role] for part in stream.parts})
+    return general, {region: overrides[region] for region in stream.regions if region in overrides}
 
 
 def _said_once(general: Data, words: Collection[str]) -> None:
@@ -276,39 +278,39 @@ def _usual(values: Iterable[Any]) -> Any:
     return max(listed, key=listed.count)
 
 
-def _consumers(one: RecognisedStream, found: Discovered, owner: str) -> tuple[Data, list[UndescribedItem]]:
+def _consumers(virtual: RecognisedStream, system: Discovered, owner: str) -> tuple[Data, list[UndescribedItem]]:
     """
     The durables of a virtual stream that the topology can say, by name, and those that it does not.
 
     Those that it has marked, and those that exist everywhere and are the same.
     """
-    reads = {_read_in(one, region): region for region in one.regions}
+    reads = {_read_in(virtual, region): region for region in virtual.regions}
     durables: dict[str, dict[str, Data | None]] = {}
     marked = Counter[str]()
-    leftovers = [*_elsewhere(one, found, reads)]
+    leftovers = [*_elsewhere(virtual, system, reads)]
     for stream, region in reads.items():
-        for name, consumer in found.consumers.get(stream, {}).items():
+        for name, consumer in system.consumers.get(stream, {}).items():
             if consumer.config.owner not in {None, owner} or POSITION_KEY in consumer.config.metadata:
                 continue
             durables.setdefault(name, {})[region] = settings.consumer_settings(consumer.config.fields)
             marked[name] += consumer.config.owner == owner
     told: Data = {}
     for name, by_region in sorted(durables.items()):
-        if reason := _unlike_each_other(by_region, one.regions, is_marked=bool(marked[name])):
+        if reason := _unlike_each_other(by_region, virtual.regions, is_marked=bool(marked[name])):
             text = f"{reason}: {', '.join(by_region)}"
-            do = f"declare it under `consumers` of `{one.name}` if it should be the same everywhere"
-            leftovers.append(UndescribedItem(kind="consumer", name=f"{one.name} > {name}", text=text, do=do))
+            do = f"declare it under `consumers` of `{virtual.name}` if it should be the same everywhere"
+            leftovers.append(UndescribedItem(kind="consumer", name=f"{virtual.name} > {name}", text=text, do=do))
             continue
         first = next(iter(by_region.values())) or {}
-        regions = [region for region in one.regions if region in by_region]
-        told[name] = {**({"regions": regions} if len(regions) < len(one.regions) else {}), **first}
+        regions = [region for region in virtual.regions if region in by_region]
+        told[name] = {**({"regions": regions} if len(regions) < len(virtual.regions) else {}), **first}
     return told, leftovers
 
 
-def _read_in(one: RecognisedStream, region: str) -> str:
+def _read_in(stream: RecognisedStream, region: str) -> str:
     """The physical stream that is read from in *region*."""
-    read = f"{one.name}-{Role.READ.value}-{region}"
-    return read if any(part.stream.config.name == read for part in one.parts) else one.name
+    read = f"{stream.name}-{Role.READ.value}-{region}"
+    return read if any(part.stream.config.name == read for part in stream.parts) else stream.name
 
 
 def _unlike_each_other(by_region: Mapping[str, Data | None], regions: Iterable[str], *, is_marked: bool) -> str | None:

@@ -51,15 +51,15 @@ class RecognisedTopology:
     leftovers: tuple[UndescribedItem, ...]
 
 
-def recognise(found: Discovered, owner: str | None) -> RecognisedTopology:
+def recognise(system: Discovered, owner: str | None) -> RecognisedTopology:
     """The virtual streams of the topology *owner*, and those that nobody has marked."""
-    parts, leftovers = match_streams(found.streams, owner)
-    where, unsure = locate_regions(found, parts)
+    parts, leftovers = match_streams(system.streams, owner)
+    where, unsure = locate_regions(system, parts)
     by_name: dict[str, list[MatchedStream]] = {}
     for part in parts:
         by_name.setdefault(part.virtual, []).append(with_region(part, where))
     kind = _naming(parts)
-    led = _leads_by_stream(found)
+    led = _leads_by_stream(system)
     virtual, used = [], set[str]()
     for name, matched in sorted(by_name.items()):
         recognised = _virtual(name, matched, where, kind, led.get(name, ())) if re.match(STREAM_PATTERN, name) else None
@@ -76,10 +76,10 @@ def recognise(found: Discovered, owner: str | None) -> RecognisedTopology:
         else:
             virtual.append(recognised)
         used |= {part.stream.config.name for part in matched}
-    leftovers.extend([*unsure, *_dangling(virtual, found)])
+    leftovers.extend([*unsure, *_dangling(virtual, system)])
     leftovers.extend(
         _plain(
-            found,
+            system,
             used,
             {recognised.takes_over for recognised in virtual},
             {recognised.name for recognised in leftovers},
@@ -157,10 +157,10 @@ def _subjects(
     return tuple(dict.fromkeys(source for source, lead in led if lead in destinations))
 
 
-def _leads_by_stream(found: Discovered) -> Mapping[str, list[tuple[str, Lead]]]:
+def _leads_by_stream(system: Discovered) -> Mapping[str, list[tuple[str, Lead]]]:
     """By virtual stream, the subjects that mapping rules lead to its isolated write streams, and where each leads."""
     led: dict[str, list[tuple[str, Lead]]] = {}
-    for rules in found.rules.values():
+    for rules in system.rules.values():
         for source, destinations in rules.items():
             pattern = _number_wildcards(naming.with_placeholders(source))
             for destination in destinations:
@@ -198,24 +198,24 @@ def _taken_over(name: str, parts: Sequence[MatchedStream]) -> str | None:
     return min(common) if common else None
 
 
-def _dangling(virtual: Iterable[RecognisedStream], found: Discovered) -> Iterable[UndescribedItem]:
+def _dangling(virtual: Iterable[RecognisedStream], system: Discovered) -> Iterable[UndescribedItem]:
     """Sources of streams that do not exist."""
     for recognised in virtual:
         for part in recognised.parts:
             config = part.stream.config
             for source in (*config.source_names, config.mirror_name):
-                if source is not None and source not in found.streams:
+                if source is not None and source not in system.streams:
                     text = f"takes from `{source}`, which does not exist"
                     do = "if it belongs to a region that will come back, add the region to the stream's `regions`"
                     yield UndescribedItem(kind="field", name=config.name, text=text, do=do)
 
 
 def _plain(
-    found: Discovered, taken: set[str], taken_over: set[str | None], said: set[str]
+    system: Discovered, parts: set[str], taken_over: set[str | None], reported: set[str]
 ) -> Iterable[UndescribedItem]:
     """Streams that are no part of a virtual one."""
-    for name, observed in sorted(found.streams.items()):
-        if name in taken or name in taken_over or name in said or observed.config.owner is not None:
+    for name, observed in sorted(system.streams.items()):
+        if name in parts or name in taken_over or name in reported or observed.config.owner is not None:
             continue
         fields = observed.config.fields
         listed = fields.get("subjects")
@@ -270,16 +270,16 @@ def stream_name(virtual: str, role: Role, place: str) -> str:
     return virtual if role is Role.ORIGIN else f"{virtual}-{role.value}-{place}"
 
 
-def _match_by_marks(one: ObservedStream) -> MatchedStream | None:
-    marks = one.config.metadata
+def _match_by_marks(stream: ObservedStream) -> MatchedStream | None:
+    marks = stream.config.metadata
     role = next((role for role in Role if role.value == marks.get(ROLE_KEY)), None)
     virtual, place = marks.get(STREAM_KEY), marks.get(REGION_KEY)
     if role is None or not virtual or not place:
         return None
     names = {stream_name(virtual, role, place), *([virtual] if role is Role.ORDER else [])}
-    if one.config.name not in names:
+    if stream.config.name not in names:
         return None
-    return MatchedStream(virtual=virtual, role=role, place=place, stream=one)
+    return MatchedStream(virtual=virtual, role=role, place=place, stream=stream)
 
 
 def _match_by_wiring(streams: Mapping[str, ObservedStream]) -> Iterator[MatchedStream]:
@@ -302,9 +302,9 @@ def _match_by_wiring(streams: Mapping[str, ObservedStream]) -> Iterator[MatchedS
             yield MatchedStream(virtual=name, role=Role.ORIGIN, place=AT_ITS_CLUSTER, stream=observed)
 
 
-def _reader(name: str, one: ObservedStream) -> MatchedStream | None:
+def _reader(name: str, stream: ObservedStream) -> MatchedStream | None:
     """The stream called *name* if it is one that is read from, or decides on an order."""
-    config = one.config
+    config = stream.config
     for role in (Role.READ, Role.ORDER):
         split = _split(name, role)
         if split is None:
@@ -314,7 +314,7 @@ def _reader(name: str, one: ObservedStream) -> MatchedStream | None:
         mirror = config.mirror_name or ""
         is_fed = any(source.startswith(write) for source in config.source_names)
         if is_fed or (role is Role.READ and (mirror == virtual or mirror.startswith(order))):
-            return MatchedStream(virtual=virtual, role=role, place=place, stream=one)
+            return MatchedStream(virtual=virtual, role=role, place=place, stream=stream)
     return None
 
 

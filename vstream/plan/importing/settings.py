@@ -157,32 +157,32 @@ _SAME_IN_BUCKETS = ("consistency", "home", "virtual_name", "regions", "storage",
 _TAKES_PUBLISHES = frozenset({Role.WRITE, Role.ORIGIN})
 
 
-def bucket_place(one: RecognisedStream) -> tuple[str, str] | None:
-    """The place of *one* as a bucket in a topology: `kv` or `objects`, and its name. None if it is a stream."""
+def bucket_place(stream: RecognisedStream) -> tuple[str, str] | None:
+    """The place of *stream* as a bucket in a topology: `kv` or `objects`, and its name. None if it is a stream."""
     # Streams that are read by mappings are no buckets for clients (VS144).
-    if not one.consistency.has_origin and not one.is_order_named:
+    if not stream.consistency.has_origin and not stream.is_order_named:
         return None
     for part, prefix in (("kv", KEY_VALUE_PREFIX), ("objects", OBJECTS_PREFIX)):
-        name = one.name.removeprefix(prefix)
-        if name not in {"", one.name}:
+        name = stream.name.removeprefix(prefix)
+        if name not in {"", stream.name}:
             return part, name
     return None
 
 
-def bucket_settings(one: RecognisedStream, stream: Data) -> Data:
-    """What a bucket says, if it is one, that is the virtual stream *one*, of which *stream* says it as a stream."""
+def bucket_settings(virtual: RecognisedStream, stream: Data) -> Data:
+    """What a bucket says, if it is one, that is the virtual stream *virtual*, which is written as *stream* so far."""
     has: Data = canonical.canonical(
-        next(part.stream.config.fields for part in one.parts if part.role in _TAKES_PUBLISHES)
+        next(part.stream.config.fields for part in virtual.parts if part.role in _TAKES_PUBLISHES)
     )
     levels = {**stream.get("read", {}), **stream.get("write", {}), **stream}
     words = {word: levels[word] for word in _SAME_IN_BUCKETS if word in levels}
-    if one.is_order_named and len(one.regions) > 1:
+    if virtual.is_order_named and len(virtual.regions) > 1:
         words["writers"] = "one-per-key"  # without it there is none (VS143); whether it is true, somebody has to look
     if has["max_age"]:
         words["ttl"] = format_duration(has["max_age"])
     if has["max_bytes"] >= 0:
         words["max_bytes"] = format_size(has["max_bytes"])
-    if not one.name.startswith(KEY_VALUE_PREFIX):
+    if not virtual.name.startswith(KEY_VALUE_PREFIX):
         return words
     if has["max_msgs_per_subject"] > 1:
         words["history"] = has["max_msgs_per_subject"]

@@ -62,31 +62,31 @@ def _problem(finding: Finding) -> dict[str, str]:
     return {"code": finding.code, "severity": finding.severity.value, "message": finding.message}
 
 
-def import_topology(found: Discovered, *, name: str | None, file: str) -> ImportedTopology:
+def import_topology(system: Discovered, *, name: str | None, file: str) -> ImportedTopology:
     """
-    The topology called *name* that describes what was *found*, to be written to *file*.
+    The topology called *name* that describes *system*, to be written to *file*.
 
     The default name is that of the streams' owner. Raises UnknownNameError if several topologies own streams there, and
     RefusedError if what runs is not laid out as a topology with `routing: mapped` is.
     """
-    check_routing(found)
-    called = name or _owner(found)
-    seen = recognise(found, called)
-    data, unsaid = topology_document(called, found, seen)
+    check_routing(system)
+    called = name or _owner(system)
+    seen = recognise(system, called)
+    data, unsaid = topology_document(called, system, seen)
     checked = load(write_yaml(data, (), {}, ()).encode(), file)
-    leftovers = [*seen.leftovers, *unsaid, *_missing_answers(found, seen)]
+    leftovers = [*seen.leftovers, *unsaid, *_missing_answers(system, seen)]
     topology = None if any(finding.is_error for finding in checked.diagnostics) else checked.topology
     plan = None
     if topology is not None:
         desired = render_bundle(topology)
-        plan = _plan(topology, desired, found)
-        leftovers += [*_other_rules(desired, plan, found), *_leftovers_of(plan)]
+        plan = _plan(topology, desired, system)
+        leftovers += [*_other_rules(desired, plan, system), *_leftovers_of(plan)]
     written = write_yaml(
-        data, _head(found), dict((*_beside(found, seen), *_beside_buckets(data))), leftover_lines(leftovers)
+        data, _head(system), dict((*_beside(system, seen), *_beside_buckets(data))), leftover_lines(leftovers)
     )
     owners = {part.stream.config.owner for recognised in seen.virtual for part in recognised.parts}
     durables = {durable for virtual in data["streams"].values() for durable in virtual.get("consumers", {})}
-    for consumers in found.consumers.values():
+    for consumers in system.consumers.values():
         owners |= {consumer.config.owner for consumer in consumers.values() if consumer.config.durable in durables}
     return ImportedTopology(
         name=called,
@@ -101,13 +101,13 @@ def import_topology(found: Discovered, *, name: str | None, file: str) -> Import
     )
 
 
-def check_routing(found: Discovered) -> None:
+def check_routing(system: Discovered) -> None:
     """Raises RefusedError if the running streams have another routing than `mapped`."""
-    marks = {destination.config.metadata.get(ROUTING_KEY) for destination in found.streams.values()}
+    marks = {destination.config.metadata.get(ROUTING_KEY) for destination in system.streams.values()}
     marked = [profile.routing for profile in _OTHERS if profile.routing.value in marks]
     if marked:
         raise unsupported_routing(*marked)
-    for rules in found.rules.values():
+    for rules in system.rules.values():
         for destinations in rules.values():
             for destination in destinations:
                 subject = destination.rpartition(" ")[2]
@@ -125,37 +125,37 @@ def unsupported_routing(*routings: Routing) -> RefusedError:
     )
 
 
-def _owner(found: Discovered) -> str:
-    owners = Counter(observed.config.owner for observed in found.streams.values() if observed.config.owner)
+def _owner(system: Discovered) -> str:
+    owners = Counter(observed.config.owner for observed in system.streams.values() if observed.config.owner)
     if len(owners) > 1:
         listed = ", ".join(f"`{owner}` ({count} streams)" for owner, count in sorted(owners.items()))
         raise UnknownNameError(f"several topologies run there: {listed}", hint="say which one with `--name`")
-    return next(iter(owners), found.lab or UNNAMED)
+    return next(iter(owners), system.lab or UNNAMED)
 
 
-def _plan(topology: Topology, wanted: Bundle, found: Discovered) -> Plan:
+def _plan(topology: Topology, bundle: Bundle, system: Discovered) -> Plan:
     observed = Observed(
-        streams=found.streams, rules=found.rules, consumers=found.consumers, unread_servers=_unread(topology, found)
+        streams=system.streams, rules=system.rules, consumers=system.consumers, unread_servers=_unread(topology, system)
     )
-    return diff(topology, wanted, observed, adopt=frozenset({"all"}))
+    return diff(topology, bundle, observed, adopt=frozenset({"all"}))
 
 
-def _unread(topology: Topology, found: Discovered) -> tuple[str, ...]:
+def _unread(topology: Topology, system: Discovered) -> tuple[str, ...]:
     """Servers of which nobody said what they have loaded."""
-    number = len(topology.seats) - len(found.rules) - len(found.unread)
-    return (*found.unread, *((f"{number} without a monitoring address",) if number > 0 else ()))
+    number = len(topology.seats) - len(system.rules) - len(system.unread)
+    return (*system.unread, *((f"{number} without a monitoring address",) if number > 0 else ()))
 
 
-def _other_rules(wanted: Bundle, plan: Plan, found: Discovered) -> Iterator[UndescribedItem]:
+def _other_rules(bundle: Bundle, plan: Plan, system: Discovered) -> Iterator[UndescribedItem]:
     """Loaded rules that the topology does not have: those that lead elsewhere stay, the others the plan removes."""
-    ours = {rule.source for rule in wanted.mappings} | {rule.source for rule in plan.rules}
+    ours = {rule.source for rule in bundle.mappings} | {rule.source for rule in plan.rules}
     other_rules: dict[tuple[str, tuple[str, ...]], list[str]] = {}
-    for server, rules in sorted(found.rules.items()):
+    for server, rules in sorted(system.rules.items()):
         for source, destinations in rules.items():
             if source not in ours and kind_of(source) == RULE:
                 other_rules.setdefault((source, destinations), []).append(server)
     for (source, destinations), servers in sorted(other_rules.items()):
-        where = "every server" if len(servers) == len(found.rules) else ", ".join(servers)
+        where = "every server" if len(servers) == len(system.rules) else ", ".join(servers)
         text = f"goes to {'; '.join(destinations) or 'nowhere'} on {where}"
         do = "it is not in the rendered mappings.cfg: keep it in the account beside that"
         yield UndescribedItem(kind="mapping", name=source, text=text, do=do)
@@ -166,23 +166,23 @@ def _leftovers_of(plan: Plan) -> Iterator[UndescribedItem]:
         yield UndescribedItem(kind="field", name=note.name, text=note.text)
 
 
-def _missing_answers(found: Discovered, seen: RecognisedTopology) -> Iterator[UndescribedItem]:
+def _missing_answers(system: Discovered, seen: RecognisedTopology) -> Iterator[UndescribedItem]:
     """What the servers did not say, and a topology needs."""
     for recognised in seen.virtual:
         if not recognised.subjects:
             text = "the subjects that clients publish on are not known"
             do = "name the monitoring addresses of servers with `--monitor`, or fill it in by hand"
-            if found.rules:
+            if system.rules:
                 do = "no mapping rule leads to its write streams: fill it in by hand"
             yield UndescribedItem(kind="subjects", name=recognised.name, text=text, do=do)
-    if found.lab is None:
-        reached = {endpoint.cluster for endpoint in found.endpoints}
+    if system.lab is None:
+        reached = {endpoint.cluster for endpoint in system.endpoints}
         for region, cluster in seen.places.regions.items():
             if cluster not in reached:
                 text = "no connection leads there"
                 do = "name one of its servers, too: `--server`, or `--context`"
                 yield UndescribedItem(kind="region", name=region, text=text, do=do)
-    for address in found.unread:
+    for address in system.unread:
         yield UndescribedItem(kind="server", name=address, text="does not answer: its loaded rules are not known")
     if seen.places.stretch and not seen.places.members:
         text = "nothing says in which regions its servers are"
@@ -190,18 +190,18 @@ def _missing_answers(found: Discovered, seen: RecognisedTopology) -> Iterator[Un
         yield UndescribedItem(kind="region", name=seen.places.stretch, text=text, do=do)
 
 
-def _head(found: Discovered) -> Iterator[str]:
+def _head(system: Discovered) -> Iterator[str]:
     yield "Written by `vstream init` from what runs. Look at every comment, then: vstream validate, vstream plan"
-    if found.lab is None:
+    if system.lab is None:
         yield "Servers do not tell their host names, ports and disks. Regions have a number of servers; list host names"
         yield "under `servers` if vstream is to render server configurations."
     yield "No server knows the subjects that probes may publish on: see `canary` in docs/topology.md."
 
 
-def _beside(found: Discovered, seen: RecognisedTopology) -> Iterator[tuple[str, str]]:
+def _beside(system: Discovered, seen: RecognisedTopology) -> Iterator[tuple[str, str]]:
     unsure = False
     for region, cluster in seen.places.regions.items():
-        asked, number = servers_in(cluster, found)
+        asked, number = servers_in(cluster, system)
         unsure = unsure or asked != number
         look = [f"are there {number}?"] if asked != number else []
         if not any(region in recognised.regions for recognised in seen.virtual):

@@ -33,10 +33,10 @@ _IN_FLIGHT = 32
 
 
 async def discover(
-    ways: Sequence[tuple[str, Endpoint]], monitors: Sequence[str] = (), *, lab: str | None = None, timeout: float
+    endpoints: Sequence[tuple[str, Endpoint]], monitors: Sequence[str] = (), *, lab: str | None = None, timeout: float
 ) -> Discovered:
     """
-    Everything that the account of *ways* has: pairs of what a way is called, and how servers are reached on it.
+    Everything that the account of *endpoints* has: pairs of what a way is called, and how servers are reached on it.
 
     *monitors* are monitoring addresses besides those of the ways. Raises NotReachableError if a way leads nowhere,
     VstreamError if streams do not answer, or the ways lead to different accounts, and RefusedError where each
@@ -44,7 +44,7 @@ async def discover(
     """
     async with AsyncExitStack() as stack:
         connections = await asyncio.gather(
-            *(stack.enter_async_context(connect(endpoint, label, timeout=timeout)) for label, endpoint in ways)
+            *(stack.enter_async_context(connect(endpoint, label, timeout=timeout)) for label, endpoint in endpoints)
         )
         account = await _account(connections)
         _check_domains(connections)
@@ -52,7 +52,7 @@ async def discover(
         streams = await _streams(admin)
         consumers = await _consumers(admin, streams)
     asked: dict[str, str | None] = {}
-    for connection, (_, endpoint) in zip(connections, ways, strict=True):
+    for connection, (_, endpoint) in zip(connections, endpoints, strict=True):
         asked |= dict.fromkeys(endpoint.monitor, connection.cluster)
     addresses = {**dict.fromkeys(monitors), **asked}
     answers = await asyncio.gather(*(_server(url, beside, account, timeout) for url, beside in addresses.items()))
@@ -63,7 +63,7 @@ async def discover(
     return Discovered(
         streams=streams,
         consumers=consumers,
-        endpoints=tuple(_ways(connections, ways, is_lab=lab is not None)),
+        endpoints=tuple(_ways(connections, endpoints, is_lab=lab is not None)),
         servers=(*(server for server, _, _ in read), *connected),
         rules={server.name: rules for server, rules, _ in read},
         clusters=tuple(dict.fromkeys(cluster for _, _, heard in read for cluster in heard)),
@@ -78,11 +78,11 @@ def _connected_server(connection: Connection) -> DiscoveredServer:
 
 
 def _ways(
-    connections: Sequence[Connection], ways: Sequence[tuple[str, Endpoint]], *, is_lab: bool
+    connections: Sequence[Connection], endpoints: Sequence[tuple[str, Endpoint]], *, is_lab: bool
 ) -> Iterable[ClusterEndpoint]:
     """One way for each cluster. Two that lead to one cluster are one with more addresses, if they are alike."""
     by_cluster: dict[str, ClusterEndpoint] = {}
-    for connection, (label, endpoint) in zip(connections, ways, strict=True):
+    for connection, (label, endpoint) in zip(connections, endpoints, strict=True):
         cluster = connection.cluster or connection.server_name
         servers = len(connection.known_addresses)
         candidate = ClusterEndpoint(

@@ -237,13 +237,13 @@ class LiveGateChecker:
                 return f"{missing}, which no stream sources any more: {_BACK}"
         return None
 
-    def _until_steady(self, gate: Gate, state: object, said: str) -> str | None:
-        """*said* until *state* has been the same for long enough."""
+    def _until_steady(self, gate: Gate, state: object, reason: str) -> str | None:
+        """*reason* until *state* has been the same for long enough."""
         before, since = self._steady.get(gate, (None, 0.0))
         if before != state:
             self._steady[gate] = (state, time.monotonic())
-            return said
-        return None if time.monotonic() - since >= STEADY else said
+            return reason
+        return None if time.monotonic() - since >= STEADY else reason
 
     async def _behind(self, reader: _Stream, origin: _Stream) -> str | None:
         """How far *reader* is behind *origin*; None if it has taken everything that *origin* holds."""

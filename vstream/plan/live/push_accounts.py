@@ -95,7 +95,7 @@ class SignedAccounts:
     async def _read_stored(self, connection: Connection, account: str) -> list[Claims]:
         """What each server holds for *account*; less than there are servers where one holds nothing, or is silent."""
         subject = f"$SYS.REQ.ACCOUNT.{account}.CLAIMS.LOOKUP"
-        answers = await _answers(connection, subject, b"", lambda some: len(some) >= len(self._servers))
+        answers = await _answers(connection, subject, b"", lambda replies: len(replies) >= len(self._servers))
         with reading(subject):
             claims = [jwt.decode(token.decode()) for token in answers if token]
             self._issued = max([self._issued, *(int(stored.get("iat", 0)) for stored in claims)])

@@ -152,7 +152,7 @@ def stop_copy(stream: RenderedStream, donor: str) -> Update:
     )
 
 
-def _source(stream: RenderedStream, others: Sequence[FieldChange]) -> Update:
+def _source(stream: RenderedStream, changes: Sequence[FieldChange]) -> Update:
     sources = []
     for source in stream.config.sources:
         field, why = f"sources.{source.fields['name']}", "it continues where the copy ends"
@@ -161,7 +161,7 @@ def _source(stream: RenderedStream, others: Sequence[FieldChange]) -> Update:
         config=stream.config,
         region=stream.region,
         role=stream.role,
-        fields=(*sources, *others),
+        fields=(*sources, *changes),
         handover=Handover.SOURCE,
     )
 

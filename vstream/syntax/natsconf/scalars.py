@@ -104,9 +104,9 @@ def _single_quoted(text: str, start: int) -> Scanned:
     raise _unclosed_error("string", start, quietly=end == len(text) and not match[1])
 
 
-def _unclosed_error(what: str, start: int, *, quietly: bool) -> SyntaxFault:
+def _unclosed_error(literal: str, start: int, *, quietly: bool) -> SyntaxFault:
     kind = EndOfInputFault if quietly else SyntaxFault
-    return kind(f"this {what} is never closed", "add the closing quote", start, start + 1)
+    return kind(f"this {literal} is never closed", "add the closing quote", start, start + 1)
 
 
 def _raw(text: str, start: int) -> Scanned:

@@ -123,7 +123,7 @@ async def _messages_written(
 
 
 def _missing(
-    scans: list[Scan], own: Mapping[str, SequenceSet], stream: VirtualStream
+    scans: list[Scan], whole: Mapping[str, SequenceSet], stream: VirtualStream
 ) -> list[tuple[Scan, str, SequenceSet]]:
     fed = {(feed.reader.name, feed.origin.name) for feed in replication_pairs(stream)}
     missing = []
@@ -133,7 +133,7 @@ def _missing(
             is_fed = (scan.name, origin) in fed or origin in scan.given_up
             if not is_fed or not scan.is_fed:
                 continue
-            elsewhere = own.get(origin, SequenceSet())
+            elsewhere = whole.get(origin, SequenceSet())
             for other_scan in scans:
                 if other_scan is not scan and origin in other_scan.held:
                     elsewhere |= other_scan.held[origin].runs
@@ -168,12 +168,17 @@ class Fetcher:
         self._candidates: dict[str, newest.Candidates] = defaultdict(newest.Candidates)
 
     async def replay(
-        self, scan: Scan, origin: PhysicalStream, lacks: SequenceSet, own: Mapping[str, SequenceSet], scans: list[Scan]
+        self,
+        scan: Scan,
+        origin: PhysicalStream,
+        lacks: SequenceSet,
+        whole: Mapping[str, SequenceSet],
+        scans: list[Scan],
     ) -> Replay:
         """Which of *lacks* can be put back into the stream of *scan*, and from which streams."""
         by_holder: dict[str, SequenceSet] = {}
         left: dict[str, SequenceSet] = defaultdict(SequenceSet)
-        holders = [(origin.name, own.get(origin.name, SequenceSet()))]
+        holders = [(origin.name, whole.get(origin.name, SequenceSet()))]
         informed = [holder for holder in scans if holder is not scan and origin.name in holder.held]
         holders += [(holder.name, holder.held[origin.name].runs) for holder in informed]
         if scan.held[origin.name].began_again:
@@ -240,18 +245,18 @@ class Fetcher:
         return await messages.sort(scan)
 
     async def fetch(
-        self, origin: PhysicalStream, holder: str, wanted: SequenceSet
+        self, origin: PhysicalStream, holder: str, seqs: SequenceSet
     ) -> AsyncIterator[tuple[int, DirectMessage]]:
-        """The messages of *origin* that are *wanted*, ascending, from *holder*, with the subjects that *origin* has."""
+        """The messages *seqs* of *origin*, ascending, from *holder*, with the subjects that *origin* has."""
         connection = lag.connection_to(self._connections, self._places[holder])
         where: dict[int, int] | None = None
         if holder != origin.name:
             where = {}
             async for message, provenance in read_provenances(connection, holder, 1, self._tick):
-                if provenance is not None and provenance.origin == origin.name and provenance.seq in wanted:
+                if provenance is not None and provenance.origin == origin.name and provenance.seq in seqs:
                     where.setdefault(provenance.seq, message.seq)
         block: list[int] = []
-        for seq in wanted:
+        for seq in seqs:
             block.append(seq)
             if len(block) == _AT_ONCE:
                 for fetched in await self._block(connection, holder, block, where, origin.place):

@@ -39,12 +39,12 @@ class _Subject:
 
 
 class NewestMessages:
-    """Goes through what a holder has, message by message, and remembers the last *kept* missing ones of each subject."""
+    """Goes through what a holder has, message by message, and remembers the last *limit* missing ones of each subject."""
 
-    def __init__(self, lacks: SequenceSet, held: SequenceSet, kept: int) -> None:
+    def __init__(self, lacks: SequenceSet, held: SequenceSet, limit: int) -> None:
         self._lacks = lacks
         self._held = held
-        self._kept = kept
+        self._kept = limit
         self._subjects: dict[str, _Subject] = defaultdict(_Subject)
 
     def take(self, subject: str, seq: int) -> None:

@@ -87,17 +87,17 @@ def _copy(message: DirectMessage, seq: int, reader: str) -> Copy:
 
 
 async def _rewritten(
-    topology: Topology, lost: LostEnd, known: Mapping[int, Copy], connections: Mapping[str, Connection]
+    topology: Topology, lost: LostEnd, copies: Mapping[int, Copy], connections: Mapping[str, Connection]
 ) -> int | None:
     """The first of the last sequences of the stream itself at which it and its readers do not agree."""
     first = None
     connection = lag.connection_to(connections, lost.place)
     subject = partial(physical.published_subject, topology.naming, _stream(topology, lost))
-    for seq in sorted((seq for seq in known if seq <= lost.last), reverse=True):
+    for seq in sorted((seq for seq in copies if seq <= lost.last), reverse=True):
         original = await lag.get_message(connection, lost.origin, seq, PATIENCE)
         if original is None:
             continue
-        if original.data == known[seq].data and subject(original.subject) == known[seq].subject:
+        if original.data == copies[seq].data and subject(original.subject) == copies[seq].subject:
             break
         first = seq
     return first
@@ -113,23 +113,23 @@ def writing_region(topology: Topology, lost: LostEnd) -> str:
     return lost.place if lost.place in names else names[0]
 
 
-async def refill(wanted: Refill, connection: Connection, on_progress: Callable[[int, int], None]) -> None:
+async def refill(refill: Refill, connection: Connection, on_progress: Callable[[int, int], None]) -> None:
     """
     Publish what was lost, by *connection* to the place of the stream; *on_progress* hears how many of how many.
 
     Each message names the sequence that it must follow: what somebody else publishes meanwhile is never
     overwritten, and ends this with a VstreamError. What was published until then is where it belongs.
     """
-    lost = wanted.lost
-    by_seq = {copy.seq: copy for copy in wanted.copies}
+    lost = refill.lost
+    by_seq = {copy.seq: copy for copy in refill.copies}
     total = lost.last_taken - lost.last
     for done, seq in enumerate(range(lost.last + 1, lost.last_taken + 1), 1):
         copy = by_seq.get(seq)
         if copy is not None:
             subject, headers, data = copy.subject, dict(copy.headers), copy.data
         else:
-            assert wanted.filler is not None, "a blocked refill is not done"
-            subject, headers, data = wanted.filler, {FILLER_HEADER: str(seq)}, b""
+            assert refill.filler is not None, "a blocked refill is not done"
+            subject, headers, data = refill.filler, {FILLER_HEADER: str(seq)}, b""
         headers[_LAST_SEQUENCE] = str(seq - 1)
         reply = await connection.request(subject, data, headers=headers, timeout=PATIENCE)
         _check_ack(reply.data, lost, seq, done - 1)

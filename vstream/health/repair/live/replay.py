@@ -55,43 +55,43 @@ _WINDOW = 100_000_000
 async def replay_missing(
     topology: Topology,
     stream: VirtualStream,
-    wanted: Replay,
+    replay: Replay,
     connections: Mapping[str, ReconnectingConnection],
     tick: Tick,
 ) -> SequenceSet:
     """
-    Put the *wanted* messages into their reader, and return those that it refused as duplicates by their ids.
+    Put the *replay* messages into their reader, and return those that it refused as duplicates by their ids.
 
     Whatever happens, what is temporary is removed again; what a killed one leaves, `find_leftovers` finds.
     Raises NotReachableError without a connection to the reader's own region, and as requests do.
     """
-    connection = _own(topology, wanted.place, connections)
+    connection = _own(topology, replay.place, connections)
     admin = JetStreamAdmin(connection)
-    mark = int((await admin.info(wanted.reader))["state"]["last_seq"])
-    origin = origin_named(stream, wanted.origin)
+    mark = int((await admin.info(replay.reader))["state"]["last_seq"])
+    origin = origin_named(stream, replay.origin)
     fetcher = Fetcher(topology, stream, connections, lambda *_: None)
     done = 0
-    for holder, sequences in wanted.by_holder.items():
-        name, token = new_replay_name(wanted.origin)
-        visit = _Visit(topology, stream, connection, wanted.reader, name, token, origin.place)
+    for holder, sequences in replay.by_holder.items():
+        name, token = new_replay_name(replay.origin)
+        visit = _Visit(topology, stream, connection, replay.reader, name, token, origin.place)
         await visit.announce()
         try:
             await visit.begin(sequences.runs()[0][0])
             async for seq, message in fetcher.fetch(origin, holder, sequences):
                 await visit.put(seq, message)
                 done += 1
-                tick(done, wanted.count)
+                tick(done, replay.count)
             await visit.last_taken()
         finally:
             await remove_leftover(
-                connection, Leftover(stream=name, exists=True, readers=(wanted.reader,), is_running=False)
+                connection, Leftover(stream=name, exists=True, readers=(replay.reader,), is_running=False)
             )
             await visit.leave()
     arrived = SequenceSet()
-    async for _, provenance in read_provenances(connection, wanted.reader, mark + 1, lambda *_: None):
-        if provenance is not None and provenance.is_replayed and provenance.origin == wanted.origin:
+    async for _, provenance in read_provenances(connection, replay.reader, mark + 1, lambda *_: None):
+        if provenance is not None and provenance.is_replayed and provenance.origin == replay.origin:
             arrived.add(provenance.seq)
-    return wanted.sequences - arrived
+    return replay.sequences - arrived
 
 
 def _own(topology: Topology, place: str, connections: Mapping[str, ReconnectingConnection]) -> ReconnectingConnection:

@@ -221,16 +221,16 @@ class ProxiedConnection:
         lane_back.open()
         lane_there.open()
 
-    async def _is_through(self, there: OneWayLink, back: OneWayLink) -> bool:
+    async def _is_through(self, forward: OneWayLink, back: OneWayLink) -> bool:
         """Wait as long as TCP's handshake takes; False if it gives up. It needs both directions."""
         waited, pause = 0.0, _FIRST_SYN
-        while there.is_dropping or back.is_dropping:
+        while forward.is_dropping or back.is_dropping:
             if waited > _PATIENCE:
                 return False
             await asyncio.sleep(pause)
             waited += pause
             pause *= 2
-        delay = (there.state.delay or 0) + (back.state.delay or 0)
+        delay = (forward.state.delay or 0) + (back.state.delay or 0)
         if delay:
             await asyncio.sleep(delay)
         return True

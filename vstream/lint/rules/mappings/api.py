@@ -233,7 +233,7 @@ def _closest(token: str) -> str | None:
 
 @lru_cache(maxsize=4096)
 def _likeliest(words: tuple[str, ...], parameters: int) -> Operation:
-    return max(OPERATIONS, key=lambda one: _likeness(one, words, parameters))
+    return max(OPERATIONS, key=lambda operation: _likeness(operation, words, parameters))
 
 
 def _likeness(operation: Operation, words: Sequence[str], parameters: int) -> tuple[float, float, int]:

@@ -131,9 +131,9 @@ def _swapped_letters(first: frozenset[str], second: frozenset[str]) -> dict[str,
     return {odd: rest} if sorted(rest.lower()) == sorted(odd.lower()) else {}
 
 
-def _closest(name: str, known: tuple[str, ...] | list[str]) -> str | None:
-    folded = next((candidate for candidate in known if candidate.lower() == name.lower()), None)
-    return folded or next(iter(get_close_matches(name, known, n=1)), None)
+def _closest(name: str, names: tuple[str, ...] | list[str]) -> str | None:
+    folded = next((candidate for candidate in names if candidate.lower() == name.lower()), None)
+    return folded or next(iter(get_close_matches(name, names, n=1)), None)
 
 
 @rule("VS316", "region-left-out", Severity.WARNING)
@@ -402,15 +402,15 @@ def _without_rules(group: list[ServerConf]) -> Iterator[Violation]:
                 )
 
 
-def _differences(block: MappingsBlock, other: MappingsBlock, *, is_same_cluster: bool) -> Iterator[Violation]:
-    entries, other_entries = ({entry.source: entry for entry in view(either).entries} for either in (block, other))
+def _differences(block: MappingsBlock, second: MappingsBlock, *, is_same_cluster: bool) -> Iterator[Violation]:
+    entries, other_entries = ({entry.source: entry for entry in view(either).entries} for either in (block, second))
     missing = [source for source in other_entries if source not in entries]
     if missing:
         yield Violation(
             at=block.key_span,
-            message=f"{len(missing):,} rules of `{other.file}` are missing here, such as `{missing[0]}`"
+            message=f"{len(missing):,} rules of `{second.file}` are missing here, such as `{missing[0]}`"
             if len(missing) > 1
-            else f"the rule `{missing[0]}` of `{other.file}` is missing here",
+            else f"the rule `{missing[0]}` of `{second.file}` is missing here",
             hint="let all servers include the same mappings file",
             related=(Related(span=other_entries[missing[0]].key_span, message="the rule"),),
         )
@@ -418,9 +418,9 @@ def _differences(block: MappingsBlock, other: MappingsBlock, *, is_same_cluster:
         if source not in other_entries:
             yield Violation(
                 at=entry.key_span,
-                message=f"`{other.file}` has no rule for `{source}`",
+                message=f"`{second.file}` has no rule for `{source}`",
                 hint="let all servers include the same mappings file",
-                related=(Related(span=other.key_span, message="the other rules"),),
+                related=(Related(span=second.key_span, message="the other rules"),),
             )
             continue
         mine, theirs = _by_cluster(entry), _by_cluster(other_entries[source])
@@ -430,7 +430,7 @@ def _differences(block: MappingsBlock, other: MappingsBlock, *, is_same_cluster:
             where = f" at cluster `{name}`" if name else ""
             yield Violation(
                 at=entry.key_span,
-                message=f"`{source}` is mapped to another subject{where} by the rule of `{other.file}`",
+                message=f"`{source}` is mapped to another subject{where} by the rule of `{second.file}`",
                 hint="let all servers include the same mappings file",
                 related=(Related(span=other_entries[source].key_span, message="the other rule"),),
             )

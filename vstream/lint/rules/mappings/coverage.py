@@ -102,17 +102,16 @@ def _virtuals(block: MappingsBlock) -> tuple[_Virtual, ...]:
     return tuple(virtuals)
 
 
-def _missing(one: _Virtual, needs: Sequence[_Need], what: str) -> Iterator[Violation]:
-    lacking = one.lacks(needs)
+def _missing(virtual: _Virtual, needs: Sequence[_Need], clients: str) -> Iterator[Violation]:
+    lacking = virtual.lacks(needs)
     if not lacking:
         return
-    forms = ", ".join(
-        f"`{need.form.replace('<V>', one.name)}`{' (mapped in part)' if in_part else ''}" for need, in_part in lacking
-    )
+    shown = ((need.form.replace("<V>", virtual.name), " (mapped in part)" * in_part) for need, in_part in lacking)
+    forms = ", ".join(f"`{form}`{remark}" for form, remark in shown)
     users = "; ".join((in_part and need.users_of_rest) or need.users for need, in_part in lacking)
     yield Violation(
-        at=one.rules[0].entry.key_span,
-        message=f"{what} of `{one.name}` is not mapped: {forms}. These fail: {users}",
+        at=virtual.rules[0].entry.key_span,
+        message=f"{clients} of `{virtual.name}` is not mapped: {forms}. These fail: {users}",
         hint="add the missing rules, each for `$JS.API.` and the form shown, to the region's read stream",
     )
 

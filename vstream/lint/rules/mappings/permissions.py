@@ -138,9 +138,9 @@ def _refusals_of_deny(
     return refusals
 
 
-def _applies(one: MappingDestination, cluster: str | None) -> bool:
+def _applies(destination: MappingDestination, cluster: str | None) -> bool:
     """Whether the destination can be chosen on a server of *cluster*, None if that is not known."""
-    return one.model.cluster is None or cluster is None or one.model.cluster == cluster
+    return destination.model.cluster is None or cluster is None or destination.model.cluster == cluster
 
 
 @lru_cache(maxsize=_AT_HAND)

@@ -160,10 +160,10 @@ def regions_diverge(workspace: Workspace) -> Iterator[Violation]:
                 )
 
 
-def _caught(one: ApiRule, names: Iterable[str]) -> list[str]:
+def _caught(rule: ApiRule, names: Iterable[str]) -> list[str]:
     """The requests among *names* that the rule sends to another stream."""
-    targets = frozenset[str]().union(*(target.names for _, target in one.targets))
-    return [name for name in names if name in one.request.names and name in targets]
+    targets = frozenset[str]().union(*(target.names for _, target in rule.targets))
+    return [name for name in names if name in rule.request.names and name in targets]
 
 
 @rule("VS335", "dead-reply-rule", Severity.WARNING)

@@ -103,16 +103,16 @@ def weights_below_100(workspace: Workspace) -> Iterator[Violation]:
 
 
 def _too_little(
-    entry: MappingEntry, cluster: str, total: int, some: list[MappingDestination], *, is_scoped: bool
+    entry: MappingEntry, cluster: str, total: int, destinations: list[MappingDestination], *, is_scoped: bool
 ) -> Violation:
     where = f" in cluster `{cluster}`" if cluster else ""
-    weight = some[-1].weight
+    weight = destinations[-1].weight
     # A share of 0 may switch a cluster off, and a share everywhere may try something new: only the user knows.
-    is_slip = len(some) == 1 and weight is not None and cluster and total
+    is_slip = len(destinations) == 1 and weight is not None and cluster and total
     is_trial = len(entry.destinations) == 1 and not is_scoped and total
     rest = f'{{destination: "{entry.source}", weight: {_ALL - total}%}}'
     return Violation(
-        at=weight.span if weight else place(some[-1]),
+        at=weight.span if weight else place(destinations[-1]),
         message=f"the weights{where} add up to {total} %: {_ALL - total} % of `{entry.source}` is not mapped",
         hint="make the total 100 %" + ("" if is_scoped else f", or keep the rest on its subject: `{rest}`"),
         fix=(Edit(span=weight.span, text="100%"),) if is_slip and weight else (),

@@ -168,12 +168,12 @@ def plain_text_password(workspace: Workspace) -> Iterator[Violation]:
             )
 
 
-def _clash(listener: Listener, port: int, whose: str, other: Span) -> Violation:
+def _clash(listener: Listener, port: int, whose: str, place: Span) -> Violation:
     return Violation(
         at=listener.span,
         message=f"port {port} of `{listener.host or '0.0.0.0'}` is also {whose}",  # noqa: S104 - a text
         hint="give each its own port; the defaults are 4222, 6222, 7222 and 8222",
-        related=(Related(span=other, message="the other one"),),
+        related=(Related(span=place, message="the other one"),),
     )
 
 

@@ -148,18 +148,18 @@ def _leads_back(server: ServerConf) -> Iterator[Violation]:
                 )
 
 
-def _belong(server: ServerConf, other: ServerConf) -> bool:
+def _belong(server: ServerConf, second: ServerConf) -> bool:
     """Whether the files are of one system: side by side, of one cluster, or gateways that name each other."""
-    if directory(server) == directory(other):
+    if directory(server) == directory(second):
         return True
-    name, other_name = cluster(server), cluster(other)
+    name, other_name = cluster(server), cluster(second)
     if name is None or other_name is None:
         return False
-    return name.text == other_name.text or (_lists(server, other_name) and _lists(other, name))
+    return name.text == other_name.text or (_lists(server, other_name) and _lists(second, name))
 
 
-def _may_be_one_cluster(server: ServerConf, other: ServerConf) -> bool:
-    name, other_name = cluster(server), cluster(other)
+def _may_be_one_cluster(server: ServerConf, second: ServerConf) -> bool:
+    name, other_name = cluster(server), cluster(second)
     return name is None or other_name is None or name.text == other_name.text
 
 

@@ -267,13 +267,13 @@ class WrittenField(NamedTuple):
 
 
 def written_fields(
-    fields: Mapping[str, Any], known: Mapping[str, Field], path: FieldPath = ()
+    fields: Mapping[str, Any], valid: Mapping[str, Field], path: FieldPath = ()
 ) -> Iterator[WrittenField]:
     """Every field of an object and of the objects in it. Go accepts names in any case."""
     for name, value in fields.items():
-        field = known.get(name) or known.get(name.lower())
+        field = valid.get(name) or valid.get(name.lower())
         place = (*path, name)
-        yield WrittenField(place, value, field, known)
+        yield WrittenField(place, value, field, valid)
         if field is not None and isinstance(value, (dict, list)):
             for inner_path, inner, type_ in _objects_in(place, value, field.type):
                 if type_.fields is not None:

@@ -136,23 +136,23 @@ def wrong_consumer_value(workspace: Workspace) -> Iterator[Violation]:
 
 
 def _unknown_fields(
-    owner: StreamFile | ConsumerFile, fields: Mapping[str, object], known: Mapping[str, Field], what: str
+    owner: StreamFile | ConsumerFile, fields: Mapping[str, object], valid: Mapping[str, Field], whole: str
 ) -> Iterator[Violation]:
-    for field in written_fields(fields, known):
+    for field in written_fields(fields, valid):
         if field.field is None:
             name = str(field.path[-1])
             close = get_close_matches(name.lower(), field.siblings, n=1)
             yield Violation(
                 at=owner.key_at(*field.path),
-                message=f"`{name}` is not a field of {_owner(field, what)}",
+                message=f"`{name}` is not a field of {_owner(field, whole)}",
                 hint=f"did you mean `{close[0]}`?" if close else "remove it: put your own labels under `metadata`",
             )
 
 
 def _newer_fields(
-    owner: StreamFile | ConsumerFile, fields: Mapping[str, object], known: Mapping[str, Field], oldest: ServerVersion
+    owner: StreamFile | ConsumerFile, fields: Mapping[str, object], valid: Mapping[str, Field], oldest: ServerVersion
 ) -> Iterator[Violation]:
-    for field in written_fields(fields, known):
+    for field in written_fields(fields, valid):
         since = field.field.since if field.field else FIRST
         if oldest < _EMPTY_SINCE and field.path[-1] == "src" and field.value == "" and field.owner == _TRANSFORMS:
             yield Violation(
@@ -169,9 +169,9 @@ def _newer_fields(
 
 
 def _wrong_values(
-    owner: StreamFile | ConsumerFile, fields: Mapping[str, object], known: Mapping[str, Field]
+    owner: StreamFile | ConsumerFile, fields: Mapping[str, object], valid: Mapping[str, Field]
 ) -> Iterator[Violation]:
-    for field in written_fields(fields, known):
+    for field in written_fields(fields, valid):
         for path, value, type_ in wrong_values(field):
             yield _wrong_value(owner, path, value, type_)
 
@@ -192,6 +192,6 @@ def _describe(value: object) -> str:
     return "an array" if isinstance(value, list) else f"`{quote_json(value)}`"
 
 
-def _owner(field: WrittenField, what: str) -> str:
+def _owner(field: WrittenField, whole: str) -> str:
     owner = field.owner
-    return {None: what, "sources": "a source", "subject_transforms": "a transform"}.get(owner, f"`{owner}`")
+    return {None: whole, "sources": "a source", "subject_transforms": "a transform"}.get(owner, f"`{owner}`")

@@ -171,10 +171,10 @@ def _copy_key(source: SourceEntry) -> tuple[object, ...]:
     return source.patterns, source.transforms, json.dumps(source.fields.get("consumer"))
 
 
-def _both(one: SourceEntry, other: SourceEntry) -> str | None:
-    """A pattern of *one* that overlaps a pattern of *other*, or None."""
+def _both(first: SourceEntry, second: SourceEntry) -> str | None:
+    """A pattern of *first* that overlaps a pattern of *second*, or None."""
     return next(
-        (narrow for narrow in one.patterns if any(algebra.overlaps(narrow, wide) for wide in other.patterns)), None
+        (narrow for narrow in first.patterns if any(algebra.overlaps(narrow, wide) for wide in second.patterns)), None
     )
 
 

@@ -230,7 +230,7 @@ def _parts(file: str) -> tuple[str, ...]:
     return PurePosixPath(file).parts
 
 
-def _common_parts(one: tuple[str, ...], other: tuple[str, ...]) -> int:
+def _common_parts(first: tuple[str, ...], second: tuple[str, ...]) -> int:
     return next(
-        (index for index, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other))
+        (index for index, (a, b) in enumerate(zip(first, second, strict=False)) if a != b), min(len(first), len(second))
     )

@@ -160,8 +160,8 @@ def consumer_takes_nothing(subject: TopologySubject) -> Iterator[Violation]:
                 )
 
 
-def _is_within(one: str, other: str) -> bool:
-    return algebra.is_subset(one, other) or algebra.is_subset(other, one)
+def _is_within(first: str, second: str) -> bool:
+    return algebra.is_subset(first, second) or algebra.is_subset(second, first)
 
 
 @rule("VS140", "consumer-nowhere", Severity.ERROR)

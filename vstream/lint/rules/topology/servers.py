@@ -83,16 +83,16 @@ def _numbers(ports: Ports) -> list[int]:
 
 
 def _clash(
-    taken: dict[tuple[str, int], str], owner: str, server: Server, ports: Ports, at: Path
+    owners: dict[tuple[str, int], str], owner: str, server: Server, ports: Ports, at: Path
 ) -> Iterator[Violation]:
-    """The port of *server* that another owner's server also uses, as a finding. Adds its ports to *taken*."""
+    """The port of *server* that another owner's server also uses, as a finding. Adds its ports to *owners*."""
     places = [(server.host.lower(), port) for port in _numbers(ports)] if server.host else []
-    clash = next((place for place in places if taken.setdefault(place, owner) != owner), None)
+    clash = next((place for place in places if owners.setdefault(place, owner) != owner), None)
     if clash:
         host, port = clash
         yield Violation(
             at=at,
-            message=f"{taken[clash]} and {owner} both use port {port} of host `{host}`",
+            message=f"{owners[clash]} and {owner} both use port {port} of host `{host}`",
             hint="name another host, or give one of them other `ports`",
         )
 
