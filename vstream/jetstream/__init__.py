@@ -16,10 +16,13 @@ class _LateModule(ModuleType):
 
 
 # What nats imports for WebSockets is a fifth of what a command imports: `TidyClient` does for those who use them. Its own
-# JetStream client is a twentieth, and is needed for the headers of messages alone.
-_absent = {"aiohttp": None, "nats.js": _LateModule("nats.js")}
+# JetStream client is a twentieth, and is needed for the headers of messages alone; nkeys are for logins and tokens.
+_absent = {"aiohttp": None, "nats.js": _LateModule("nats.js"), "nkeys": _LateModule("nkeys")}
 if _absent.keys().isdisjoint(sys.modules):
     sys.modules.update(_absent)  # type: ignore[arg-type]  # None: as if it was not installed
     with suppress(ImportError):  # executors of Spark have no nats
-        vars(import_module("nats"))["js"] = _absent["nats.js"]
-    del sys.modules["aiohttp"]
+        import_module("nats")
+        vars(sys.modules["nats"])["js"] = _absent.pop("nats.js")
+        del _absent["nkeys"]
+    for _name in _absent:
+        del sys.modules[_name]

@@ -36,7 +36,7 @@ from vstream.topology.model import Security, Topology
 _VARIABLE = "VSTREAM_KEYS"
 _PRIVATE_DIRECTORY = 0o700
 _PRIVATE = 0o600
-_PREFIXES = {signing.OPERATOR: nkeys.PREFIX_BYTE_OPERATOR, signing.SIGNER: nkeys.PREFIX_BYTE_OPERATOR}
+_OF_OPERATOR = frozenset({signing.OPERATOR, signing.SIGNER})
 _SEED_BYTES = 32
 _OTHERS = 0o077
 
@@ -142,11 +142,8 @@ class Keyring:
         return jwt.encode(claims, self.public(name), self._pair(name).sign)
 
     def _make(self, name: str) -> None:
-        kind = (
-            nkeys.PREFIX_BYTE_USER
-            if name.startswith(signing.user_key(""))
-            else _PREFIXES.get(name, nkeys.PREFIX_BYTE_ACCOUNT)
-        )
+        kind = nkeys.PREFIX_BYTE_OPERATOR if name in _OF_OPERATOR else nkeys.PREFIX_BYTE_ACCOUNT
+        kind = nkeys.PREFIX_BYTE_USER if name.startswith(signing.user_key("")) else kind
         seed = nkeys.encode_seed(os.urandom(_SEED_BYTES), kind)
         write_atomically(self._file(name), seed.decode() + "\n", mode=_PRIVATE)
         self._pairs.pop(name, None)
