@@ -7,7 +7,6 @@ import os
 import signal
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -53,14 +52,6 @@ _LONGEST_VERSION = 12
 _CLEAR = "\x1b[2J\x1b[H"
 
 
-class FailOn(StrEnum):
-    """The least weight that counts as a failure."""
-
-    ERROR = "error"
-    WARNING = "warning"
-    NOTE = "note"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LintOptions:
     """What was asked for on the command line."""
@@ -75,7 +66,7 @@ class LintOptions:
     extend_select: Sequence[str]
     exclude: Sequence[str]
     force_exclude: bool
-    fail_on: FailOn | None
+    fail_on: Severity | None
     env: Sequence[str]
     env_file: Sequence[Path]
     allow_outside: bool
@@ -136,7 +127,7 @@ def command(
         bool, typer.Option("--force-exclude", help="Skip excluded files even if they are named.")
     ] = False,
     fail_on: Annotated[
-        FailOn | None, typer.Option(help="Exit with 1 from this severity on. [default: warning]")
+        Severity | None, typer.Option(help="Exit with 1 from this severity on. [default: warning]")
     ] = None,
     baseline: Annotated[
         Path | None, typer.Option(help="Do not report the findings that this file lists.", metavar="FILE")
@@ -386,7 +377,7 @@ def merge(settings: Settings, options: LintOptions) -> LintConfig:
         config,
         selection=selection,
         exclude=exclude,
-        fail_on=Severity(options.fail_on.value) if options.fail_on else config.fail_on,
+        fail_on=options.fail_on or config.fail_on,
         server_version=options.server_version or config.server_version,
     )
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterable, Mapping, Sequence
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 from rich import box
@@ -35,13 +34,6 @@ from vstream.subjects.algebra import is_literal
 from vstream.topology import naming, physical
 from vstream.topology.bundle import loaded_path, placeholder_for
 from vstream.topology.model import Topology, VirtualStream
-
-
-class MapFormat(StrEnum):
-    """How the answer is written."""
-
-    TEXT = "text"
-    JSON = "json"
 
 
 def command(
@@ -81,7 +73,7 @@ def command(
     ] = 3,
     lab: options.LabName = None,
     overlay: OverlayFiles = None,
-    output: Annotated[MapFormat, typer.Option("--format", help="How the answer is written.")] = MapFormat.TEXT,
+    output: Annotated[Literal["text", "json"], typer.Option("--format", help="How the answer is written.")] = "text",
 ) -> None:
     """
     Show what servers do with a publish: which rule they choose, where the message goes, in every cluster and account.
@@ -106,7 +98,7 @@ def command(
     if is_trace:
         refuse_named(context, "has no effect with --trace", "is_all", "stream", "account")
         paths = _name_files(subject, files, is_all=False)
-        is_json = output is MapFormat.JSON
+        is_json = output == "json"
         load_mode("vstream.cli.trace").print_trace(subject, paths, regions, lab, timeout=timeout, is_json=is_json)
         return
     refuse_named(context, "needs --trace", "timeout", "lab")
@@ -158,15 +150,15 @@ def _name_files(subject: str | None, files: list[str] | None, *, is_all: bool) -
     return files or [str(options.default_file())]
 
 
-def _print_streams(stream: str, files: list[str], region: str | None, output: MapFormat) -> None:
+def _print_streams(stream: str, files: list[str], region: str | None, output: str) -> None:
     if len(files) > 1:
         raise typer.BadParameter("name one topology", param_hint="FILES")
     path = Path(files[0]) if files else options.default_file()
-    print_places(options.load_topology(path).require(), stream, region, is_json=output is MapFormat.JSON)
+    print_places(options.load_topology(path).require(), stream, region, is_json=output == "json")
 
 
 def _print_all(
-    workspace: Workspace, block: MappingsBlock, flow: AccountFlow | None, cluster: str | None, output: MapFormat
+    workspace: Workspace, block: MappingsBlock, flow: AccountFlow | None, cluster: str | None, output: str
 ) -> tuple[Refusal, ...]:
     refusals = tuple(refusals_of(block))
     flow = flow or AccountFlow({}, ())
@@ -197,8 +189,8 @@ def _streams(workspace: Workspace, flow: AccountFlow) -> list[ListeningStream]:
     return streams
 
 
-def _print(output: MapFormat, name: str, content: dict[str, Any], lines: Iterable[RenderableType]) -> None:
-    if output is MapFormat.JSON:
+def _print(output: str, name: str, content: dict[str, Any], lines: Iterable[RenderableType]) -> None:
+    if output == "json":
         print_json(name, content)
         return
     console.print_lines(lines)

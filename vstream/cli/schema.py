@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 from pydantic import TypeAdapter
@@ -15,15 +14,8 @@ from vstream.scenario import document as scenario_document
 from vstream.topology import document as topology_document
 
 
-class FileLanguage(StrEnum):
-    """Kinds of files that have a JSON Schema."""
-
-    TOPOLOGY = "topology"
-    SCENARIO = "scenario"
-
-
 def command(
-    language: Annotated[FileLanguage, typer.Argument(help="The kind of file.")] = FileLanguage.TOPOLOGY,
+    language: Annotated[Literal["topology", "scenario"], typer.Argument(help="The kind of file.")] = "topology",
     output: Annotated[
         str | None,
         typer.Option(
@@ -39,7 +31,7 @@ def command(
     Examples: `vstream schema > topology.schema.json`, `vstream schema scenario > scenario.schema.json`,
     `vstream schema --output status`
     """
-    document = scenario_document if language is FileLanguage.SCENARIO else topology_document
+    document = scenario_document if language == "scenario" else topology_document
     schema = document.json_schema() if output is None else output_schema(output)
     typer.echo(json.dumps(schema, indent=2, ensure_ascii=False))
 

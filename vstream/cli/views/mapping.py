@@ -12,6 +12,7 @@ from rich.text import Text
 
 from vstream.cli.views.cleaning import clean
 from vstream.cli.views.diagnostics import place
+from vstream.diagnostics import Span
 from vstream.formatting import format_count
 from vstream.lint.simulate import AccountRow, Refusal, Simulation
 from vstream.subjects.account_flow import AccountArrival, AccountLink, ImportKind
@@ -74,8 +75,11 @@ def describe_refusal(refusal: Refusal) -> Text:
 
 def refusal_json(refusal: Refusal) -> dict[str, Any]:
     """Why a server refuses the rules, for other programs."""
-    span = refusal.span
-    return {"message": refusal.message, "file": span.file, "line": span.line, "column": span.column}
+    return {"message": refusal.message, **_place_json(refusal.span)}
+
+
+def _place_json(span: Span | None) -> dict[str, Any]:
+    return {key: getattr(span, key, None) for key in ("file", "line", "column")}
 
 
 def _elsewhere_json(answer: Simulation, resolution: Resolution) -> dict[str, Any]:
@@ -103,7 +107,6 @@ def _arrival_json(arrival: AccountArrival) -> dict[str, Any]:
 
 
 def _crossing_json(arrival: LeafArrival) -> dict[str, Any]:
-    span = arrival.links[-1].span
     return {
         "server": arrival.side.server,
         "account": arrival.account,
@@ -111,23 +114,18 @@ def _crossing_json(arrival: LeafArrival) -> dict[str, Any]:
         "percent": arrival.percent,
         "refused": arrival.refusal[0] if arrival.refusal else None,
         "imports": [_link_json(link) for link in arrival.imports],
-        "file": span.file if span else None,
-        "line": span.line if span else None,
-        "column": span.column if span else None,
+        **_place_json(arrival.links[-1].span),
     }
 
 
 def _link_json(link: AccountLink) -> dict[str, Any]:
-    span = link.span
     return {
         "kind": link.kind.value,
         "importer": link.importer,
         "exporter": link.exporter,
         "source": link.source,
         "destination": link.destination,
-        "file": span.file if span else None,
-        "line": span.line if span else None,
-        "column": span.column if span else None,
+        **_place_json(link.span),
     }
 
 
@@ -138,13 +136,10 @@ def _all(answer: Simulation) -> tuple[Resolution, ...]:
 def _candidates(answer: Simulation, resolution: Resolution) -> list[dict[str, Any]]:
     candidates = []
     for candidate in resolution.candidates:
-        span = answer.place(candidate)
         candidates.append(
             {
                 "source": candidate.mapping.source if candidate.mapping else None,
-                "file": span.file if span else None,
-                "line": span.line if span else None,
-                "column": span.column if span else None,
+                **_place_json(answer.place(candidate)),
                 "only_if_first": candidate.is_first,
                 "overrides_lines": [entry.key_span.line for entry in answer.overridden(candidate)],
                 "outcomes": _outcomes_json(candidate.outcomes),
@@ -351,7 +346,5 @@ def _row_json(row: AccountRow) -> dict[str, Any]:
         "cluster": row.cluster,
         "account": row.account,
         "streams": list(row.streams),
-        "file": row.span.file if row.span else None,
-        "line": row.span.line if row.span else None,
-        "column": row.span.column if row.span else None,
+        **_place_json(row.span),
     }
