@@ -29,6 +29,7 @@ LIMITS = {
     "nested conditional": 0,
     "comprehension over three lines": 0,
     "import inside a function": 0,
+    "import_module inside a function": 27,
     "command over 60 lines": 0,
     "class name used twice": 0,
     "noqa": 44,
@@ -199,6 +200,8 @@ def find_late_imports(function: ast.FunctionDef | ast.AsyncFunctionDef) -> Itera
         node = pending.pop()
         if isinstance(node, ast.Import | ast.ImportFrom):
             yield Problem(node.lineno, "import inside a function")
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
+            yield Problem(node.lineno, "import_module inside a function", ast.unparse(node))
         elif not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
             pending.extend(ast.iter_child_nodes(node))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+import tomllib
 from types import ModuleType
 
 import pytest
@@ -18,6 +19,7 @@ CASES = {
     "nested conditional": ["1 if a else 2 if b else 3"],
     "comprehension over three lines": ["[\n a\n for a in b\n if a\n]"],
     "import inside a function": ["def f():\n if a:\n  import b"],
+    "import_module inside a function": ["def f():\n return import_module('a').b"],
 }
 PLAIN = """
 def take_streams(need): ...
@@ -63,3 +65,15 @@ def test_a_command_is_short(script: ModuleType) -> None:
 def test_the_lazy_loader_may_import_late(script: ModuleType) -> None:
     text = "def f():\n import b"
     assert list(script.find_problems(ast.parse(text), "vstream/cli/lazy_group.py")) == []
+
+
+def test_each_contract_on_who_alone_imports_a_library_names_all_others() -> None:
+    """Else a new package may import it, and nobody is told."""
+    modules = {f"vstream.{path.stem}" for path in (ROOT / "vstream").iterdir() if not path.name.startswith("__")}
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"][
+        "contracts"
+    ]
+    only = {contract["name"].split()[1]: contract for contract in contracts if contract["name"].startswith("Only ")}
+    assert set(only) == {"vstream.audit", "vstream.cli", "vstream.jetstream"}
+    for owner, contract in only.items():
+        assert set(contract["source_modules"]) == modules - {owner, "vstream.py"}, contract["name"]
