@@ -81,8 +81,9 @@ class Flow:
 
     def count_published(self, moment: float) -> float:
         """Messages until *moment*."""
-        gone = sum(max(0.0, min(moment, interval.ends) - interval.begins) for interval in self.silent)
-        return self.rate * max(0.0, moment - gone)
+        if self.silent:
+            moment -= sum(max(0.0, min(moment, interval.ends) - interval.begins) for interval in self.silent)
+        return self.rate * moment if moment > 0 else 0.0
 
     def publishing_speed(self, moment: float) -> float:
         """Messages per second, none before the beginning."""
@@ -345,8 +346,8 @@ def _draw_history(
     starts = (draw_start(alike.servers[0], draw), draw_start(alike.servers[1], draw))
     flows: list[tuple[StreamClass, Flow]] = []
     sides = [(alike.origin, alike.reader, starts), (alike.reader, alike.origin, starts[::-1])]
-    # Where nothing ever waits, what goes the other way does not matter.
-    for is_back, (writing, reading, times) in enumerate(sides if min(alike.capacities) < math.inf else sides[:1]):
+    is_shared = min(alike.capacities) < math.inf and (alike.origin or alike.reader)  # else no source asks, or waits
+    for is_back, (writing, reading, times) in enumerate(sides if is_shared else sides[:1]):
         dead = find_dead(writing, times[0])
         for kind in alike.classes:
             different = min(ALIKE, counts[kind])

@@ -214,10 +214,9 @@ def _places(topology: Topology, streams: tuple[StreamSize, ...]) -> list[PlaceSi
             by_place.setdefault(part.place, []).append(part)
     places = []
     for place, parts in by_place.items():
-        seats = topology.servers_at(place)
         room = topology.stretch.jetstream if topology.stretch and place == topology.stretch.cluster else None
         limits = room or topology.region(place).jetstream
-        has = limits.max_file * len(seats)
+        has = limits.max_file * len(topology.servers_at(place))
         full, growing = [], []
         for group in (parts, [part for part in parts if not part.is_at_most]):
             full.append(round(sum(part.bytes * part.replicas for part in group if math.isfinite(part.bytes))))
