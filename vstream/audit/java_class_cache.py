@@ -30,7 +30,7 @@ _KEPT = 2
 _MAKE = """{
 nice -n 19 "$1" -Xshare:dump -Xmx1g -XX:SharedClassListFile="$2" -XX:SharedArchiveFile="$2.new" -cp "$4" &&
 mv -f "$2.new" "$3"
-rm -f "$2" "$2.new"
+rm -f "$2.new" "$2"
 } &"""
 _ANY_JAVA = "-XX:+IgnoreUnrecognizedVMOptions"
 """With these options, a Java without such archives starts too."""
