@@ -380,7 +380,8 @@ def compare(
         name = f"{pair.origin} to {pair.reader}" + (" and one like it" if len(alike) > 1 else "")
         lags = [offset for sample in samples for key in alike if (offset := _offset(sample, ("a", *key))) is not None]
         yield Row(name=f"highest lag, {name}", measured=max(lags), predicted=pair.lag_messages, unit="messages")
-        late = max(_steady_since(scenario, samples, key) for key in alike) - outages[-1].ends
+        healed = [sample for sample in samples if sample.at >= outages[-1].ends]
+        late = max(_steady_since(scenario, healed, key) for key in alike) - outages[-1].ends
         yield Row(
             name=f"all there, {name}",
             measured=late,
@@ -453,17 +454,21 @@ def _steady_since(scenario: Scenario, samples: Sequence[Sample], pair: tuple[str
     """
     When the last stream had all between *pair* that it has in the end.
 
-    What was written in the second before does not count: on a busy machine publishes come in bursts.
+    What is late for less than a second does not count, as on a busy machine publishes come in bursts; unless all is.
     """
-    since = samples[0].at
-    until = {sample.at: after.at for sample, after in pairwise(samples)}
-    for stream, rate in scenario.countable:
-        key = (stream, *pair)
-        lost = max(_offset(sample, key) or 0 for sample in samples[-STEADY:])
-        for before, sample in zip(samples, samples[BURST:], strict=False):
-            written, held = before.written.get(key[:2]), sample.held.get(key)
-            if written is None or held is None or written[1] - held > lost + _tolerance(rate):
-                since = max(since, until.get(sample.at, sample.at))
+    for least in (BURST, 1):
+        since = samples[0].at
+        until = {sample.at: after.at for sample, after in pairwise(samples)}
+        for stream, rate in scenario.countable:
+            key, late = (stream, *pair), 0
+            lost = max(_offset(sample, key) or 0 for sample in samples[-STEADY:])
+            for sample in samples:
+                offset = _offset(sample, key)
+                late = late + 1 if offset is None or offset > lost + _tolerance(rate) else 0
+                if late >= least:
+                    since = max(since, until.get(sample.at, sample.at))
+        if since > samples[0].at:
+            break
     return since
 
 
