@@ -47,19 +47,6 @@ def test_a_command_that_connects_imports_nothing_for_websockets() -> None:
     assert "aiohttp" not in modules
 
 
-def test_the_jetstream_client_of_nats_and_nkeys_are_imported_when_they_are_used() -> None:
-    assert {"nats.js.api", "nacl"}.isdisjoint(list_modules("plan", "--help"))
-    code = "import vstream.jetstream\nimport nats\nfrom nats.js.errors import NotFoundError\nprint(nats.js.api.Header.STATUS.value)"
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert (ran.stdout, ran.stderr) == ("Status\n", "")
-
-
-def test_where_nats_is_not_installed_nothing_stands_in_for_its_modules() -> None:
-    code = "import sys\nsys.modules['nats'] = None\nimport vstream.jetstream\nprint({'aiohttp', 'nats.js', 'nkeys'} & {*sys.modules})"
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert (ran.stdout, ran.stderr) == ("set()\n", "")
-
-
 @pytest.mark.parametrize("options", [(), ("--format", "concise"), ("--select", "default")])
 def test_lint_of_a_configuration_imports_what_it_needs_and_no_more(tmp_path: Path, options: tuple[str, ...]) -> None:
     file = tmp_path / "server.conf"
