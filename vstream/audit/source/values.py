@@ -25,7 +25,7 @@ PATHS = (CONSUMER, DIRECT)
 _SMALL = 256
 """Up to so many sequences, and `_SMALL_BYTES` bytes, all messages of a stream are asked for at once."""
 _SMALL_BYTES = 256 << 10
-_STREAMS = 250
+_STREAMS = 1_000
 """Number of small streams in one task."""
 ABSENT = "the server has no such stream"
 """The error of a stream that does not exist; a stream that cannot be reached has another."""
@@ -157,10 +157,15 @@ class ReadTask:
     """Whether batched Direct Get may be used, too, where *path* is another."""
 
     @property
+    def span(self) -> int:
+        """Number of sequences."""
+        return self.last - self.first + 1
+
+    @property
     def is_small(self) -> bool:
         """Whether all can be asked for at once, with many others."""
-        span = self.last - self.first + 1
-        return self.has_batches and not self.subjects and span <= _SMALL and span * self.mean_size <= _SMALL_BYTES
+        is_little = self.span <= _SMALL and self.span * self.mean_size <= _SMALL_BYTES
+        return is_little and self.has_batches and not self.subjects
 
 
 def encode_plan(plan: ReadPlan) -> str:
@@ -232,14 +237,19 @@ def split_tasks(
 
 
 def group_tasks(tasks: Sequence[ReadTask], *, rows: int) -> list[tuple[ReadTask, ...]]:
-    """Put small *tasks* of a region together, as many as have at most *rows* messages; others stay alone."""
-    groups = [(task,) for task in tasks if not task.is_small]
-    small: dict[str, list[ReadTask]] = {}
+    """Put small *tasks* of a region together, up to *rows* messages and `_STREAMS` streams; others stay alone."""
+    groups = [[task] for task in tasks if not task.is_small]
+    latest: dict[str, tuple[list[ReadTask], int]] = {}
     for task in tasks:
         if task.is_small:
-            small.setdefault(task.stream_ref.region, []).append(task)
-    size = max(1, min(_STREAMS, rows // _SMALL))
-    return groups + [tuple(part[at : at + size]) for part in small.values() for at in range(0, len(part), size)]
+            group, count = latest.get(task.stream_ref.region, ([], rows))
+            count += task.span
+            if count > rows or len(group) == _STREAMS:
+                group, count = [], task.span
+                groups.append(group)
+            group.append(task)
+            latest[task.stream_ref.region] = group, count
+    return [tuple(group) for group in groups]
 
 
 ACCESS_FIELDS = frozenset(option.name for option in fields(Access))
