@@ -100,7 +100,7 @@ def test_what_is_lost_or_damaged_on_its_way_is_read_again(server: JetStreamServe
     numbers = random.Random(damage)
     with FuzzingProxy().running() as proxy:
         tasks = find_tasks(server, f"nats://127.0.0.1:{proxy.lead_to(server.port)}", timeout=1)
-        for seed in range(4):
+        for seed in range(10):
             session = proxy.start_session(
                 Change(kind="DIRECT.GET", ordinal=numbers.randrange(1, 1_000), damage=damage, seed=seed)
             )

@@ -8,7 +8,11 @@ a stream of 60 messages five times what its messages do.
 from __future__ import annotations
 
 import json
+from contextlib import suppress
+from itertools import pairwise
 from typing import TYPE_CHECKING
+
+import pyarrow as pa
 
 from vstream.audit.source.client import RetryableError, connect, next_message
 from vstream.audit.source.columns import MessageColumns, make_batch
@@ -19,11 +23,9 @@ from vstream.jetstream.answers import read_sequence, reading
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Sequence
 
-    import pyarrow as pa
-
     from vstream.audit.source.client import Client, Message
     from vstream.audit.source.columns import Block
-    from vstream.audit.source.values import ReadTask, StreamRef
+    from vstream.audit.source.values import ReadTask
 
 _IN_FLIGHT = 8 << 20
 """Maximum number of bytes in a batch: the server sends them without waiting for us."""
@@ -112,20 +114,28 @@ def read_small(tasks: Sequence[ReadTask], schema: pa.Schema) -> Generator[pa.Rec
     Only what came whole counts: the caller reads the others one by one, which proves their ends and says why they
     cannot be read. So nothing is raised for a server that cannot be reached or refuses.
     """
-    columns, runs = MessageColumns.of(schema), list[tuple["StreamRef", int]]()
+    columns, arrived = MessageColumns.of(schema), list[tuple[int, int]]()
     left = dict(enumerate(tasks))
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        runs = [(tasks[number].stream_ref, count) for number, count in arrived]
+        with suppress(pa.ArrowInvalid):  # one of them has a number that is none
+            if runs:
+                yield make_batch(schema, columns.block(), runs)
+                for number, _ in arrived:
+                    del left[number]
+
     try:
         with connect(tasks[0].access) as client:
             for number, answer in _receive_answers(client, tasks, columns):
                 columns.extend(answer.columns)
-                runs.append((left.pop(number).stream_ref, answer.count))
+                arrived.append((number, answer.count))
                 if columns.count >= ROWS:
-                    yield make_batch(schema, columns.block(), runs)
-                    columns, runs = columns.empty_copy(), []
+                    yield from batches()
+                    columns, arrived = columns.empty_copy(), []
     except VstreamError:
         pass  # The caller asks again for what is left, and says what is wrong.
-    if runs:
-        yield make_batch(schema, columns.block(), runs)
+    yield from batches()
     return list(left.values())
 
 
@@ -180,5 +190,10 @@ def _is_whole(answer: DirectScanner, end: Message, task: ReadTask) -> bool:
     """Whether *answer* has every message of *task*: a copy that lags behind, or a lost message, leaves some out."""
     if not end.headers.startswith(_END) or not answer.count:
         return False
+    try:
+        seqs = [int(seq) for seq in answer.columns.seqs]
+    except ValueError:
+        return False
     is_gapless = answer.count == answer.first_pending - answer.pending + 1
-    return is_gapless and int(answer.columns.seqs[-1]) == task.last
+    is_rising = all(before < after for before, after in pairwise(seqs))
+    return is_gapless and is_rising and (seqs[0], seqs[-1]) == (task.first, task.last)
