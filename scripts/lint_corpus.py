@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from vstream.cli import files
-from vstream.cli.lint import surroundings
+from vstream.cli.lint_files import surroundings
 from vstream.diagnostics import Severity
 from vstream.lab import binaries
 from vstream.lint.engine import lint

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vstream.diagnostics import Edit, Finding, Severity, Span
-from vstream.lint.fixes import apply_fixes, diff
+from vstream.lint.linter import apply_fixes, diff
 
 TEXT = "one two\nthree\n"
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.support.paths import ROOT
 from vstream.cli.views import diagnostics, findings, mapping
 from vstream.lint.engine import LintReport, Surroundings, lint
-from vstream.lint.fixes import apply_fixes, diff
+from vstream.lint.linter import apply_fixes, diff
 from vstream.lint.load_scenario import LoadedScenario
 from vstream.lint.load_scenario import load as load_any_scenario
 from vstream.lint.load_topology import load, render_sample

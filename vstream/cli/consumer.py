@@ -223,15 +223,7 @@ def _as_dict(move: _Move, to: str, pending: int | None, *, is_done: bool) -> dic
 
 def _find_consumer(topology: Topology, stream: str, durable: str, regions: list[str]) -> _Consumer:
     """The durable of the virtual *stream*. Raises UnknownNameError if that does not exist in all of *regions*."""
-    virtual = next((candidate for candidate in topology.streams if candidate.name == stream), None)
-    if virtual is None:
-        names = ", ".join(candidate.name for candidate in topology.streams)
-        raise UnknownNameError(f"there is no virtual stream `{stream}`", hint=f"there are {names}" if names else None)
-    for region in regions:
-        if region not in virtual.regions:
-            raise UnknownNameError(
-                f"`{virtual.name}` is not in region `{region}`", hint=f"it is in {', '.join(virtual.regions)}"
-            )
+    virtual = options.find_stream(topology, stream, regions)
     return _Consumer(topology=topology, stream=virtual, durable=durable)
 
 

@@ -13,10 +13,9 @@ from time import monotonic
 
 from vstream.files import leaves_repository
 from vstream.lint import detect
-from vstream.lint.read import Source
+from vstream.lint.read import STDIN, Source
 from vstream.lint.selection import NO_FILES, FilePatterns
 
-STDIN = "<stdin>"
 BUNDLE_MARKER = ".vstream-bundle"
 """The file that `vstream render` leaves in a directory of its own."""
 PATIENCE = 10.0

@@ -5,9 +5,8 @@ from __future__ import annotations
 import gc
 import os
 import signal
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,38 +14,25 @@ import typer
 from rich.text import Text
 
 from vstream.cli import files as input_files
+from vstream.cli import lint_files
 from vstream.cli.exit_codes import FAILED, NO, OK
 from vstream.cli.lazy_group import chosen_overlays, load_mode, refuse_named
-from vstream.cli.lint_run import (
-    CONFIG_FILES,
-    Checked,
-    Linter,
-    Settings,
-    anchor_at,
-    common_directory,
-    diff_lines,
-    find_settings,
-    load_baseline,
-    read_environment,
-    save_texts,
-    stamps,
-    surroundings,
-    wait_for_change,
-)
 from vstream.cli.views import console
 from vstream.cli.views import lint as view
 from vstream.cli.views.cleaning import clean
+from vstream.cli.views.json_output import format_json
 from vstream.cli.views.lint import LintFormat
 from vstream.diagnostics import Severity
 from vstream.errors import VstreamError
 from vstream.files import save_output
 from vstream.formatting import format_count
 from vstream.lint.config import LintConfig
+from vstream.lint.linter import Checked, Linter, diff
 from vstream.lint.read import Source
 from vstream.lint.selection import FilePatterns, check_selectors, known_codes
 
 if TYPE_CHECKING:
-    from vstream.topology.model import ServerVersion, Topology
+    from vstream.topology.model import ServerVersion
 
 _LONGEST_VERSION = 12
 _CLEAR = "\x1b[2J\x1b[H"
@@ -230,15 +216,15 @@ def _watch(options: LintOptions) -> None:
             typer.echo(_CLEAR, nl=False)
         run = _Run(options)
         # Taken before the run, so that no change is missed that comes while it reads.
-        before = stamps(run.names, run.other_files)
+        before = lint_files.stamps(run.names, run.other_files)
         try:
             run.run()
         except VstreamError as error:
             console.print_error(error)
         # Which other files there are, the run alone knows. One that was not there before counts as changed if it is there now.
-        before = {**stamps((), run.other_files), **before}
+        before = {**lint_files.stamps((), run.other_files), **before}
         console.print_note("watching for changes; Ctrl-C ends it")
-        wait_for_change(run.names, before, run.other_files)
+        lint_files.wait_for_change(run.names, before, run.other_files)
 
 
 class _Run:
@@ -247,12 +233,12 @@ class _Run:
     def __init__(self, options: LintOptions) -> None:
         self._options = options
         self.names: Sequence[str] = options.files or (["."] if options.topology is None else [str(options.topology)])
-        self.other_files: list[str] = [*CONFIG_FILES, *map(str, options.env_file)]
+        self.other_files: list[str] = [*lint_files.CONFIG_FILES, *map(str, options.env_file)]
 
     def run(self) -> int:
         """Print what was found; returns the exit code. Raises VstreamError."""
         options = self._options
-        settings = find_settings(common_directory(self.names))
+        settings = lint_files.find_settings(lint_files.common_directory(self.names))
         config = merge(settings, options)
         baseline = config.baseline and settings.path(config.baseline) if options.baseline is None else options.baseline
         if options.write_baseline and not baseline:
@@ -272,25 +258,23 @@ class _Run:
         if options.fix:
             before = checked.report.texts
             checked, after = linter.fix(inputs, checked)
-            save_texts(after)
-            changes = diff_lines(before, after)
+            lint_files.save_texts(after)
+            changes = [*diff(before, after)]
         if options.write_baseline and baseline:
             checked = self._write_baseline(linter, Path(baseline), checked)
         self._print(checked, settings, changes, config.docs_url)
-        if not inputs or not (checked.report.files or checked.report.diagnostics or self._has_named(inputs)):
+        if not inputs or not (
+            checked.report.files or checked.report.diagnostics or any(source.is_named for source in inputs)
+        ):
             raise VstreamError(
                 f"there is nothing to check in {', '.join(self.names)}",
                 hint="vstream lint looks for *.conf, *.cfg, *.json, *.jwt, *.yaml and *.yml",
             )
         self._print_summary(checked)
-        return linter.exit_code(checked.report)
-
-    @staticmethod
-    def _has_named(inputs: Sequence[Source]) -> bool:
-        return any(source.is_named for source in inputs)
+        return lint_files.exit_code(checked.report, linter.config)
 
     def _linter(
-        self, config: LintConfig, settings: Settings, baseline: Path | None
+        self, config: LintConfig, settings: lint_files.Settings, baseline: Path | None
     ) -> tuple[Linter, input_files.Roots | None]:
         options = self._options
         topology = options.topology or (settings.path(config.topology) if config.topology else None)
@@ -300,19 +284,26 @@ class _Run:
         known_names = [*self.names, *declared_names, *running_names]
         roots = None if options.allow_outside else input_files.Roots(known_names)
         env_files = [*map(settings.path, config.env_files), *options.env_file]
-        variables = read_environment([*config.env, *options.env], env_files)
+        variables = lint_files.read_environment([*config.env, *options.env], env_files)
+        overlays = declared = None
+        if topology or chosen_overlays():
+            # Most runs need neither, and what reads them takes long to import.
+            reader = load_mode("vstream.cli.options")
+            overlays = reader.read_overlays()
+            declared = reader.load_topology(topology).require() if topology else None
         linter = Linter(
             config=config,
-            around=surroundings(roots, variables, overlays=_read_overlays()),
-            topology=_load_topology(topology),
+            around=lint_files.surroundings(roots, variables, overlays=overlays),
+            topology=declared,
             server_version=parse_version(config.server_version),
-            baseline=load_baseline(baseline, may_be_missing=options.write_baseline) if baseline else None,
+            baseline=lint_files.load_baseline(baseline, may_be_missing=options.write_baseline) if baseline else None,
             running=list(input_files.read_sources(running_names, roots=roots)),
         )
         return linter, roots
 
     def _write_baseline(self, linter: Linter, path: Path, checked: Checked) -> Checked:
-        baseline = linter.save_baseline(path, checked.whole)
+        baseline = linter.update_baseline(checked.whole, lint_files.anchor_at(path.parent))
+        save_output(path, format_json("lint-baseline", baseline.as_json()) + "\n")
         new, _ = baseline.split(checked.whole.diagnostics)
         entries = sum(baseline.counts.values())
         console.print_note(f"{path} has {format_count(entries, 'finding')} now")
@@ -320,14 +311,15 @@ class _Run:
 
     def _show_diff(self, linter: Linter, inputs: Sequence[Source], checked: Checked) -> int:
         fixed, after = linter.fix(inputs, checked)
-        lines = diff_lines(checked.report.texts, after)
-        self._write([clean(line) for line in lines])
+        self._write([clean(line) for line in diff(checked.report.texts, after)])
         console.print_note(f"{format_count(len(after), 'file')} would change" if after else "nothing would change")
         if not fixed.report.is_complete:
             return FAILED
         return NO if after else OK
 
-    def _print(self, checked: Checked, settings: Settings, changes: Sequence[str], docs_url: str | None) -> None:
+    def _print(
+        self, checked: Checked, settings: lint_files.Settings, changes: Sequence[str], docs_url: str | None
+    ) -> None:
         output = self._options.output or default_format()
         for change in changes:
             typer.echo(clean(change), err=not output.is_for_people)
@@ -353,7 +345,7 @@ class _Run:
             console.print_note(f"{hidden:,} more {'is' if hidden == 1 else 'are'} in the baseline")
 
 
-def merge(settings: Settings, options: LintOptions) -> LintConfig:
+def merge(settings: lint_files.Settings, options: LintOptions) -> LintConfig:
     """The settings with what the options say. Raises VstreamError."""
     config, codes = settings.config, known_codes()
     selected, ignored, added = (
@@ -370,7 +362,7 @@ def merge(settings: Settings, options: LintOptions) -> LintConfig:
     )
     exclude = config.exclude
     if options.exclude:
-        anchor = exclude.anchor if exclude.patterns else anchor_at(Path.cwd())
+        anchor = exclude.anchor if exclude.patterns else lint_files.anchor_at(Path.cwd())
         exclude = FilePatterns(patterns=(*exclude.patterns, *options.exclude), anchor=anchor)
     parse_version(options.server_version)
     return replace(
@@ -392,21 +384,6 @@ def parse_version(text: str | None) -> ServerVersion | None:
     if not is_number or len(text) > _LONGEST_VERSION:
         raise typer.BadParameter(f"`{text}` is not a server version such as 2.12", param_hint="--server-version")
     return int(major), int(minor)
-
-
-def _load_topology(path: Path | None) -> Topology | None:
-    if path is None:
-        return None
-    topology: Topology = import_module("vstream.cli.options").load_topology(path).require()
-    return topology
-
-
-def _read_overlays() -> Mapping[str, bytes] | None:
-    """None without any: most runs need no topology, and what reads one takes long to import."""
-    overlays: Mapping[str, bytes] | None = (
-        import_module("vstream.cli.options").read_overlays() if chosen_overlays() else None
-    )
-    return overlays
 
 
 def default_format() -> LintFormat:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Generic, Literal, TypeVar
 
@@ -18,7 +18,7 @@ from vstream.files import leaves_repository, state_directory
 from vstream.lint.load_topology import LoadedTopology
 from vstream.lint.load_topology import load as parse_topology
 from vstream.syntax.yaml import MAX_BYTES
-from vstream.topology.model import Topology
+from vstream.topology.model import Topology, VirtualStream
 
 
 def _require_templates(directory: Path | None) -> Path | None:
@@ -190,3 +190,17 @@ def choose_streams(topology: Topology, names: Sequence[str] | None) -> tuple[str
         if name not in streams:
             raise UnknownNameError(f"there is no virtual stream `{name}`", hint=f"choose one of {', '.join(streams)}")
     return tuple(names or streams)
+
+
+def find_stream(topology: Topology, name: str, regions: Iterable[str] = ()) -> VirtualStream:
+    """The virtual stream *name*. Raises UnknownNameError if there is none, or it is not in all of *regions*."""
+    stream = next((candidate for candidate in topology.streams if candidate.name == name), None)
+    if stream is None:
+        names = ", ".join(candidate.name for candidate in topology.streams)
+        raise UnknownNameError(f"there is no virtual stream `{name}`", hint=f"there are {names}" if names else None)
+    for region in regions:
+        if region not in stream.regions:
+            raise UnknownNameError(
+                f"`{name}` is not in region `{region}`", hint=f"it is in {', '.join(stream.regions)}"
+            )
+    return stream

@@ -13,11 +13,12 @@ from rich.text import Text
 from vstream.cli import options
 from vstream.cli.asyncio_runner import run
 from vstream.cli.exit_codes import FAILED, NO
-from vstream.cli.map import load_workspace, simulate_publish
+from vstream.cli.map import read_workspace
 from vstream.cli.servers import find_servers
 from vstream.cli.views import console
 from vstream.cli.views.json_output import print_json
 from vstream.errors import UnknownNameError
+from vstream.lint.publishing_client import find_client
 from vstream.probe.trace import PublishExpectation, PublishTrace, StepKind, TraceStep, expect_publish, trace_publish
 from vstream.topology.physical import client_account
 
@@ -34,7 +35,7 @@ def print_trace(
     """
     if len(files) > 1:
         raise typer.BadParameter("name one topology", param_hint="FILES")
-    workspace = load_workspace(files)
+    workspace = read_workspace(files)
     loaded = workspace.topology or options.load_topology(Path(files[0])).require()
     names = [place.name for place in loaded.regions]
     for name in regions:
@@ -44,7 +45,8 @@ def print_trace(
     expected = []
     for name in regions or names:
         account = client_account(loaded, name) if loaded.has_accounts else None
-        expected.append(expect_publish(loaded, name, subject, simulate_publish(subject, workspace, name, account)))
+        simulation = find_client(workspace, name, account).publish(subject)
+        expected.append(expect_publish(loaded, name, subject, simulation))
     traces = run(trace_publish(subject, expected, where.endpoints, timeout=timeout))
     if is_json:
         print_json("trace", as_dict(loaded.name, subject, expected, traces))

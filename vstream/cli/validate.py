@@ -8,15 +8,15 @@ from typing import Annotated
 
 import typer
 
-from vstream.cli import files, options
+from vstream.cli import files, lint_files, options
 from vstream.cli.lint import default_format, parse_version, print_lines
-from vstream.cli.lint_run import Linter, common_directory, find_settings, load_baseline, read_environment, surroundings
 from vstream.cli.views import console
 from vstream.cli.views.lint import LintFormat, report_lines, summary_lines
 from vstream.diagnostics import Severity
 from vstream.formatting import format_count, list_names
 from vstream.lint import detect
-from vstream.lint.read import Source
+from vstream.lint.linter import Linter
+from vstream.lint.read import STDIN, Source
 from vstream.syntax.yaml import MAX_BYTES
 from vstream.topology.bundle import Bundle
 from vstream.topology.model import Role
@@ -44,28 +44,30 @@ def command(
     Examples: `vstream validate`, `vstream validate acme.yaml --format json`
     """
     content = options.read_bytes(topology, limit=MAX_BYTES + 1)
-    name = files.STDIN if str(topology) == "-" else str(topology)
+    name = STDIN if str(topology) == "-" else str(topology)
     bundles: list[Bundle] = []
-    settings = find_settings(common_directory([name]))
+    settings = lint_files.find_settings(lint_files.common_directory([name]))
     config = settings.config
     linter = Linter(
         config=config,
-        around=surroundings(
+        around=lint_files.surroundings(
             files.Roots([name]),
-            read_environment(config.env, [*map(settings.path, config.env_files)]),
+            lint_files.read_environment(config.env, [*map(settings.path, config.env_files)]),
             templates=templates,
             rendered=bundles,
             overlays=options.read_overlays(),
         ),
         server_version=parse_version(config.server_version),
-        baseline=load_baseline(settings.path(config.baseline), may_be_missing=False) if config.baseline else None,
+        baseline=lint_files.load_baseline(settings.path(config.baseline), may_be_missing=False)
+        if config.baseline
+        else None,
     )
     report = linter.check([_as_source(content, name)]).report
     print_lines(report_lines(report, output or default_format(), anchor=settings.top, docs_url=config.docs_url))
     if report.diagnostics:
         for line in summary_lines(report, is_fixing=False):
             console.print_note(line)
-    code = linter.exit_code(report)
+    code = lint_files.exit_code(report, config)
     if not report.has_any(Severity.ERROR):
         _print_outline(content, name, bundles, "has warnings, no errors" if code else "is valid")
     if code:
@@ -85,7 +87,7 @@ def _print_outline(content: bytes, name: str, bundles: list[Bundle], verdict: st
     else:
         # What reads scenarios takes long to import, and a topology does not need it.
         loaded = import_module("vstream.lint.load_scenario").load(content, name, files.read_included)
-        outline = import_module("vstream.cli.views.scenario").outline(loaded.require())
+        outline = import_module("vstream.cli.views.rehearsal").outline(loaded.require())
         console.print_note(f"{name} {verdict}: {outline}")
 
 

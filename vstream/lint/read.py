@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 Read: TypeAlias = Callable[[str], bytes]
 """The content of a file, by its name; raises OSError or ValueError."""
 
+STDIN = "<stdin>"
+"""The name of standard input."""
 _CONFIGURATIONS = (".conf", ".cfg", ".json")
 _OPTIONS_IN_JSON = frozenset({"mappings", "maps", "accounts", "cluster", "gateway", "jetstream", "listen", "port"})
 

@@ -38,19 +38,7 @@ from vstream.runner.progress import ProgressWriter
 from vstream.runner.read_back import read_back
 from vstream.runner.workers import WorkerProcess, Workers, list_targets, specify_sampler, specify_workers, tried_regions
 from vstream.runner.workload.spec import SAMPLER, WORKER
-from vstream.scenario.model import (
-    Action,
-    ChangeRegion,
-    Converge,
-    Heal,
-    Inject,
-    RepairMeta,
-    Resync,
-    Scenario,
-    Step,
-    Try,
-    Wait,
-)
+from vstream.scenario import model
 from vstream.topology.model import Topology
 
 if TYPE_CHECKING:
@@ -79,7 +67,7 @@ _UNWRITABLE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG, e
 
 
 async def run(
-    scenario: Scenario,
+    scenario: model.Scenario,
     *,
     capture_dir: Path,
     lab_name: str,
@@ -122,7 +110,7 @@ async def run(
 
 class _Run:
     def __init__(
-        self, scenario: Scenario, topology: Topology, capture: Capture, lab_name: str, on_event: Watcher
+        self, scenario: model.Scenario, topology: Topology, capture: Capture, lab_name: str, on_event: Watcher
     ) -> None:
         self._scenario = scenario
         self._topology = topology
@@ -208,11 +196,11 @@ class _Run:
         with suppress(ValidationError):  # a line may be cut where nobody has listened for long
             self._on_event(Sampled(sample=manifest.SAMPLE.validate_json(line)))
 
-    async def _take(self, step: Step, number: int, staged: Environment) -> Environment:
+    async def _take(self, step: model.Step, number: int, staged: Environment) -> Environment:
         """Take *step*. Returns what the next one finds."""
         if step.at is not None:
             await self._pause(self._load + step.at - self._now())
-        if isinstance(step.action, Inject):
+        if isinstance(step.action, model.Inject):
             # Answers that were due at the end of the window before do not count against this one.
             await self._pause(_BREATH)
         description, began = describe(step.action), self._now()
@@ -240,31 +228,33 @@ class _Run:
         self._on_event(StepEnded(at=ended, number=number, is_ok=problem is None, detail=problem))
         return taking.staged or staged
 
-    async def _act(self, action: Action, number: int, staged: Environment) -> StepResult:
+    async def _act(self, action: model.Action, number: int, staged: Environment) -> StepResult:
         assert self._faults is not None
         match action:
-            case Wait():
+            case model.Wait():
                 await self._pause(action.nanoseconds)
-            case Inject():
+            case model.Inject():
                 return await self._faults.inject(action, self._pause)
-            case Heal():
+            case model.Heal():
                 await self._faults.heal(action.ids)
-            case Resync():
+            case model.Resync():
                 return StepResult(problem=await self._faults.resync())
-            case Converge():
+            case model.Converge():
                 result = await self._convergence(staged).wait_until_reached(within=action.within / _NS)
                 return StepResult(problem=result.missing)
-            case Try():
+            case model.Try():
                 await self._try(action, number, staged)
-            case ChangeRegion():
+            case model.ChangeRegion():
                 return await self._change_region(action, staged, self._faults)
-            case RepairMeta():
+            case model.RepairMeta():
                 await environment.repair_meta(staged)
             case _:
                 assert_never(action)
         return StepResult()
 
-    async def _change_region(self, action: ChangeRegion, staged: Environment, faults: FaultRecorder) -> StepResult:
+    async def _change_region(
+        self, action: model.ChangeRegion, staged: Environment, faults: FaultRecorder
+    ) -> StepResult:
         began = self._now()
         changed = await environment.change_region(staged, action)
         self._manifest.region_changed(changed, began)
@@ -274,7 +264,7 @@ class _Run:
     def _convergence(self, staged: Environment) -> ConvergenceWait:
         return ConvergenceWait(staged.bundle.streams, self._connections)
 
-    async def _try(self, action: Try, number: int, staged: Environment) -> None:
+    async def _try(self, action: model.Try, number: int, staged: Environment) -> None:
         targets = list_targets(self._scenario, staged, number, action.regions)
         trials = [OperationChecks(target, self._connections[target.region], self._now) for target in targets]
         for target, operations in zip(targets, await asyncio.gather(*(checks.run() for checks in trials)), strict=True):

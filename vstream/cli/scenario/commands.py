@@ -21,7 +21,6 @@ from vstream.cli.lint import default_format, print_lines
 from vstream.cli.scenario import explore, find
 from vstream.cli.validate import Format
 from vstream.cli.views import console, rehearsal
-from vstream.cli.views import scenario as view
 from vstream.cli.views import verdict as verdict_view
 from vstream.cli.views.json_output import print_json
 from vstream.cli.views.lint import report_lines, summary_lines
@@ -69,7 +68,7 @@ def run_scenario(
         chosen = replace(chosen, lab=replace(chosen.lab, versions={"*": server_version}))
     lab = f"{re.sub('[^A-Za-z0-9-]', '-', chosen.name)[:40]}-{secrets.token_hex(2)}"
     directory = out or Path("captures") / lab
-    console.print_note(f"{chosen.name}, seed {chosen.seed}: {view.outline(chosen)}")
+    console.print_note(f"{chosen.name}, seed {chosen.seed}: {rehearsal.outline(chosen)}")
     console.print_note(f"lab {lab}; the capture is {directory}")
     try:
         with rehearsal.show_run(regions) as on_event:
@@ -114,7 +113,7 @@ def validate(
             console.print_note(line)
     for name, result in zip(scenarios, loaded, strict=True):
         if result.scenario is not None and not any(diagnostic.is_error for diagnostic in result.diagnostics):
-            console.print_note(f"{name} is valid: {view.outline(result.scenario)}")
+            console.print_note(f"{name} is valid: {rehearsal.outline(result.scenario)}")
     if report.has_any(Severity.ERROR):
         raise typer.Exit(NO)
 
@@ -130,9 +129,9 @@ def list_shipped(
     """
     scenarios: dict[str, Scenario] = {name: find.load(name).require() for name in find.list_shipped()}
     if output == "json":
-        print_json("scenario-list", {"scenarios": view.as_list(scenarios)})
+        print_json("scenario-list", {"scenarios": rehearsal.as_list(scenarios)})
     else:
-        console.stdout().print(view.table(scenarios))
+        console.stdout().print(rehearsal.table(scenarios))
         console.print_note("`vstream scenario show NAME` prints one")
 
 

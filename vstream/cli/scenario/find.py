@@ -13,6 +13,7 @@ from vstream.cli import files, options
 from vstream.errors import VstreamError
 from vstream.lint.load_scenario import LoadedScenario
 from vstream.lint.load_scenario import load as load_content
+from vstream.lint.read import STDIN
 from vstream.syntax.yaml import MAX_BYTES
 
 ScenarioFile = Annotated[
@@ -47,7 +48,7 @@ def find_scenario(name: str) -> Path:
 def load(name: str) -> LoadedScenario:
     """Read and check the scenario that *name* stands for, and its topology. Raises VstreamError if it cannot be read."""
     path = find_scenario(name)
-    file = files.STDIN if name == "-" else str(path)
+    file = STDIN if name == "-" else str(path)
     roots = files.Roots([str(path)])
 
     def is_directory(name: str) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from rich import box
@@ -18,6 +18,8 @@ from vstream.lint.simulate import AccountRow, Refusal, Simulation
 from vstream.subjects.account_flow import AccountArrival, AccountLink, ImportKind
 from vstream.subjects.leaf_flow import LeafArrival
 from vstream.subjects.resolve import Candidate, Outcome, OutcomeKind, Resolution
+from vstream.topology import physical
+from vstream.topology.model import Topology, VirtualStream
 
 _KEPT = "unchanged"
 _ALL = 100
@@ -347,4 +349,31 @@ def _row_json(row: AccountRow) -> dict[str, Any]:
         "account": row.account,
         "streams": list(row.streams),
         **_place_json(row.span),
+    }
+
+
+def streams_json(topology: Topology, stream: VirtualStream, regions: Iterable[str]) -> dict[str, Any]:
+    """The physical streams behind *stream* in each of *regions*, for other programs."""
+    return {"regions": [_describe_region(topology, stream, region) for region in regions]}
+
+
+def streams_table(topology: Topology, stream: VirtualStream) -> Table:
+    """The physical streams behind *stream*, one row for each region."""
+    table = Table(box=box.SIMPLE_HEAD)
+    for column in ("region", "published into", "as", "read from"):
+        table.add_column(column, overflow="fold")
+    for region in stream.regions:
+        row = _describe_region(topology, stream, region)
+        table.add_row(region, row["published_into"], "\n".join(row["subjects"]), row["read"])
+    return table
+
+
+def _describe_region(topology: Topology, stream: VirtualStream, region: str) -> dict[str, Any]:
+    origin = next(iter(stream.origin), None)
+    return {
+        "region": region,
+        "published_into": physical.write_stream_in(stream, region),
+        "subjects": list(physical.write_subjects(topology, stream, origin or region)),
+        # The home of a homed stream has no mirror of it: there it is read itself.
+        "read": physical.read_stream_in(stream, region),
     }

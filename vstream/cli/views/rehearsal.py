@@ -1,11 +1,12 @@
-"""The live view of a run: a timeline per region with faults as bands; plain lines without a terminal."""
+"""Scenarios: what they have, and the live view of a run: a timeline per region with faults as bands, or plain lines."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.live import Live
@@ -14,8 +15,11 @@ from rich.text import Text
 
 from vstream.capture.records import Sample
 from vstream.cli.views import console
+from vstream.formatting import format_count
 from vstream.runner import events
 from vstream.runner.workload.spec import WorkloadProgress
+from vstream.scenario.model import Inject, Scenario
+from vstream.scenario.timeline import minimum_duration
 
 _NS = 1_000_000_000
 _LEVELS = "▁▂▃▄▅▆▇█"
@@ -204,3 +208,47 @@ def _share_style(share: float) -> str:
     if share >= _GOOD:
         return "green"
     return "yellow" if share >= _FAIR else "red"
+
+
+def outline(scenario: Scenario) -> str:
+    """`9 steps, 3 faults, 12 expectations, about 60 s plus convergence`."""
+    faults = _count_faults(scenario)
+    parts = ((len(scenario.steps), "step"), (faults, "fault"), (len(scenario.expectations), "expectation"))
+    counted = ", ".join(format_count(number, noun) for number, noun in parts)
+    return f"{counted}, about {_least_seconds(scenario)} s plus convergence"
+
+
+def table(scenarios: Mapping[str, Scenario]) -> Table:
+    """One line for each scenario."""
+    grid = Table(box=None, pad_edge=False, show_header=True, header_style="bold")
+    for title, justify in (("scenario", "left"), ("steps", "right"), ("at least", "right"), ("", "left")):
+        grid.add_column(title, justify=justify, no_wrap=bool(title))  # type: ignore[arg-type]
+    for name, scenario in scenarios.items():
+        grid.add_row(
+            name, str(len(scenario.steps)), f"{_least_seconds(scenario)} s", scenario.description.partition("\n")[0]
+        )
+    return grid
+
+
+def as_list(scenarios: Mapping[str, Scenario]) -> list[dict[str, Any]]:
+    """The scenarios as plain JSON data, in their order."""
+    return [_scenario_as_dict(name, scenario) for name, scenario in scenarios.items()]
+
+
+def _scenario_as_dict(name: str, scenario: Scenario) -> dict[str, Any]:
+    return {
+        "name": name,
+        "description": scenario.description,
+        "steps": len(scenario.steps),
+        "faults": _count_faults(scenario),
+        "expectations": len(scenario.expectations),
+        "at_least_s": _least_seconds(scenario),
+    }
+
+
+def _count_faults(scenario: Scenario) -> int:
+    return sum(isinstance(step.action, Inject) for step in scenario.steps)
+
+
+def _least_seconds(scenario: Scenario) -> int:
+    return -(-minimum_duration(scenario) // _NS)

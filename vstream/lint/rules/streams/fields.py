@@ -8,18 +8,7 @@ from difflib import get_close_matches
 from vstream.diagnostics import Severity
 from vstream.formatting import quote_value
 from vstream.lint.registry import Violation, rule
-from vstream.lint.rules.streams.api_fields import (
-    CONSUMER_FIELDS,
-    FIRST,
-    STREAM_FIELDS,
-    Field,
-    FieldPath,
-    Type,
-    WrittenField,
-    quote_json,
-    written_fields,
-    wrong_values,
-)
+from vstream.lint.rules.streams import api_fields
 from vstream.lint.rules.streams.values import FORBIDDEN, LONGEST_NAME
 from vstream.lint.workspace import ConsumerFile, StreamFile, Workspace
 from vstream.topology.model import ServerVersion
@@ -72,7 +61,7 @@ def unknown_stream_field(workspace: Workspace) -> Iterator[Violation]:
     removed in 2.14.
     """
     for stream in workspace.streams:
-        yield from _unknown_fields(stream, stream.config.fields, STREAM_FIELDS, "a stream")
+        yield from _unknown_fields(stream, stream.config.fields, api_fields.STREAM_FIELDS, "a stream")
 
 
 @rule("VS204", "field-needs-newer-server", Severity.ERROR)
@@ -89,7 +78,7 @@ def field_needs_newer_server(workspace: Workspace) -> Iterator[Violation]:
     oldest = workspace.stated_version
     if oldest is not None:
         for stream in workspace.streams:
-            yield from _newer_fields(stream, stream.config.fields, STREAM_FIELDS, oldest)
+            yield from _newer_fields(stream, stream.config.fields, api_fields.STREAM_FIELDS, oldest)
 
 
 @rule("VS234", "wrong-stream-value", Severity.ERROR)
@@ -103,7 +92,7 @@ def wrong_stream_value(workspace: Workspace) -> Iterator[Violation]:
     --config` reads the same format (server/stream.go, StreamConfig; all versions).
     """
     for stream in workspace.streams:
-        yield from _wrong_values(stream, stream.config.fields, STREAM_FIELDS)
+        yield from _wrong_values(stream, stream.config.fields, api_fields.STREAM_FIELDS)
 
 
 @rule("VS241", "unknown-consumer-field", Severity.ERROR)
@@ -117,9 +106,9 @@ def unknown_consumer_field(workspace: Workspace) -> Iterator[Violation]:
     """
     oldest = workspace.stated_version
     for consumer in workspace.consumers:
-        yield from _unknown_fields(consumer, consumer.fields, CONSUMER_FIELDS, "a consumer")
+        yield from _unknown_fields(consumer, consumer.fields, api_fields.CONSUMER_FIELDS, "a consumer")
         if oldest is not None:
-            yield from _newer_fields(consumer, consumer.fields, CONSUMER_FIELDS, oldest)
+            yield from _newer_fields(consumer, consumer.fields, api_fields.CONSUMER_FIELDS, oldest)
 
 
 @rule("VS242", "wrong-consumer-value", Severity.ERROR)
@@ -132,13 +121,13 @@ def wrong_consumer_value(workspace: Workspace) -> Iterator[Violation]:
     have the spelling that servers use (server/consumer.go, ConsumerConfig; all versions).
     """
     for consumer in workspace.consumers:
-        yield from _wrong_values(consumer, consumer.fields, CONSUMER_FIELDS)
+        yield from _wrong_values(consumer, consumer.fields, api_fields.CONSUMER_FIELDS)
 
 
 def _unknown_fields(
-    owner: StreamFile | ConsumerFile, fields: Mapping[str, object], valid: Mapping[str, Field], whole: str
+    owner: StreamFile | ConsumerFile, fields: Mapping[str, object], valid: Mapping[str, api_fields.Field], whole: str
 ) -> Iterator[Violation]:
-    for field in written_fields(fields, valid):
+    for field in api_fields.written_fields(fields, valid):
         if field.field is None:
             name = str(field.path[-1])
             close = get_close_matches(name.lower(), field.siblings, n=1)
@@ -150,10 +139,13 @@ def _unknown_fields(
 
 
 def _newer_fields(
-    owner: StreamFile | ConsumerFile, fields: Mapping[str, object], valid: Mapping[str, Field], oldest: ServerVersion
+    owner: StreamFile | ConsumerFile,
+    fields: Mapping[str, object],
+    valid: Mapping[str, api_fields.Field],
+    oldest: ServerVersion,
 ) -> Iterator[Violation]:
-    for field in written_fields(fields, valid):
-        since = field.field.since if field.field else FIRST
+    for field in api_fields.written_fields(fields, valid):
+        since = field.field.since if field.field else api_fields.FIRST
         if oldest < _EMPTY_SINCE and field.path[-1] == "src" and field.value == "" and field.owner == _TRANSFORMS:
             yield Violation(
                 at=owner.at(*field.path),
@@ -169,14 +161,16 @@ def _newer_fields(
 
 
 def _wrong_values(
-    owner: StreamFile | ConsumerFile, fields: Mapping[str, object], valid: Mapping[str, Field]
+    owner: StreamFile | ConsumerFile, fields: Mapping[str, object], valid: Mapping[str, api_fields.Field]
 ) -> Iterator[Violation]:
-    for field in written_fields(fields, valid):
-        for path, value, type_ in wrong_values(field):
+    for field in api_fields.written_fields(fields, valid):
+        for path, value, type_ in api_fields.wrong_values(field):
             yield _wrong_value(owner, path, value, type_)
 
 
-def _wrong_value(owner: StreamFile | ConsumerFile, path: FieldPath, value: object, type_: Type) -> Violation:
+def _wrong_value(
+    owner: StreamFile | ConsumerFile, path: api_fields.FieldPath, value: object, type_: api_fields.Type
+) -> Violation:
     name = next(part for part in reversed(path) if isinstance(part, str))
     described = f"`{name}`" if isinstance(path[-1], str) else f"an item of `{name}`"
     return Violation(
@@ -189,9 +183,9 @@ def _wrong_value(owner: StreamFile | ConsumerFile, path: FieldPath, value: objec
 def _describe(value: object) -> str:
     if isinstance(value, dict):
         return "an object"
-    return "an array" if isinstance(value, list) else f"`{quote_json(value)}`"
+    return "an array" if isinstance(value, list) else f"`{api_fields.quote_json(value)}`"
 
 
-def _owner(field: WrittenField, whole: str) -> str:
+def _owner(field: api_fields.WrittenField, whole: str) -> str:
     owner = field.owner
     return {None: whole, "sources": "a source", "subject_transforms": "a transform"}.get(owner, f"`{owner}`")

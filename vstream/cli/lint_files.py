@@ -1,38 +1,30 @@
-"""One run of lint, as `lint` and `validate` share it: sources in; findings, a baseline, corrections and an exit code out."""
+"""What surrounds the files that `lint` and `validate` check: settings, a baseline, the environment, corrected files."""
 
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vstream.cli import files as input_files
 from vstream.cli.exit_codes import FAILED, NO, OK
-from vstream.cli.views.json_output import format_json
 from vstream.errors import VstreamError
-from vstream.files import save_output
-from vstream.lint.baseline import Baseline, FindingKey, read_baseline
-from vstream.lint.config import LintConfig
-from vstream.lint.engine import LintReport, Surroundings, lint
-from vstream.lint.fixes import apply_fixes, diff
-from vstream.lint.read import Source
+from vstream.lint.baseline import Baseline, read_baseline
+from vstream.lint.config import OWN_FILE, LintConfig, read_config
+from vstream.lint.engine import LintReport, Surroundings
+from vstream.lint.selection import Anchor, known_codes
 
 if TYPE_CHECKING:
     from vstream.lint.load_scenario import LoadedScenario
     from vstream.lint.load_topology import LoadedTopology
     from vstream.topology.bundle import Bundle
-    from vstream.topology.model import ServerVersion, Topology
-import re
-from dataclasses import field
+    from vstream.topology.model import Topology
 
-from vstream.lint.config import OWN_FILE, read_config
-from vstream.lint.selection import Anchor, known_codes
-
-_MOST_ROUNDS = 10
 _WATCH_SECONDS = 0.3
 
 
@@ -69,85 +61,11 @@ def surroundings(
     return Surroundings(read=read, env=env, load=load, load_scenario=load_scenario, render=render)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Checked:
-    """What was found: *report* without what the baseline has, and *stale* entries of it that nothing has any more."""
-
-    report: LintReport
-    stale: Mapping[FindingKey, int]
-    whole: LintReport
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Linter:
-    """Everything that decides which findings files get."""
-
-    config: LintConfig
-    around: Surroundings
-    topology: Topology | None = None
-    server_version: ServerVersion | None = None
-    baseline: Baseline | None = None
-    running: Sequence[Source] = ()
-    """The files that the servers run with now."""
-
-    def check(self, sources: Iterable[Source]) -> Checked:
-        """What is wrong with *sources*."""
-        whole = lint(
-            sources,
-            self.around,
-            topology=self.topology,
-            server_version=self.server_version,
-            selection=self.config.selection,
-            running=self.running,
-        )
-        if self.baseline is None:
-            return Checked(report=whole, stale={}, whole=whole)
-        new, missing = self.baseline.split(whole.diagnostics)
-        stale = {key: count for key, count in missing.items() if self._is_looked_for(key, self.baseline, whole)}
-        return Checked(report=replace(whole, diagnostics=new), stale=stale, whole=whole)
-
-    def save_baseline(self, path: Path, whole: LintReport) -> Baseline:
-        """Write what was found as a baseline; old entries of files and rules that were not looked at stay."""
-        old = self.baseline or Baseline(counts={}, anchor=anchor_at(path.parent))
-        new = old.update(whole.diagnostics, lambda key: not self._is_looked_for(key, old, whole))
-        save_output(path, format_json("lint-baseline", new.as_json()) + "\n")
-        return new
-
-    def _is_looked_for(self, key: FindingKey, baseline: Baseline, whole: LintReport) -> bool:
-        """Whether this run would have found *key*: it has read the file, or the file is gone."""
-        if not self.config.selection.selects(key.code):
-            return False
-        files = {baseline.anchor.relative(file) for file in whole.texts}
-        return key.file in files or not Path(baseline.anchor.root, key.file).exists()
-
-    def fix(self, sources: Sequence[Source], checked: Checked) -> tuple[Checked, dict[str, str]]:
-        """Correct what can be, until nothing more can; returns what is left, and the new texts. Nothing is written."""
-        before = checked.report.texts
-        writable = {source.name for source in sources if _is_writable(source, before)}
-        after: dict[str, str] = {}
-        for _ in range(_MOST_ROUNDS):
-            changed = apply_fixes(checked.report.diagnostics, checked.report.texts, writable)
-            if not changed:
-                break
-            after |= changed
-            sources = [_with_text(source, after) for source in sources]
-            checked = self.check(sources)
-        return checked, after
-
-    def exit_code(self, report: LintReport) -> int:
-        """0 if nothing weighs enough to fail, 3 if something could not be read."""
-        if not report.is_complete:
-            return FAILED
-        return NO if report.has_any(self.config.fail_on) else OK
-
-
-def _is_writable(source: Source, texts: Mapping[str, str]) -> bool:
-    # The server does not read what is behind a byte order mark; to write without it would be more than was asked for.
-    return source.name != input_files.STDIN and not texts.get(source.name, "\ufeff").startswith("\ufeff")
-
-
-def _with_text(source: Source, texts: Mapping[str, str]) -> Source:
-    return replace(source, content=texts[source.name].encode(), problem=None) if source.name in texts else source
+def exit_code(report: LintReport, config: LintConfig) -> int:
+    """0 if nothing weighs enough to fail, 3 if something could not be read."""
+    if not report.is_complete:
+        return FAILED
+    return NO if report.has_any(config.fail_on) else OK
 
 
 def save_texts(texts: Mapping[str, str]) -> None:
@@ -157,11 +75,6 @@ def save_texts(texts: Mapping[str, str]) -> None:
             Path(name).write_bytes(text.encode())
         except OSError as error:
             raise VstreamError(f"{name} cannot be written: {error.strerror}", hint="check its permissions") from None
-
-
-def diff_lines(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
-    """The changes as lines of a unified diff."""
-    return list(diff(before, after))
 
 
 def load_baseline(path: Path, *, may_be_missing: bool) -> Baseline | None:

@@ -1,0 +1,156 @@
+"""Sources and settings → findings, without what a baseline has, and corrections of the texts."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from difflib import unified_diff
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from vstream.diagnostics import Edit, Finding
+from vstream.lint.baseline import Baseline, FindingKey
+from vstream.lint.config import LintConfig
+from vstream.lint.engine import LintReport, Surroundings, lint
+from vstream.lint.read import STDIN, Source
+from vstream.lint.selection import Anchor
+
+if TYPE_CHECKING:
+    from vstream.topology.model import ServerVersion, Topology
+
+_MOST_ROUNDS = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checked:
+    """What a run finds: *report* without what the baseline has, and *stale* entries of it that nothing has any more."""
+
+    report: LintReport
+    stale: Mapping[FindingKey, int]
+    whole: LintReport
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Linter:
+    """Everything that decides which findings files get."""
+
+    config: LintConfig
+    around: Surroundings
+    topology: Topology | None = None
+    server_version: ServerVersion | None = None
+    baseline: Baseline | None = None
+    running: Sequence[Source] = ()
+    """The files that the servers run with now."""
+
+    def check(self, sources: Iterable[Source]) -> Checked:
+        """What is wrong with *sources*."""
+        whole = lint(
+            sources,
+            self.around,
+            topology=self.topology,
+            server_version=self.server_version,
+            selection=self.config.selection,
+            running=self.running,
+        )
+        if self.baseline is None:
+            return Checked(report=whole, stale={}, whole=whole)
+        new, missing = self.baseline.split(whole.diagnostics)
+        stale = {key: count for key, count in missing.items() if self._is_looked_for(key, self.baseline, whole)}
+        return Checked(report=replace(whole, diagnostics=new), stale=stale, whole=whole)
+
+    def update_baseline(self, whole: LintReport, anchor: Anchor) -> Baseline:
+        """What was found as a baseline, at first relative to *anchor*; entries of files and rules not looked at stay."""
+        old = self.baseline or Baseline(counts={}, anchor=anchor)
+        return old.update(whole.diagnostics, lambda key: not self._is_looked_for(key, old, whole))
+
+    def _is_looked_for(self, key: FindingKey, baseline: Baseline, whole: LintReport) -> bool:
+        """Whether this run would have found *key*: it has read the file, or the file is gone."""
+        if not self.config.selection.selects(key.code):
+            return False
+        files = {baseline.anchor.relative(file) for file in whole.texts}
+        return key.file in files or not Path(baseline.anchor.root, key.file).exists()
+
+    def fix(self, sources: Sequence[Source], checked: Checked) -> tuple[Checked, dict[str, str]]:
+        """Correct what can be, until nothing more can; returns what is left, and the new texts. Nothing is written."""
+        before = checked.report.texts
+        writable = {source.name for source in sources if _is_writable(source, before)}
+        after: dict[str, str] = {}
+        for _ in range(_MOST_ROUNDS):
+            changed = apply_fixes(checked.report.diagnostics, checked.report.texts, writable)
+            if not changed:
+                break
+            after |= changed
+            sources = [_with_text(source, after) for source in sources]
+            checked = self.check(sources)
+        return checked, after
+
+
+def _is_writable(source: Source, texts: Mapping[str, str]) -> bool:
+    # The server does not read what is behind a byte order mark; to write without it would be more than was asked for.
+    return source.name != STDIN and not texts.get(source.name, "\ufeff").startswith("\ufeff")
+
+
+def _with_text(source: Source, texts: Mapping[str, str]) -> Source:
+    return replace(source, content=texts[source.name].encode(), problem=None) if source.name in texts else source
+
+
+def apply_fixes(diagnostics: Iterable[Finding], texts: Mapping[str, str], writable: Collection[str]) -> dict[str, str]:
+    """
+    The texts that change, with every fix in them that touches only *writable* files.
+
+    Of fixes that overlap, the first is made; the next run, of what this one leaves, makes the others.
+    """
+    lines = _LineStarts(texts)
+    accepted: dict[str, list[tuple[int, int, str]]] = {}
+    for diagnostic in diagnostics:
+        edits = [(edit.span.file, *lines.offsets(edit), edit.text) for edit in dict.fromkeys(diagnostic.fix)]
+        if edits and all(
+            file in writable and not _overlaps(accepted.get(file, ()), start, end) for file, start, end, _ in edits
+        ):
+            for file, start, end, text in edits:
+                accepted.setdefault(file, []).append((start, end, text))
+    changed = {file: _apply(texts[file], edits) for file, edits in accepted.items()}
+    return {file: text for file, text in changed.items() if text != texts[file]}
+
+
+def diff(before: Mapping[str, str], after: Mapping[str, str]) -> Iterator[str]:
+    """The lines of a unified diff of every file in *after*."""
+    for file in sorted(after):
+        old, new = before[file].splitlines(keepends=True), after[file].splitlines(keepends=True)
+        for line in unified_diff(old, new, file, file):
+            yield line.rstrip("\r\n")
+            if not line.endswith("\n"):
+                yield "\\ No newline at end of file"
+
+
+class _LineStarts:
+    """Where the lines of the texts begin."""
+
+    def __init__(self, texts: Mapping[str, str]) -> None:
+        self._texts = texts
+        self._starts: dict[str, list[int]] = {}
+
+    def offsets(self, edit: Edit) -> tuple[int, int]:
+        """The stretch of text that *edit* replaces."""
+        file = edit.span.file
+        if file not in self._starts:
+            text = self._texts.get(file, "")
+            self._starts[file] = [0, *(index + 1 for index, character in enumerate(text) if character == "\n")]
+        starts = self._starts[file]
+        return (
+            starts[edit.span.line - 1] + edit.span.column - 1,
+            starts[edit.span.end_line - 1] + edit.span.end_column - 1,
+        )
+
+
+def _overlaps(accepted: Iterable[tuple[int, int, str]], start: int, end: int) -> bool:
+    # Two insertions at one place have no order that is right.
+    return any(
+        (start < other_end and other_start < end) or start == other_start for other_start, other_end, _ in accepted
+    )
+
+
+def _apply(text: str, edits: Iterable[tuple[int, int, str]]) -> str:
+    for start, end, replacement in sorted(edits, reverse=True):
+        text = text[:start] + replacement + text[end:]
+    return text
