@@ -11,23 +11,12 @@ from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from vstream.audit import frames
 from vstream.audit.client_journal import journal_table
 from vstream.audit.context import AuditContext, read_context, read_journal, save_context, save_journal
 from vstream.audit.daemon_executor import DaemonExecutor
 from vstream.audit.extract import FEW, extract, plan_extraction, stream_row
 from vstream.audit.follow import WINDOW_NS, Follower
-from vstream.audit.frames import (
-    AuditTables,
-    count_extracted,
-    materialize,
-    read_live,
-    read_messages,
-    read_tables,
-    select_virtuals,
-    to_spark,
-    virtual_names,
-    write_tables,
-)
 from vstream.audit.from_capture import extract_capture
 from vstream.audit.local_frames import make_table
 from vstream.audit.progress import watch_progress
@@ -111,7 +100,7 @@ class AuditSource(ABC):
     def _run(
         self,
         spark: Any,
-        tables: AuditTables,
+        tables: frames.AuditTables,
         context: AuditContext,
         progress: AuditProgress,
         scratch: Path,
@@ -125,8 +114,8 @@ class AuditSource(ABC):
         )
         if place is not None and place != reads:
             if not isinstance(self, TopologySource):
-                write_tables(tables, place)
-                tables = read_tables(spark, place)
+                frames.write_tables(tables, place)
+                tables = frames.read_tables(spark, place)
             save_context(shelf, context)
             journal = save_journal(shelf, journal) if journal is not None else None
             shelf.seal()
@@ -145,13 +134,13 @@ class AuditSource(ABC):
         return report
 
     def _judge_tables(
-        self, spark: Any, run: AuditPipeline, tables: AuditTables, progress: AuditProgress, journal: Any
+        self, spark: Any, run: AuditPipeline, tables: frames.AuditTables, progress: AuditProgress, journal: Any
     ) -> Report:
 
         with watch_progress(spark, progress.tasks):
             if self._wanted.streams:
-                check_streams(self._wanted.streams, virtual_names(tables))
-                tables = select_virtuals(tables, self._wanted.streams)
+                check_streams(self._wanted.streams, frames.virtual_names(tables))
+                tables = frames.select_virtuals(tables, self._wanted.streams)
                 journal = (
                     journal.where(journal["virtual"].isin(list(self._wanted.streams))) if journal is not None else None
                 )
@@ -233,16 +222,16 @@ class TopologySource(AuditSource):
         since_ns = time.time_ns() - self._wanted.since_ns if self._wanted.since_ns else None
         return plan_extraction(self.streams, self.endpoints, scratch, since_ns=since_ns, subjects=self._wanted.sample)
 
-    def advance(self, spark: Any, scratch: Path, place: Path, note: Callable[[str], None]) -> AuditTables:
+    def advance(self, spark: Any, scratch: Path, place: Path, note: Callable[[str], None]) -> frames.AuditTables:
         """All messages of the streams; reads only those that are new since the last audit with the state at *place*."""
         plan = self._extent(scratch)
         register(spark)
         state = AuditState(spark, place, self._topology.name)
-        result = state.advance(plan.cuts, lambda cuts: read_messages(spark, cuts, plan.access))
+        result = state.advance(plan.cuts, lambda cuts: frames.read_messages(spark, cuts, plan.access))
         again = f"; read again from the first message: {', '.join(result.reread)}" if result.reread else ""
         note(f"{result.new:,} of {plan.messages:,} messages were read from servers{again}")
         streams = make_table(spark, [stream_row(cut) for cut in plan.cuts], STREAMS)
-        return AuditTables(messages=result.messages, streams=streams)
+        return frames.AuditTables(messages=result.messages, streams=streams)
 
     def _judge_state(self, spark: Any, scratch: Path, place: Path) -> Report:
         """The report on all messages, read by `advance`."""
@@ -255,7 +244,7 @@ class TopologySource(AuditSource):
             finally:
                 spark.catalog.clearCache()
 
-    def _extract_tables(self, spark: Any, scratch: Path, progress: AuditProgress) -> AuditTables:
+    def _extract_tables(self, spark: Any, scratch: Path, progress: AuditProgress) -> frames.AuditTables:
 
         place = self._wanted.tables
         if self._wanted.state is not None:
@@ -263,19 +252,19 @@ class TopologySource(AuditSource):
             if place is None:
                 return result
         elif self._beside is not None:
-            result = to_spark(spark, self._beside.result())
+            result = frames.to_spark(spark, self._beside.result())
             self._beside = None
             if place is None:
                 return result
         else:
-            result = read_live(spark, self._extent(scratch), scratch)
+            result = frames.read_live(spark, self._extent(scratch), scratch)
         # Servers are read once: what is judged twice has to be the same.
         if place is None and str(spark.conf.get("spark.master", "")).startswith("local"):
-            return materialize(result, uri_of(f"{scratch}/messages"))
+            return frames.materialize(result, uri_of(f"{scratch}/messages"))
         if place is None:
             return type(result)(messages=result.messages.persist(), streams=result.streams)
-        write_tables(result, place)
-        return read_tables(spark, place)
+        frames.write_tables(result, place)
+        return frames.read_tables(spark, place)
 
 
 @dataclass(frozen=True, slots=True)
@@ -321,7 +310,7 @@ class CaptureSource(AuditSource):
             stretch=next((stream.region for stream in manifest.streams if stream.region not in manifest.regions), None),
         )
         assert self._beside is not None
-        result = to_spark(spark, self._beside.result())
+        result = frames.to_spark(spark, self._beside.result())
         return self._run(spark, result, context, progress, scratch, journal_table(spark, self._capture))
 
 
@@ -342,7 +331,7 @@ class TablesSource(AuditSource):
         """The number of extracted messages; if unknown, a large number."""
         if not self._uri.startswith(HERE):
             return SMALL
-        count = count_extracted(Path(self._uri.removeprefix(HERE)))
+        count = frames.count_extracted(Path(self._uri.removeprefix(HERE)))
         return SMALL if count is None else count
 
     def begin(self) -> None:
@@ -351,13 +340,13 @@ class TablesSource(AuditSource):
     def _read_and_judge(self, spark: Any, scratch: Path, progress: AuditProgress) -> Report:
         """Run the stages after those whose tables are used."""
         shelf = TableStore(spark, reads=self._uri)
-        result, context = read_tables(spark, self._uri), read_context(shelf, self._uri)
+        result, context = frames.read_tables(spark, self._uri), read_context(shelf, self._uri)
         # Files that another audit left beside them are not theirs.
         journal = read_journal(shelf) if context.has_journal else None
         return self._run(spark, result, context, progress, scratch, journal, reads=self._uri)
 
 
-def _scratch_tables(spark: Any, tables: AuditTables, scratch: Path) -> str | None:
+def _scratch_tables(spark: Any, tables: frames.AuditTables, scratch: Path) -> str | None:
     """The URI for tables during the audit, None for memory: many rows are better in files."""
     if not str(spark.conf.get("spark.master", "")).startswith("local"):
         return None

@@ -9,17 +9,7 @@ from typing import Final
 from vstream.topology import naming
 from vstream.topology.model import Topology
 from vstream.topology.naming import API
-from vstream.topology.profiles import profile_of
-from vstream.topology.profiles.shared import (
-    ANSWERS,
-    LOOKS,
-    NAMES,
-    READS_ALL,
-    SNAPSHOTS,
-    WHO_AM_I,
-    all_published,
-    canaries,
-)
+from vstream.topology.profiles import profile_of, shared
 
 _PLAN = ("STREAM.LIST", "CONSUMER.LIST.*")
 _STATUS = ("STREAM.INFO.*", "CONSUMER.INFO.>", "DIRECT.GET.>")
@@ -38,16 +28,16 @@ MANAGED: Final = {
     "plan --drift": (*_PLAN, *_STATUS),
     **dict.fromkeys(("status", "export", "doctor"), _STATUS),
     "probe": ("STREAM.INFO.*", "STREAM.MSG.GET.*", "STREAM.MSG.DELETE.*"),
-    "audit": (*LOOKS, *READS_ALL),
+    "audit": (*shared.LOOKS, *shared.READS_ALL),
     "repair sources": _RESYNC,
     "repair messages": (*_STATUS, *_RESYNC),
     "consumer": (*_STATUS, "STREAM.MSG.GET.*", "CONSUMER.CREATE.>", "CONSUMER.DELETE.>"),
     "map --trace": (),
     "doctor --bundle": (*_PLAN, *_STATUS),
-    "backup take": ("STREAM.INFO.*", "STREAM.MSG.GET.*", "CONSUMER.LIST.*", "STREAM.SNAPSHOT.*", *READS_ALL),
+    "backup take": ("STREAM.INFO.*", "STREAM.MSG.GET.*", "CONSUMER.LIST.*", "STREAM.SNAPSHOT.*", *shared.READS_ALL),
     "backup restore": (
         *("STREAM.INFO.*", "CONSUMER.LIST.*", "STREAM.RESTORE.*", "STREAM.UPDATE.*", "STREAM.DELETE.*"),
-        *READS_ALL,
+        *shared.READS_ALL,
     ),
 }
 """By command, its requests to the accounts with streams."""
@@ -83,20 +73,20 @@ def permissions_for(topology: Topology, commands: Iterable[str]) -> Permissions:
     has_imported_api = profile.has_hidden_accounts or profile.has_region_accounts
     managed = f"{naming.ACCOUNT_API_PREFIX}.*" if has_imported_api else API
     client = f"{naming.REGION_PREFIX}.*.{API}" if profile.has_hidden_accounts else API
-    publish, subscribe = list[str](), [ANSWERS]
+    publish, subscribe = list[str](), [shared.ANSWERS]
     for command in commands:
-        publish += [] if command in _NEVER_ASKS_WHO_IT_IS else [WHO_AM_I]
+        publish += [] if command in _NEVER_ASKS_WHO_IT_IS else [shared.WHO_AM_I]
         publish += [f"{managed}.{subject}" for subject in MANAGED[command]]
         publish += [f"{client}.{subject}" for subject in AS_CLIENT.get(command, ())]
         if command == "probe":
-            publish += canaries(topology, _published_below(topology))
-            publish += [NAMES] if profile.has_physical_names else []
+            publish += shared.canaries(topology, _published_below(topology))
+            publish += [shared.NAMES] if profile.has_physical_names else []
         if command in {"repair messages", "map --trace"}:
-            publish += all_published(topology, _published_below(topology))
+            publish += shared.all_published(topology, _published_below(topology))
         if command == "map --trace":
-            publish.append(ANSWERS)
+            publish.append(shared.ANSWERS)
         if command in {"backup take", "backup restore"}:
-            publish.append(SNAPSHOTS)
+            publish.append(shared.SNAPSHOTS)
         if command == "export" and profile.tells_who_asks:
             subscribe.append(naming.ADVISORIES)
         if command == "repair messages" and profile.has_physical_names:

@@ -18,18 +18,7 @@ from typing import ClassVar
 
 import psutil
 
-from vstream.chaos.faults.base import (
-    FaultRequest,
-    LastingInjection,
-    ServerFault,
-    are_started,
-    find_running,
-    name_with_verb,
-    read_pids,
-    require_awake,
-    start_missing,
-    wait_until,
-)
+from vstream.chaos.faults import base
 from vstream.chaos.target_servers import TargetServers
 from vstream.errors import LabError, UnsupportedError
 from vstream.files import write_private
@@ -42,7 +31,7 @@ _REOPENED = "File log re-opened"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DiskFull(ServerFault):
+class DiskFull(base.ServerFault):
     """The servers run but cannot write. After a failed write they refuse messages until they are restarted."""
 
     kind: ClassVar[str] = "disk-full"
@@ -64,7 +53,7 @@ class DiskFull(ServerFault):
         for server, process in processes.items():
             if process.rlimit(psutil.RLIMIT_FSIZE)[0] != 0 or await _writes(target, server):
                 raise LabError(f"server `{server}` still writes to its disk")
-        return f"{name_with_verb(self.servers)} not able to write: nothing more arrives in the log"
+        return f"{base.name_with_verb(self.servers)} not able to write: nothing more arrives in the log"
 
     async def heal(self, target: TargetServers, name: str) -> Callable[[], None]:
         """
@@ -73,22 +62,24 @@ class DiskFull(ServerFault):
         Processes that were started since are left alone.
         """
         limited = self._find_limited(target, name)
-        require_awake(target, limited)
+        base.require_awake(target, limited)
         for server in limited:
             process = target.process(server).process()
             if process is not None:
                 _limit(process, psutil.RLIM_INFINITY)
             target.process(server).signal(signal.SIGINT)
-            await wait_until((server,), lambda name: not target.process(name).is_running(), "still runs", within=_GRACE)
-        return start_missing(target, self.servers)
+            await base.wait_until(
+                (server,), lambda name: not target.process(name).is_running(), "still runs", within=_GRACE
+            )
+        return base.start_missing(target, self.servers)
 
     def is_over(self, target: TargetServers, name: str) -> bool:
         """Whether all its servers were restarted since, or are no longer meant to run."""
-        return not self._find_limited(target, name) and are_started(target, self.servers)
+        return not self._find_limited(target, name) and base.are_started(target, self.servers)
 
     def _find_limited(self, target: TargetServers, name: str) -> list[str]:
         """Those of the servers that are still the processes that were limited."""
-        return find_running(target, read_pids(_place(target, name)))
+        return base.find_running(target, base.read_pids(_place(target, name)))
 
 
 def _place(target: TargetServers, name: str) -> Path:
@@ -114,7 +105,7 @@ async def _writes(target: TargetServers, server: str) -> bool:
     return any(_REOPENED in line for line in process.said_since(mark))
 
 
-async def _disk_full(request: FaultRequest) -> LastingInjection:
+async def _disk_full(request: base.FaultRequest) -> base.LastingInjection:
     return request.of_servers(DiskFull(servers=request.servers_of_machines()))
 
 

@@ -8,22 +8,13 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from vstream.chaos import leaders, select
-from vstream.chaos.faults.base import (
-    FaultRequest,
-    LastingInjection,
-    ServerFault,
-    are_started,
-    name_with_verb,
-    start_missing,
-    wait_until_gone,
-    wait_until_silent,
-)
+from vstream.chaos.faults import base
 from vstream.chaos.target_servers import TargetServers
 from vstream.scenario import faults
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kill(ServerFault):
+class Kill(base.ServerFault):
     """The processes are killed, as by `kill -9`; their files stay."""
 
     kind: ClassVar[str] = "kill"
@@ -33,37 +24,37 @@ class Kill(ServerFault):
         """Send SIGKILL to each running server. Confirmed when no process is left and no monitoring port answers."""
         for server in self.servers:
             target.process(server).signal(signal.SIGKILL)
-        await wait_until_gone(target, self.servers)
-        await wait_until_silent(target, self.servers)
-        return f"{name_with_verb(self.servers)} gone, and silent on the monitoring port"
+        await base.wait_until_gone(target, self.servers)
+        await base.wait_until_silent(target, self.servers)
+        return f"{base.name_with_verb(self.servers)} gone, and silent on the monitoring port"
 
     async def heal(self, target: TargetServers, name: str) -> Callable[[], None]:
         """Start the servers that do not run."""
-        return start_missing(target, self.servers)
+        return base.start_missing(target, self.servers)
 
     def is_over(self, target: TargetServers, name: str) -> bool:
         """Whether they were started since."""
-        return are_started(target, self.servers)
+        return base.are_started(target, self.servers)
 
 
-async def _kill_regions(request: FaultRequest) -> LastingInjection:
+async def _kill_regions(request: base.FaultRequest) -> base.LastingInjection:
     return request.of_servers(Kill(servers=request.servers_of_regions()))
 
 
-async def _kill_servers(request: FaultRequest) -> LastingInjection:
+async def _kill_servers(request: base.FaultRequest) -> base.LastingInjection:
     names = request.spec.targets
     return request.of_servers(
         Kill(servers=tuple(server for name in names for server in select.server(request.target, name)))
     )
 
 
-async def _kill_leader(request: FaultRequest) -> LastingInjection:
+async def _kill_leader(request: base.FaultRequest) -> base.LastingInjection:
     stream, leader = await select.led_stream(request.target, request.stream())
     killed = request.of_servers(Kill(servers=select.server(request.target, leader)))
     return replace(killed, also_confirm=select.new_stream_leader(request.target, stream, leader))
 
 
-async def _kill_meta_leader(request: FaultRequest) -> LastingInjection:
+async def _kill_meta_leader(request: base.FaultRequest) -> base.LastingInjection:
     leader = await leaders.require_meta_leader(request.target)
     killed = request.of_servers(Kill(servers=select.server(request.target, leader)))
     return replace(killed, also_confirm=select.new_meta_leader(request.target, leader))

@@ -7,21 +7,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
-from vstream.chaos.faults.base import (
-    FaultRequest,
-    LastingInjection,
-    ServerFault,
-    do_nothing,
-    name_with_verb,
-    wait_until,
-    wait_until_silent,
-)
+from vstream.chaos.faults import base
 from vstream.chaos.target_servers import TargetServers
 from vstream.scenario import faults
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pause(ServerFault):
+class Pause(base.ServerFault):
     """The processes are stopped, like a machine that hangs: connections stay open, and nothing answers."""
 
     kind: ClassVar[str] = "pause"
@@ -30,24 +22,24 @@ class Pause(ServerFault):
         """Send SIGSTOP to each running server. Confirmed when all are stopped and no monitoring port answers."""
         for server in self.servers:
             target.process(server).signal(signal.SIGSTOP)
-        await wait_until(
+        await base.wait_until(
             self.servers, lambda server: target.is_alive(server, stopped=True), "is not stopped by SIGSTOP"
         )
-        await wait_until_silent(target, self.servers)
-        return f"{name_with_verb(self.servers)} stopped, and silent on the monitoring port"
+        await base.wait_until_silent(target, self.servers)
+        return f"{base.name_with_verb(self.servers)} stopped, and silent on the monitoring port"
 
     async def heal(self, target: TargetServers, name: str) -> Callable[[], None]:
         """Send SIGCONT to each running server."""
         for server in self.servers:
             target.process(server).signal(signal.SIGCONT)
-        return do_nothing
+        return base.do_nothing
 
     def is_over(self, target: TargetServers, name: str) -> bool:
         """Whether none of them is stopped any more."""
         return not any(target.is_alive(server, stopped=True) for server in self.servers)
 
 
-async def _pause(request: FaultRequest) -> LastingInjection:
+async def _pause(request: base.FaultRequest) -> base.LastingInjection:
     return request.of_servers(Pause(servers=request.servers_of_machines()))
 
 

@@ -23,19 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from vstream.chaos.faults.base import (
-    FaultRequest,
-    LastingInjection,
-    ServerFault,
-    are_started,
-    find_running,
-    name_with_verb,
-    read_pids,
-    start_missing,
-    wait_until,
-    wait_until_gone,
-    wait_until_silent,
-)
+from vstream.chaos.faults import base
 from vstream.chaos.target_servers import TargetServers
 from vstream.errors import LabError
 from vstream.files import write_private
@@ -48,7 +36,7 @@ _LOSE = 2 * _NS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PowerLoss(ServerFault):
+class PowerLoss(base.ServerFault):
     """The servers are killed, and their stores go back to what they were *seconds* before."""
 
     kind: ClassVar[str] = "power-loss"
@@ -76,19 +64,19 @@ class PowerLoss(ServerFault):
             write_private(place / "dead", json.dumps(pids))
             for server in self.servers:
                 target.process(server).signal(signal.SIGKILL)
-            await wait_until_gone(target, self.servers)
-            await wait_until_silent(target, self.servers)
+            await base.wait_until_gone(target, self.servers)
+            await base.wait_until_silent(target, self.servers)
             changed = await asyncio.to_thread(self._put_back, target, place, self.servers)
         except OSError as error:
             raise self._store_error(error) from error
         return (
-            f"{name_with_verb(self.servers)} gone, and silent on the monitoring port; "
+            f"{base.name_with_verb(self.servers)} gone, and silent on the monitoring port; "
             f"{changed} files that had changed in the last {self.seconds:g} s are as they were"
         )
 
     def is_over(self, target: TargetServers, name: str) -> bool:
         """Whether they were started since."""
-        return are_started(target, self.servers)
+        return base.are_started(target, self.servers)
 
     def journal_entry(self) -> dict[str, Any]:
         """Its servers and seconds."""
@@ -109,17 +97,17 @@ class PowerLoss(ServerFault):
         place = target.directory.faults / name
         for server in self.servers:
             target.process(server).signal(signal.SIGCONT)
-        dead = read_pids(place / "dead")
-        alive = find_running(target, dead)
+        dead = base.read_pids(place / "dead")
+        alive = base.find_running(target, dead)
         if len(alive) < len(dead):
             for server in alive:
                 target.process(server).signal(signal.SIGKILL)
-            await wait_until_gone(target, alive)
+            await base.wait_until_gone(target, alive)
             try:
                 await asyncio.to_thread(self._put_back, target, place, _not_started_since(target, dead))
             except OSError as error:
                 raise self._store_error(error) from error
-        return start_missing(target, self.servers)
+        return base.start_missing(target, self.servers)
 
     def _store_error(self, error: OSError) -> LabError:
         return LabError(f"the stores of {self.where} cannot be copied and put back: {error}")
@@ -129,7 +117,7 @@ class PowerLoss(ServerFault):
         try:
             for server in self.servers:
                 target.process(server).signal(signal.SIGSTOP)
-            await wait_until(
+            await base.wait_until(
                 self.servers, lambda server: target.is_alive(server, stopped=True), "is not stopped by SIGSTOP"
             )
             copying = asyncio.ensure_future(asyncio.to_thread(self._copy, target, place))
@@ -191,7 +179,7 @@ def _files(root: Path) -> dict[str, tuple[int, int]]:
     return files
 
 
-async def _power_loss(request: FaultRequest) -> LastingInjection:
+async def _power_loss(request: base.FaultRequest) -> base.LastingInjection:
     nanoseconds = request.spec.options.get("lose", _LOSE)
     return request.of_servers(PowerLoss(servers=request.servers_of_machines(), seconds=float(nanoseconds) / _NS))
 

@@ -8,15 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
-from vstream.chaos.faults.base import (
-    FaultRequest,
-    RollingRestart,
-    ServerFault,
-    name_with_verb,
-    require_awake,
-    start_missing,
-    wait_until,
-)
+from vstream.chaos.faults import base
 from vstream.chaos.target_servers import TargetServers
 from vstream.lab import binaries, records
 from vstream.scenario import faults
@@ -27,7 +19,7 @@ _LAME_DUCK_GRACE = 180.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Restart(ServerFault):
+class Restart(base.ServerFault):
     """The processes are asked to exit, and are started again."""
 
     kind: ClassVar[str] = "restart"
@@ -39,7 +31,7 @@ class Restart(ServerFault):
         for server in self.servers:
             target.process(server).signal(signal.SIGUSR2 if self.is_lame_duck else signal.SIGTERM)
         await self._wait_until_ended(target, _LAME_DUCK_GRACE if self.is_lame_duck else _GRACE)
-        return f"{name_with_verb(self.servers)} gone"
+        return f"{base.name_with_verb(self.servers)} gone"
 
     async def heal(self, target: TargetServers, name: str) -> Callable[[], None]:
         """
@@ -48,18 +40,18 @@ class Restart(ServerFault):
         Servers that still run are stopped first: before a crash of vstream they may have been told to exit. SIGINT
         stops them at once, while SIGTERM has no effect on a server that is disconnecting its clients.
         """
-        require_awake(target, self.servers)
+        base.require_awake(target, self.servers)
         for server in self.servers:
             target.process(server).signal(signal.SIGINT)
         await self._wait_until_ended(target, _GRACE)
-        return start_missing(target, self.servers)
+        return base.start_missing(target, self.servers)
 
     def is_over(self, target: TargetServers, name: str) -> bool:
         """Whether they are no longer meant to run."""
         return all(records.read(target.directory, server) is None for server in self.servers)
 
     async def _wait_until_ended(self, target: TargetServers, within: float) -> None:
-        await wait_until(
+        await base.wait_until(
             self.servers,
             lambda server: not target.process(server).is_running(),
             "was told to end and still runs",
@@ -67,19 +59,19 @@ class Restart(ServerFault):
         )
 
 
-async def _rolling_restart(request: FaultRequest) -> RollingRestart:
+async def _rolling_restart(request: base.FaultRequest) -> base.RollingRestart:
     _ = request.target.directory  # refuses servers that are not a lab
-    return RollingRestart(
+    return base.RollingRestart(
         servers=request.servers_of_machines(), is_lame_duck=bool(request.spec.options.get("lame_duck"))
     )
 
 
-async def _upgrade(request: FaultRequest) -> RollingRestart:
+async def _upgrade(request: base.FaultRequest) -> base.RollingRestart:
     restart = await _rolling_restart(request)
     version = str(request.spec.options["to"])
     # It may have to be fetched first.
     program = await asyncio.to_thread(lambda: binaries.program(binaries.locate(version)))
-    return RollingRestart(servers=restart.servers, is_lame_duck=restart.is_lame_duck, program=program)
+    return base.RollingRestart(servers=restart.servers, is_lame_duck=restart.is_lame_duck, program=program)
 
 
 RESOLVERS = {faults.ROLLING_RESTART: _rolling_restart, faults.UPGRADE: _upgrade}

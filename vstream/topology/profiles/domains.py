@@ -13,15 +13,6 @@ from vstream.topology.accounts import APP_USER, AUDIT_USER, PROBE_USER, VSTREAM_
 from vstream.topology.model import Role, Routing, Topology, VirtualStream
 from vstream.topology.naming import API, CLIENT_ACCOUNT, PUBLISH_PREFIX
 from vstream.topology.profiles import shared
-from vstream.topology.profiles.shared import (
-    WriteBesideReadProfile,
-    canaries,
-    core_subscriptions,
-    mapped_subjects,
-    purge_subject,
-    user,
-    write_stream_api_subjects,
-)
 
 PASSED = ("$JS.*.API.CONSUMER.CREATE.>", "$JSC.R.>", "$JS.S.>", "$JS.FC.>", "_GR_.>")
 """
@@ -30,7 +21,7 @@ answered, messages are delivered, flow is controlled. The last is how gateways r
 """
 
 
-class DomainsProfile(WriteBesideReadProfile):
+class DomainsProfile(shared.WriteBesideReadProfile):
     """See the module."""
 
     routing = Routing.DOMAINS
@@ -65,20 +56,21 @@ roots: [v.>]                # everything below belongs to virtual streams: one m
 
 
 def _users(topology: Topology) -> tuple[User, ...]:
-    written = tuple(f"{PUBLISH_PREFIX}.{subject}" for subject, _ in mapped_subjects(topology))
+    written = tuple(f"{PUBLISH_PREFIX}.{subject}" for subject, _ in shared.mapped_subjects(topology))
     reading = (*shared.READS, shared.PULLS, shared.GETS)
     # Of the region's own copy: what was deleted is so everywhere by its marker, and only its bytes stay elsewhere.
-    purged = [purge_subject(stream) for stream in topology.streams if stream.is_bucket]
+    purged = [shared.purge_subject(stream) for stream in topology.streams if stream.is_bucket]
     return (
-        user(
+        shared.user(
             APP_USER,
             (*written, *reading, *purged),
-            denied=write_stream_api_subjects(topology, [region.name for region in topology.regions]),
-            hears=core_subscriptions(topology),
+            denied=shared.write_stream_api_subjects(topology, [region.name for region in topology.regions]),
+            hears=shared.core_subscriptions(topology),
         ),
-        user(VSTREAM_USER, (*written, *shared.MANAGED, "$JS.ACK.>", shared.WHO_AM_I)),
-        user(
-            PROBE_USER, (*canaries(topology, PUBLISH_PREFIX), *reading, f"{API}.STREAM.MSG.DELETE.*", shared.WHO_AM_I)
+        shared.user(VSTREAM_USER, (*written, *shared.MANAGED, "$JS.ACK.>", shared.WHO_AM_I)),
+        shared.user(
+            PROBE_USER,
+            (*shared.canaries(topology, PUBLISH_PREFIX), *reading, f"{API}.STREAM.MSG.DELETE.*", shared.WHO_AM_I),
         ),
-        user(AUDIT_USER, (*reading, shared.WHO_AM_I)),
+        shared.user(AUDIT_USER, (*reading, shared.WHO_AM_I)),
     )

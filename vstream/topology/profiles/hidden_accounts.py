@@ -25,35 +25,30 @@ from vstream.topology.accounts import (
     User,
 )
 from vstream.topology.model import Role, Topology, VirtualStream
-from vstream.topology.naming import (
-    API,
-    REGION_PREFIX,
-    REPUBLISH_PREFIX,
-    api_prefix,
-    common_client_account,
-    read_account,
-    stretch_account,
-    write_account,
-)
 from vstream.topology.profiles import shared
 from vstream.topology.profiles.profile import stretch_account_of, stretch_accounts
 from vstream.topology.stream_config import SOURCE_API_PREFIX
 
-_CREATE = f"{API}.CONSUMER.CREATE.>"
+_CREATE = f"{naming.API}.CONSUMER.CREATE.>"
 
 
 def account_of(stream: VirtualStream, role: Role, place: str) -> str:
     """The hidden account that a physical stream lives in."""
     if (stretch := stretch_account_of(stream, role, place)) is not None:
         return stretch
-    return write_account(place) if role in {Role.WRITE, Role.CATALOG} else read_account(place)
+    return naming.write_account(place) if role in {Role.WRITE, Role.CATALOG} else naming.read_account(place)
 
 
 def stream_accounts(topology: Topology) -> tuple[str, ...]:
     """Those for what is written, those for what is read, that of the stretch cluster, and what the topology moves away from."""
     regions = [region.name for region in topology.regions]
     former = (naming.FORMER_ACCOUNT,) if topology.moves_from else ()
-    return (*map(write_account, regions), *map(read_account, regions), *stretch_accounts(topology), *former)
+    return (
+        *map(naming.write_account, regions),
+        *map(naming.read_account, regions),
+        *stretch_accounts(topology),
+        *former,
+    )
 
 
 def accounts(topology: Topology) -> tuple[Account, ...]:
@@ -73,9 +68,9 @@ def _clients(topology: Topology, hidden: list[str]) -> Account:
         imports += _region_imports(topology, region.name, hidden)
     for account, stream in _origins(topology):
         imports += [Import(kind=ShareKind.SERVICE, account=account, subject=subject) for subject in stream.subjects]
-    imports += [shared.service(account, f"{API}.>", f"{api_prefix(account)}.>") for account in hidden]
+    imports += [shared.service(account, f"{naming.API}.>", f"{naming.api_prefix(account)}.>") for account in hidden]
     return Account(
-        name=common_client_account(topology),
+        name=naming.common_client_account(topology),
         purpose="clients: they see virtual streams only",
         has_jetstream=False,
         users=users(topology),
@@ -85,7 +80,7 @@ def _clients(topology: Topology, hidden: list[str]) -> Account:
 
 def _region_imports(topology: Topology, region: str, hidden: list[str]) -> Iterator[Import]:
     """What the account of clients takes from the hidden accounts for clients in *region*."""
-    at, written, read = f"{REGION_PREFIX}.{region}", write_account(region), read_account(region)
+    at, written, read = f"{naming.REGION_PREFIX}.{region}", naming.write_account(region), naming.read_account(region)
     for subject in (*shared.READS, shared.PULLS, shared.GETS):
         yield shared.service(written if subject == shared.NAMES else read, subject, f"{at}.{subject}")
     for account in hidden:
@@ -94,7 +89,7 @@ def _region_imports(topology: Topology, region: str, hidden: list[str]) -> Itera
     for subject in _mapped_in(topology, region):
         yield shared.service(written, subject, f"{at}.{subject}")
     for subject in core_subscriber_subjects(topology, region):
-        yield Import(kind=ShareKind.STREAM, account=written, subject=f"{REPUBLISH_PREFIX}.{subject}", to=subject)
+        yield Import(kind=ShareKind.STREAM, account=written, subject=f"{naming.REPUBLISH_PREFIX}.{subject}", to=subject)
     yield Import(kind=ShareKind.STREAM, account=read, subject=shared.INBOX)
 
 
@@ -108,8 +103,8 @@ def _export_services(subjects: Iterable[str], taker: str) -> Iterator[Export]:
 
 
 def _write(topology: Topology, region: str) -> Account:
-    name, clients = write_account(region), common_client_account(topology)
-    heard = [f"{REPUBLISH_PREFIX}.{subject}" for subject in core_subscriber_subjects(topology, region)]
+    name, clients = naming.write_account(region), naming.common_client_account(topology)
+    heard = [f"{naming.REPUBLISH_PREFIX}.{subject}" for subject in core_subscriber_subjects(topology, region)]
     return Account(
         name=name,
         purpose=f"what is published in {region}",
@@ -126,12 +121,12 @@ def _write(topology: Topology, region: str) -> Account:
 
 
 def _read(topology: Topology, region: str) -> Account:
-    name, clients = read_account(region), common_client_account(topology)
+    name, clients = naming.read_account(region), naming.common_client_account(topology)
     homed = [stream for account, stream in _origins(topology) if account == name]
-    elsewhere = [read_account(peer.name) for peer in topology.regions if peer.name != region]
+    elsewhere = [naming.read_account(peer.name) for peer in topology.regions if peer.name != region]
     takers = tuple(elsewhere) if homed else ()
     fed = {_CREATE: (clients, *takers), shared.FLOW: (clients, *takers)}
-    feeders = (*(write_account(peer.name) for peer in topology.regions), *stretch_accounts(topology))
+    feeders = (*(naming.write_account(peer.name) for peer in topology.regions), *stretch_accounts(topology))
     imports = [entry for account in feeders for entry in _taking(account, name)]
     for account, stream in _origins(topology):
         if account.startswith(naming.read_account("")) and account != name and region in stream.regions:
@@ -158,7 +153,7 @@ def _read(topology: Topology, region: str) -> Account:
 
 
 def _stretch(topology: Topology, cluster: str) -> Account:
-    name, clients = stretch_account(cluster), common_client_account(topology)
+    name, clients = naming.stretch_account(cluster), naming.common_client_account(topology)
     regions = [region.name for region in topology.regions]
     origins = [stream for account, stream in _origins(topology) if account == name]
     return Account(
@@ -168,10 +163,10 @@ def _stretch(topology: Topology, cluster: str) -> Account:
         exports=(
             *_export_services((subject for stream in origins for subject in stream.subjects), clients),
             *purge_exports(topology, name),
-            *_feeding(name, tuple(map(read_account, regions))),
+            *_feeding(name, tuple(map(naming.read_account, regions))),
             shared.management_export((clients,)),
         ),
-        imports=tuple(entry for region in regions for entry in _taking(write_account(region), name)),
+        imports=tuple(entry for region in regions for entry in _taking(naming.write_account(region), name)),
     )
 
 
@@ -206,7 +201,7 @@ def purge_subjects(topology: Topology, account: str, region: str) -> Iterator[st
 def purge_exports(topology: Topology, account: str) -> tuple[Export, ...]:
     """The exports behind `purge_subjects`."""
     subjects = (subject for region in topology.regions for subject in purge_subjects(topology, account, region.name))
-    to = (common_client_account(topology),)
+    to = (naming.common_client_account(topology),)
     return tuple(Export(kind=ShareKind.SERVICE, subject=subject, accounts=to) for subject in dict.fromkeys(subjects))
 
 
@@ -214,12 +209,12 @@ def _origins(topology: Topology) -> Iterator[tuple[str, VirtualStream]]:
     """Streams that take all publishes in one place, and the account that is in."""
     for stream in topology.streams:
         for place in stream.origin:
-            yield stretch_account_of(stream, Role.ORIGIN, place) or read_account(place), stream
+            yield stretch_account_of(stream, Role.ORIGIN, place) or naming.read_account(place), stream
 
 
 def _takers(topology: Topology) -> tuple[str, ...]:
     """The accounts that source what is published in a region."""
-    return (*(read_account(region.name) for region in topology.regions), *stretch_accounts(topology))
+    return (*(naming.read_account(region.name) for region in topology.regions), *stretch_accounts(topology))
 
 
 def _feeding(name: str, takers: tuple[str, ...]) -> Iterator[Export]:
@@ -231,7 +226,7 @@ def _feeding(name: str, takers: tuple[str, ...]) -> Iterator[Export]:
 
 def _taking(account: str, taker: str, flow: str = shared.FLOW) -> Iterator[Import]:
     """What *taker* needs to source or mirror streams of *account*."""
-    yield shared.service(account, _CREATE, f"{SOURCE_API_PREFIX}.{account}.{_CREATE.removeprefix(f'{API}.')}")
+    yield shared.service(account, _CREATE, f"{SOURCE_API_PREFIX}.{account}.{_CREATE.removeprefix(f'{naming.API}.')}")
     yield Import(kind=ShareKind.SERVICE, account=account, subject=flow)
     yield Import(kind=ShareKind.STREAM, account=account, subject=f"{naming.DELIVER_PREFIX}.{account}.{taker}.>")
 
@@ -242,7 +237,7 @@ def _answering(subject: str, threshold: str, taker: str) -> Export:
 
 def users(topology: Topology) -> tuple[User, ...]:
     """Those that log in to the account of clients, each with what it needs and nothing more."""
-    at = f"{REGION_PREFIX}.*"
+    at = f"{naming.REGION_PREFIX}.*"
     virtual = (
         *(f"{at}.{subject}" for subject, _ in shared.mapped_subjects(topology)),
         *(subject for stream in topology.streams if stream.consistency.has_origin for subject in stream.subjects),

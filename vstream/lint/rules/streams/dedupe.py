@@ -7,20 +7,12 @@ from collections.abc import Iterator
 
 from vstream.diagnostics import Related, Severity
 from vstream.lint.registry import Violation, rule
-from vstream.lint.rules.streams.values import (
-    SECOND,
-    StreamSet,
-    flag,
-    limit,
-    number,
-    place,
-    sources,
-)
+from vstream.lint.rules.streams import values
 from vstream.lint.workspace import StreamFile, Workspace
 from vstream.topology.model import DEDUPE_OFF_SINCE
 from vstream.topology.units import format_duration
 
-_SMALLEST = SECOND // 10
+_SMALLEST = values.SECOND // 10
 """100 ms: the shortest duplicate window that servers accept."""
 
 
@@ -36,7 +28,7 @@ def duplicate_window_not_stated(workspace: Workspace) -> Iterator[Violation]:
     """
     for stream in workspace.streams:
         is_stated = stream.config.fields.get("duplicate_window") is not None
-        if _is_read_stream(stream) and not is_stated and sources(stream):
+        if _is_read_stream(stream) and not is_stated and values.sources(stream):
             yield Violation(
                 at=stream.key_at("sources"),
                 message=f"`{stream.config.name}` sets no `duplicate_window`: the default is 2 minutes before nats-server 2.14, and 0 since",
@@ -55,7 +47,7 @@ def refused_duplicate_window(workspace: Workspace) -> Iterator[Violation]:
     (server/stream.go, checkStreamCfg).
     """
     for stream in workspace.streams:
-        window, max_age = number(stream, "duplicate_window"), number(stream, "max_age")
+        window, max_age = values.number(stream, "duplicate_window"), values.number(stream, "max_age")
         if window < 0:
             message = "a duplicate window cannot be negative"
         elif 0 < max_age < window:
@@ -87,9 +79,9 @@ def window_drops_other_regions(workspace: Workspace) -> Iterator[Violation]:
     for stream in workspace.streams:
         if not _is_read_stream(stream) or stream.config.fields.get("duplicate_window") is None:
             continue
-        window = number(stream, "duplicate_window")
+        window = values.number(stream, "duplicate_window")
         is_default = window == 0 and means_two_minutes
-        if len(sources(stream)) > 1 and (window > _SMALLEST or is_default):
+        if len(values.sources(stream)) > 1 and (window > _SMALLEST or is_default):
             shown = "0, which is 2m before nats-server 2.14," if is_default else format_duration(window)
             yield Violation(
                 at=stream.at("duplicate_window"),
@@ -106,13 +98,13 @@ def duplicate_windows_differ(workspace: Workspace) -> Iterator[Violation]:
     ## Why is this bad?
     One region drops a message as a duplicate and another one stores it: the regions never converge again. All versions.
     """
-    for group in StreamSet(workspace.streams).reads():
+    for group in values.StreamSet(workspace.streams).reads():
         stated = [stream for stream in group if stream.config.fields.get("duplicate_window") is not None]
-        windows = Counter(number(stream, "duplicate_window") for stream in stated)
+        windows = Counter(values.number(stream, "duplicate_window") for stream in stated)
         usual = windows.most_common(1)[0][0] if windows else 0
-        example = next((stream for stream in stated if number(stream, "duplicate_window") == usual), None)
+        example = next((stream for stream in stated if values.number(stream, "duplicate_window") == usual), None)
         for stream in stated:
-            window = number(stream, "duplicate_window")
+            window = values.number(stream, "duplicate_window")
             if window != usual and example is not None:
                 yield Violation(
                     at=stream.at("duplicate_window"),
@@ -134,7 +126,7 @@ def flags_differ(workspace: Workspace) -> Iterator[Violation]:
     streams have a flag, they advertise a feature that publishers cannot use (server/stream.go, processJetStreamMsg).
     Delete markers imply TTLs and rollups.
     """
-    streams = StreamSet(workspace.streams)
+    streams = values.StreamSet(workspace.streams)
     for stream in workspace.streams:
         if not _is_read_stream(stream):
             continue
@@ -142,15 +134,17 @@ def flags_differ(workspace: Workspace) -> Iterator[Violation]:
         for _, write in streams.sourced_streams(stream):
             for field in ("allow_msg_ttl", "allow_rollup_hdrs", "allow_msg_counter"):
                 has, wants = _allows(stream, field), _allows(write, field)
-                implied = has and bool(limit(stream, "subject_delete_marker_ttl")) and field != "allow_msg_counter"
+                implied = (
+                    has and bool(values.limit(stream, "subject_delete_marker_ttl")) and field != "allow_msg_counter"
+                )
                 if has != wants and not implied and field not in seen:
                     seen.add(field)
                     yield Violation(
-                        at=place(stream, field),
+                        at=values.place(stream, field),
                         message=f"`{field}` is {'on' if has else 'off'}, but {'on' if wants else 'off'} "
                         f"in `{write.config.name}`, which it sources",
                         hint=f"give the write and the read streams the same `{field}`",
-                        related=(Related(span=place(write, field), message=f"`{field}` of the write stream"),),
+                        related=(Related(span=values.place(write, field), message=f"`{field}` of the write stream"),),
                     )
 
 
@@ -164,13 +158,13 @@ def smaller_messages_on_read(workspace: Workspace) -> Iterator[Violation]:
     the other stream is changed later, the first message that is too large stops the source for ever. All versions
     (server/stream.go).
     """
-    streams = StreamSet(workspace.streams)
+    streams = values.StreamSet(workspace.streams)
     for stream in workspace.streams:
-        max_size = limit(stream, "max_msg_size")
+        max_size = values.limit(stream, "max_msg_size")
         if max_size is None:
             continue
         for _, source_stream in streams.sourced_streams(stream):
-            source_size = limit(source_stream, "max_msg_size")
+            source_size = values.limit(source_stream, "max_msg_size")
             if source_size is None or max_size < source_size:
                 sent = "any size" if source_size is None else f"{source_size:,} bytes"
                 yield Violation(
@@ -179,7 +173,7 @@ def smaller_messages_on_read(workspace: Workspace) -> Iterator[Violation]:
                     hint="raise or remove the limit of the read stream",
                     # Servers compare two limits; no limit at all is found out by the first big message.
                     severity=None if source_size else Severity.WARNING,
-                    related=(Related(span=place(source_stream, "max_msg_size"), message="the other limit"),),
+                    related=(Related(span=values.place(source_stream, "max_msg_size"), message="the other limit"),),
                 )
                 break
 
@@ -190,8 +184,8 @@ def _is_read_stream(stream: StreamFile) -> bool:
 
 
 def _allows(stream: StreamFile, field: str) -> bool:
-    brought = bool(limit(stream, "subject_delete_marker_ttl")) and field != "allow_msg_counter"
-    return flag(stream, field) or brought
+    brought = bool(values.limit(stream, "subject_delete_marker_ttl")) and field != "allow_msg_counter"
+    return values.flag(stream, field) or brought
 
 
 def _show_window(window: int) -> str:
