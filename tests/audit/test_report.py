@@ -17,7 +17,6 @@ from scripts.docs import findings_markdown
 from tests.support.command import check_output
 from tests.support.paths import ROOT
 from vstream.audit import codes
-from vstream.audit.junit import to_junit
 from vstream.audit.report import (
     AuditVerdict,
     Delay,
@@ -245,22 +244,22 @@ def test_only_findings_leave_out_figures_and_what_is_well() -> None:
     assert (short["verdict"], short["findings"]) == ("fail", whole["findings"])
     assert [short[name] for name in ("streams", "routes", "delays", "orders", "settled")] == [[]] * 5
     assert CLEAN.as_dict(only_findings=True)["verdicts"] == {}
-    assert to_junit(CLEAN, only_findings=True).count("<testcase") == 1
-    assert to_junit(BROKEN, only_findings=True).count("<testcase") == 1
-    assert "lost-middle" in to_junit(BROKEN, only_findings=True)
+    assert view.to_junit(CLEAN, only_findings=True).count("<testcase") == 1
+    assert view.to_junit(BROKEN, only_findings=True).count("<testcase") == 1
+    assert "lost-middle" in view.to_junit(BROKEN, only_findings=True)
     assert len(list(view.report(CLEAN, only_findings=True))) == 1
 
 
 def test_junit_counts_errors_as_failures_and_what_was_not_seen_as_errors() -> None:
     root = ET.fromstring(
-        to_junit(replace(BROKEN, findings=(LOST, finding("unreadable", examples=("no \x00 answer",)))))
+        view.to_junit(replace(BROKEN, findings=(LOST, finding("unreadable", examples=("no \x00 answer",)))))
     )
     assert (root.get("failures"), root.get("errors")) == ("1", "1")
     names = {case.get("name"): [child.tag for child in case] for case in root.iter("testcase")}
     assert names["lost-middle"] == ["failure"]
     assert names["unreadable"] == ["error"]
     assert names["duplicated"] == []
-    assert ET.fromstring(to_junit(replace(CLEAN, streams=()))).get("errors") == "1"
+    assert ET.fromstring(view.to_junit(replace(CLEAN, streams=()))).get("errors") == "1"
 
 
 class Elements(HTMLParser):

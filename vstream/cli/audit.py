@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 
 from vstream.audit import load_audit, require_spark
-from vstream.audit.junit import to_junit
 from vstream.audit.report import AuditVerdict, Report
 from vstream.audit.request import (
     FIGURES,
@@ -207,7 +206,7 @@ class _Printer:
         if self.output == "json":
             print_json("audit", report.as_dict(only_findings=self.only_findings))
         elif self.output == "junit":
-            typer.echo(to_junit(report, only_findings=self.only_findings))
+            typer.echo(view.to_junit(report, only_findings=self.only_findings))
         else:
             console.print_lines(view.report(report, only_findings=self.only_findings))
         self.write_page(report)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,13 +15,14 @@ from rich.progress import TaskID
 from rich.table import Table
 from rich.text import Text
 
-from vstream.audit.codes import Count
+from vstream.audit.codes import ALL, Count
 from vstream.audit.report import AuditVerdict, MessageFinding, ReaderRoute, Recovery, Report
 from vstream.cli.views import console
 from vstream.cli.views.cleaning import clean
 from vstream.cli.views.progress import progress_bar
 from vstream.diagnostics import Severity
 from vstream.formatting import format_count
+from vstream.junit import Result, TestCase, to_xml
 
 if TYPE_CHECKING:
     from vstream.audit.progress import SparkProgress
@@ -382,3 +383,42 @@ def _is_left_behind(finding: MessageFinding, report: Report) -> bool:
 
 def _about(finding: MessageFinding) -> tuple[str | None, ...]:
     return finding.code, finding.virtual, finding.stream, finding.origin, finding.former
+
+
+def to_junit(report: Report, *, only_findings: bool = False) -> str:
+    """
+    The report as one XML document for CI systems: a test suite for each virtual stream, a test case for each code.
+
+    Errors become failures, and what could not be checked becomes an error of its test case. A report without streams is
+    one suite with an error. With *only_findings*, there are only test cases with errors, or a single one that passes.
+    """
+    suites = {virtual: _test_cases(virtual, report.of(virtual)) for virtual in report.virtuals}
+    if only_findings:
+        passed = {"audit": [TestCase(classname="audit", name="findings")]} if suites else {}
+        suites = {virtual: wrong for virtual, cases in suites.items() if (wrong := _only_wrong(cases))} or passed
+    nothing = TestCase(classname="audit", name="streams", result=Result.ERROR, message="nothing to audit")
+    return to_xml(f"vstream audit {report.subject}", suites or {"audit": [nothing]}) + "\n"
+
+
+def _test_cases(virtual: str, findings: Sequence[MessageFinding]) -> list[TestCase]:
+    cases = []
+    for code in ALL:
+        errors = [finding for finding in findings if (finding.code, finding.severity) == (code.code, Severity.ERROR)]
+        classname = f"{virtual}.{code.code}"
+        if errors:
+            result = Result.ERROR if code.leaves_open else Result.FAILURE
+            text = "\n".join(map(_describe_finding, errors))
+            case = TestCase(classname=classname, name=code.name, result=result, message=errors[0].message, text=text)
+            cases.append(case)
+        elif code.severity is Severity.ERROR:
+            cases.append(TestCase(classname=classname, name=code.name))
+    return cases
+
+
+def _only_wrong(cases: Sequence[TestCase]) -> list[TestCase]:
+    return [case for case in cases if case.result in {Result.ERROR, Result.FAILURE}]
+
+
+def _describe_finding(finding: MessageFinding) -> str:
+    ranges = ", ".join(sequences.text for sequences in finding.ranges)
+    return ": ".join(part for part in (finding.message, ranges, *finding.examples) if part)
