@@ -6,6 +6,7 @@ import os
 import tempfile
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from platformdirs import user_state_path
 
@@ -17,6 +18,17 @@ PRIVATE = 0o600
 """Mode of files that hold secrets or describe what is on the servers."""
 _READABLE_NAME = 40
 """Characters of a file's name that its temporary file repeats: names end at 255 bytes."""
+
+
+class PathBelow:
+    """An attribute of what has a *path*: the file or directory *name* below it."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, owner: Any, _type: type) -> Path:
+        """Return where it is below *owner*."""
+        return Path(owner.path, self._name)
 
 
 def save_output(path: Path, text: str, *, is_private: bool = False) -> None:

@@ -27,6 +27,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from vstream.capture.records import Delivery, FaultRecord, Manifest, OperationRecord, Sample, Stored, Window
 from vstream.errors import VstreamError
+from vstream.files import PathBelow
 
 FORMAT = 1
 _ADAPTERS: dict[object, TypeAdapter[Any]] = {}
@@ -79,25 +80,14 @@ class Capture:
         """The file with the contents of the physical *stream*."""
         return self.path / "streams" / f"{stream.replace('/', '~')}.jsonl"
 
-    @property
-    def samples_file(self) -> Path:
-        """The file with the samples."""
-        return self.path / "samples.jsonl"
-
-    @property
-    def faults_file(self) -> Path:
-        """The file with the faults."""
-        return self.path / "faults.jsonl"
-
-    @property
-    def windows_file(self) -> Path:
-        """The file with the windows."""
-        return self.path / "windows.jsonl"
-
-    @property
-    def logs(self) -> Path:
-        """The directory with the servers' logs."""
-        return self.path / "logs"
+    samples_file = PathBelow("samples.jsonl")
+    """The file with the samples."""
+    faults_file = PathBelow("faults.jsonl")
+    """The file with the faults."""
+    windows_file = PathBelow("windows.jsonl")
+    """The file with the windows."""
+    logs = PathBelow("logs")
+    """The directory with the servers' logs."""
 
     def samples(self) -> Iterator[Sample]:
         """All samples; those of one region are in order of time."""

@@ -35,7 +35,7 @@ import psutil
 from filelock import FileLock, Timeout
 
 from vstream.errors import LabError
-from vstream.files import state_directory, write_private
+from vstream.files import PathBelow, state_directory, write_private
 from vstream.lab.binaries import Program
 from vstream.topology.bundle import ServerAddress
 from vstream.topology.model import Server, Transport
@@ -77,50 +77,24 @@ class LabDirectory:
     name: str
     path: Path
 
-    @property
-    def topology(self) -> Path:
-        """A link to the topology's file."""
-        return self.path / "topology"
-
-    @property
-    def keys(self) -> Path:
-        """The keys and certificates of its users, if they have any."""
-        return self.path / KEYS
-
-    @property
-    def certificates(self) -> Path:
-        """The TLS files of its servers, if they use TLS."""
-        return self.path / "tls"
-
-    @property
-    def conf(self) -> Path:
-        """The rendered bundle."""
-        return self.path / "conf"
-
-    @property
-    def run(self) -> Path:
-        """Records of started servers."""
-        return self.path / "run"
-
-    @property
-    def links(self) -> Path:
-        """The orders and answers of the link proxy."""
-        return self.path / "links"
-
-    @property
-    def faults(self) -> Path:
-        """Data of open faults: a directory for each that needs one, by its name."""
-        return self.path / "chaos"
-
-    @property
-    def log(self) -> Path:
-        """The logs of the servers."""
-        return self.path / "log"
-
-    @property
-    def data(self) -> Path:
-        """The stores of the servers."""
-        return self.path / "data"
+    topology = PathBelow("topology")
+    """A link to the topology's file."""
+    keys = PathBelow(KEYS)
+    """The keys and certificates of its users, if they have any."""
+    certificates = PathBelow("tls")
+    """The TLS files of its servers, if they use TLS."""
+    conf = PathBelow("conf")
+    """The rendered bundle."""
+    run = PathBelow("run")
+    """Records of started servers."""
+    links = PathBelow("links")
+    """The orders and answers of the link proxy."""
+    faults = PathBelow("chaos")
+    """Data of open faults: a directory for each that needs one, by its name."""
+    log = PathBelow("log")
+    """The logs of the servers."""
+    data = PathBelow("data")
+    """The stores of the servers."""
 
     def config(self, server: str) -> Path:
         """The configuration of *server*: its identity in the process table."""
