@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from vstream.diagnostics import Severity
+from vstream.value_class import value_class
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Page:
     """What one code means, why it matters, and what to do, as Markdown without a title."""
 
@@ -22,7 +21,7 @@ class Page:
         return " ".join(self.text.partition("\n\n")[0].split())
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Chapter:
     """Codes that belong together."""
 

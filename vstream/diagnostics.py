@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
+
+from vstream.value_class import value_class
 
 SHAPES = (
     re.compile(r"-----BEGIN[^-\"]*(?:PRIVATE KEY|SEED|JWT)-----(?:(?!-----BEGIN)[^\"])*?-----+END[^-\"]*-----+"),
@@ -86,7 +87,7 @@ class Severity(Enum):
     NOTE = "note"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Related:
     """Another place that a finding is about, and what is there."""
 
@@ -94,7 +95,7 @@ class Related:
     message: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Edit:
     """A replacement of the text at *span*."""
 
@@ -102,7 +103,7 @@ class Edit:
     text: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Finding:
     """
     A problem in a file, on the servers, in an audit or in a scenario's run.

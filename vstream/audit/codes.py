@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import inspect
-from dataclasses import dataclass
 from typing import Final
 
 from vstream.codes import Chapter, Page
 from vstream.diagnostics import Severity
+from vstream.value_class import value_class
 
 
 class Count(int):
@@ -19,7 +19,7 @@ class Count(int):
         return f"{int(self):,} {item if self == 1 else many}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class FindingCode:
     """One kind of finding."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping  # at run time: pydantic looks at it
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
 from pydantic import TypeAdapter
@@ -14,6 +14,7 @@ from vstream.audit.schema import make_schema
 from vstream.audit.spark_errors import rebuild_hint
 from vstream.errors import VstreamError
 from vstream.topology.model import Consistency
+from vstream.value_class import value_class
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -24,7 +25,7 @@ _JOURNAL = "journal"
 _CONTEXT = make_schema("context string")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class AuditContext:
     """What an audit knows besides messages."""
 

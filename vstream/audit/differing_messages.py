@@ -7,7 +7,6 @@ collected on the driver, and messages that are equal everywhere are dropped befo
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -18,6 +17,7 @@ from vstream.audit.local_frames import collect_arrow, from_arrow
 from vstream.audit.normalise import COPIES
 from vstream.audit.reconcile import BUCKET, MESSAGE, ORIGIN, nearby_buckets
 from vstream.audit.schema import make_schema
+from vstream.value_class import value_class
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -31,7 +31,7 @@ _EXTENTS: Final = make_schema(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class DifferingMessages:
     """The part of `copies` (`normalise.COPIES`) to classify, with all rows of each message in it."""
 

@@ -7,7 +7,7 @@ Executors read larger amounts (`frames`). This process can read while Spark star
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from hashlib import sha256
 from itertools import takewhile
 from statistics import median_low
@@ -29,6 +29,7 @@ from vstream.audit.source.pushdown import Bounds
 from vstream.audit.source.values import ABSENT, StreamRef, group_tasks, split_tasks
 from vstream.errors import NotReachableError, VstreamError
 from vstream.jetstream.connection import choose_hint
+from vstream.value_class import value_class
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -51,7 +52,7 @@ _THREADS: Final = 8
 """Number of threads; they mostly wait for servers."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class ExtractPlan:
     """The streams to audit, and the messages to read of each."""
 
@@ -68,7 +69,7 @@ class ExtractPlan:
         return sum(item.messages for item in self.read if item.is_readable)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class ExtractedTables:
     """The tables `messages` (`schema.MESSAGES`, Arrow) and `streams` (rows of `schema.STREAMS`), not yet in Spark."""
 

@@ -8,7 +8,7 @@ are still stored then. Write them to files first (`write_tables`), and judge the
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
@@ -26,6 +26,7 @@ from vstream.audit.source.options import ROWS
 from vstream.audit.source.values import ReadPlan, encode_plan
 from vstream.audit.spark_errors import error_line, is_damage, rebuild_hint
 from vstream.errors import VstreamError
+from vstream.value_class import value_class
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -44,7 +45,7 @@ _ROWS_AT_LEAST = 20_000
 """Minimum number of messages in a task."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class AuditTables:
     """The result of an extraction: DataFrames of `schema.MESSAGES` and `schema.STREAMS`."""
 

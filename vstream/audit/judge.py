@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
@@ -30,6 +30,7 @@ from vstream.audit.request import FIGURES
 from vstream.audit.schema import STREAMS
 from vstream.audit.source.values import ABSENT
 from vstream.diagnostics import Severity
+from vstream.value_class import value_class
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -51,7 +52,7 @@ _LIMITS: Final = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Evidence:
     """The tables to judge."""
 

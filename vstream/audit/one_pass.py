@@ -9,7 +9,6 @@ on the driver.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -23,6 +22,7 @@ from vstream.audit.local_frames import collect_arrow, from_arrow, make_table
 from vstream.audit.reconcile import BUCKET, BUCKETS, TRACKS, classify_by_cut, nearby_buckets
 from vstream.audit.source import fold
 from vstream.errors import VstreamError
+from vstream.value_class import value_class
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,7 +36,7 @@ _ALONG = ("track", "seq", "origin_seq")
 _PLACE = ("virtual", "origin", "former", "stream", "region")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class SinglePassResult:
     """The result of one pass. *buckets* are an Arrow table on the driver, *digests* the same as a DataFrame."""
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
+
+from vstream.value_class import value_class
 
 _INTERVAL = 0.2
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class SparkProgress:
     """Numbers of tasks of everything that Spark is running."""
 

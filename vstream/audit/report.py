@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from vstream.diagnostics import Finding, Severity
+from vstream.value_class import value_class
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -25,7 +26,7 @@ class AuditVerdict(Enum):
     """No error was found, but not everything could be checked."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class SequenceRange:
     """Messages with sequences from *first* to *last*. *number* counts messages, or extra copies."""
 
@@ -47,7 +48,7 @@ class SequenceRange:
         return {"first": self.first, "last": self.last, "number": self.number, "seq": self.seq, "subject": self.key}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class MessageFinding(Finding):
     """A finding about *count* messages, with the first few ranges of them."""
 
@@ -88,7 +89,7 @@ class MessageFinding(Finding):
         }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class StreamState:
     """One physical stream at the cut."""
 
@@ -107,7 +108,7 @@ class StreamState:
     error: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class ReaderRoute:
     """An origin and one reader of it."""
 
@@ -128,7 +129,7 @@ class ReaderRoute:
     """All other errors, such as a changed payload. `other` in JSON."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Delay:
     """Delays of messages from one region to another, in nanoseconds."""
 
@@ -146,7 +147,7 @@ class Delay:
     max_ns: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Recovery:
     """How long after a fault the last message arrived that was in transit when it began, or written while it lasted."""
 
@@ -162,7 +163,7 @@ class Recovery:
     settled_ns: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class OrderDifference:
     """How many pairs of adjacent messages in one region are in the opposite order in another."""
 
@@ -174,7 +175,7 @@ class OrderDifference:
     inverted: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class PublishOutcomes:
     """Outcomes of the publishes in one region, and how many of these messages are stored."""
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import fcntl
 import os
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from vstream.errors import VstreamError
 from vstream.files import check_writable
+from vstream.value_class import value_class
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -27,7 +27,7 @@ FIGURES = 100
 HERE = "file://"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class AuditRequest:
     """The options of an audit."""
 
@@ -46,7 +46,7 @@ class AuditRequest:
     """The directory that keeps the messages read for the next audit."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class AuditedServers:
     """The servers of a topology, and how to reach them."""
 

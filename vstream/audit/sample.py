@@ -9,7 +9,7 @@ else.
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from vstream.audit.routes import SEPARATOR, parse_route
@@ -17,6 +17,7 @@ from vstream.audit.source.client import api_request, connect
 from vstream.errors import VstreamError
 from vstream.jetstream.answers import reading
 from vstream.topology.stream_config import source_name
+from vstream.value_class import value_class
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -29,7 +30,7 @@ MOST: Final = 500
 """Maximum number of subjects in the filter of one consumer."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class SubjectSample:
     """The sampled subjects of each stream."""
 

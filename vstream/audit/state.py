@@ -12,7 +12,7 @@ many messages as the stream. Otherwise the stream is read again from its first m
 from __future__ import annotations
 
 import shutil
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from pydantic import TypeAdapter, ValidationError
@@ -27,6 +27,7 @@ from vstream.audit.source.pushdown import Bounds
 from vstream.audit.source.values import Access
 from vstream.errors import VstreamError
 from vstream.files import write_private
+from vstream.value_class import value_class
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -59,7 +60,7 @@ class PartRange(NamedTuple):
     last: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class StreamPosition:
     """How far a stream was read, and where its messages are kept."""
 
@@ -80,7 +81,7 @@ class StreamPosition:
         return self.created == cut.created and is_longer and (self.last is None or cut.first_seq <= self.last[0])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class MessagePart:
     """A set of files that were written together."""
 
@@ -90,7 +91,7 @@ class MessagePart:
     """Their sizes in bytes, by name."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class StateManifest:
     """The contents of the state directory."""
 

@@ -28,12 +28,13 @@ from vstream.capture.store import Capture
 from vstream.errors import MalformedAnswerError, RefusedError, VstreamError
 from vstream.files import check_writable, write_private
 from vstream.jetstream.answers import check_config, check_state
+from vstream.value_class import value_class
 
 FORMAT = 1
 _RECORD = "backup.json"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class SavedStream:
     """One physical stream of a backup."""
 
@@ -55,7 +56,7 @@ class SavedStream:
     """Messages of the snapshot that are after the cut."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class BackupRecord:
     """What `backup.json` says."""
 

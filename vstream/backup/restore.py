@@ -17,7 +17,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from vstream.backup.directory import BackupDirectory, BackupRecord, SavedStream
@@ -37,6 +36,7 @@ from vstream.topology import naming
 from vstream.topology.bundle import RenderedStream
 from vstream.topology.model import Endpoint, Topology
 from vstream.topology.stream_config import StreamConfig, header_name
+from vstream.value_class import value_class
 
 MARK = "vstream.restore"
 """Metadata of a stream that is being restored: the id of its backup."""
@@ -56,7 +56,7 @@ _SOON = 1.0
 """Seconds."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class RestoreRequest:
     """What to restore, and where."""
 
@@ -68,7 +68,7 @@ class RestoreRequest:
     endpoints: Mapping[str, Endpoint]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class RestoreState:
     """What of a backup is on the servers: nothing, or what an interrupted restore of the same backup has left."""
 

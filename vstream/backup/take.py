@@ -14,7 +14,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from secrets import token_hex
 from typing import Any
@@ -37,6 +37,7 @@ from vstream.runner.read_back import captured_stream, stored_record
 from vstream.topology.bundle import RenderedStream
 from vstream.topology.model import Endpoint, Role, Topology
 from vstream.topology.stream_config import source_name
+from vstream.value_class import value_class
 
 _ORIGINS = frozenset({Role.WRITE, Role.ORIGIN})
 _PATIENCE = 30.0
@@ -45,7 +46,7 @@ _PAUSE = 0.2
 """Seconds between two looks at a replica that is behind."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class BackupRequest:
     """What to back up, and from where."""
 

@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from typing import Annotated
 
 from pydantic import Field
+
+from vstream.value_class import value_class
 
 Int64 = Annotated[int, Field(ge=-(2**63), lt=2**63)]
 """A number that a server and a numeric array can hold. Anything else in a file is reported as an error there."""
@@ -56,7 +58,7 @@ _MOMENT = 1_000_000_000
 """Nanoseconds. A shorter window holds too few operations for a share."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class OperationRecord:
     """
     One operation of a client: a line of `operations/REGION.jsonl`, in order of completion.
@@ -98,7 +100,7 @@ class OperationRecord:
     error: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Delivery:
     """One message that a consumer received: a line of `deliveries/REGION.jsonl`."""
 
@@ -113,7 +115,7 @@ class Delivery:
     """How often the consumer has sent it, including this time."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Stored:
     """One message of one physical stream, read at the end of the run: a line of `streams/STREAM.jsonl`, by sequence."""
 
@@ -135,7 +137,7 @@ class Stored:
     """Its `Nats-TTL`."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Sample:
     """The state that one region reported at one moment: a line of `samples.jsonl`. None: not reported."""
 
@@ -167,7 +169,7 @@ class FaultOutcome(Enum):
     """Its effect was expected and not observed."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class FaultRecord:
     """One fault: a line of `faults.jsonl`, written when it has ended."""
 
@@ -190,7 +192,7 @@ class FaultRecord:
     error: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Window:
     """A named step: a line of `windows.jsonl`."""
 
@@ -214,7 +216,7 @@ class Window:
         return not self.is_unnamed or self.end - self.start >= _MOMENT
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class CapturedStream:
     """A physical stream whose contents are in the capture."""
 
@@ -239,7 +241,7 @@ class CapturedStream:
     """The stream that it mirrors. A capture without mirrors may be older than this field."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class CapturedServer:
     """A server that took part in the run."""
 
@@ -251,7 +253,7 @@ class CapturedServer:
     """Log lines that report a panic or a fatal error."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class GivenUpStream:
     """A stream that was given up with its region, and what was said of it then."""
 
@@ -268,7 +270,7 @@ class GivenUpStream:
         return seq > self.readers.get(reader, max(self.readers.values(), default=0))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Manifest:
     """What was run: `manifest.json`, written first and again at the end of the run."""
 

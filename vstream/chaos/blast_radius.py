@@ -7,11 +7,11 @@ Pure: from a topology, the servers and links that are lost already, and those th
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
 from vstream.topology.model import Region, Role, Topology
+from vstream.value_class import value_class
 
 if TYPE_CHECKING:
     Pair = tuple[str, str]
@@ -27,7 +27,7 @@ class Quorum(Enum):
     LOST = "lost"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class RegionEffect:
     """A region while the fault lasts. *streams* are its write streams, *without* those that may lose their quorum."""
 
@@ -41,7 +41,7 @@ class RegionEffect:
     """Whether this fault takes something away, rather than an earlier one."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class GroupEffect:
     """A group that elects a leader, while the fault lasts. *left* is its largest part that is still connected."""
 
@@ -54,7 +54,7 @@ class GroupEffect:
         return self.left > self.peers // 2
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class SideEffect:
     """Regions that reach each other and no others, and how many servers run in them."""
 
@@ -63,7 +63,7 @@ class SideEffect:
     has_meta_majority: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Impact:
     """Everything that the fault takes away, and why that would be more than was asked for."""
 

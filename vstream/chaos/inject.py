@@ -11,7 +11,7 @@ import asyncio
 import shutil
 import time
 from collections.abc import Awaitable, Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from vstream.chaos import journal
 from vstream.chaos.blast_radius import Impact, assess_impact
@@ -24,9 +24,10 @@ from vstream.lab.links.state import Pair
 from vstream.lab.readiness import ReadinessProgress
 from vstream.lab.start import run_to_completion
 from vstream.topology.model import Topology
+from vstream.value_class import value_class
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class InjectionRequest:
     """What to inject. *command* is what the user typed."""
 
@@ -40,7 +41,7 @@ class InjectionRequest:
     """What else must be observed before the fault counts as confirmed, such as a new leader."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class InjectionResult:
     """An active fault; *evidence* proves it. *entry* is None if there is nothing to undo."""
 
@@ -48,7 +49,7 @@ class InjectionResult:
     evidence: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class HealResult:
     """What was undone, and how many seconds it took until everything was healthy."""
 

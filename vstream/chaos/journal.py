@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -19,11 +19,12 @@ from vstream.chaos.faults.base import LabFault
 from vstream.errors import LabError
 from vstream.files import write_private
 from vstream.lab.state import LabDirectory
+from vstream.value_class import value_class
 
 _FORMAT = 2
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class OpenFault:
     """A fault that was or may have been injected, and was not undone since."""
 
@@ -35,7 +36,7 @@ class OpenFault:
     is_confirmed: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Journal:
     """The open faults of one lab."""
 

@@ -6,13 +6,13 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass
 
 from vstream.chaos.target_servers import TargetServers
 from vstream.errors import LabError, NotPermittedError, NotReachableError, ServerError, VstreamError
 from vstream.jetstream import error_codes, monitoring
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.connection import Connection
+from vstream.value_class import value_class
 
 POLL = 0.05
 ELECTION = 20.0
@@ -21,7 +21,7 @@ _PATIENCE = 2.0
 """Seconds for one request: a stream without a leader does not answer at all."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class StreamLeadership:
     """Who serves a stream. *leader* is None while there is none; *followers* are those that are up to date."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from vstream.chaos import journal
 from vstream.chaos.faults.restart import Restart
@@ -17,9 +17,10 @@ from vstream.lab import conf
 from vstream.lab.binaries import Program
 from vstream.lab.readiness import ReadinessProgress, monitor_url
 from vstream.lab.start import run_to_completion
+from vstream.value_class import value_class
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class RestartResult:
     """One server: seconds until it exited, and from then until everything was healthy."""
 

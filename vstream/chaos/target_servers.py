@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 import psutil
 
@@ -21,9 +21,10 @@ from vstream.lab.status import recorded_lab, system_endpoint
 from vstream.plan.live.observe import any_connection
 from vstream.topology.bundle import ServerAddress
 from vstream.topology.model import Endpoint, Topology
+from vstream.value_class import value_class
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class TargetServers:
     """Where faults happen. *lab* is None for servers that vstream did not start."""
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -32,6 +31,7 @@ from vstream.topology import physical
 from vstream.topology.consumer_config import ConsumerConfig, ObservedConsumer
 from vstream.topology.model import Topology, VirtualStream
 from vstream.topology.stream_config import REGION_KEY, STREAM_KEY, TOPOLOGY_KEY
+from vstream.value_class import value_class
 
 app = typer.Typer(
     help="Durable consumers of virtual streams: show them, and continue them in another region.", no_args_is_help=True
@@ -43,7 +43,7 @@ Durable = Annotated[str, typer.Argument(help="The consumer.")]
 _Round = Callable[[], Awaitable[tuple[SyncedConsumer, ...]]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class _Consumer:
     """The durable that is meant."""
 
@@ -52,7 +52,7 @@ class _Consumer:
     durable: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class _Move:
     """Everything that is known before anything is done."""
 

@@ -6,7 +6,7 @@ import gc
 import os
 import signal
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -30,6 +30,7 @@ from vstream.lint.config import LintConfig
 from vstream.lint.linter import Checked, Linter, diff
 from vstream.lint.read import Source
 from vstream.lint.selection import FilePatterns, check_selectors, known_codes
+from vstream.value_class import value_class
 
 if TYPE_CHECKING:
     from vstream.topology.model import ServerVersion
@@ -38,7 +39,7 @@ _LONGEST_VERSION = 12
 _CLEAR = "\x1b[2J\x1b[H"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class LintOptions:
     """What was asked for on the command line."""
 

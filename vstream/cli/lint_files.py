@@ -6,7 +6,7 @@ import os
 import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,6 +18,7 @@ from vstream.lint.baseline import Baseline, read_baseline
 from vstream.lint.config import OWN_FILE, LintConfig, read_config
 from vstream.lint.engine import LintReport, Surroundings
 from vstream.lint.selection import Anchor, known_codes
+from vstream.value_class import value_class
 
 if TYPE_CHECKING:
     from vstream.lint.load_scenario import LoadedScenario
@@ -115,7 +116,7 @@ def wait_for_change(
 CONFIG_FILES = (OWN_FILE, "pyproject.toml")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Settings:
     """The settings of a directory: what they say, which file says it, and the top of the repository."""
 

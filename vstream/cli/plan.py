@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -22,6 +21,7 @@ from vstream.plan import saved
 from vstream.plan.pipeline import PlanRequest, make_plan
 from vstream.plan.plan import Plan
 from vstream.topology.model import Topology
+from vstream.value_class import value_class
 
 Adopt = Annotated[
     list[str] | None,
@@ -124,7 +124,7 @@ def _print_plan(planned: Planned, output: str, *, is_verbose: bool) -> None:
         console.print_lines(view.text(plan, is_verbose=is_verbose))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Planned:
     """A plan, what it was made from, and the servers that are meant."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +21,10 @@ from vstream.topology.accounts import inbox_of, password_variable, regional_user
 from vstream.topology.bundle import Bundle
 from vstream.topology.model import Endpoint, Security, Topology
 from vstream.topology.profiles import profile_of
+from vstream.value_class import value_class
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Servers:
     """The servers that a command works on."""
 

@@ -7,7 +7,6 @@ import subprocess
 import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from vstream.cli.render import write_bundle
@@ -19,12 +18,13 @@ from vstream.plan.port import MappingAdmin
 from vstream.topology.bundle import ServerAddress, loaded_path
 from vstream.topology.model import Endpoint
 from vstream.topology.profiles import profile_of
+from vstream.value_class import value_class
 
 _SHIPPING = 300.0
 """Seconds that the command gets for one server."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Shipping:
     """What `apply` was told about files."""
 

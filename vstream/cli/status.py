@@ -11,7 +11,6 @@ import time
 import tty
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
@@ -35,6 +34,7 @@ from vstream.health.report import Status, StatusVerdict
 from vstream.render.bundle import render_loaded
 from vstream.topology.bundle import Bundle
 from vstream.topology.model import Topology
+from vstream.value_class import value_class
 
 _EXIT_CODES = {StatusVerdict.OK: OK, StatusVerdict.DEGRADED: NO, StatusVerdict.UNKNOWN: FAILED}
 
@@ -108,7 +108,7 @@ def command(
     raise typer.Exit(_EXIT_CODES[seen.verdict])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class StatusSource:
     """What a status is read from: *bundle* is what the servers should have loaded, or why that is not known here."""
 

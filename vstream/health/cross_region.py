@@ -7,13 +7,13 @@ They tell it to whoever listens (server/jetstream_events.go): what a client asks
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from vstream.errors import VstreamError
 from vstream.jetstream.answers import UNREADABLE, decode_object, read_text
 from vstream.topology.naming import ADVISORIES
 from vstream.topology.physical import parts_by_name
+from vstream.value_class import value_class
 
 if TYPE_CHECKING:
     from vstream.topology.model import Topology
@@ -26,7 +26,7 @@ _REQUEST = re.compile(
 """A request, and the stream that it names."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class CrossRegionUse:
     """A client that is connected in *place*, and a stream of *region* that it uses. Texts are empty where they are not known."""
 

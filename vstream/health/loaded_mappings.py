@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum
 
 from vstream.formatting import list_names
@@ -14,6 +13,7 @@ from vstream.subjects.algebra import overlaps
 from vstream.topology.bundle import Bundle
 from vstream.topology.model import Security, Topology, VirtualStream
 from vstream.topology.naming import REGION_PREFIX
+from vstream.value_class import value_class
 
 _SHARED = frozenset({"$JS.API.>", "$JS.ACK.>", "$JS.API.DIRECT.GET.>", "$JS.API.CONSUMER.MSG.NEXT.>", "_INBOX.>"})
 """Subjects of rules and entries that all streams share."""
@@ -27,7 +27,7 @@ class MappedOperation(Enum):
     CONSUME = "consumers"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class MappingDifference:
     """Entries that the same servers have not loaded as the topology says."""
 
@@ -59,7 +59,7 @@ class MappingDifference:
         return f"{self.noun} {verb} not loaded as the topology says{unlike}: {list_names(list(self.sources))}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class ForeignToken:
     """In operator mode, tokens that servers have loaded and that differ from the topology's."""
 
@@ -67,7 +67,7 @@ class ForeignToken:
     evidence: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class BrokenEntries:
     """The subjects of entries that are not loaded as the topology says."""
 
@@ -86,7 +86,7 @@ class BrokenEntries:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class LoadedMappings:
     """How what servers have loaded compares with what the topology renders to."""
 

@@ -16,6 +16,7 @@ from vstream.health.report import PairState, PairStatus
 from vstream.topology.model import Role, Topology
 from vstream.topology.profiles import profile_of
 from vstream.topology.replication import all_physical_streams
+from vstream.value_class import value_class
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -38,7 +39,7 @@ class Verb(Enum):
     WAIT = "wait"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class RefreshDecision:
     """One stream that stands still: what to do with it, and why it stands still, or why to wait."""
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from enum import Enum
 
 from vstream.health.snapshot import BeaconSighting, ServerSnapshot
 from vstream.syntax.json_types import Json
+from vstream.value_class import value_class
 
 
 class PairState(Enum):
@@ -30,7 +31,7 @@ class PairState(Enum):
 _BADNESS = {state: badness for badness, state in enumerate(PairState)}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class PairStatus:
     """One origin and one reader of it. Ages and times are in seconds."""
 
@@ -97,7 +98,7 @@ class StatusVerdict(Enum):
     """No problem was found, but not everything could be checked."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Share:
     """The number of a region's virtual streams for which something works."""
 
@@ -121,7 +122,7 @@ class Share:
         return {"works": self.works, "of": self.of, "unknown": self.unknown}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class RegionStatus:
     """What clients in a region can do."""
 
@@ -157,7 +158,7 @@ class RegionStatus:
         }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Problem:
     """A problem, or something that is not known, and what follows from it."""
 
@@ -171,7 +172,7 @@ class Problem:
         return {"about": self.about, "text": self.text, "code": self.code}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class StreamStatus:
     """One physical stream."""
 
@@ -202,7 +203,7 @@ class StreamStatus:
         }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class ConsumerStatus:
     """One durable in one region. Numbers are None where it does not answer."""
 
@@ -227,7 +228,7 @@ class ConsumerStatus:
         return {"stream": fields.pop("virtual"), "on": fields.pop("stream"), **fields}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Status:
     """Everything. *at* is in seconds since 1970."""
 

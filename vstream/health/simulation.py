@@ -21,6 +21,7 @@ from vstream.health.sizing import ORIGIN_HEADER, PROTOCOL, RECORD, SUBJECT, Keep
 from vstream.health.source_retries import ANSWER, BACKOFF, BOOT, DIAL, Away, Interval, draw_start, find_dead, find_idle
 from vstream.lab.links.state import IDEAL, LinkState, Pair
 from vstream.topology.model import Consistency, Topology, VirtualStream
+from vstream.value_class import value_class
 
 HISTORIES = 40
 """How many possible histories are drawn."""
@@ -32,7 +33,7 @@ _LITTLE = 1e-6
 """Messages that are none: what rounding leaves over."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class StreamClass:
     """Virtual streams that differ in nothing but their names. *rate* is messages per second in each region."""
 
@@ -212,7 +213,7 @@ def spread(values: Iterable[float]) -> Spread:
     return Spread(*(round(value, 3) if math.isfinite(value) else None for value in (ordered[0], ordered[-1])))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class PairFigures:
     """Pairs of regions that are alike, each as bad as its worst stream; *lost_messages* are of all. *origin* and *reader* are the first."""
 
@@ -227,7 +228,7 @@ class PairFigures:
     crossed_bytes: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class OutageSimulation:
     """What a topology comes to. JSON has the same names. *stored_bytes* are by region, those of all replicas."""
 

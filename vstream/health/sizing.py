@@ -12,6 +12,7 @@ from vstream.syntax.json_types import Json
 from vstream.topology import physical
 from vstream.topology.model import Consistency, Role, StreamSettings, Topology, VirtualStream
 from vstream.topology.profiles import profile_of
+from vstream.value_class import value_class
 
 RECORD = 30
 """Bytes that a server stores with each message on disk (server/filestore.go: the record's header and checksum)."""
@@ -24,7 +25,7 @@ PROTOCOL = 120
 DAY = 86_400
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Load:
     """What clients publish in each region: messages per second, and bytes of each."""
 
@@ -32,7 +33,7 @@ class Load:
     size: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Keeping:
     """How long a physical stream keeps messages: seconds, and how many; infinite where nothing removes them."""
 
@@ -41,7 +42,7 @@ class Keeping:
     replicas: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class PartSize:
     """One physical stream. *bytes* are those of one replica when it is full, infinite where nothing limits it."""
 
@@ -69,7 +70,7 @@ class PartSize:
         }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class StreamSize:
     """One virtual stream."""
 
@@ -108,7 +109,7 @@ class PlaceSize:
     """Whether it has room for everything that is limited; None where `max_msgs_per_subject` decides."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Sizing:
     """The whole topology."""
 

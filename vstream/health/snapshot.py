@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime
 from typing import Any
 
@@ -11,6 +11,7 @@ from vstream.jetstream.answers import check_config
 from vstream.syntax.json_types import Json
 from vstream.topology.consumer_config import ObservedConsumer
 from vstream.topology.stream_config import source_name
+from vstream.value_class import value_class
 
 NS = 1_000_000_000
 _MUCH = 0.8
@@ -18,7 +19,7 @@ UNCLUSTERED = "?"
 """The leader of a stream on a server that is not clustered."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class ServerSnapshot:
     """
     One server, as its monitoring port describes it.
@@ -71,7 +72,7 @@ class ServerSnapshot:
         return self.is_reached or self.url is None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class SourceSnapshot:
     """What a stream reports about one of its sources or its mirror."""
 
@@ -85,7 +86,7 @@ class SourceSnapshot:
     error: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class StreamSnapshot:
     """A physical stream, as its leader describes it, or while there is none, one of its replicas."""
 
@@ -111,7 +112,7 @@ class StreamSnapshot:
     """Subjects that its leader has to be subscribed to for it, and is not, as far as that server tells."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Lag:
     """Replication lag: what a reader has not sourced from an origin yet."""
 
@@ -131,7 +132,7 @@ class Lag:
     """The sequence that the origin was made to begin at: before that, there never was a message."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Gap:
     """Sequences of *origin*, from *first* to *last*, that *reader* has passed and the origin still holds messages of."""
 
@@ -141,7 +142,7 @@ class Gap:
     last: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Repeat:
     """A message of *origin* that *reader* took although it had taken *later*: it has begun again, and doubles."""
 
@@ -151,7 +152,7 @@ class Repeat:
     later: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class WriteError:
     """What *server* says of a stream, a consumer or a Raft group that it cannot write to."""
 
@@ -160,7 +161,7 @@ class WriteError:
     error: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class BeaconSighting:
     """The newest beacon of region *origin* in region *reader*, or why there is none."""
 
@@ -186,7 +187,7 @@ class BeaconSighting:
         }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class RegionSnapshot:
     """A region, as a client in it sees it. *problem* says why there is no connection to it, or is None."""
 
@@ -198,7 +199,7 @@ class RegionSnapshot:
     """Origins that this region writes to, elsewhere: why they cannot be reached from here, or None."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Snapshot:
     """Everything. *at* is the servers' clock where one was read, else this machine's, in seconds since 1970."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from vstream.formatting import format_count, format_size, list_names
@@ -13,6 +12,7 @@ from vstream.topology import naming, physical
 from vstream.topology.model import Role, Topology, VirtualStream
 from vstream.topology.replication import PhysicalStream, durables, physical_streams
 from vstream.topology.stream_config import StreamConfig
+from vstream.value_class import value_class
 
 _PAYLOAD = 2**20
 """Bytes that a message may have where servers have no limit of their own."""
@@ -20,7 +20,7 @@ _DIRECT = ("allow_direct", "mirror_direct")
 _TAKES_PUBLISHES = frozenset({Role.WRITE, Role.ORIGIN})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class StreamFault:
     """Why *stream* refuses messages, or stores them where nobody looks for them."""
 
@@ -132,7 +132,7 @@ def _full(observed: StreamSnapshot, fields: Mapping[str, Any]) -> Iterator[str]:
             yield f"it is full (`{limit}`), and refuses new messages (`discard: new`)"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class ConsumerFault:
     """Why *consumer*, by its stream and name, does not deliver what it should."""
 

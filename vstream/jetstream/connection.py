@@ -8,7 +8,6 @@ import os
 import ssl
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from socket import gaierror
 from typing import Any, NoReturn
 
@@ -21,6 +20,7 @@ from vstream.jetstream.answers import decode_object
 from vstream.jetstream.client import RefusedForGoodError, TidyClient
 from vstream.jetstream.endpoints import connection_options, resolve_context
 from vstream.topology.model import Endpoint
+from vstream.value_class import value_class
 
 CONNECT_TIMEOUT = 5.0
 _FOR_GOOD = (RefusedForGoodError, ssl.SSLCertVerificationError, ImportError)
@@ -43,7 +43,7 @@ def choose_hint(why: str) -> str:
     return next((hint for words, hint in _HINTS.items() if words in why), _NOT_THERE)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Reply:
     """An answer: payload and headers. *status* is the code of a status-only message, such as 404."""
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from vstream.errors import ServerError
@@ -19,6 +18,7 @@ from vstream.jetstream import error_codes
 from vstream.jetstream.answers import api_error, read_text, reading
 from vstream.jetstream.connection import REQUEST_TIMEOUT, Connection, Reply
 from vstream.topology import naming
+from vstream.value_class import value_class
 
 ANY_SUBJECT = ">"
 
@@ -29,7 +29,7 @@ _SUBJECT = "Nats-Subject"
 _TIME = "Nats-Time-Stamp"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class DirectMessage:
     """A stored message. *stream* is the physical stream that answered, whatever name was requested."""
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from vstream.errors import HangingError, MalformedAnswerError, NotReachableError
 from vstream.jetstream.answers import MOST_JSON, decode_object, read_list, read_text, reading
 from vstream.permissions import load_certificates
 from vstream.topology.naming import probe_subject
+from vstream.value_class import value_class
 
 TIMEOUT = 2.0
 """Default timeout of one request, in seconds."""
@@ -35,7 +36,7 @@ _HEALTH = frozenset({_OK, 500, 503})
 _SPEAKS_TLS = b"Client sent an HTTP request to an HTTPS server."
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Varz:
     """/varz: what one server says about itself."""
 
@@ -54,7 +55,7 @@ class Varz:
     """The feature flags that the server knows, and whether each is on; none before 2.14."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Meta:
     """The JetStream meta group, as one server sees it."""
 

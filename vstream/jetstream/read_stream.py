@@ -8,13 +8,13 @@ import json
 import time
 from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import aclosing
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from vstream.errors import NoRespondersError, NotPermittedError, NotReachableError
 from vstream.jetstream.answers import api_error, read_text, reading
 from vstream.jetstream.connection import NO_RESPONDERS, Connection, Reply
 from vstream.topology import naming
+from vstream.value_class import value_class
 
 if TYPE_CHECKING:
     from vstream.jetstream.reconnecting import ReconnectingConnection
@@ -30,7 +30,7 @@ _IDLE = 60
 """Seconds after which servers remove the consumer of a reader that has gone away."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class StoredMessage:
     """A stored message. *time* is when it was stored, in nanoseconds since 1970."""
 
@@ -43,7 +43,7 @@ class StoredMessage:
     """How many messages follow it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class AckSubject:
     """The parts of a delivered message's reply subject."""
 
@@ -179,7 +179,7 @@ async def read_headers(
         await connection.request(reader.deletes, timeout=timeout)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class _Reader:
     """A temporary consumer that acknowledges nothing."""
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
@@ -23,6 +22,7 @@ from vstream.jetstream.answers import api_error, check_config, check_state, deco
 from vstream.jetstream.connection import Connection
 from vstream.topology import naming
 from vstream.topology.stream_config import StreamConfig
+from vstream.value_class import value_class
 
 CHUNK = 128 * 1024
 """Bytes."""
@@ -38,7 +38,7 @@ _GIVEN_UP = 5.0
 _PAUSE = 0.05
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class SnapshotHead:
     """What a server says of a snapshot before it sends it: the stream's configuration and state, in the API's own fields."""
 

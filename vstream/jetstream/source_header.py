@@ -6,10 +6,10 @@ import re
 import secrets
 import string
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
 from vstream.jetstream.answers import read_sequence
 from vstream.topology.stream_config import REPLAY_SUFFIX, header_name
+from vstream.value_class import value_class
 
 STREAM_SOURCE = "Nats-Stream-Source"
 _LETTERS = string.ascii_letters + string.digits
@@ -32,7 +32,7 @@ def origin_of(
     return by_header_name.get(words[0], words[0]), seq
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Provenance:
     """All that a sourced message says about where it came from."""
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from vstream.errors import VstreamError
@@ -40,6 +40,7 @@ from vstream.plan.live.loaded_rules import unserved_accounts
 from vstream.topology.accounts import Account
 from vstream.topology.bundle import Bundle, ServerAddress
 from vstream.topology.model import Topology
+from vstream.value_class import value_class
 
 __all__ = ["addresses", "client_endpoints", "endpoints", "is_running", "list_labs", "logs", "names", "status"]
 
@@ -47,7 +48,7 @@ _RELOAD_TIMEOUT = 10.0
 """Seconds for one server. It needs 5 ms."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class ReloadResult:
     """Which servers run with the new configuration, and why the others do not."""
 

@@ -15,6 +15,7 @@ from vstream.jetstream import monitoring
 from vstream.jetstream.monitoring import Meta
 from vstream.lab.links.state import Pair
 from vstream.topology.bundle import ServerAddress
+from vstream.value_class import value_class
 
 _POLL = 0.1
 _REQUEST_TIMEOUT = 2.0
@@ -39,7 +40,7 @@ class ReadinessProgress:
     total: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Member:
     """A server, and the servers that it must be linked with."""
 

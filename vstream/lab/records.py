@@ -14,7 +14,7 @@ import json
 import os
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
 import psutil
@@ -23,13 +23,14 @@ from vstream.files import write_private
 from vstream.lab.processes import arguments as arguments_of
 from vstream.lab.processes import reap
 from vstream.lab.state import LabDirectory
+from vstream.value_class import value_class
 
 STARTING = "starting"
 RUNNING = "running"
 _SUFFIX = ".conf"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class ServerRecord:
     """A server that is meant to run. It has a process id and a start time once it was spawned."""
 

@@ -12,7 +12,7 @@ import os
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -30,6 +30,7 @@ from vstream.lab.server import NatsServer, stop_all
 from vstream.lab.state import LabDirectory, LabRecord, hold_lock, lab_directories, labs_directory
 from vstream.topology.bundle import Artifact, Bundle, ServerAddress
 from vstream.topology.model import Topology, Transport
+from vstream.value_class import value_class
 
 _Result = TypeVar("_Result")
 
@@ -48,7 +49,7 @@ _ELECTION = 20.0
 """Seconds: an election takes up to 9, and a second one may be needed."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Start:
     """One `up` and its request. *deadline* is on the monotonic clock."""
 

@@ -39,6 +39,7 @@ from vstream.files import PathBelow, state_directory, write_private
 from vstream.lab.binaries import Program
 from vstream.topology.bundle import ServerAddress
 from vstream.topology.model import Server, Transport
+from vstream.value_class import value_class
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 _FORMAT = 3
@@ -49,7 +50,7 @@ _LOCK_POLL = 0.02
 _PRIVATE = 0o700
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class LabRecord:
     """What a lab consists of: written before its first server starts, kept until it is purged."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import timedelta
 from enum import Enum
 from pathlib import Path
@@ -23,6 +22,7 @@ from vstream.lab.state import LabDirectory, LabRecord, lab_directories, lab_dire
 from vstream.topology.accounts import APP_USER, SYSTEM_USER, VSTREAM_USER, inbox_of, regional_user
 from vstream.topology.bundle import ServerAddress
 from vstream.topology.model import CLIENT_INBOX, Endpoint
+from vstream.value_class import value_class
 
 
 class ServerState(Enum):
@@ -35,7 +35,7 @@ class ServerState(Enum):
     """It was started and not stopped, and does not run."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class ServerStatus:
     """One server. *pid* and *uptime* are None unless it runs."""
 
@@ -48,7 +48,7 @@ class ServerStatus:
     uptime: timedelta | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class ProxyStatus:
     """The link proxy. *pid* is None unless it runs."""
 
@@ -59,7 +59,7 @@ class ProxyStatus:
     """Overlays on the links: open faults."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class LabStatus:
     """One lab. *topology* is the name of the topology that it was started from."""
 

@@ -11,12 +11,12 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from vstream.diagnostics import Finding
 from vstream.errors import VstreamError
 from vstream.lint.selection import AS_NAMED, Anchor, is_fixed
+from vstream.value_class import value_class
 
 _LINE: Final = re.compile(r"\bline \d[\d,]*")
 
@@ -47,7 +47,7 @@ def fingerprints(findings: Iterable[Finding], anchor: Anchor) -> list[str]:
     return digests
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Baseline:
     """Findings that are not reported: how many of each key, with files relative to *anchor*."""
 

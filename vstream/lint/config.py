@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from difflib import get_close_matches
 from typing import Any, Final
 
 from vstream.diagnostics import Severity
 from vstream.errors import VstreamError
 from vstream.lint.selection import DEFAULT, NO_FILES, Anchor, FilePatterns, Selection, check_selectors
+from vstream.value_class import value_class
 
 Path = tuple[str, ...]
 
@@ -27,7 +28,7 @@ _ASSIGNMENT: Final = re.compile(r"\s*(?P<keys>(?:[\w.-]|\"[^\"]*\"|'[^']*')+)\s*
 _KEY: Final = re.compile(r"\"([^\"]*)\"|'([^']*)'|([\w-]+)")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class LintConfig:
     """What a file of settings says. *env_files*, *topology* and *baseline* are relative to its directory."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib import import_module
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -17,6 +17,7 @@ from vstream.lint.selection import Selection, known_codes
 from vstream.lint.workspace import Workspace
 from vstream.syntax.document import Document
 from vstream.syntax.natsconf.nodes import Comment
+from vstream.value_class import value_class
 
 if TYPE_CHECKING:
     from vstream.lint.load_scenario import LoadedScenario
@@ -34,7 +35,7 @@ LoadScenario: TypeAlias = "Callable[[bytes, str], LoadedScenario]"
 Render: TypeAlias = "Callable[[Topology], Bundle]"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Surroundings:
     """What lies outside of the files that were given: other files, the environment, how topologies are read."""
 
@@ -46,7 +47,7 @@ class Surroundings:
     render: Render
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class LintReport:
     """Everything that was found, sorted; *texts* are those of the files, for what is shown of them."""
 

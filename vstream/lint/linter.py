@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from difflib import unified_diff
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,6 +14,7 @@ from vstream.lint.config import LintConfig
 from vstream.lint.engine import LintReport, Surroundings, lint
 from vstream.lint.read import STDIN, Source
 from vstream.lint.selection import Anchor
+from vstream.value_class import value_class
 
 if TYPE_CHECKING:
     from vstream.topology.model import ServerVersion, Topology
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 _MOST_ROUNDS = 10
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Checked:
     """What a run finds: *report* without what the baseline has, and *stale* entries of it that nothing has any more."""
 
@@ -30,7 +31,7 @@ class Checked:
     whole: LintReport
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Linter:
     """Everything that decides which findings files get."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import posixpath
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeAlias
 
 from vstream.diagnostics import Finding, Severity
@@ -21,12 +21,13 @@ from vstream.syntax import yaml
 from vstream.syntax.schema import readable_part, validate
 from vstream.syntax.yaml import Document, Path, SourceMap
 from vstream.topology.model import Topology
+from vstream.value_class import value_class
 
 Read: TypeAlias = Callable[[str], bytes]
 """The content of the topology file, by its name; raises OSError or ValueError."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class LoadedScenario:
     """A scenario file that was read: the scenario and its topology are None if errors leave none."""
 
@@ -49,7 +50,7 @@ class LoadedScenario:
         return self.topology
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class _Topology:
     """The topology of a scenario: *text* is that of a file of its own, and what is wrong with it."""
 

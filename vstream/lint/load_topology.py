@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 
 from vstream import resources
@@ -23,12 +23,13 @@ from vstream.topology.bundle import Bundle, ServerAddress
 from vstream.topology.language import LANGUAGE
 from vstream.topology.model import Topology
 from vstream.topology.signing import Signer
+from vstream.value_class import value_class
 
 _MOST_SERVERS = 100
 """Whose files are all rendered to be checked."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class LoadedTopology:
     """A topology file that was read: the topology is None if the file's errors leave none."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 
 from vstream.errors import InvalidInputError, UnknownNameError, VstreamError
 from vstream.lint.load_topology import LoadedTopology, render_bundle
@@ -15,11 +14,12 @@ from vstream.lint.simulate import ListeningStream, Simulation, simulate
 from vstream.lint.workspace import MappingsBlock, ServerConf, Workspace
 from vstream.subjects.account_flow import GLOBAL_ACCOUNT, AccountFlow
 from vstream.topology.bundle import loaded_path, placeholder_for
+from vstream.value_class import value_class
 
 _MOST_NAMED = 5
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class PublishingClient:
     """A client that publishes, as far as files tell; *server* and *cluster* are None where that is not clear."""
 

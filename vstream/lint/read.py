@@ -31,6 +31,7 @@ from vstream.syntax import json as jsontext
 from vstream.syntax import natsconf
 from vstream.syntax.json_types import Json
 from vstream.syntax.natsconf.nodes import Comment, ConfMap, ConfScalar, Reference
+from vstream.value_class import value_class
 
 if TYPE_CHECKING:
     from vstream.syntax.yaml import Document
@@ -45,7 +46,7 @@ _CONFIGURATIONS = (".conf", ".cfg", ".json")
 _OPTIONS_IN_JSON = frozenset({"mappings", "maps", "accounts", "cluster", "gateway", "jetstream", "listen", "port"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Source:
     """
     One file that was given: its content, or why there is none.
@@ -61,7 +62,7 @@ class Source:
     """What it is, where whoever gives it knows."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Shown:
     """Where to show findings about a text that is no file of its own, such as the claims inside of a token."""
 

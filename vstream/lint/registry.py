@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import pkgutil
 from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import dataclass
 from difflib import get_close_matches
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from vstream import resources
 from vstream.diagnostics import Edit, Finding, Related, Severity, Span
 from vstream.formatting import join_names
+from vstream.value_class import value_class
 
 if TYPE_CHECKING:
     from vstream.syntax.yaml import Path, SourceMap
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 S = TypeVar("S")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Violation:
     """What a rule found, and where: a path in a YAML document, or a span of a file."""
 
@@ -48,7 +48,7 @@ def closest(word: str, names: list[str], label: str) -> str:
     return f"did you mean `{close[0]}`?" if close else f"{label}: {join_names(names) if names else 'none'}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Rule(Generic[S]):
     """
     A check of one kind of subject.

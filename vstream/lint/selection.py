@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from difflib import get_close_matches
 from fnmatch import fnmatch
 from pathlib import PurePosixPath
@@ -18,6 +18,7 @@ from typing import Final
 from vstream import resources
 from vstream.diagnostics import Finding, Severity
 from vstream.errors import VstreamError
+from vstream.value_class import value_class
 
 POLICY: Final = "policy"
 DEFAULT: Final = "default"
@@ -67,7 +68,7 @@ def group_of(code: str) -> str:
     return next(name for name, first, last in _GROUPS if first <= code <= last)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Anchor:
     """
     A directory that names of files are relative to, whatever directory a command runs in.
@@ -89,7 +90,7 @@ AS_NAMED: Final = Anchor()
 """Relative to nothing: paths as they were given."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class FilePatterns:
     """Patterns of paths, relative to the directory of the settings they stand in."""
 
@@ -104,7 +105,7 @@ class FilePatterns:
         return any(matches_file(name, pattern) for pattern in self.patterns)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Selection:
     """Which findings to report."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from vstream.diagnostics import Span
 from vstream.lint.workspace import MappingEntry, MappingFault, MappingsBlock
@@ -13,6 +13,7 @@ from vstream.subjects.functions import looks_like_call, parse_token
 from vstream.subjects.leaf_flow import LeafArrival, LeafLink, LeafSide, cross_leaves
 from vstream.subjects.mapping_rules import CompiledMapping, Route
 from vstream.subjects.resolve import Candidate, OutcomeKind, Resolution, publish_cost_us
+from vstream.value_class import value_class
 
 _ALL = 100
 _LOST = (OutcomeKind.DROPPED, OutcomeKind.PANICS)
@@ -23,7 +24,7 @@ def _add_shares(first: float | None, second: float | None) -> float | None:
     return None if first is None or second is None else first + second
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Refusal:
     """Why `nats-server -t` refuses the mappings, and where."""
 
@@ -31,7 +32,7 @@ class Refusal:
     span: Span
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Simulation:
     """
     The answer: *here* at the cluster that was asked for, *elsewhere* at every other that is known.
@@ -159,7 +160,7 @@ def refusals_of(block: MappingsBlock) -> Iterator[Refusal]:
             yield Refusal(message=error.message, span=block.place(error))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class ListeningStream:
     """
     A stream and what it listens to.
@@ -174,7 +175,7 @@ class ListeningStream:
     subjects: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class AccountRow:
     """
     *percent* of what is published to *source* goes to *destination*, where it is None if nobody gets it.

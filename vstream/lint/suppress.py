@@ -21,6 +21,7 @@ from vstream.diagnostics import Finding, Severity, Span
 from vstream.lint.selection import RETIRED
 from vstream.lint.workspace import StreamFile
 from vstream.syntax.natsconf.nodes import Comment
+from vstream.value_class import value_class
 
 KEY: Final = "vstream.ignore"
 CODE: Final = "VS009"
@@ -46,7 +47,7 @@ class Suppression:
     is_used: bool = field(default=False)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Suppressions:
     """All suppressions of a run, and what is wrong with them."""
 

@@ -18,6 +18,7 @@ from vstream.subjects.resolve import MappingTable
 from vstream.syntax.json_types import Json
 from vstream.syntax.natsconf.nodes import ConfDocument, ConfMap
 from vstream.topology.stream_config import StreamConfig
+from vstream.value_class import value_class
 
 if TYPE_CHECKING:
     from vstream.syntax.yaml import Path, SourceMap
@@ -40,7 +41,7 @@ class ConfValue(NamedTuple):
         return self.value if isinstance(self.value, str) else None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class MappingFault:
     """
     A part of a mapping that the server cannot read.
@@ -153,7 +154,7 @@ class MappingsBlock:
         return entry.key_span
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class ClaimedImport:
     """An import in the claims of an account: *exported* there is *local* here, *to* as servers read it."""
 
@@ -165,7 +166,7 @@ class ClaimedImport:
     span: Span
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class ClaimedExport:
     """An export in the claims of an account."""
 
@@ -174,7 +175,7 @@ class ClaimedExport:
     span: Span
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class ClaimsAccount:
     """An account as its claims describe it; *key* is its public key, by which others import from it."""
 
@@ -187,7 +188,7 @@ class ClaimsAccount:
     exports: tuple[ClaimedExport, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Permission:
     """What one user may publish or subscribe to; *allow* is None where everything is allowed but *deny*."""
 
@@ -195,7 +196,7 @@ class Permission:
     deny: tuple[ConfValue, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class UserConf:
     """A user of an account or of the `authorization` block. *name* is the user name or the public nkey."""
 
@@ -207,7 +208,7 @@ class UserConf:
     subscribe: Permission | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class AccountConf:
     """One account of an `accounts` block."""
 
@@ -220,7 +221,7 @@ class AccountConf:
     """More than one only where the server adds them up: `mappings` beside `maps`."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class GatewayRemote:
     """One entry of the list of gateways."""
 
@@ -229,7 +230,7 @@ class GatewayRemote:
     span: Span
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class GatewayConf:
     """The `gateway` block."""
 
@@ -240,7 +241,7 @@ class GatewayConf:
     conf: ConfMap
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class JetStreamConf:
     """
     The `jetstream` option in any of its forms: a map, or a word that switches it on or off.
@@ -258,7 +259,7 @@ class JetStreamConf:
     conf: ConfMap | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Listener:
     """
     A port that is opened, by a block such as `cluster`, `gateway`, `leafnodes`, `websocket`, `mqtt`, `client` or `http`.
@@ -277,7 +278,7 @@ class Listener:
         return self.host in {"", "0.0.0.0", "::", "[::]"}  # noqa: S104 - found in files, not bound here
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class LeafRemote:
     """A server that this one connects to as a leaf node; *account* is the local account that it binds to."""
 
@@ -287,7 +288,7 @@ class LeafRemote:
     conf: ConfMap
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class ServerConf:
     """
     One configuration file that was given, with what it includes.
@@ -345,7 +346,7 @@ class StreamRole(Enum):
         return self is StreamRole.READ or self is StreamRole.ORDER or self is StreamRole.AGGREGATE
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class _JsonConfig:
     """A configuration in a JSON file."""
 
@@ -363,7 +364,7 @@ class _JsonConfig:
         return self.source.key((*self.prefix, *path))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class StreamFile(_JsonConfig):
     """
     One stream configuration of a JSON file.
@@ -379,7 +380,7 @@ class StreamFile(_JsonConfig):
     """Whether the file says the name; else it is that of the file."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class ConsumerFile(_JsonConfig):
     """One consumer configuration of a JSON file; *stream* is the name of its stream, if the file says it."""
 
@@ -387,7 +388,7 @@ class ConsumerFile(_JsonConfig):
     stream: ConfValue | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Workspace:
     """Everything that was given to one run."""
 

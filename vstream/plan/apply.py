@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from vstream.errors import NoRespondersError, NotPermittedError, NotReachableError, ServerError, VstreamError
@@ -27,6 +26,7 @@ from vstream.plan.plan import (
 from vstream.plan.transitions import seed_region, start_sequence
 from vstream.topology.consumer_config import ConsumerConfig
 from vstream.topology.stream_config import UNTIL_KEY, StreamConfig
+from vstream.value_class import value_class
 
 if TYPE_CHECKING:
     from vstream.plan.port import GateChecker, MappingAdmin, ReaderAdmin, ServerAdmin, StreamAdmin
@@ -55,7 +55,7 @@ MOVE_BEGINS = 15.0
 """Seconds within which a moved stream gets another leader. Before that, it looks settled."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class GateTimeout:
     """A gate that was not satisfied before the deadline, and what was missing."""
 
@@ -63,7 +63,7 @@ class GateTimeout:
     missing: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class ApplyResult:
     """
     What became of each change of a plan.

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from vstream.errors import MalformedAnswerError, PlanError
@@ -18,13 +18,14 @@ from vstream.jetstream.answers import UNREADABLE, check_config
 from vstream.subjects.algebra import matches
 from vstream.syntax.json_types import Json
 from vstream.topology.consumer_config import FAILOVER_KEY, POSITION_KEY, ConsumerConfig
+from vstream.value_class import value_class
 
 FORMAT = 1
 _STARTS = frozenset({"deliver_policy", "opt_start_seq", "opt_start_time"})
 _SERVERS_OWN = "_nats."
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Position:
     """How far a durable was in one region: everything that it delivers was acknowledged there, up to *origins*."""
 
@@ -49,7 +50,7 @@ class Position:
     """The position as a sequence of the region's own read stream; 0 where that is not recorded."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Landing:
     """The position in one read stream."""
 
@@ -63,7 +64,7 @@ class Landing:
     """All messages from there on that match the consumer's filters."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class SourcedMessage:
     """A stored message of a read stream. *origin* is None if it does not say where it came from."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime
 from functools import cache
 from typing import TypeAlias
@@ -16,12 +16,13 @@ from vstream.topology.bundle import Bundle, RenderedStream
 from vstream.topology.consumer_config import ObservedConsumer
 from vstream.topology.model import Topology
 from vstream.topology.stream_config import ObservedStream
+from vstream.value_class import value_class
 
 Outcome: TypeAlias = Change | Blocked | Note
 """The result of comparing: a change, a blocked change, or a note for the reader."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Observed:
     """What the servers report: streams by name, names that no server answered for, loaded rules by server."""
 
@@ -42,7 +43,7 @@ class Observed:
     """By cluster, what the server runs that was connected to there."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class DiffContext:
     """Desired and observed state side by side, with everything that several steps of a comparison need."""
 

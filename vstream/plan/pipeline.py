@@ -7,7 +7,7 @@ The commands and a scenario's lab all use this, so that none of them leaves a pa
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from vstream.errors import NotReachableError, StalePlanError, VstreamError
 from vstream.jetstream.admin import JetStreamAdmin
@@ -21,9 +21,10 @@ from vstream.plan.port import MappingAdmin, ReaderAdmin, ServerAdmin
 from vstream.plan.transitions.remove_region import dead_streams, give_up
 from vstream.topology.bundle import Bundle
 from vstream.topology.model import Endpoint, Topology
+from vstream.value_class import value_class
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class PlanRequest:
     """The inputs of a plan: the desired state, how the servers are reached, and what is allowed."""
 

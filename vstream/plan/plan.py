@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import UserString
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from dataclasses import field as dataclass_field
 from enum import Enum, IntEnum
 from functools import cached_property
@@ -18,6 +17,7 @@ from vstream.topology.model import Role
 from vstream.topology.naming import api_prefix
 from vstream.topology.profiles import profile_named
 from vstream.topology.stream_config import FORMER_PREFIX, ROUTING_KEY, StreamConfig, account_in, is_beside_write_stream
+from vstream.value_class import value_class
 
 RULE = "mapping"
 """The kind of a key without a space."""
@@ -110,7 +110,7 @@ class GateKind(Enum):
     """Nothing has arrived in *stream* since *counterparts* had everything of it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Gate:
     """One condition on one physical stream. *counterparts* are physical streams too."""
 
@@ -152,7 +152,7 @@ _BEFORE = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class FieldChange:
     """One field of an update. *field* is dotted for parts of a field: `metadata.owner`, `sources.foo-write-west`."""
 
@@ -170,7 +170,7 @@ class FieldChange:
         return self.field.startswith("sources.")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Create:
     """A stream that does not exist yet."""
 
@@ -181,7 +181,7 @@ class Create:
     """Readers of an earlier stream of that name: `apply` makes the new stream begin after what they took."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Update:
     """A stream that differs. *config* is the whole new configuration, with fields that vstream does not know kept."""
 
@@ -203,7 +203,7 @@ class Update:
     """Whether an earlier run has changed the sources already, and only that note is left."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Delete:
     """A stream of this topology that the topology no longer has."""
 
@@ -219,7 +219,7 @@ class Delete:
     """Whether an origin, made out of copies in the same region, takes its place."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class CreateConsumer:
     """A durable that does not exist yet."""
 
@@ -229,7 +229,7 @@ class CreateConsumer:
     """The stream, with the same sequences, that this region's durable of that name was on: carrying it out adds where that is."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class UpdateConsumer:
     """A durable that differs. *config* is the whole new configuration, with fields that vstream does not know kept."""
 
@@ -240,7 +240,7 @@ class UpdateConsumer:
     """Whether it becomes vstream's with this change."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class DeleteConsumer:
     """A durable of this topology that the topology no longer has, on a stream that stays."""
 
@@ -248,7 +248,7 @@ class DeleteConsumer:
     region: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Blocked:
     """A stream that cannot be made as the topology says, why, and what to do."""
 
@@ -262,7 +262,7 @@ UNANSWERED = "it exists, but no server answered for it"
 """Why a stream or consumer is blocked of which it is not known whether it differs."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Note:
     """Something noticed that stays as it is."""
 
@@ -270,7 +270,7 @@ class Note:
     text: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class UnreachableRegion:
     """A region that could not be connected to, and why."""
 
@@ -278,7 +278,7 @@ class UnreachableRegion:
     reason: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class RuleChange:
     """
     What some servers have not loaded as the topology says. None means that the rule or entry is absent.
@@ -307,7 +307,7 @@ class RuleChange:
         return self.kind == USERS or {*(self.after or ())} <= {*(self.before or ())}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Demand:
     """An option without which `apply` does not carry out a plan, and why it is needed."""
 
@@ -332,7 +332,7 @@ class Fingerprint(UserString):
         return self._digest()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Plan:
     """Everything that `apply` would do, in order, and everything that it would not."""
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import Enum
 
 from vstream.syntax.json_types import Json
 from vstream.topology.model import Role
 from vstream.topology.stream_config import ObservedStream
+from vstream.value_class import value_class
 
 _PUBLISHED_TO = frozenset({Role.WRITE, Role.ORIGIN})
 
@@ -117,7 +117,7 @@ def classify_source(before: Json, after: Json) -> tuple[Risk, str]:
     return Risk.RESOURCING, "all messages that it still holds arrive a second time"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Removal:
     """How many messages a tighter limit removes if it applies now: at most *at_most* of *held*."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 from vstream.errors import PlanError
@@ -33,11 +33,12 @@ from vstream.plan.stages import stages
 from vstream.topology.consumer_config import ConsumerConfig
 from vstream.topology.model import Role
 from vstream.topology.stream_config import StreamConfig
+from vstream.value_class import value_class
 
 FORMAT = 2
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class SavedPlan:
     """A plan, and the topology that it was made from, so that the file says everything."""
 

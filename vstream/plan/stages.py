@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
@@ -28,6 +27,7 @@ from vstream.plan.plan import (
 from vstream.plan.transitions.seed_region import is_copy
 from vstream.topology.model import Role
 from vstream.topology.stream_config import FORMER_PREFIX, STREAM_KEY, ObservedStream, source_name
+from vstream.value_class import value_class
 
 _TITLES = {
     Phase.ACCOUNTS: "accounts",
@@ -209,7 +209,7 @@ def _takeover_gates(context: DiffContext) -> Iterator[Gate]:
             yield Gate(kind=GateKind.FED, stream=stream.config.name, counterparts=(stream.takes_over,))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class PlanStage:
     """One step of a plan. It begins once its *gates* hold."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 
 from vstream.errors import RefusedError, UnknownNameError, VstreamError
@@ -15,9 +15,10 @@ from vstream.syntax import yaml
 from vstream.syntax.document import Document
 from vstream.syntax.json_types import Json
 from vstream.topology.model import Region, Topology
+from vstream.value_class import value_class
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class TopologyEdit:
     """
     A topology file, and what it will say.

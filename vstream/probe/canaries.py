@@ -26,6 +26,7 @@ from vstream.probe.read_your_writes import METHODS, OwnRead
 from vstream.probe.report import Check, CheckStatus, Hop
 from vstream.probe.target import FAIR_PATIENCE, OutOfTimeError, ProbeTarget
 from vstream.topology import naming, physical
+from vstream.value_class import value_class
 
 CANARY_HEADER = "Vstream-Canary"
 """`<run id>.<region of origin>`: identifies a canary."""
@@ -67,7 +68,7 @@ class Canary:
     """Once it is stored: when it is served in the region that published it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Arrival:
     """A canary that was read: the physical stream, its sequence there, and the time on the monotonic clock."""
 

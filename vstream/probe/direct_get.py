@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 from vstream.errors import NoRespondersError, VstreamError
 from vstream.jetstream import direct
@@ -21,6 +20,7 @@ from vstream.probe.retry import Budget, answer_sequence, describe_answer, is_old
 from vstream.probe.target import ProbeTarget
 from vstream.syntax.json_types import Json
 from vstream.topology import naming, physical
+from vstream.value_class import value_class
 
 _PENDING = "Nats-Num-Pending"
 _MOST_SUBJECTS = 1024
@@ -31,7 +31,7 @@ _LAST_SEQ = 2**53
 _END, _NOT_FOUND, _INVALID, _TOO_MANY = 204, 404, 408, 413
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class RequestForm:
     """One form. *body* and *suffix* are made from the known message; None is an empty request."""
 

@@ -7,7 +7,6 @@ missing mapping from a missing stream.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from vstream.errors import MalformedAnswerError, NoRespondersError, NotReachableError, ServerError, VstreamError
@@ -19,6 +18,7 @@ from vstream.probe.report import Check, CheckStatus, Hop
 from vstream.probe.target import ProbeTarget
 from vstream.subjects import algebra
 from vstream.topology import naming, physical
+from vstream.value_class import value_class
 
 EXPECTED_STREAM = "Nats-Expected-Stream"
 NO_STREAM = "__probe__"
@@ -32,7 +32,7 @@ _LEADER = "does the stream have a leader, and its region a majority of its serve
 _MAPPINGS = "compare the mappings that this server has loaded with mappings.cfg, and reload it"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class _Physical:
     """A stream that was asked for by its physical name: facts, or the reason why there are none."""
 

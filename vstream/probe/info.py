@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from vstream.jetstream.answers import api_error, read_list, read_total, reading
@@ -11,9 +10,10 @@ from vstream.jetstream.connection import Connection
 from vstream.topology import naming
 from vstream.topology.profiles import profile_named
 from vstream.topology.stream_config import REGION_KEY, ROUTING_KEY, source_name
+from vstream.value_class import value_class
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class StreamInfo:
     """STREAM.INFO of the stream that answered."""
 

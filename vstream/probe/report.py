@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from enum import Enum
 
 from vstream.syntax.json_types import Json
+from vstream.value_class import value_class
 
 
 class Hop(Enum):
@@ -46,7 +47,7 @@ class CheckStatus(Enum):
     """Neither answer is proven: time was up, or an answer is missing."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Check:
     """One check and its result."""
 
@@ -79,7 +80,7 @@ class Check:
         return {**asdict(self), "hop": self.hop.value, "status": self.status.value, "elapsed_ms": elapsed_ms}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Progress:
     """A check has just ended, as number *done* of *total*."""
 
@@ -88,7 +89,7 @@ class Progress:
     total: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class ProbeReport:
     """All checks of one probe, in the order of the topology."""
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 
 from vstream.errors import NoRespondersError
 from vstream.jetstream.answers import read_sequence
@@ -13,6 +12,7 @@ from vstream.jetstream.connection import Reply
 from vstream.probe.report import Check, CheckStatus, Hop
 from vstream.probe.target import ProbeTarget
 from vstream.topology.versions import parse_version
+from vstream.value_class import value_class
 
 PATIENCE = 3.0
 """Seconds for all repeated requests in one region. A replica that lags for longer counts as wrong."""
@@ -20,7 +20,7 @@ _FIRST_PAUSE = 0.02
 _RECENT = (2, 11, 0)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Settled:
     """The last answers, their time in milliseconds, and what is wrong with them, if anything."""
 

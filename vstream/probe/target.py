@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import TypeVar
 
 from vstream.errors import NotReachableError, VstreamError
@@ -13,6 +12,7 @@ from vstream.probe.report import Check, CheckStatus, Hop
 from vstream.topology import physical
 from vstream.topology.model import Topology, VirtualStream
 from vstream.topology.profiles import profile_of
+from vstream.value_class import value_class
 
 _Answer = TypeVar("_Answer")
 
@@ -24,7 +24,7 @@ class OutOfTimeError(VstreamError):
     """The deadline was too near to expect an answer."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class ProbeTarget:
     """A virtual stream in a connected region. *deadline* is on the monotonic clock."""
 

@@ -25,6 +25,7 @@ from vstream.topology.model import Endpoint, Topology
 from vstream.topology.naming import local_name
 from vstream.topology.physical import write_stream_in
 from vstream.topology.versions import format_version, parse_version
+from vstream.value_class import value_class
 
 SINCE = (2, 11, 0)
 _DEST, _ONLY, _HOP = "Nats-Trace-Dest", "Nats-Trace-Only", "Nats-Trace-Hop"
@@ -59,7 +60,7 @@ _KINDS = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class TraceStep:
     """One event: what *server* did. *by* is the kind of connection, *peer* who is at its other end."""
 
@@ -73,7 +74,7 @@ class TraceStep:
     error: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class PublishExpectation:
     """
     What *region* should do with the publish.
@@ -88,7 +89,7 @@ class PublishExpectation:
     stream: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class PublishTrace:
     """One publish through one server: what happened, where that *differs* from what is expected, what is *unknown*."""
 

@@ -21,6 +21,7 @@ from vstream.runner.workload.publisher import acknowledgement
 from vstream.runner.workload.readers import ACK, failure_of, make_consumer, refusal
 from vstream.scenario.model import ClientOperation
 from vstream.topology import naming
+from vstream.value_class import value_class
 
 CONSUMER = "vstream-try"
 """The durable consumer that exists beforehand."""
@@ -32,7 +33,7 @@ _NS = 1_000_000_000
 _NO_MESSAGES = {404, 408}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Target:
     """What is tried, and where. *number* distinguishes `try` steps."""
 

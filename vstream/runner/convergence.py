@@ -21,6 +21,7 @@ from vstream.jetstream.source_header import origin_of
 from vstream.topology import naming
 from vstream.topology.bundle import RenderedStream
 from vstream.topology.stream_config import source_name
+from vstream.value_class import value_class
 
 _POLL = 0.2
 _REQUEST = 2.0
@@ -30,7 +31,7 @@ _SETTLED = 3
 """How often a write stream must be unchanged before it counts as quiet."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class ConvergenceResult:
     """Whether the streams converged, and if not, what is missing."""
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from vstream.chaos.target_servers import of_topology
@@ -34,6 +33,7 @@ from vstream.scenario.model import ChangeRegion, RegionCommand, Scenario
 from vstream.topology import physical
 from vstream.topology.bundle import Bundle, ServerAddress
 from vstream.topology.model import Endpoint, Topology, VirtualStream
+from vstream.value_class import value_class
 
 _UP = 90.0
 _PROBE = 20.0
@@ -42,7 +42,7 @@ _WORKS = 90.0
 """Seconds until a probe must have passed. After a start, sourcing takes a second or two."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Environment:
     """A running lab, and the topology on it."""
 
@@ -159,7 +159,7 @@ async def _apply(stage: Environment) -> None:
         raise VstreamError(f"the topology was not applied: {reason}")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class ChangedRegion:
     """The servers after a change of a whole region, and why it is not complete."""
 

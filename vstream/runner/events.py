@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, assert_never
 
 from vstream.capture.records import Sample
 from vstream.scenario.model import Action, ChangeRegion, Converge, Heal, Inject, RepairMeta, Resync, Try, Wait
 from vstream.topology.units import format_duration
+from vstream.value_class import value_class
 
 if TYPE_CHECKING:
     from vstream.runner.workload.spec import WorkloadProgress
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Activity:
     """A longer activity before or after the load."""
 
@@ -22,14 +22,14 @@ class Activity:
     description: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class LoadBegan:
     """Clients begin at *at*, which people count from."""
 
     at: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class StepBegan:
     """Step *number* of *total*, counted from 1, begins."""
 
@@ -40,7 +40,7 @@ class StepBegan:
     description: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class StepEnded:
     """The step has ended; *detail* says why it is not ok."""
 
@@ -60,7 +60,7 @@ class FaultState(Enum):
     FAILED = "failed"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class FaultSeen:
     """A fault has reached this state; *detail* is the evidence, or the reason why not."""
 
@@ -72,7 +72,7 @@ class FaultSeen:
     detail: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class WorkerProgress:
     """What the clients of *region* have done so far."""
 
@@ -80,7 +80,7 @@ class WorkerProgress:
     progress: WorkloadProgress
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Sampled:
     """The state that a region reports."""
 

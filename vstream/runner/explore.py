@@ -27,13 +27,14 @@ from vstream.lint.load_scenario import load
 from vstream.scenario.generate import ScenarioData, to_yaml
 from vstream.scenario.model import Scenario
 from vstream.scenario.shrink import shrink
+from vstream.value_class import value_class
 
 _SEEDS = 2**31
 _CONFIRMATIONS = 3
 """How often a failed scenario runs again before it counts as one that does not fail every time."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class RunOutcome:
     """The outcome of one run."""
 
@@ -49,7 +50,7 @@ class RunOutcome:
     """Why there is no verdict."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class ExploredRun:
     """One explored scenario."""
 
@@ -136,7 +137,7 @@ class Watcher(Protocol):
         """A scenario has ended."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class SearchLimits:
     """When to stop."""
 

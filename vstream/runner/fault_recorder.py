@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from vstream.capture.records import FaultOutcome, FaultRecord
@@ -17,6 +17,7 @@ from vstream.health.live.resync import resync
 from vstream.runner.environment import Environment
 from vstream.runner.events import Event, FaultSeen, FaultState
 from vstream.scenario.model import Inject
+from vstream.value_class import value_class
 
 if TYPE_CHECKING:
     Pause = Callable[[int], Awaitable[None]]
@@ -28,7 +29,7 @@ _RESYNC = 240.0
 """Seconds. A stream of one replica cannot be stepped down: it asks again when it does so by itself."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class StepResult:
     """The result of a step: its window if that differs from the step, and why it is not ok."""
 
@@ -38,7 +39,7 @@ class StepResult:
     """The servers and the topology, if the step has changed them."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class _Open:
     """A fault that is to be healed: its record so far, and its name in the lab's journal."""
 

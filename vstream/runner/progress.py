@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
@@ -12,9 +12,10 @@ from pydantic import TypeAdapter, ValidationError
 from vstream.files import write_private
 from vstream.lab.state import LabDirectory
 from vstream.runner.events import Activity, Event, StepBegan, StepEnded
+from vstream.value_class import value_class
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class ScenarioProgress:
     """What a scenario does now. *since*: seconds since 1970."""
 

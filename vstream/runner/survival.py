@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from vstream.scenario.generate import to_yaml
 from vstream.scenario.model import Measure
 from vstream.scenario.survival import AGAIN, Asked, CellKey, SurvivalScenario
 from vstream.topology.survival import SurvivalCell
+from vstream.value_class import value_class
 
 _NEEDED = {About.FAULT, About.CAPTURE}
 """Cases that must pass: without them, measurements prove nothing."""
@@ -32,7 +32,7 @@ class CellStatus(Enum):
     """Nothing can show it: it is never promised, not known, or depends on where replicas happen to be."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class RehearsedCell:
     """A cell and what came of it; *detail* says what was seen where it was not shown."""
 
@@ -41,7 +41,7 @@ class RehearsedCell:
     detail: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class SurvivalRehearsal:
     """All runs of a rehearsal."""
 
@@ -61,7 +61,7 @@ class SurvivalRehearsal:
         return sum(cell.status is status for cell in self.cells)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class RehearsalRequest:
     """What to run. *topology_text* is a topology that has no errors; captures go below *directory*."""
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
 
 from vstream.scenario.document import StepDocument
 from vstream.scenario.faults import FAULT_OPTIONS, FAULTS, Aim, FaultType
+from vstream.value_class import value_class
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Action:
     """One kind of step. *fault* is None for a step that injects nothing."""
 

@@ -8,11 +8,12 @@ these declarations. How a fault is injected and undone is in `vstream.chaos.faul
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from typing import Final
 
 from vstream.topology.units import format_duration, format_rate
+from vstream.value_class import value_class
 
 OptionValue = str | int | float | bool
 
@@ -62,7 +63,7 @@ class OptionType(Enum):
     FLAG = "flag"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class FaultOption:
     """One option of faults. *name* is its field of a step; commands write it with dashes."""
 
@@ -108,7 +109,7 @@ LAME_DUCK = FaultOption(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class FaultType:
     """One kind of fault."""
 
@@ -167,7 +168,7 @@ USAGE: Final[Mapping[Aim, str]] = {
 """The argument of a command, by its fault's kind of target."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class FaultSpec:
     """
     One fault to inject.

@@ -15,16 +15,17 @@ from typing import Final
 from vstream.diagnostics import Span
 from vstream.scenario.faults import FaultSpec
 from vstream.subjects.algebra import FULL_WILDCARD, PARTIAL_WILDCARD
+from vstream.value_class import value_class
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Wait:
     """Let the load run for *nanoseconds*."""
 
     nanoseconds: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Inject:
     """
     Inject *fault* and go on.
@@ -39,19 +40,19 @@ class Inject:
     lasting: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Heal:
     """Undo the open faults *ids*, or all of them (None), and wait until the servers are healthy."""
 
     ids: tuple[str, ...] | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Resync:
     """Do what `vstream repair sources` does."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Converge:
     """Wait until every read stream holds all that the write streams hold, at most *within* nanoseconds."""
 
@@ -67,7 +68,7 @@ class RegionCommand(Enum):
     FAILBACK = "failback"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class ChangeRegion:
     """Do what `vstream` *command* does with *region*."""
 
@@ -104,7 +105,7 @@ class ClientOperation(Enum):
     """A new stream in the region."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Try:
     """Try every client operation once in each of *regions* and record which work: the isolated-region matrix."""
 
@@ -119,7 +120,7 @@ class RepairMeta:
 Action = Wait | Inject | Heal | Resync | Converge | Try | ChangeRegion | RepairMeta
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Step:
     """
     One step. Steps run one after the other; one with *at* starts so long after the load, not before the step in front has ended.
@@ -141,7 +142,7 @@ class Retry(Enum):
     """It sends the message again, with the same `Nats-Msg-Id`, until it is acknowledged or given up."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Publishers:
     """One open-loop publisher in each of *regions*: a slow answer does not slow it down."""
 
@@ -175,7 +176,7 @@ class ReaderKind(Enum):
     """Direct Get by sequence, by the virtual name."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Readers:
     """One reader in each of *regions*."""
 
@@ -188,7 +189,7 @@ class Readers:
     span: Span
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Workload:
     """What clients do while faults happen."""
 
@@ -248,7 +249,7 @@ class Compare(Enum):
     AT_MOST = "<="
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Expectation:
     """One thing that must hold. What could not be measured is UNKNOWN, and never a pass."""
 
@@ -267,7 +268,7 @@ class Expectation:
     """A `Trial`."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class LabSpec:
     """What the servers of a scenario are."""
 
@@ -279,7 +280,7 @@ class LabSpec:
     """A directory of templates that win over the built-in ones, as `vstream render --templates`: another layout of streams."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Scenario:
     """The whole scenario. The topology is kept as the text of its file, which is loaded like any other."""
 

@@ -14,6 +14,7 @@ from vstream.scenario.model import ClientOperation, Measure
 from vstream.topology import survival
 from vstream.topology.model import Topology, VirtualStream
 from vstream.topology.survival import Ability, Failure, Incident, Ruling, Survival, SurvivalCell
+from vstream.value_class import value_class
 
 CellKey = tuple[str, Failure, Ability]
 """The stream, what fails, and what clients do."""
@@ -36,7 +37,7 @@ _WORKS: Final = ">= 95%"
 """Not all: on a busy machine one in a hundred is late."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class SurvivalScenario:
     """A scenario without its topology, and which cells each of its expectations is about."""
 

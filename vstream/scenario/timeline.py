@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 from vstream.scenario.actions import ACTIONS, Action, actions_of
 from vstream.scenario.document import ScenarioDocument, StepDocument
 from vstream.scenario.faults import Aim, FaultType, Takes
 from vstream.scenario.model import Inject, RegionCommand, Scenario, Wait
 from vstream.topology.model import Topology
+from vstream.value_class import value_class
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class OpenFaultStep:
     """A fault that is open. *down* are the servers that it takes away, as far as they are known beforehand."""
 
@@ -23,7 +23,7 @@ class OpenFaultStep:
     down: frozenset[str]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class StepContext:
     """One step that has one action, the *index*-th, and the faults that are open as it begins."""
 

@@ -13,7 +13,7 @@ mapping of the importing account applies to that, and no import passes it on.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 
 from vstream.diagnostics import Span
@@ -30,6 +30,7 @@ from vstream.subjects.algebra import (
 from vstream.subjects.functions import TransformError
 from vstream.subjects.resolve import MappingTable, OutcomeKind, compile_mappings
 from vstream.subjects.transform import SubjectTransform, numbered_wildcards
+from vstream.value_class import value_class
 
 GLOBAL_ACCOUNT = "$G"
 """The account of a configuration without accounts."""
@@ -44,7 +45,7 @@ class ImportKind(Enum):
     STREAM = "stream"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class AccountLink:
     """
     An import that the server accepts.
@@ -90,7 +91,7 @@ class AccountLink:
         return self.transform.expand(pattern.split(SEPARATOR)).subject
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class ExportedSubject:
     """What *account* lets others import."""
 
@@ -100,7 +101,7 @@ class ExportedSubject:
     span: Span | None = field(default=None, compare=False)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class AccountArrival:
     """
     *percent* of the messages are seen in *account* under *subject*, by way of *links*.

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
 from itertools import pairwise
+
+from vstream.value_class import value_class
 
 Version = tuple[int, int, int]
 
@@ -48,7 +49,7 @@ _WORDING = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class TransformError:
     """
     A transform that cannot be made.
@@ -112,7 +113,7 @@ _COMMA = re.compile(r",[\t\n\f\r ]*")
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Call:
     """
     A mapping function with its arguments.

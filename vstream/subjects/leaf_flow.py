@@ -11,13 +11,14 @@ to there maps it again, and passes it on to its own imports and to other leaf no
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
 from vstream.diagnostics import Span
 from vstream.subjects.account_flow import AccountFlow, AccountLink
 from vstream.subjects.algebra import is_deliverable, matches
 from vstream.subjects.resolve import OutcomeKind, compile_mappings
+from vstream.value_class import value_class
 
 JETSTREAM_SUBJECTS: Final = ("$JS.API.>", "$KV.>", "$OBJ.>")
 """What no leaf connection lets pass, but one of the system account: another domain is asked at `$JS.<domain>.API`."""
@@ -25,7 +26,7 @@ _ALL = 100
 _LOST = frozenset({OutcomeKind.DROPPED, OutcomeKind.PANICS})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class LeafSide:
     """One end of a connection: an account on a server, and the servers that share its messages."""
 
@@ -37,7 +38,7 @@ class LeafSide:
     flow: AccountFlow = field(compare=False)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class SubjectFilter:
     """
     What may cross in one direction: *allow* None is everything; each of *deny* was written at its place.
@@ -66,7 +67,7 @@ class SubjectFilter:
         return None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class LeafLink:
     """A leaf node connection, and what may cross it in either direction."""
 
@@ -77,7 +78,7 @@ class LeafLink:
     span: Span | None = field(default=None, compare=False)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class LeafArrival:
     """
     *percent* of the messages come to *side* by way of *links*, and are seen in *account* there as *subject*.

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from vstream.diagnostics import Span
+from vstream.value_class import value_class
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Destination:
     """
     Where *weight* percent of a mapping's messages go (`server/accounts.go` MapDest).
@@ -24,7 +25,7 @@ class Destination:
     span: Span | None = field(default=None, compare=False)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Mapping:
     """One rule: messages published to *source* go to one of *destinations*, which may be none."""
 

@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from collections.abc import Mapping as Map
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import Enum
 
 from vstream.subjects.algebra import SEPARATOR, is_valid
 from vstream.subjects.functions import ErrorKind, TransformError
 from vstream.subjects.mapping import Destination, Mapping
 from vstream.subjects.transform import SubjectTransform, mapping_transform, numbered_wildcards
+from vstream.value_class import value_class
 
 _ALL = 100
 _ESCAPES = {"\a": "\\a", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\v": "\\v"}
@@ -40,7 +41,7 @@ class MappingErrorKind(Enum):
     """No destination subject: `nats-server -t` takes it, the first publish that it hits kills the server."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class MappingError:
     """
     One thing wrong with *mapping*, at *destination* unless the mapping as a whole is meant.
@@ -65,7 +66,7 @@ class MappingError:
         return self.kind is not MappingErrorKind.PANICS
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Route:
     """A share of *weight* percent: *destination* is None for the remainder, *transform* None if it panics."""
 
@@ -74,7 +75,7 @@ class Route:
     destination: Destination | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class CompiledMapping:
     """
     A mapping that the server accepts, with its routes by cluster; "" is for every other cluster.

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from math import exp, log
 
@@ -22,6 +21,7 @@ from vstream.subjects.functions import Function
 from vstream.subjects.mapping import Destination, Mapping
 from vstream.subjects.mapping_rules import CompiledMapping, MappingError, Route, compile_mapping
 from vstream.subjects.transform import Expansion, effective_source
+from vstream.value_class import value_class
 
 _MEASURED_COST_US = ((20, 1.55), (200, 13.0), (2_000, 105.0), (20_000, 2_429.0), (42_000, 9_346.0))
 _COST_WITHOUT_RULES_US = 0.21
@@ -41,7 +41,7 @@ class OutcomeKind(Enum):
     """The server dies: the destination has no subject."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Outcome:
     """
     One thing that can become of a message, in *probability_percent* of publishes.
@@ -61,7 +61,7 @@ class Outcome:
         return self.expansion.subject
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Candidate:
     """
     A rule that the server can choose, and its outcomes, which add up to 100 percent.
@@ -76,7 +76,7 @@ class Candidate:
     is_first: bool | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Resolution:
     """Everything that a publish to *subject* can become where the server's cluster is *cluster*."""
 

@@ -27,6 +27,7 @@ from vstream.subjects.functions import (
     looks_like_call,
     parse_token,
 )
+from vstream.value_class import value_class
 
 _OLDEST: Version = (2, 9, 0)
 _LITERAL_CALLS: Version = (2, 12, 0)
@@ -35,7 +36,7 @@ _NO_SPACE = re.compile(f"[^{WHITESPACE}]*").fullmatch
 _CALLS_WITHOUT_WILDCARD = frozenset({Function.RANDOM, Function.PARTITION})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Expansion:
     """
     What a subject becomes, except for the numbers that the server draws.
@@ -63,7 +64,7 @@ class Expansion:
         return parts == expected
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class SubjectTransform:
     """A transform that the server accepts. *steps* has one entry per destination token: its text, or a call."""
 

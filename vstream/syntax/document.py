@@ -8,6 +8,7 @@ from typing import TypeAlias
 
 from vstream.diagnostics import Finding, Span
 from vstream.syntax.json_types import Json
+from vstream.value_class import value_class
 
 Path: TypeAlias = tuple[str | int, ...]
 """Where a value is in a document: keys of mappings, and positions in lists."""
@@ -32,7 +33,7 @@ class SourceMap:
         return self.keys.get(path) or self.value(path)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Document:
     """One document: plain data, where it was written, and what is wrong with it as YAML or JSON."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import field
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, get_args, get_origin
 
@@ -17,6 +17,7 @@ from pydantic_core import ErrorDetails
 
 from vstream.diagnostics import Finding, Severity, Span
 from vstream.formatting import join_names, quote_value
+from vstream.value_class import value_class
 
 if TYPE_CHECKING:
     from vstream.syntax.yaml import Document, Path
@@ -36,7 +37,7 @@ def did_you_mean(word: str, names: list[str]) -> str | None:
     return f"did you mean `{close[0]}`?" if close else None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Language(Generic[M]):
     """What may be written in one kind of file."""
 

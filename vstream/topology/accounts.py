@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from enum import Enum
 
 from vstream.topology.model import VSTREAM_INBOX
+from vstream.value_class import value_class
 
 APP_USER, VSTREAM_USER, PROBE_USER, AUDIT_USER = USERS = ("app", "vstream", "probe", "audit")
 """Who logs in to the account of clients, with `routing: accounts`."""
@@ -71,7 +71,7 @@ class ShareKind(Enum):
     """Messages go from the exporting account to the importing one."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Export:
     """What *accounts* may import. *threshold* limits how long a service with many answers may take: `10m`."""
 
@@ -81,7 +81,7 @@ class Export:
     threshold: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Import:
     """What is imported from *account*. *to* is its subject here, None for the same subject."""
 
@@ -91,7 +91,7 @@ class Import:
     to: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class User:
     """Who may log in. The password is a variable of the servers' configuration: no secret is in a bundle."""
 
@@ -107,7 +107,7 @@ class User:
     """What it may not receive, although its subscriptions cover it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Account:
     """One account. The text of all of them is the same on every server."""
 

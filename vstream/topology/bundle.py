@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from vstream.subjects.mapping import Mapping as SubjectMapping
@@ -19,6 +18,7 @@ from vstream.topology.accounts import (
 from vstream.topology.consumer_config import ConsumerConfig
 from vstream.topology.model import Role, Security, Server, Topology, Transport
 from vstream.topology.stream_config import StreamConfig
+from vstream.value_class import value_class
 
 MAPPINGS_PATH = "mappings.cfg"
 """With `routing: mapped`, what every server includes in the account that holds the streams, if vstream does not write that."""
@@ -76,7 +76,7 @@ def loaded_path(topology: Topology) -> str:
     return ACCOUNTS_PATH if topology.has_accounts else MAPPINGS_PATH
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Artifact:
     """One file of a bundle. *path* is relative, with forward slashes."""
 
@@ -106,7 +106,7 @@ class LateArtifact(Artifact):
         return self._write()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class RenderedStream:
     """A stream that will exist on servers, parsed back from its artifact."""
 
@@ -124,7 +124,7 @@ class RenderedStream:
     """What clients publish on."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class RenderedConsumer:
     """A durable that will exist on a physical stream, parsed back from its artifact."""
 
@@ -134,7 +134,7 @@ class RenderedConsumer:
     path: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class ServerAddress:
     """Where one server listens, and where it stores."""
 
@@ -195,7 +195,7 @@ class ServerAddress:
         return f"{self.scheme}://{self.host}:{self.route_front or self.cluster}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Bundle:
     """Everything a topology renders to, sorted by path, and what it means."""
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from vstream.syntax.json_types import Json
 from vstream.topology.stream_config import TOPOLOGY_KEY, read_metadata
+from vstream.value_class import value_class
 
 FAILOVER_KEY = "vstream.failover"
 """Metadata of a consumer that got the position of another: whose, and when. Its start is no drift."""
@@ -14,7 +14,7 @@ POSITION_KEY = "vstream.position"
 """Metadata of a consumer that records the position of another region's consumer, and delivers nothing itself."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class ConsumerConfig:
     """A durable consumer. *stream* is the physical stream that it is on, with its account where it has one."""
 
@@ -39,7 +39,7 @@ class ConsumerConfig:
         return self.metadata.get(TOPOLOGY_KEY)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class ObservedConsumer:
     """A consumer as the servers report it. Sequences are those of its stream."""
 

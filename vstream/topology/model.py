@@ -10,6 +10,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from vstream.value_class import value_class
+
 if TYPE_CHECKING:
     from vstream.syntax.json_types import Json
 
@@ -101,7 +103,7 @@ class Security(Enum):
         return self in {Security.NKEYS, Security.OPERATOR}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Transport:
     """TLS on every port of rendered servers: paths on the servers, in PEM."""
 
@@ -117,7 +119,7 @@ class Transport:
     """Whether gateways refuse clusters that are not in their configuration."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class AccountLimits:
     """What servers refuse clients to have more of; None for no limit."""
 
@@ -149,7 +151,7 @@ VSTREAM_INBOX = f"{CLIENT_INBOX}.vstream"
 """Where vstream does. Applications may not listen there; users of earlier versions may."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Endpoint:
     """How a client reaches a region: a nats CLI context, or addresses with credentials. Holds no secret itself."""
 
@@ -213,7 +215,7 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Ports:
     """TCP ports of one server."""
 
@@ -223,7 +225,7 @@ class Ports:
     gateway: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class JetStreamLimits:
     """What one server may store, in bytes, and where."""
 
@@ -233,7 +235,7 @@ class JetStreamLimits:
     sync_interval: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Server:
     """One nats-server. *host* is None where the topology gives only a number of servers."""
 
@@ -242,7 +244,7 @@ class Server:
     tags: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class ServerOptions:
     """Options of every server that vstream renders, as far as its version has them."""
 
@@ -252,7 +254,7 @@ class ServerOptions:
     metadata: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class NatsChecks:
     """The limits by which `nats server check stream` judges a stream with sources."""
 
@@ -262,7 +264,7 @@ class NatsChecks:
     """Nanoseconds."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Region:
     """One cluster of the super-cluster."""
 
@@ -276,7 +278,7 @@ class Region:
     """`HOST:PORT` at which other regions reach the gateways of all its servers, if not at each server's own. Not in labs."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class LostRegion:
     """A region that is dead for good, as it was."""
 
@@ -292,7 +294,7 @@ class LostRegion:
         return self.region.name
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Link:
     """The network between two regions of a lab. None: ideal."""
 
@@ -308,7 +310,7 @@ class Link:
     """The share of packets that is lost in each direction."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Stretch:
     """The cluster that has one server in each of several regions."""
 
@@ -337,7 +339,7 @@ class Stretch:
         return tuple(seats)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Seat:
     """A server, its region, and its cluster."""
 
@@ -352,14 +354,14 @@ class Seat:
     """Whether it stores nothing, and joins its region to the others: it is not in its region's cluster either."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class StreamSettings:
     """The topology's settings for one physical stream: fields of the JetStream API, in its spelling and units."""
 
     fields: Mapping[str, Json]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class PhysicalPart:
     """One physical stream of a virtual stream. *place* is a region's name, or the stretch cluster's."""
 
@@ -368,7 +370,7 @@ class PhysicalPart:
     settings: StreamSettings
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Consumer:
     """A durable that a virtual stream has in each of *regions*, on the stream that is read there."""
 
@@ -432,7 +434,7 @@ class VirtualStream:
         return tuple(parts)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Hubs:
     """With `routing: domains`, one server without JetStream in each region, which the region's servers join as leafs."""
 
@@ -442,7 +444,7 @@ class Hubs:
     """At `cluster` it listens for the servers of its region."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Topology:
     """A whole topology."""
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Final
 
 from vstream.topology import naming
 from vstream.topology.model import Topology
 from vstream.topology.naming import API
 from vstream.topology.profiles import profile_of, shared
+from vstream.value_class import value_class
 
 _PLAN = ("STREAM.LIST", "CONSUMER.LIST.*")
 _STATUS = ("STREAM.INFO.*", "CONSUMER.INFO.>", "DIRECT.GET.>")
@@ -59,7 +59,7 @@ _NEVER_ASKS_WHO_IT_IS: Final = frozenset({"repair sources", "map --trace", "back
 COMMANDS: Final = tuple(MANAGED)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Permissions:
     """The subjects that a user may publish and subscribe to, as servers see them: after mapping."""
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from vstream.topology import physical
 from vstream.topology.model import Role, Topology, VirtualStream
+from vstream.value_class import value_class
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class PhysicalStream:
     """A physical stream: its name, and the region, or the stretch cluster, that it lives in."""
 
@@ -21,7 +22,7 @@ class PhysicalStream:
     """Its fields according to the topology."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class ReplicationPair:
     """One physical stream that takes everything from another."""
 
@@ -46,7 +47,7 @@ def physical_streams(stream: VirtualStream) -> tuple[PhysicalStream, ...]:
     return tuple(streams)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Durable:
     """A consumer that the topology has: the physical stream that it is on, its name, and its region."""
 

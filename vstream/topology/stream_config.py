@@ -5,10 +5,12 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import TYPE_CHECKING
+
+from vstream.value_class import value_class
 
 if TYPE_CHECKING:
     from vstream.syntax.json_types import Json
@@ -42,7 +44,7 @@ HIDDEN_PREFIXES = ("W_", "R_", "S_", FORMER_PREFIX, REGION_ACCOUNT_PREFIX)
 """Prefixes of accounts that hold streams and that others reach through imports. No domain has such a name."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class StreamSource:
     """One source, or the mirror, of the stream *reader*: an open mapping of fields with typed views."""
 
@@ -77,7 +79,7 @@ class StreamSource:
         return replace(self, fields={**self.fields, "opt_start_seq": start_seq})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class StreamConfig:
     """
     A stream configuration. *name* says the account too where streams have accounts of their own.
@@ -252,7 +254,7 @@ def short_hash(text: str) -> str:
     return "".join(_DIGITS[byte % len(_DIGITS)] for byte in digest[:8])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class ObservedStream:
     """A stream as the servers report it."""
 

@@ -9,7 +9,7 @@ that it leaves, and the worst answer counts. What is said here was measured on r
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import Enum
 from itertools import combinations, product
 from typing import Final
@@ -17,6 +17,7 @@ from typing import Final
 from vstream.topology import physical
 from vstream.topology.model import Consistency, PhysicalPart, Role, Seat, Topology, VirtualStream
 from vstream.topology.profiles import profile_of
+from vstream.value_class import value_class
 
 
 class Failure(Enum):
@@ -72,7 +73,7 @@ class Survival(Enum):
 _RANK: Final = {answer: rank for rank, answer in enumerate(Survival)}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Ruling:
     """An answer and why. *is_certain* is False where it depends on which servers hold the replicas, or on timing."""
 
@@ -81,7 +82,7 @@ class Ruling:
     is_certain: bool = True
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Incident:
     """One thing that can happen. *clients* are the regions whose clients are asked."""
 
@@ -95,7 +96,7 @@ class Incident:
     clients: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class SurvivalCell:
     """One cell of the table: the worst that can happen, and where; *incident* is None where nothing of the kind can."""
 

@@ -38,6 +38,7 @@ _SHIPPED = (
     "topology/stream_config.py",
     "topology/units.py",
     "audit/source/*.py",
+    "value_class.py",
 )
 
 

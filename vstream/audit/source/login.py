@@ -6,7 +6,7 @@ import base64
 import binascii
 import json
 import os
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,7 @@ from vstream.errors import VstreamError
 from vstream.permissions import load_certificates, read_credentials, read_seed, read_variable
 from vstream.topology.accounts import inbox_of
 from vstream.topology.model import Endpoint
+from vstream.value_class import value_class
 
 if TYPE_CHECKING:
     import ssl
@@ -39,7 +40,7 @@ _CONTEXT = (
 """Our field names, and those of a nats CLI context."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Login:
     """The secrets for a connection. Exists only in the process that connects."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 from vstream.audit.source.values import ACCESS_FIELDS, PATHS, Access, ReadPlan, StreamRef, decode_plan
 from vstream.errors import VstreamError
 from vstream.topology.units import parse_duration
+from vstream.value_class import value_class
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -69,7 +70,7 @@ _ALIASES = {
 _FLAGS = {"true": True, "1": True, "false": False, "0": False}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Options:
     """What to read. Exactly one of *plan* and *stream_ref* is given."""
 
@@ -142,7 +143,7 @@ def parse_options(options: Mapping[str, str]) -> Options:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class WriteOptions:
     """Where rows are written."""
 

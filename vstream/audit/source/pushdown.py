@@ -7,7 +7,6 @@ filters again: clocks of leaders differ a little, and subjects may accidentally 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +21,8 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 
+from vstream.value_class import value_class
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -31,7 +32,7 @@ _SPECIAL = frozenset("*> \t\r\n")
 _MOST_SUBJECTS = 64
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Bounds:
     """The bounds of a read. Both ends are inclusive, None is open; empty *subjects* means all."""
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import base64
 import json
 import zlib
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, field, fields, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from vstream.topology import naming
 from vstream.topology.stream_config import ACCOUNT_SEPARATOR
+from vstream.value_class import value_class
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -31,7 +32,7 @@ ABSENT = "the server has no such stream"
 """The error of a stream that does not exist; a stream that cannot be reached has another."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Access:
     """
     How to reach a region's servers. Contains no secrets, only names of files and environment variables.
@@ -67,7 +68,7 @@ class Access:
         return replace(self, api_prefix=naming.api_prefix(account)) if is_hidden else self
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class StreamRef:
     """A physical stream to read, and its names in the tables."""
 
@@ -87,7 +88,7 @@ class StreamRef:
         return cls(stream=stream.config.name, region=stream.region, virtual=stream.virtual, role=stream.role.value)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class SourceCursor:
     """How far a stream has sourced another. *last_seq* is None if the server does not report it."""
 
@@ -95,7 +96,7 @@ class SourceCursor:
     last_seq: int | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class StreamCut:
     """The contents of one stream at one moment. With *error*, it could not be asked; ignore the other fields."""
 
@@ -131,7 +132,7 @@ class StreamCut:
         return self.error is None and self.messages > 0 and self.last_seq >= self.first_seq
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class ReadPlan:
     """The input of one DataFrame: the cut, and the access to each region."""
 
@@ -140,7 +141,7 @@ class ReadPlan:
     cuts: tuple[StreamCut, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class ReadTask:
     """The input of one task: sequences *first* to *last* of one stream, inclusive."""
 

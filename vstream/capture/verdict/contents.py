@@ -6,7 +6,6 @@ from array import array
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from vstream.capture.records import CapturedStream, Manifest, Stored
 from vstream.capture.store import Capture
@@ -15,6 +14,7 @@ from vstream.capture.verdict.history import NOTHING, Attempts, StringTable, pars
 from vstream.capture.verdict.verdict import Affected, PhysicalVerdict
 from vstream.errors import VstreamError
 from vstream.topology.naming import PHYSICAL_PREFIX, PUBLISH_PREFIX
+from vstream.value_class import value_class
 
 _ENOUGH = 2
 """Copies are counted up to this number: one, or more than one."""
@@ -311,7 +311,7 @@ _EMPTY = frozenset({"catalog"})
 """Roles of streams that never hold a message: they exist to be found by name."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Layout:
     """The physical streams of one virtual stream."""
 

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from vstream.capture.records import FaultOutcome, FaultRecord, Manifest, Stored, Window
 from vstream.capture.verdict.history import Attempts
 from vstream.capture.verdict.verdict import Affected, Example
+from vstream.value_class import value_class
 
 MOST_EXAMPLES = 5
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class CaptureContext:
     """The parts of a capture that are small."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import inf
 
 from vstream.capture.records import FaultOutcome, OperationOutcome, Sample, Window
@@ -14,13 +14,14 @@ from vstream.capture.verdict.history import History
 from vstream.capture.verdict.propagation import Propagation
 from vstream.capture.verdict.verdict import Affected, Availability, PhysicalVerdict, StreamVerdict, WindowVerdict
 from vstream.scenario.model import Compare, Expectation, Measure
+from vstream.value_class import value_class
 
 SAFETY = (Measure.LOST, Measure.DUPLICATED, Measure.UNEXPECTED, Measure.DIVERGED, Measure.REORDERED)
 """Counts that must be zero for every stream."""
 _OVER_THE_RUN = frozenset({*SAFETY, Measure.SAME_ORDER})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Question:
     """An expectation for one stream and one region."""
 
@@ -29,7 +30,7 @@ class Question:
     region: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Measurement:
     """A measured value, and reasons to doubt it."""
 
@@ -47,7 +48,7 @@ def no_measurement(why: str) -> Measurement:
     return Measurement(value=None, detail=why)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Measurements:
     """The parts of a verdict before it is judged."""
 

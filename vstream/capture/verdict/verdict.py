@@ -7,7 +7,7 @@ Times are integer nanoseconds: since the capture's start where a field is a mome
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import field, fields, is_dataclass
 from enum import Enum
 from math import isinf
 from typing import Any
@@ -17,6 +17,7 @@ from vstream.diagnostics import Finding, Severity, Span
 from vstream.junit import Result, TestCase, to_xml
 from vstream.scenario.model import Expectation, Measure
 from vstream.syntax.json_types import Json
+from vstream.value_class import value_class
 
 
 class CaseStatus(Enum):
@@ -56,7 +57,7 @@ class Unit(Enum):
     """1 or 0."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Case:
     """One question and its answer."""
 
@@ -75,7 +76,7 @@ class Case:
     expectation: Expectation | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Example:
     """One affected message."""
 
@@ -96,7 +97,7 @@ class Example:
     """The faults open when the message was acknowledged; if it was not, when it was stored."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Affected:
     """How many messages are affected, and the first few of them."""
 
@@ -104,14 +105,14 @@ class Affected:
     examples: tuple[Example, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class VerdictFinding(Finding):
     """A problem with messages of one virtual stream, and which messages are affected."""
 
     affected: Affected
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class PhysicalVerdict:
     """The verdict on one physical stream."""
 
@@ -139,7 +140,7 @@ class PhysicalVerdict:
     """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class ServedVerdict:
     """What the clients of one region could read at the end."""
 
@@ -162,7 +163,7 @@ class ServedVerdict:
     """Acknowledged and missing, as was said when the region was given up."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class PublishTally:
     """Outcomes of the publishes in one region."""
 
@@ -176,7 +177,7 @@ class PublishTally:
     """Number of operations that ended with each error."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Distribution:
     """A distribution in nanoseconds. Quantiles are measured values, by nearest rank."""
 
@@ -186,7 +187,7 @@ class Distribution:
     max: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class ArrivalDelay:
     """How long messages of one region took to be stored in another region's read stream."""
 
@@ -195,7 +196,7 @@ class ArrivalDelay:
     spread: Distribution
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class ConsumerVerdict:
     """What one consumer received."""
 
@@ -215,7 +216,7 @@ class ConsumerVerdict:
     """Deliveries of messages that nobody published."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class StreamVerdict:
     """The verdict on one virtual stream."""
 
@@ -259,7 +260,7 @@ class StreamVerdict:
             )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Availability:
     """Operations of one kind on one stream in one region that were due in one window."""
 
@@ -280,7 +281,7 @@ class Availability:
         return self.ok / self.attempted if self.attempted else None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class ControlPlane:
     """API requests of one region to the meta leader in one window."""
 
@@ -295,7 +296,7 @@ class ControlPlane:
         return self.answered / self.asked if self.asked else None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class WindowVerdict:
     """One window: a named step, or the whole run."""
 
@@ -305,7 +306,7 @@ class WindowVerdict:
     control_plane: tuple[ControlPlane, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Outage:
     """Failed publishes on one stream in one region after a fault, until the next fault."""
 
@@ -322,7 +323,7 @@ class Outage:
     """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Convergence:
     """How long a region took, after a fault was healed, to hold everything written before that moment."""
 
@@ -332,7 +333,7 @@ class Convergence:
     """0: it already held everything. None: something never arrived."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class FaultVerdict:
     """One fault and its consequences."""
 
@@ -342,7 +343,7 @@ class FaultVerdict:
     """Empty if it was not healed."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Verdict:
     """The verdict on one capture."""
 
@@ -453,7 +454,7 @@ def _case(case: Case, suite: str) -> TestCase:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class PublishSecond:
     """The publishes that were due in one interval of the timeline."""
 
@@ -464,7 +465,7 @@ class PublishSecond:
     p99: int | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Timeline:
     """What happened in each interval. Every list has one entry per interval."""
 

@@ -7,7 +7,6 @@ import json
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, Self
 
@@ -22,6 +21,7 @@ from vstream.lab.links.state import Pair
 from vstream.lab.readiness import monitor_url
 from vstream.scenario.faults import FaultSpec
 from vstream.topology.model import Topology
+from vstream.value_class import value_class
 
 _EFFECT_TIMEOUT = 10.0
 """Seconds within which a signal must take effect. It takes milliseconds."""
@@ -89,7 +89,7 @@ class LabFault(ABC):
         """The reverse of `journal_entry`. Raises KeyError, TypeError or ValueError for other data."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class LastingInjection:
     """Servers or links that are taken away until they are healed."""
 
@@ -100,7 +100,7 @@ class LastingInjection:
     """What else must be observed before the fault counts as confirmed, such as a new leader."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class HandOver:
     """A leader that steps down: nothing to undo. *region* is where it was."""
 
@@ -108,7 +108,7 @@ class HandOver:
     region: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class RollingRestart:
     """Servers that are restarted one after another, from then on with *program* if there is one."""
 
@@ -120,7 +120,7 @@ class RollingRestart:
 Injection = LastingInjection | HandOver | RollingRestart
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class FaultRequest:
     """A requested fault, and the servers that it can target."""
 
@@ -154,7 +154,7 @@ class FaultRequest:
         return select.stream(self.topology, self.spec.targets[0], None if region is None else str(region))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class ServerFault(LabFault):
     """A fault of *servers*, without links."""
 

@@ -12,7 +12,6 @@ import asyncio
 import json
 import signal
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
@@ -23,6 +22,7 @@ from vstream.chaos.target_servers import TargetServers
 from vstream.errors import LabError, UnsupportedError
 from vstream.files import write_private
 from vstream.scenario import faults
+from vstream.value_class import value_class
 
 _HEARS_WITHIN = 0.5
 """Seconds within which a server has handled a signal. It takes a millisecond."""
@@ -30,7 +30,7 @@ _GRACE = 30.0
 _REOPENED = "File log re-opened"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class DiskFull(base.ServerFault):
     """The servers run but cannot write. After a failed write they refuse messages until they are restarted."""
 

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
 from vstream.chaos import leaders, select
 from vstream.chaos.faults import base
 from vstream.chaos.target_servers import TargetServers
 from vstream.scenario import faults
+from vstream.value_class import value_class
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Kill(base.ServerFault):
     """The processes are killed, as by `kill -9`; their files stay."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 from vstream.chaos import select
@@ -18,13 +17,14 @@ from vstream.lab.links.proxy_process import ProxyProcess
 from vstream.lab.links.state import Cut, LinkState, Pair, decode_states, encode_states
 from vstream.scenario import faults
 from vstream.topology.model import Link
+from vstream.value_class import value_class
 
 _PATIENCE = 0.5
 """Seconds that a message may take in addition to the link's own delay."""
 _EFFECT_TIMEOUT = 20.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class LinkFault(LabFault):
     """What cut and shaped links share: *states* overlay the links while the fault is open."""
 
@@ -60,7 +60,7 @@ class LinkFault(LabFault):
         return not (has_overlay and ProxyProcess(target.directory).is_wanted)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Partition(LinkFault):
     """Cut links: nothing passes."""
 
@@ -88,7 +88,7 @@ class Partition(LinkFault):
         return f"messages went over {format_pairs(before & self.cuts)} and do not any more{remaining}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class LinkShape(LinkFault):
     """Links that are slower, have less bandwidth, or lose packets."""
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import ClassVar
 
 from vstream.chaos.faults import base
 from vstream.chaos.target_servers import TargetServers
 from vstream.scenario import faults
+from vstream.value_class import value_class
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Pause(base.ServerFault):
     """The processes are stopped, like a machine that hangs: connections stay open, and nothing answers."""
 

@@ -19,7 +19,6 @@ import json
 import shutil
 import signal
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -30,12 +29,13 @@ from vstream.files import write_private
 from vstream.lab import records
 from vstream.lab.start import run_to_completion
 from vstream.scenario import faults
+from vstream.value_class import value_class
 
 _NS = 1_000_000_000
 _LOSE = 2 * _NS
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class PowerLoss(base.ServerFault):
     """The servers are killed, and their stores go back to what they were *seconds* before."""
 

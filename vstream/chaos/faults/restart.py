@@ -5,20 +5,20 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import ClassVar
 
 from vstream.chaos.faults import base
 from vstream.chaos.target_servers import TargetServers
 from vstream.lab import binaries, records
 from vstream.scenario import faults
+from vstream.value_class import value_class
 
 _GRACE = 30.0
 _LAME_DUCK_GRACE = 180.0
 """Seconds: the server's default is to disconnect its clients over two minutes."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Restart(base.ServerFault):
     """The processes are asked to exit, and are started again."""
 

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from vstream.chaos import leaders, select
 from vstream.chaos.faults.base import FaultRequest, HandOver
 from vstream.chaos.target_servers import TargetServers
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.scenario import faults
+from vstream.value_class import value_class
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class StepDown:
     """The leader of a stream steps down."""
 
@@ -27,7 +26,7 @@ class StepDown:
             )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class MetaStepDown:
     """The leader of the meta group steps down."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from inspect import Parameter, Signature
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -26,6 +25,7 @@ from vstream.errors import UnknownNameError
 from vstream.lab.state import lab_directory
 from vstream.scenario.faults import FAULTS, USAGE, Aim, FaultOption, FaultSpec, FaultType, OptionType, Takes
 from vstream.topology import units
+from vstream.value_class import value_class
 
 Timeout = Annotated[float, typer.Option(help="Seconds until all must be healthy again.", min=1)]
 HEAL_TIMEOUT = 120.0
@@ -63,7 +63,7 @@ _TARGETS: Mapping[Aim, str] = {
 """The help of the argument."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class _Settings:
     """The options that are not of the fault itself."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from vstream.chaos import inject, rolling_restart, target_servers
@@ -18,9 +18,10 @@ from vstream.cli.views import console
 from vstream.cli.views.json_output import print_json
 from vstream.cli.views.progress import show_progress
 from vstream.topology.model import Endpoint, Topology
+from vstream.value_class import value_class
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class ChaosSession:
     """One command on some servers. *output* collects what `--format json` prints at the end."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 from importlib import import_module
@@ -19,6 +18,7 @@ from vstream.formatting import format_count
 from vstream.lint.baseline import FindingKey, fingerprints
 from vstream.lint.engine import LintReport
 from vstream.lint.selection import AS_NAMED, Anchor
+from vstream.value_class import value_class
 
 if TYPE_CHECKING:
     from vstream.codes import Page
@@ -44,7 +44,7 @@ class LintFormat(StrEnum):
         return self in {LintFormat.FULL, LintFormat.CONCISE}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Manual:
     """The pages of the rules, and where they can be read."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from enum import Enum
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -15,6 +14,7 @@ from vstream.health.loaded_mappings import LoadedMappings
 from vstream.health.report import Status
 from vstream.health.snapshot import Snapshot
 from vstream.topology.model import Topology
+from vstream.value_class import value_class
 
 if TYPE_CHECKING:
     from vstream.health.doctor.configs import ConfigFile
@@ -36,7 +36,7 @@ class Drift(Enum):
     """Nothing: it is about how servers do, or a plan shows it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Patient:
     """Everything that checks look at."""
 
@@ -48,7 +48,7 @@ class Patient:
     """The configuration files of servers, by their names, of those whose files can be read."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Symptom:
     """What a check has found. *evidence* is what servers said; *do* is what to do about it."""
 
@@ -59,14 +59,14 @@ class Symptom:
     """If it means another thing for drift than the check's findings do."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class DoctorFinding(Finding):
     """A finding about a live system."""
 
     drift: Drift
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class DoctorCheck:
     """One question to a live system. Its page of the manual is the docstring of *look*."""
 

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from vstream.diagnostics import Severity
 from vstream.formatting import format_size, list_names
 from vstream.health.doctor.check import Drift, Patient, Symptom, check
 from vstream.health.snapshot import ServerSnapshot, Snapshot
 from vstream.topology.versions import format_version, parse_version
+from vstream.value_class import value_class
 
 _SHOWN = len("sha256:") + 12
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class ConfigFile:
     """The configuration file of a server: its *digest* when loaded, or why the digest is unknown."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
@@ -18,6 +17,7 @@ from vstream.health.status import assess
 from vstream.syntax.json_types import Json
 from vstream.topology.bundle import Bundle
 from vstream.topology.model import Topology
+from vstream.value_class import value_class
 
 CHECKS: Final = checks_of(streams, sourcing, servers, configs)
 """All checks, by their codes."""
@@ -36,7 +36,7 @@ class Health(Enum):
     """No problem was found, but not everything could be checked."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Diagnosis:
     """Everything that was found, the gravest first."""
 

@@ -7,7 +7,7 @@ It needs no stream or right of its own, works in all routing profiles, and is go
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from vstream.errors import RefusedError, ServerError, UnknownNameError, VstreamError
@@ -17,6 +17,7 @@ from vstream.jetstream.admin import JetStreamAdmin
 from vstream.plan.consumer_failover import Position, read_record, record_config, record_name
 from vstream.topology import physical
 from vstream.topology.replication import Durable, durables
+from vstream.value_class import value_class
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from vstream.topology.model import Topology, VirtualStream
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class SyncedConsumer:
     """One consumer of one region, and the other regions that have its position."""
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import time
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from vstream.chaos import leaders
@@ -21,6 +20,7 @@ from vstream.jetstream.answers import read_list, read_text, reading
 from vstream.plan.live.gate_checks import LiveGateChecker
 from vstream.plan.plan import Gate, GateKind
 from vstream.topology.replication import physical_streams, replication_pairs
+from vstream.value_class import value_class
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping
@@ -36,7 +36,7 @@ _POLL = 0.2
 _PATIENCE = 2.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Emptiness:
     """What a region or a server that is about to stop still does, one sentence each."""
 
@@ -57,7 +57,7 @@ class Emptiness:
         return None if self.unknown else True
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class _Replicas:
     """The servers with a replica of a stream, and whether each replica is current."""
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn
 
 from vstream.errors import NotPermittedError, VstreamError
 from vstream.health.live.collect import collect_snapshot
 from vstream.health.refresh import META_GROUP, RefreshDecision, RefreshPolicy, Verb
 from vstream.jetstream.admin import JetStreamAdmin
+from vstream.value_class import value_class
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -23,7 +23,7 @@ _LOOK_DEADLINE = 4.0
 """Seconds for one check: what has not answered by then is unknown."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class RefreshLook:
     """One look. *problem* is why the servers could not be asked, or why a leader did not step down."""
 

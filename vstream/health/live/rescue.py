@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from vstream.errors import NoRespondersError, NotReachableError, RefusedError, VstreamError
@@ -26,6 +26,7 @@ from vstream.jetstream.endpoints import resolve_context
 from vstream.plan.live.push_accounts import connect_to_system
 from vstream.plan.live.witnesses import listens
 from vstream.topology.versions import parse_version
+from vstream.value_class import value_class
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -45,7 +46,7 @@ _LASTS = 300
 _PAUSE = 0.25
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class MetaGroup:
     """
     A meta group according to everybody who could be asked.

@@ -18,6 +18,7 @@ from vstream.jetstream import monitoring
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.topology import physical
 from vstream.topology.model import Role, Topology
+from vstream.value_class import value_class
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -35,7 +36,7 @@ _AGAIN = 0.2
 """Minimum seconds between two separate signs of life, seen over a network."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class ResyncedStream:
     """
     One stream with sources, in seconds after the step-downs; None for what has not happened before the deadline.
@@ -51,7 +52,7 @@ class ResyncedStream:
     note: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class ResyncResult:
     """The result. *waited* is the time until gateways, a meta leader and the write streams' leaders were ready, in seconds."""
 

@@ -25,6 +25,7 @@ from vstream.plan.live.observe import any_connection, connect_all, no_address
 from vstream.syntax.json_types import Json
 from vstream.topology.model import Endpoint, Topology
 from vstream.topology.profiles import profile_of
+from vstream.value_class import value_class
 
 if TYPE_CHECKING:
     from vstream.chaos.target_servers import TargetServers
@@ -52,7 +53,7 @@ MAPPED_ONLY = frozenset({RepairKind.CLEAR, *_CONTENTS})
 """Kinds that were only tested where all streams share an account."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class RepairRequest:
     """What to check, and whether to repair it."""
 

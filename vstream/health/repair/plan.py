@@ -14,6 +14,7 @@ from itertools import pairwise
 
 from vstream.health.repair.sequence_set import SequenceSet
 from vstream.syntax.json_types import Json
+from vstream.value_class import value_class
 
 _NAMED = 10
 
@@ -55,7 +56,7 @@ class Held:
             self.identities[identity] = min(first, seq), max(last, seq)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Reach:
     """The sequences of an origin that a reader should hold."""
 
@@ -76,7 +77,7 @@ def missing_sequences(held: Held, reach: Reach, elsewhere: SequenceSet) -> Seque
     return (elsewhere - held.runs).within(first, last) if first else SequenceSet()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Replay:
     """Messages of one origin that one reader lacks."""
 
@@ -113,7 +114,7 @@ class Replay:
         }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class DuplicatePair:
     """One message that a reader holds twice: the sequences of the copy that stays and of the one to delete."""
 
@@ -125,7 +126,7 @@ class DuplicatePair:
     """How they differ; None if they are equal."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Duplicates:
     """What one reader holds more than once."""
 
@@ -186,7 +187,7 @@ class Tally:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Leftover:
     """What an interrupted repair has left: a stream, and those that source it."""
 
@@ -201,7 +202,7 @@ class Leftover:
         return asdict(self)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Standstill:
     """A stream that sources nothing from an origin, or not the message that waits there."""
 

@@ -8,16 +8,16 @@ readers skip what they have, those that lacked them take them, and later message
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from vstream.health.repair.plan import Standstill
 from vstream.health.report import PairState, PairStatus, Status
 from vstream.syntax.json_types import Json
+from vstream.value_class import value_class
 
 _NAMED = 5
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class LostEnd:
     """A write stream that ends before messages that its readers have taken."""
 
@@ -32,7 +32,7 @@ class LostEnd:
     """Readers that are past its end, the furthest first."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Copy:
     """A lost message, as a reader holds it. *subject* is the one that its publisher used."""
 
@@ -43,7 +43,7 @@ class Copy:
     reader: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Refill:
     """The lost end of one stream, and the messages to fill it with."""
 

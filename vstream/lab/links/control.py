@@ -12,18 +12,19 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from vstream.errors import LabError, UnknownNameError, UnsupportedError
 from vstream.lab.links.proxy_process import ProxyProcess
 from vstream.lab.links.state import IDEAL, Answer, Backend, Links, LinkState, Pair
 from vstream.lab.state import hold_lock
 from vstream.lab.status import recorded_lab
+from vstream.value_class import value_class
 
 _PATIENCE = 10.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Traffic:
     """The connections over the links now."""
 

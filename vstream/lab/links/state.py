@@ -16,10 +16,12 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, field, fields
 from enum import Enum
 from pathlib import Path
 from typing import Any
+
+from vstream.value_class import value_class
 
 Pair = tuple[str, str]
 """A link in one direction: the sending and the receiving region."""
@@ -45,7 +47,7 @@ class Cut(Enum):
     """Nothing arrives, and nobody is told: like a pulled cable."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class LinkState:
     """One direction of a link. None leaves a value to the layer below, at last an ideal link."""
 
@@ -74,7 +76,7 @@ _FIELDS = tuple(entry.name for entry in fields(LinkState))
 IDEAL = LinkState()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Front:
     """A port in front of a server: connections to *port* are carried to *target*, in *region*."""
 
@@ -83,7 +85,7 @@ class Front:
     region: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Links:
     """The intended state of all links of a lab."""
 
@@ -118,7 +120,7 @@ class Links:
         return effective
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Answer:
     """What the proxy reports about itself."""
 

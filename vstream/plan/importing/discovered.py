@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from vstream.topology import naming
 from vstream.topology.consumer_config import ObservedConsumer
 from vstream.topology.model import Endpoint, Role, ServerVersion
 from vstream.topology.stream_config import ObservedStream
+from vstream.value_class import value_class
 
 AT_ITS_CLUSTER = ""
 """The place of an unmarked stream with such a name: only its cluster says where it is."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class DiscoveredServer:
     """A server that answered itself."""
 
@@ -32,7 +33,7 @@ class DiscoveredServer:
     """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class ClusterEndpoint:
     """How the servers of a cluster are reached."""
 
@@ -44,7 +45,7 @@ class ClusterEndpoint:
     """Number of servers that the cluster reports; 0 if it does not."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Discovered:
     """Everything that one account has on the servers of a super-cluster."""
 
@@ -64,7 +65,7 @@ class Discovered:
     """The lab whose servers they are."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class UndescribedItem:
     """Something that runs and that the topology does not describe."""
 
@@ -80,7 +81,7 @@ class UndescribedItem:
         return {"kind": self.kind, "name": self.name, "what": self.text, "do": self.do}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class MatchedStream:
     """One physical stream of a virtual one. *place* is a region, the stretch cluster, or `AT_ITS_CLUSTER`."""
 
@@ -90,7 +91,7 @@ class MatchedStream:
     stream: ObservedStream
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class RegionLayout:
     """The regions by name, each with its cluster; and the stretch cluster with the regions of its members."""
 

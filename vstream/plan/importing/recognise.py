@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from vstream.plan.importing.discovered import (
     AT_ITS_CLUSTER,
@@ -20,13 +19,14 @@ from vstream.topology import naming
 from vstream.topology.fields import STREAM_PATTERN
 from vstream.topology.model import Consistency, Naming, Role
 from vstream.topology.stream_config import REGION_KEY, ROLE_KEY, STREAM_KEY, ObservedStream
+from vstream.value_class import value_class
 
 Lead = tuple[str, str]
 """The cluster whose clients a rule is for, and the region whose write stream it leads to."""
 _WILDCARD = re.compile(r"\{\{\s*wildcard\(\s*([0-9]+)\s*\)\s*\}\}", re.IGNORECASE)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class RecognisedStream:
     """A virtual stream that runs."""
 
@@ -41,7 +41,7 @@ class RecognisedStream:
     takes_over: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class RecognisedTopology:
     """Everything that a topology can describe of what runs, and the rest."""
 

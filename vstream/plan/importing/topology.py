@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from vstream.diagnostics import Finding
@@ -21,13 +20,14 @@ from vstream.topology.bundle import Bundle
 from vstream.topology.model import Role, Routing, Topology
 from vstream.topology.profiles import PROFILES
 from vstream.topology.stream_config import ROUTING_KEY
+from vstream.value_class import value_class
 
 UNNAMED = "imported"
 """Name of a topology if nothing on the servers gives one."""
 _OTHERS = tuple(profile for profile in PROFILES.values() if not profile.has_physical_names)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class ImportedTopology:
     """A topology written from what runs."""
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import time
 from contextlib import aclosing
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, assert_never
 
 from vstream.errors import NoRespondersError, NotReachableError, ServerError, VstreamError
@@ -25,6 +24,7 @@ from vstream.plan.transitions import seed_region
 from vstream.subjects.transform import SubjectTransform
 from vstream.topology import naming
 from vstream.topology.stream_config import UNTIL_KEY, StreamConfig, source_name
+from vstream.value_class import value_class
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -41,7 +41,7 @@ _AT_ONCE = 64
 _TIMEOUT = 5.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class _Stream:
     """One stream as its leader describes it."""
 

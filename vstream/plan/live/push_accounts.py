@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from vstream.errors import NotReachableError, ServerError, VstreamError
@@ -20,6 +20,7 @@ from vstream.jetstream.endpoints import resolve_context
 from vstream.render import jwt
 from vstream.render.claims import mark_of, with_loaded_exports
 from vstream.topology.signing import SIGNER, SYSTEM_ACCOUNT, Signer
+from vstream.value_class import value_class
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -38,7 +39,7 @@ _POLL = 0.1
 _OK = 200
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class _Confirmation:
     """What *server* answers to a token: *refusal* is None if it has taken it."""
 

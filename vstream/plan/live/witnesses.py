@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -23,6 +22,7 @@ from vstream.jetstream.connection import Connection, Reply, open_connection
 from vstream.jetstream.endpoints import resolve_context
 from vstream.plan.live.push_accounts import connect_to_system
 from vstream.plan.topology_edit import find_region
+from vstream.value_class import value_class
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -39,7 +39,7 @@ _POLL = 0.5
 _DIAL = 3.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class DeathProof:
     """The answers about regions, one sentence each."""
 

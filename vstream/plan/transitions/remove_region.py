@@ -14,7 +14,7 @@ no other region is gone. Nobody knows how much that is, but it is known how far 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from itertools import product
 
 from vstream.plan.context import DiffContext, Outcome
@@ -25,6 +25,7 @@ from vstream.topology.model import Role, Topology
 from vstream.topology.naming import PHYSICAL_PREFIX
 from vstream.topology.profiles import profile_named
 from vstream.topology.stream_config import REGION_KEY, ROLE_KEY, ROUTING_KEY, STREAM_KEY, StreamConfig
+from vstream.value_class import value_class
 
 CLOSED = f"{PHYSICAL_PREFIX}.closed"
 """What a closed write stream listens on begins with this. Users may not publish there."""
@@ -68,7 +69,7 @@ def _close_before_delete(change: Delete, context: DiffContext) -> Iterator[Updat
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class DeadStream:
     """A stream that was in a region which is given up. Its name is all that is left of it."""
 
@@ -77,7 +78,7 @@ class DeadStream:
     role: Role
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class RegionLoss:
     """A write stream that is given up, and how far each stream that sources it has come in it; None where that is not known."""
 

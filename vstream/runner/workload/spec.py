@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import TypeAdapter
 
 from vstream.topology.model import Endpoint
+from vstream.value_class import value_class
 
 GO = "go"
 """`go NANOSECONDS`: publishers and readers begin at this time since the capture's start."""
@@ -17,7 +17,7 @@ FINISH = "finish"
 """Consumers take what is left, and the worker exits."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class PublisherSpec:
     """One publisher. Durations are nanoseconds."""
 
@@ -36,7 +36,7 @@ class PublisherSpec:
     give_up: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class ReaderSpec:
     """A Direct Get reader: of a subject's last message, or with *is_sequential* of message after message."""
 
@@ -51,7 +51,7 @@ class ReaderSpec:
     """What publishers write: subject with `{key}` and `{n}` open, number of keys, rate."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class ConsumerSpec:
     """A pull consumer *name* on *physical*."""
 
@@ -63,7 +63,7 @@ class ConsumerSpec:
     timeout: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class WorkerSpec:
     """The work of one worker. It connects to *endpoint* alone, and only to servers that log into *logs*."""
 
@@ -79,7 +79,7 @@ class WorkerSpec:
     consumers: tuple[ConsumerSpec, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class SamplerSpec:
     """What to sample, by region, on servers that log into *logs*."""
 
@@ -89,7 +89,7 @@ class SamplerSpec:
     regions: tuple[SampledRegion, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class SampledRegion:
     """A region: its endpoint and its physical streams."""
 
@@ -98,7 +98,7 @@ class SampledRegion:
     streams: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class WorkloadProgress:
     """Progress of a worker: a line of its standard output. Numbers only grow."""
 

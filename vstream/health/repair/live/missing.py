@@ -11,7 +11,7 @@ import asyncio
 import time
 from collections import defaultdict
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from vstream.errors import VstreamError
 from vstream.health.live import lag
@@ -27,6 +27,7 @@ from vstream.jetstream.reconnecting import ReconnectingConnection
 from vstream.topology import naming, physical
 from vstream.topology.model import Role, Topology, VirtualStream
 from vstream.topology.replication import PhysicalStream, physical_streams, replication_pairs
+from vstream.value_class import value_class
 
 SETTLE = 1.0
 """Seconds until a second check: a message that counts as taken may not be stored yet."""
@@ -41,7 +42,7 @@ _UNFIT = {
 """Header prefixes of messages that are not put back late."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Contents:
     """What was found about one virtual stream."""
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from vstream.scenario.actions import ACTIONS, Action, actions_of
 from vstream.scenario.document import ScenarioDocument, StepDocument
 from vstream.scenario.timeline import StepContext, servers_by_region, step_contexts
 from vstream.topology.model import Topology, VirtualStream
+from vstream.value_class import value_class
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class ScenarioSubject:
     """A scenario as written, and its topology; None if that is not known."""
 

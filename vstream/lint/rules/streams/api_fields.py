@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from vstream.formatting import join_names
 from vstream.topology.model import ServerVersion
 from vstream.topology.units import parse_duration, parse_size
+from vstream.value_class import value_class
 
 FieldPath: TypeAlias = "tuple[str | int, ...]"
 Check: TypeAlias = "Callable[[Any], bool]"
@@ -26,7 +27,7 @@ _TIME: Final = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Type:
     """A type of values: checks a value, and says what to write instead of a wrong one."""
 

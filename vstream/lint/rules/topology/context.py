@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 from vstream.topology.decode import levels
 from vstream.topology.document import LevelDocument, SettingsDocument, TopologyDocument
 from vstream.topology.model import Role, Topology
+from vstream.value_class import value_class
 
 if TYPE_CHECKING:
     from vstream.syntax.yaml import Path
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class PhysicalSettings:
     """One physical stream and the fields with which it will be created."""
 
