@@ -23,6 +23,7 @@ from tests.support.relay import relay
 from vstream.audit.source import bypull, cut
 from vstream.audit.source import reading as source_reading
 from vstream.audit.source.client import connect
+from vstream.audit.source.columns import MessageColumns
 from vstream.audit.source.reading import read_range
 from vstream.audit.source.values import (
     ABSENT,
@@ -40,7 +41,7 @@ from vstream.audit.source.values import (
     split_tasks,
 )
 from vstream.capture.digest import digest, to_signed_int64
-from vstream.errors import NoRespondersError, NotPermittedError, NotReachableError, VstreamError
+from vstream.errors import MalformedAnswerError, NoRespondersError, NotPermittedError, NotReachableError, VstreamError
 
 pytestmark = [pytest.mark.server]
 VERSIONS = with_night(["2.10.26", "2.15.1"], ["2.11.11", "2.12.8", "2.14.6"])
@@ -240,6 +241,21 @@ def test_a_connection_that_never_lasts_leads_on(server: JetStreamServer, path: s
         assert [row["seq"] for row in rows_of(job)] == list(range(1, 12_001))
 
 
+def test_a_message_that_is_lost_in_an_answer_of_direct_get_is_read_again(server: JetStreamServer) -> None:
+    """Also the first of an answer, before which no gap shows: the message that was asked for may not be stored any more."""
+    fill(server, "foo", some(6))
+    for seq in (1, 4):
+        server.api("STREAM.MSG.DELETE.foo", {"seq": seq})
+    stream_cut, expected = cut_of(server, "foo", DIRECT), reference(server, "foo")
+    with FuzzingProxy().running() as proxy:
+        access = {"": Access(servers=(f"nats://127.0.0.1:{proxy.lead_to(server.port)}",), timeout=1)}
+        for ordinal in range(1, 7):
+            session = proxy.start_session(Change(kind="DIRECT.GET", ordinal=ordinal, damage="silent", seed=ordinal))
+            result = [row for job in split_tasks([stream_cut], access, rows=2) for row in rows_of(job)]
+            assert session.changed
+            assert [row["seq"] for row in result] == [row["seq"] for row in expected]
+
+
 def test_a_stream_of_which_no_consumer_can_be_made_is_read_by_direct_get(
     server: JetStreamServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -388,6 +404,14 @@ def test_a_value_of_another_type_is_why_a_stream_cannot_be_read(server: JetStrea
             errors.add(cut.take_cuts(make_refs("foo"), access)[0].error)
     assert len(errors) > 1
     assert all(error is None or "STREAM.INFO.foo" in error for error in errors), errors
+
+
+def test_a_sequence_that_is_no_number_is_a_malformed_answer() -> None:
+    columns = MessageColumns(wants_digest=False, subjects=[b"foo.x"], seqs=[b"x"], times=[b"1"], payloads=[b""])
+    for name in ("msg_ids", "sources", "ttls", "headers"):
+        getattr(columns, name).append(None)
+    with pytest.raises(MalformedAnswerError):
+        columns.block()
 
 
 def test_the_cut_of_write_streams_comes_first(server: JetStreamServer) -> None:

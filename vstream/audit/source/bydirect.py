@@ -7,9 +7,9 @@ a stream of 60 messages five times what its messages do.
 
 from __future__ import annotations
 
+import itertools
 import json
 from contextlib import suppress
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -17,7 +17,7 @@ import pyarrow as pa
 from vstream.audit.source.client import RetryableError, connect, next_message
 from vstream.audit.source.columns import MessageColumns, make_batch
 from vstream.audit.source.wire import DirectScanner, WrongStreamError, scan_buffer
-from vstream.errors import NoRespondersError, ServerError, VstreamError
+from vstream.errors import MalformedAnswerError, NoRespondersError, ServerError, VstreamError
 from vstream.jetstream.answers import read_sequence, reading
 
 if TYPE_CHECKING:
@@ -42,34 +42,47 @@ def read_parts(client: Client, job: ReadTask, first: int, like: MessageColumns) 
     """Like `bypull.read_parts`. Each piece is a batch from one replica, or the part of it that arrived."""
     stream = job.stream_ref.name
     size = min(_BATCH.stop, max(_BATCH.start, _IN_FLIGHT // job.mean_size))
-    inbox = client.subscribe(several=True)
-    number = 0
+    subject = {"next_by_subj": job.subjects[0]} if len(job.subjects) == 1 else {}
+    inbox, numbers = client.subscribe(several=True), itertools.count(1)
+
+    def ask(**limits: int) -> DirectScanner:
+        """Ask for the messages from *first* on."""
+        body = json.dumps({"seq": first, **limits, **subject}).encode()
+        answer = DirectScanner(like.empty_copy(), f"{inbox}.{next(numbers)}", stream)
+        client.publish(f"{job.access.api_prefix}.DIRECT.GET.{stream}", body, reply=answer.subject)
+        return answer
+
     while first <= job.last:
-        number += 1
-        body: dict[str, object] = {"seq": first, "batch": min(size, job.last - first + 1), "max_bytes": _IN_FLIGHT}
-        if len(job.subjects) == 1:
-            body["next_by_subj"] = job.subjects[0]
-        reply = f"{inbox}.{number}"
-        client.publish(f"{job.access.api_prefix}.DIRECT.GET.{stream}", json.dumps(body).encode(), reply=reply)
-        answer = DirectScanner(like.empty_copy(), reply, stream)
+        answer = ask(batch=min(size, job.last - first + 1), max_bytes=_IN_FLIGHT)
         is_more, broken = False, None
         try:
-            is_more = _receive_batch(client, answer, reply, stream)
+            is_more = _receive_batch(client, answer, stream)
         except RetryableError as error:
             broken = error
         if answer.count:
-            if answer.count != answer.first_pending - answer.pending + 1:
-                raise RetryableError(f"{client.server} or a route to it has dropped messages")
             block = answer.columns.block()
-            first = block["seq"][-1].as_py() + 1
-            yield block
+            is_whole = answer.count == answer.first_pending - answer.pending + 1
+            if is_whole and not broken and block["seq"][0].as_py() != first:
+                # Nothing in the answer says whether what came first is what the server sent first.
+                is_whole = _receive_first(client, ask(batch=1), stream) == block["seq"][0].as_py()
+            if not is_whole:
+                raise RetryableError(f"{client.server} or a route to it has dropped messages")
+            if not broken or block["seq"][0].as_py() == first:
+                first = block["seq"][-1].as_py() + 1
+                yield block
         if broken is not None:
             raise broken
         if not is_more:
             return
 
 
-def _receive_batch(client: Client, answer: DirectScanner, reply: str, stream: str) -> bool:
+def _receive_first(client: Client, answer: DirectScanner, stream: str) -> int | None:
+    """The sequence of the first message of *answer*; None if there is none."""
+    _receive_batch(client, answer, stream)
+    return answer.columns.block()["seq"][0].as_py() if answer.count else None
+
+
+def _receive_batch(client: Client, answer: DirectScanner, stream: str) -> bool:
     """Receive one batch. Returns whether the replica that sent it has more messages."""
     while True:
         data = client.receive(in_bulk=True)
@@ -77,7 +90,7 @@ def _receive_batch(client: Client, answer: DirectScanner, reply: str, stream: st
         client.keep(data[position:])
         for message in rest:
             client.handle_control(message)
-            if message.subject == reply:
+            if message.subject == answer.subject:
                 return _is_more(client, message, answer, stream)
 
 
@@ -119,7 +132,7 @@ def read_small(tasks: Sequence[ReadTask], schema: pa.Schema) -> Generator[pa.Rec
 
     def batches() -> Iterator[pa.RecordBatch]:
         runs = [(tasks[number].stream_ref, count) for number, count in arrived]
-        with suppress(pa.ArrowInvalid):  # one of them has a number that is none
+        with suppress(MalformedAnswerError):  # one of them has a number that is none
             if runs:
                 yield make_batch(schema, columns.block(), runs)
                 for number, _ in arrived:
@@ -195,5 +208,5 @@ def _is_whole(answer: DirectScanner, end: Message, task: ReadTask) -> bool:
     except ValueError:
         return False
     is_gapless = answer.count == answer.first_pending - answer.pending + 1
-    is_rising = all(before < after for before, after in pairwise(seqs))
+    is_rising = all(before < after for before, after in itertools.pairwise(seqs))
     return is_gapless and is_rising and (seqs[0], seqs[-1]) == (task.first, task.last)

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from vstream.errors import VstreamError
+from vstream.jetstream.answers import reading
 
 try:
     from vstream.capture.digest import digest_all
@@ -92,8 +93,9 @@ class MessageColumns:
             getattr(self, name).extend(getattr(parsed, name))
 
     def block(self) -> Block:
-        """All messages as one block."""
-        blocks = self._flush()
+        """All messages as one block. Raises MalformedAnswerError if a sequence or a time is none."""
+        with reading("the stream that is read"):
+            blocks = self._flush()
         if len(blocks) == 1:
             return blocks[0]
         table = pa.Table.from_batches(blocks, self._schema).combine_chunks()

@@ -149,6 +149,7 @@ class DirectScanner:
 
     def __init__(self, columns: MessageColumns, subject: str, stream: str) -> None:
         self.columns = columns
+        self.subject = subject
         self.first_pending = -1
         self.pending = -1
         self.count = 0
