@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import json
+import threading
+import time
+from contextlib import nullcontext, suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
 
-from vstream.errors import MalformedAnswerError
+from tests.support.ports import free_port
+from vstream.errors import MalformedAnswerError, NotReachableError
+from vstream.health.live.collect import collect_snapshot
 from vstream.health.live.reachability import check_region
 from vstream.health.snapshot import parse_stream
 from vstream.jetstream.connection import Connection
 from vstream.lint.load_topology import load
+from vstream.topology.model import Endpoint, Topology
 
 STATE = {"messages": 0, "first_seq": 1, "last_seq": 0}
 
@@ -31,16 +39,49 @@ def test_replicas_are_counted_once_whether_a_leader_or_another_lists_them(leader
     assert (stream.replicas, stream.current) == (3, 2 if leader else 1)
 
 
+def make_topology(count: int) -> Topology:
+    streams = ", ".join(f"s{number}: {{subjects: [s{number}.>]}}" for number in range(count))
+    text = (
+        "version: 1\nname: t\nserver_version: '2.12'\nregions: {west: {servers: 1}}\n"
+        f"defaults: {{write: {{max_age: 1h}}}}\nstreams: {{{streams}}}\n"
+    )
+    return load(text.encode(), "t.yaml").require()
+
+
+@pytest.mark.parametrize(("count", "is_reached"), [(1, False), (2_000, True)])
+async def test_servers_with_many_streams_have_more_time_to_list_them(count: int, is_reached: bool) -> None:
+    """One more second for each 1,000 streams: these may be listed slowly, and are not silent then."""
+    varz = {"server_name": "west-1", "version": "2.12.8", "config_load_time": "", "cluster": {"name": "west"}}
+
+    class SlowMonitor(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            time.sleep(0.4)
+            self.send_response(200)
+            self.end_headers()
+            with suppress(ConnectionError):
+                self.wfile.write(json.dumps(varz if self.path == "/varz" else {}).encode())
+
+        def log_message(self, *_: object) -> None:
+            return
+
+    with ThreadingHTTPServer(("127.0.0.1", free_port()), SlowMonitor) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        monitor = f"http://127.0.0.1:{server.server_port}"
+        endpoint = Endpoint(urls=(f"nats://127.0.0.1:{free_port()}",), monitor=(monitor,))
+        try:
+            with nullcontext() if is_reached else pytest.raises(NotReachableError):
+                await collect_snapshot(make_topology(count), {"west": endpoint}, deadline=0.5)
+        finally:
+            server.shutdown()
+            thread.join()
+
+
 async def test_an_error_of_another_type_is_why_the_meta_leader_is_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
     async def answer(*_: object, **__: object) -> dict[str, Any]:
         return {"error": "no"}
 
     monkeypatch.setattr(Connection, "request_json", answer)
-    topology = load(
-        b"version: 1\nname: t\nserver_version: '2.12'\nregions: {west: {servers: 1}}\n"
-        b"streams: {foo: {subjects: [foo.>], write: {max_age: 1h}}}\n",
-        "t.yaml",
-    ).require()
-    region = await check_region(topology, "west", Connection.__new__(Connection), None, 0)
+    region = await check_region(make_topology(1), "west", Connection.__new__(Connection), None, 0)
     assert region.control is not None
     assert "cannot be used" in region.control

@@ -534,10 +534,21 @@ def test_an_answer_takes_no_more_memory_than_its_length_says(body: bytes) -> Non
 
 
 def test_the_longest_answers_of_large_systems_are_read() -> None:
-    """As /jsz writes it, and a message of 48 MB in base64, which servers give by `STREAM.MSG.GET`."""
+    """As /jsz lists them, and a message of 48 MB in base64, which servers give by `STREAM.MSG.GET`."""
     stream = b'{"name": "foo-read-west", "created": "2026-01-01T00:00:00Z", "cluster": {"leader": "west-1"}},\n'
     assert len(decode_object(b'{"a": [' + stream * 150_000 + b"{}]}", "west")["a"]) == 150_001
     assert decode_object(b'{"a": "' + b"x" * (60 * 1024 * 1024) + b'"}', "west")
+
+
+async def test_a_server_lists_twenty_thousand_streams() -> None:
+    """2.8 kB each, as /jsz has them with three sources: more than is taken of any other answer."""
+    stream = json.dumps({"name": "foo", "fields": [f"{number:034}" for number in range(74)]}).encode()
+    body = b'{"a": [' + stream + (b"," + stream) * 19_999 + b"]}"
+    assert len(body) > 56_000_000
+    async with http_server(body) as url:
+        assert len((await monitoring.get_list(url, "/jsz", 60))["a"]) == 20_000
+        with pytest.raises(NotReachableError, match="longer than"):
+            await monitoring.get(url, "/jsz", 60)
 
 
 async def test_what_somebody_else_answers_by_http_is_not_repeated() -> None:

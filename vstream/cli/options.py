@@ -55,7 +55,10 @@ StreamNames = Annotated[
 Timeout = Annotated[
     float,
     typer.Option(
-        "--timeout", help="Seconds to wait. What has not answered by then is reported as silent.", min=0.5, max=300
+        "--timeout",
+        help="Seconds to wait, and one more for each 1,000 streams. What has not answered then is reported as silent.",
+        min=0.5,
+        max=300,
     ),
 ]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do it. Without this, only show what would be done.")]

@@ -7,7 +7,7 @@ from dataclasses import field
 from datetime import datetime
 from typing import Any
 
-from vstream.jetstream.answers import check_config
+from vstream.jetstream.answers import check_config, read_text
 from vstream.syntax.json_types import Json
 from vstream.topology.consumer_config import ObservedConsumer
 from vstream.topology.stream_config import source_name
@@ -243,7 +243,7 @@ def parse_stream(detail: Mapping[str, Any], name: str | None = None) -> StreamSn
     return StreamSnapshot(
         name=name,
         # A server that is no part of a cluster says nothing of leaders.
-        leader=(cluster.get("leader") or None) if cluster else UNCLUSTERED,
+        leader=(read_text(cluster.get("leader") or "") or None) if cluster else UNCLUSTERED,
         cluster=cluster.get("name"),
         created=str(detail.get("created", "")),
         messages=int(state["messages"]),

@@ -17,7 +17,15 @@ from typing import Any
 from urllib.parse import quote, urlsplit
 
 from vstream.errors import HangingError, MalformedAnswerError, NotReachableError, ServerError, VstreamError
-from vstream.jetstream.answers import MOST_JSON, decode_object, read_list, read_text, reading
+from vstream.jetstream.answers import (
+    MOST_JSON,
+    MOST_LIST_JSON,
+    decode_list,
+    decode_object,
+    read_list,
+    read_text,
+    reading,
+)
 from vstream.permissions import load_certificates
 from vstream.topology.naming import probe_subject
 from vstream.value_class import value_class
@@ -71,10 +79,19 @@ async def get(url_base: str, path: str, timeout: float = TIMEOUT) -> Mapping[str
 
     Raises NotReachableError without a complete answer after *timeout* seconds, and ServerError for any status but 200.
     """
-    status, body = await _fetch(url_base, path, timeout)
+    return decode_object(await _get(url_base, path, timeout, MOST_JSON), url_base + path)
+
+
+async def get_list(url_base: str, path: str, timeout: float) -> Mapping[str, Any]:
+    """Like `get`, for thousands of entries, which are read with `reading` (`answers.decode_list`)."""
+    return decode_list(await _get(url_base, path, timeout, MOST_LIST_JSON), url_base + path)
+
+
+async def _get(url_base: str, path: str, timeout: float, most: int) -> bytes:
+    status, body = await _fetch(url_base, path, timeout, most)
     if status != _OK:
         raise _make_error(status, url_base + path, body)
-    return decode_object(body, url_base + path)
+    return body
 
 
 async def varz(url_base: str, timeout: float = TIMEOUT) -> Varz:
@@ -194,7 +211,7 @@ async def has_subscription(url_base: str, account: str, pattern: str, timeout: f
 
 async def subscribed_subjects(url_base: str, account: str, most: int, timeout: float) -> frozenset[str]:
     """All subjects that somebody is subscribed to in *account* on this server. Raises as `get`, and for more than *most*."""
-    answer = await get(url_base, f"/subsz?acc={quote(account, safe='')}&subs=1&limit={most}", timeout)
+    answer = await get_list(url_base, f"/subsz?acc={quote(account, safe='')}&subs=1&limit={most}", timeout)
     with reading(f"{url_base}/subsz"):
         if int(answer.get("total", 0)) > most:
             raise VstreamError(f"account `{account}` has more than {most:,} subscriptions there")
@@ -231,11 +248,11 @@ _trusted: dict[str, ssl.SSLContext] = {}
 """Replaces the system's authorities, by host and port."""
 
 
-async def _fetch(url_base: str, path: str, timeout: float) -> tuple[int, bytes]:
+async def _fetch(url_base: str, path: str, timeout: float, most: int = MOST_JSON) -> tuple[int, bytes]:
     url, connected = url_base.rstrip("/") + path, asyncio.Event()
     try:
         async with asyncio.timeout(timeout):
-            return await _exchange(url, connected)
+            return await _exchange(url, connected, most)
     except TimeoutError as error:
         if connected.is_set():
             raise HangingError(
@@ -246,7 +263,7 @@ async def _fetch(url_base: str, path: str, timeout: float) -> tuple[int, bytes]:
         raise NotReachableError(f"no answer from `{url}`: {error}") from error
 
 
-async def _exchange(url: str, connected: asyncio.Event) -> tuple[int, bytes]:
+async def _exchange(url: str, connected: asyncio.Event, most: int) -> tuple[int, bytes]:
     parts = urlsplit(url)
     is_tls = parts.scheme == "https"
     reader, writer = await asyncio.open_connection(
@@ -257,7 +274,7 @@ async def _exchange(url: str, connected: asyncio.Event) -> tuple[int, bytes]:
         target = f"{parts.path}?{parts.query}" if parts.query else parts.path
         # HTTP/1.0: the answer is not chunked, and ends where the connection ends.
         writer.write(f"GET {target} HTTP/1.0\r\nHost: {parts.netloc}\r\n\r\n".encode())
-        answer = await _read_all(reader)
+        answer = await _read_all(reader, most)
     finally:
         writer.close()
     head, separator, body = answer.partition(b"\r\n\r\n")
@@ -266,15 +283,15 @@ async def _exchange(url: str, connected: asyncio.Event) -> tuple[int, bytes]:
     return _status(head), body
 
 
-async def _read_all(reader: asyncio.StreamReader) -> bytes:
-    """Everything up to the end of the connection. Raises ValueError for more than MOST_JSON."""
+async def _read_all(reader: asyncio.StreamReader, most: int) -> bytes:
+    """Everything up to the end of the connection. Raises ValueError for more than *most* bytes."""
     chunks: list[bytes] = []
     _sizes[reader] = 0
     try:
         while chunk := await reader.read(_CHUNK):
             _sizes[reader] += len(chunk)
-            if _sizes[reader] > MOST_JSON:
-                raise ValueError(f"the answer is longer than {MOST_JSON:,} bytes")
+            if _sizes[reader] > most:
+                raise ValueError(f"the answer is longer than {most:,} bytes")
             chunks.append(chunk)
             while _sizes[reader] > _SMALL and sum(_sizes.values()) > MOST_AT_ONCE and reader is not next(iter(_sizes)):
                 await asyncio.sleep(_TURN)

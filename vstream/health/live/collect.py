@@ -64,7 +64,7 @@ async def collect_snapshot(
     topology: Topology, endpoints: Mapping[str, Endpoint], *, deadline: float, is_deep: bool = False
 ) -> Snapshot:
     """
-    What all servers say, not later than *deadline* seconds from now.
+    What all servers say, not later than *deadline* seconds from now, and one more for each 1,000 streams.
 
     With *is_deep* also what readers have skipped. Raises NotReachableError if no region and no monitoring port answers, and
     with *is_deep* VstreamError where servers and topology have different modes of security.
@@ -80,6 +80,8 @@ class _SnapshotCollector:
     def __init__(
         self, topology: Topology, endpoints: Mapping[str, Endpoint], began: float, deadline: float, *, is_deep: bool
     ) -> None:
+        # A server lists some thousand streams a second, and those of a lab share one machine.
+        deadline += len(all_physical_streams(topology)) // 1_000
         self._topology = topology
         self._endpoints = endpoints
         self._began = began
@@ -280,7 +282,7 @@ class _SnapshotCollector:
             version=varz.version,
             gateways=linked,
             has_jetstream=bool(jetstream) and not jetstream.get("disabled", False),
-            meta_leader=group.get("leader") or None,
+            meta_leader=read_text(group.get("leader") or "") or None,
             meta_size=int(group.get("cluster_size", 0)),
             rules=rules,
             rules_problem=rules_problem,
@@ -296,7 +298,7 @@ class _SnapshotCollector:
         account = await self._account_of(region)
         path = f"/jsz?acc={quote(account, safe='')}&streams=true&stream_leader_only=true&config=true"
         try:
-            answer = await monitoring.get(url, path, self._remaining())
+            answer = await monitoring.get_list(url, path, self._remaining())
         except ServerError:
             # It says so where the account has nothing there yet.
             return await monitoring.get(url, "/jsz", self._remaining())
@@ -304,7 +306,7 @@ class _SnapshotCollector:
         unsubscribed = await look(self._keep(answer, region, led_by=server), self._remaining())
         if unsubscribed:
             # One may have been made, moved or deleted between the two answers: only what is seen twice is so.
-            answer = await monitoring.get(url, path, self._remaining())
+            answer = await monitoring.get_list(url, path, self._remaining())
             again = await look(self._keep(answer, region, led_by=server), self._remaining())
             for name in unsubscribed.keys() & again.keys():
                 self._streams[name] = replace(self._streams[name], unsubscribed=again[name])
@@ -370,7 +372,7 @@ class _SnapshotCollector:
         """All streams that *server* has a replica of, as it lists them; nothing if it does not answer."""
         account = quote(await self._account_of(server.region), safe="")
         try:
-            return await monitoring.get(str(server.url), f"/jsz?acc={account}&streams=true", self._remaining())
+            return await monitoring.get_list(str(server.url), f"/jsz?acc={account}&streams=true", self._remaining())
         except VstreamError:
             return {}
 
