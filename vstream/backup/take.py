@@ -36,7 +36,7 @@ from vstream.jetstream.source_header import parse_replay
 from vstream.runner.read_back import captured_stream, stored_record
 from vstream.topology.bundle import RenderedStream
 from vstream.topology.model import Endpoint, Role, Topology
-from vstream.topology.stream_config import source_name
+from vstream.topology.stream_config import StreamConfig, source_name
 from vstream.value_class import value_class
 
 _ORIGINS = frozenset({Role.WRITE, Role.ORIGIN})
@@ -234,8 +234,7 @@ async def read_saved(
 
 
 def _mirror(saved: SavedStream) -> str | None:
-    mirror = saved.config.get("mirror")
-    return source_name(mirror, saved.name) if isinstance(mirror, dict) else None
+    return StreamConfig(name=saved.name, fields=saved.config).mirror_name
 
 
 def find_cut(streams: Iterable[SavedStream]) -> dict[str, int]:

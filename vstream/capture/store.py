@@ -28,6 +28,7 @@ from pydantic import TypeAdapter, ValidationError
 from vstream.capture.records import Delivery, FaultRecord, Manifest, OperationRecord, Sample, Stored, Window
 from vstream.errors import VstreamError
 from vstream.files import PathBelow
+from vstream.syntax.json_types import read_object
 
 FORMAT = 1
 _ADAPTERS: dict[object, TypeAdapter[Any]] = {}
@@ -138,8 +139,7 @@ class Capture:
         file = self.path / "manifest.json"
         try:
             text = self.read_document("manifest.json")
-            document: Any = json.loads(text)
-            result = document.get("format") if isinstance(document, dict) else None
+            result = read_object(json.loads(text)).get("format")
             if result != FORMAT:
                 raise VstreamError(f"`{file}` is of format {result}, this vstream reads {FORMAT}")
             return cast("Manifest", _adapter(Manifest).validate_json(text, strict=True))

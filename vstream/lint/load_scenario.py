@@ -18,6 +18,7 @@ from vstream.scenario.decode import join_path, resolve
 from vstream.scenario.document import LANGUAGE, STARTER, ScenarioDocument
 from vstream.scenario.model import Scenario
 from vstream.syntax import yaml
+from vstream.syntax.json_types import read_object
 from vstream.syntax.schema import readable_part, validate
 from vstream.syntax.yaml import Document, Path, SourceMap
 from vstream.topology.model import Topology
@@ -119,8 +120,7 @@ def _judge(
 
 
 def _topology(document: Document, read: Read) -> _Topology:
-    data = document.data
-    written = data.get("topology") if isinstance(data, dict) else None
+    written = read_object(document.data).get("topology")
     if isinstance(written, dict):
         inside = _part(document, "topology")
         loaded = topologies.check(inside)
@@ -172,5 +172,5 @@ def _part(document: Document, key: str) -> Document:
     source = document.source
     values = {path[1:]: span for path, span in source.values.items() if path[:1] == (key,)}
     keys = {path[1:]: span for path, span in source.keys.items() if path[:1] == (key,)}
-    data = document.data[key] if isinstance(document.data, dict) else None
+    data = read_object(document.data).get(key)
     return Document(data=data, source=SourceMap(source.file, values, keys), text=document.text, diagnostics=())

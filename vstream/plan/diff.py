@@ -36,7 +36,7 @@ from vstream.plan.transitions import (
     seed_region,
     start_sequence,
 )
-from vstream.syntax.json_types import Json
+from vstream.syntax.json_types import Json, read_object
 from vstream.topology.bundle import Bundle, RenderedStream
 from vstream.topology.model import Role, Topology
 from vstream.topology.stream_config import (
@@ -278,7 +278,7 @@ def _block_other_version(stream: RenderedStream, change: FieldChange, context: D
     """Block a move between servers of 2.15 and older ones: it never ends, and may leave the stream without a leader."""
     if change.field != "placement":
         return None
-    clusters = [placement.get("cluster") for placement in (change.before, change.after) if isinstance(placement, dict)]
+    clusters = [read_object(placement).get("cluster") for placement in (change.before, change.after)]
     versions = [context.observed.versions.get(str(cluster), "") for cluster in clusters]
     if len({version >= _MOVES_ALONE for version in map(parse_version, versions) if version is not None}) <= 1:
         return None
@@ -319,8 +319,7 @@ def _field_changes(
 
 
 def _metadata_changes(before: Json, after: Json, role: Role) -> Iterator[FieldChange]:
-    old = before if isinstance(before, dict) else {}
-    new = after if isinstance(after, dict) else {}
+    old, new = read_object(before), read_object(after)
     for key in sorted(old.keys() | new.keys()):
         if old.get(key) != new.get(key):
             risk, why = classify("metadata", old.get(key), new.get(key), role)

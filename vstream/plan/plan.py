@@ -16,7 +16,14 @@ from vstream.topology.consumer_config import ConsumerConfig
 from vstream.topology.model import Role
 from vstream.topology.naming import api_prefix
 from vstream.topology.profiles import profile_named
-from vstream.topology.stream_config import FORMER_PREFIX, ROUTING_KEY, StreamConfig, account_in, is_beside_write_stream
+from vstream.topology.stream_config import (
+    FORMER_PREFIX,
+    ROUTING_KEY,
+    StreamConfig,
+    account_in,
+    is_beside_write_stream,
+    read_source,
+)
 from vstream.value_class import value_class
 
 RULE = "mapping"
@@ -201,6 +208,13 @@ class Update:
     """
     lacks_note: bool = dataclass_field(default=False, compare=False)
     """Whether an earlier run has changed the sources already, and only that note is left."""
+
+    @property
+    def dropped_sources(self) -> tuple[str, ...]:
+        """The streams that it sources no more."""
+        dropped = (change.before for change in self.fields if change.is_source and change.after is None)
+        sources = (read_source(value, self.config.name) for value in dropped)
+        return tuple(source.stream for source in sources if source is not None)
 
 
 @value_class

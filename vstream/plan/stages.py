@@ -26,7 +26,7 @@ from vstream.plan.plan import (
 )
 from vstream.plan.transitions.seed_region import is_copy
 from vstream.topology.model import Role
-from vstream.topology.stream_config import FORMER_PREFIX, STREAM_KEY, ObservedStream, source_name
+from vstream.topology.stream_config import FORMER_PREFIX, STREAM_KEY, ObservedStream, read_source
 from vstream.value_class import value_class
 
 _TITLES = {
@@ -137,8 +137,9 @@ def _copy_gates(changes: Sequence[Change], context: DiffContext) -> Iterator[Gat
         name = change.config.name
         if change.handover is Handover.STOP:
             for field in change.fields:
-                if field.field == "mirror" and isinstance(field.before, dict):
-                    yield Gate(kind=GateKind.COPIED, stream=name, counterparts=(str(field.before["name"]),))
+                mirror = read_source(field.before, name) if field.field == "mirror" else None
+                if mirror is not None:
+                    yield Gate(kind=GateKind.COPIED, stream=name, counterparts=(mirror.stream,))
         elif change.handover is Handover.SOURCE:
             yield Gate(kind=GateKind.AT_REST, stream=name)
             observed = context.streams.get(name)
@@ -152,9 +153,8 @@ def _drain_gates(changes: Sequence[Change]) -> Iterator[Gate]:
     for change in changes:
         if not isinstance(change, Update) or change.handover is not None:
             continue
-        for field in change.fields:
-            if field.is_source and isinstance(field.before, dict) and field.after is None:
-                readers[source_name(field.before, change.config.name)].append(change.config.name)
+        for origin in change.dropped_sources:
+            readers[origin].append(change.config.name)
     for origin, names in readers.items():
         yield Gate(kind=GateKind.DRAINED, stream=origin, counterparts=tuple(dict.fromkeys(names)))
 

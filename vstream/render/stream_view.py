@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from typing import Any, Literal, assert_never
 
 from vstream.render.environment import to_json
-from vstream.syntax.json_types import Json
+from vstream.syntax.json_types import Json, read_object
 from vstream.topology import naming, physical
 from vstream.topology.model import Consumer, PhysicalPart, Role, StreamSettings, Topology, VirtualStream
 from vstream.topology.profiles import profile_of
-from vstream.topology.stream_config import REGION_KEY, ROLE_KEY, ROUTING_KEY, STREAM_KEY, TOPOLOGY_KEY
+from vstream.topology.stream_config import OWNERSHIP_KEYS, REGION_KEY, ROLE_KEY, ROUTING_KEY, STREAM_KEY, TOPOLOGY_KEY
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,10 +144,9 @@ _NS = 1_000_000_000
 
 def metadata(topology: Topology, stream: VirtualStream, part: PhysicalPart) -> dict[str, Json]:
     """The user's metadata, and by what vstream knows that the stream is its own."""
-    settings = part.settings.fields["metadata"]
     return {
         **_check_metadata(topology, stream, part),
-        **(settings if isinstance(settings, dict) else {}),
+        **read_object(part.settings.fields["metadata"]),
         TOPOLOGY_KEY: topology.name,
         STREAM_KEY: stream.name,
         REGION_KEY: part.place,
@@ -173,12 +172,11 @@ def _check_metadata(topology: Topology, stream: VirtualStream, part: PhysicalPar
 
 def consumer_view(topology: Topology, stream: VirtualStream, region: str, consumer: Consumer) -> dict[str, Any]:
     """The values that the durable *consumer* in *region* is rendered from."""
-    written = consumer.fields["metadata"]
     ownership = {TOPOLOGY_KEY: topology.name, STREAM_KEY: stream.name, REGION_KEY: region}
     return {
         "name": consumer.name,
         "settings": sorted((field, value) for field, value in consumer.fields.items() if field != "metadata"),
-        "metadata": dict(sorted({**(written if isinstance(written, dict) else {}), **ownership}.items())),
+        "metadata": dict(sorted({**read_object(consumer.fields["metadata"]), **ownership}.items())),
     }
 
 
@@ -186,8 +184,7 @@ def consumer_problem(fields: Mapping[str, Json], name: str, metadata: Mapping[st
     """What in a rendered consumer violates the assumptions of the rest of vstream."""
     if fields.get("durable_name") != name or fields.get("name", name) != name:
         return f"the consumer `{name}` comes out with another `durable_name` or `name`"
-    rendered = fields.get("metadata")
-    if not isinstance(rendered, dict) or rendered.get(TOPOLOGY_KEY) != metadata[TOPOLOGY_KEY]:
+    if read_object(fields.get("metadata")).get(TOPOLOGY_KEY) != metadata[TOPOLOGY_KEY]:
         return f"the consumer `{name}` comes out without its metadata `{TOPOLOGY_KEY}`"
     return None
 
@@ -208,7 +205,7 @@ def stream_problem(
     metadata = fields.get("metadata")
     if not isinstance(metadata, dict) or any(not isinstance(value, str) for value in metadata.values()):
         return f"the stream `{name}` needs `metadata`, a map of texts"
-    missing = next((key for key in _OWNERSHIP if metadata.get(key) != ownership[key]), None)
+    missing = next((key for key in OWNERSHIP_KEYS if metadata.get(key) != ownership[key]), None)
     if missing:
         return (
             f"the stream `{name}` comes out without its metadata `{missing}`, by which vstream knows that it is its own"
@@ -218,9 +215,6 @@ def stream_problem(
     if not isinstance(items, list) or not items or any(not isinstance(item, item_type) for item in items):
         return f"the stream `{name}` needs {description}"
     return None
-
-
-_OWNERSHIP = (TOPOLOGY_KEY, STREAM_KEY, REGION_KEY, ROLE_KEY)
 
 
 _MARK = "\0"

@@ -176,8 +176,7 @@ class ConvergenceWait:
 
 def _sources_of(stream: RenderedStream) -> Iterator[tuple[Sequence[str], bool]]:
     """What *stream* takes from, if it does, and whether as a mirror."""
-    mirror = stream.config.fields.get("mirror")
-    if isinstance(mirror, dict):
-        yield [source_name(mirror, stream.config.name)], True
+    if stream.config.mirror_name is not None:
+        yield [stream.config.mirror_name], True
     elif stream.config.source_names:
         yield stream.config.source_names, False

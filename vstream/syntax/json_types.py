@@ -1,4 +1,4 @@
-"""The type of JSON values."""
+"""JSON values: their type, and what is an object among them."""
 
 from __future__ import annotations
 
@@ -6,3 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
 Json: TypeAlias = "bool | int | float | str | Sequence[Json] | Mapping[str, Json] | None"
+
+
+def read_object(value: Json) -> Mapping[str, Json]:
+    """*value* if it is an object, an empty one if it is anything else."""
+    return value if isinstance(value, dict) else {}

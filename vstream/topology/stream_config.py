@@ -20,6 +20,8 @@ TOPOLOGY_KEY = "vstream.topology"
 STREAM_KEY = "vstream.stream"
 REGION_KEY = "vstream.region"
 ROLE_KEY = "vstream.role"
+OWNERSHIP_KEYS = (TOPOLOGY_KEY, STREAM_KEY, REGION_KEY, ROLE_KEY)
+"""The metadata by which vstream knows that a stream is its own."""
 ROUTING_KEY = "vstream.routing"
 UNTIL_KEY = "vstream.until."
 """Metadata of a reader, followed by the name of a dead stream that it sources no more: the last sequence that it took there."""
@@ -106,8 +108,8 @@ class StreamConfig:
     @property
     def subject_transform(self) -> tuple[str, str] | None:
         """The stream's own subject transform: source and destination. None without one."""
-        transform = self.fields.get("subject_transform")
-        return _transform(transform) if isinstance(transform, dict) else None
+        transform = _object(self.fields.get("subject_transform"))
+        return _transform(transform) if transform else None
 
     @property
     def sources(self) -> tuple[StreamSource, ...]:
@@ -128,15 +130,18 @@ class StreamConfig:
     @property
     def mirror(self) -> StreamSource | None:
         """What it mirrors, None if it is no mirror."""
-        mirror = self.fields.get("mirror")
-        if not isinstance(mirror, dict) or "name" not in mirror:
-            return None
-        return StreamSource(reader=self.name, fields=mirror)
+        return read_source(self.fields.get("mirror"), self.name)
 
     @property
     def mirror_name(self) -> str | None:
         """The name of the stream that this one mirrors, None if it is no mirror."""
         return None if self.mirror is None else self.mirror.stream
+
+    @property
+    def placement_cluster(self) -> str | None:
+        """The cluster in which it should be placed, None if it does not say."""
+        cluster = _object(self.fields.get("placement")).get("cluster")
+        return cluster if cluster and isinstance(cluster, str) else None
 
     @property
     def first_seq(self) -> int | None:
@@ -150,8 +155,7 @@ class StreamConfig:
 
     def metadata_value(self, key: str) -> str | None:
         """One value of the metadata. Asked many times of each stream, and `metadata` is a copy of all of it."""
-        metadata = self.fields.get("metadata")
-        value = metadata.get(key) if isinstance(metadata, dict) else None
+        value = _object(self.fields.get("metadata")).get(key)
         return None if value is None else str(value)
 
     def with_fields(self, **fields: Json) -> StreamConfig:
@@ -169,13 +173,22 @@ class StreamConfig:
 
 def read_metadata(fields: Mapping[str, Json]) -> Mapping[str, str]:
     """The metadata among the *fields* of a stream or a consumer, empty if there is none."""
-    metadata = fields.get("metadata")
-    return {str(key): str(value) for key, value in metadata.items()} if isinstance(metadata, dict) else {}
+    return {str(key): str(value) for key, value in _object(fields.get("metadata")).items()}
+
+
+def read_source(value: Json, reader: str) -> StreamSource | None:
+    """A source or the mirror of the stream *reader*. None if *value* is no object with a name."""
+    return StreamSource(reader=reader, fields=value) if isinstance(value, dict) and "name" in value else None
 
 
 def read_int(value: Json) -> int | None:
     """*value* if it is a whole number, None if it is anything else."""
     return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _object(value: Json) -> Mapping[str, Json]:
+    # As `read_object`, which executors of Spark do not have.
+    return value if isinstance(value, dict) else {}
 
 
 def _objects(value: Json) -> tuple[dict[str, Json], ...]:
@@ -213,8 +226,7 @@ def source_name(source: Mapping[str, Json], taker: str) -> str:
 
     *taker* is the stream that it belongs to: without `external` it takes from a stream beside it.
     """
-    name, external = str(source["name"]), source.get("external")
-    api = str(external.get("api") or "") if isinstance(external, dict) else ""
+    name, api = str(source["name"]), str(_object(source.get("external")).get("api") or "")
     account = account_in(taker) if not api else _account_of_api(api)
     return name if account in {None, api} else f"{account}{ACCOUNT_SEPARATOR}{name}"
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 from vstream.diagnostics import Severity
 from vstream.formatting import list_names
@@ -11,6 +10,7 @@ from vstream.health.doctor.check import APPLY, Drift, Patient, Symptom, check
 from vstream.health.snapshot import Snapshot, StreamSnapshot
 from vstream.health.stream_faults import find_consumer_faults, find_stream_faults
 from vstream.topology.replication import Durable, PhysicalStream, all_physical_streams, durables
+from vstream.topology.stream_config import StreamConfig, read_int
 from vstream.topology.versions import Version, format_version, parse_version
 
 _DOUBLES = (((2, 11, 12), (2, 12, 0)), ((2, 12, 3), (2, 15, 0)))
@@ -41,14 +41,14 @@ def doubles_on_restart(patient: Patient) -> Iterator[Symptom]:
     to one more than its position, or the update duplicates everything once.
     """
     for name, config, versions in _configs(patient):
-        filtered = [str(source["name"]) for source in _sources(config) if source.get("filter_subject")]
-        transform = config.get("subject_transform")
+        filtered = [str(source.fields["name"]) for source in config.sources if source.filter is not None]
+        transform = config.subject_transform
         if filtered and transform and any(map(_has_doubling_leaders, versions)):
             running = ", ".join(sorted(format_version(version) for version in set(versions)))
             yield Symptom(
                 about=name,
                 evidence=(
-                    f"`subject_transform` {transform.get('src')} → {transform.get('dest')}, and a `filter_subject` on "
+                    f"`subject_transform` {transform[0]} → {transform[1]}, and a `filter_subject` on "
                     f"{list_names(filtered)}; its servers run {running}"
                 ),
                 do="per-source `subject_transforms`, as `vstream render` writes them, with `opt_start_seq`",
@@ -69,7 +69,7 @@ def goes_back(patient: Patient) -> Iterator[Symptom]:
     subject keeps the position.
     """
     for name, config, versions in _configs(patient):
-        keeps, sources = config.get("max_msgs_per_subject") or -1, len(_sources(config))
+        keeps, sources = read_int(config.fields.get("max_msgs_per_subject")) or -1, len(config.sources)
         if sources > 1 and keeps > 0 and min(versions) < _STORES_POSITIONS:
             oldest = format_version(min(versions))
             yield Symptom(
@@ -79,13 +79,13 @@ def goes_back(patient: Patient) -> Iterator[Symptom]:
             )
 
 
-def _configs(patient: Patient) -> Iterator[tuple[str, Mapping[str, Any], tuple[Version, ...]]]:
+def _configs(patient: Patient) -> Iterator[tuple[str, StreamConfig, tuple[Version, ...]]]:
     """Each stream with a known configuration, and the versions of the servers of its cluster."""
     for stream, observed in _streams_seen(patient):
         cluster = observed.cluster or patient.topology.cluster_at(stream.place)
         versions = versions_in(patient.snapshot, cluster)
         if observed.config is not None and versions:
-            yield stream.name, observed.config, versions
+            yield stream.name, StreamConfig(name=stream.name, fields=observed.config), versions
 
 
 def _streams_seen(patient: Patient) -> Iterator[tuple[PhysicalStream, StreamSnapshot]]:
@@ -94,10 +94,6 @@ def _streams_seen(patient: Patient) -> Iterator[tuple[PhysicalStream, StreamSnap
         observed = patient.snapshot.streams.get(stream.name)
         if observed is not None:
             yield stream, observed
-
-
-def _sources(config: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    return [source for source in config.get("sources") or () if isinstance(source, dict)]
 
 
 def _has_doubling_leaders(version: Version) -> bool:

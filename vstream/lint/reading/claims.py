@@ -17,7 +17,7 @@ from vstream.lint.workspace import (
     MappingForm,
     MappingsBlock,
 )
-from vstream.syntax.json_types import Json
+from vstream.syntax.json_types import Json, read_object
 
 if TYPE_CHECKING:
     from vstream.syntax.yaml import Path, SourceMap
@@ -27,19 +27,16 @@ _FIELDS = {"subject", "weight", "cluster"}
 
 def is_claims(data: Json) -> bool:
     """Whether *data* are the claims of an account."""
-    return (
-        isinstance(data, dict)
-        and isinstance(nats := data.get("nats"), dict)
-        and (nats.get("type") == "account" or "mappings" in nats)
-    )
+    nats = read_object(read_object(data).get("nats"))
+    return nats.get("type") == "account" or "mappings" in nats
 
 
 def claims_account(data: Json, source: SourceMap) -> ClaimsAccount | None:
     """The account that the claims are of; None if they are of none."""
-    nats = data.get("nats") if isinstance(data, dict) else None
-    if not isinstance(data, dict) or not isinstance(nats, dict):
+    claims = read_object(data)
+    nats, key, name = claims.get("nats"), claims.get("sub"), claims.get("name")
+    if not isinstance(nats, dict):
         return None
-    key, name = data.get("sub"), data.get("name")
     return ClaimsAccount(
         key=key if isinstance(key, str) else "",
         name=next((word for word in (name, key) if isinstance(word, str) and word), ""),
@@ -52,7 +49,7 @@ def claims_account(data: Json, source: SourceMap) -> ClaimsAccount | None:
 
 
 def _texts(item: Json, *names: str) -> dict[str, str]:
-    fields = item if isinstance(item, dict) else {}
+    fields = read_object(item)
     return {name: value for name in names if isinstance(value := fields.get(name), str) and value}
 
 
@@ -92,21 +89,16 @@ def _exports(listed: Json, source: SourceMap) -> Iterator[ClaimedExport]:
 
 def claims_block(data: Json, source: SourceMap) -> MappingsBlock | None:
     """The mappings of account claims, None if they have none."""
-    nats = data.get("nats") if isinstance(data, dict) else None
-    if not isinstance(data, dict) or not isinstance(nats, dict) or nats.get("mappings") is None:
+    claims, path = read_object(data), ("nats", "mappings")
+    mappings = read_object(claims.get("nats")).get("mappings")
+    if mappings is None:
         return None
-    path = ("nats", "mappings")
-    mappings = nats["mappings"]
     fault = None
     if not isinstance(mappings, dict):
         message = "`mappings` must be an object that maps each source to an array of destinations"
         fault = MappingFault(message=message, server_message="", span=source.value(path))
-    entries = (
-        [_entry(name, destinations, (*path, name), source) for name, destinations in mappings.items()]
-        if fault is None
-        else []
-    )
-    name = data.get("name") or data.get("sub")
+    entries = [_entry(name, listed, (*path, name), source) for name, listed in read_object(mappings).items()]
+    name = claims.get("name") or claims.get("sub")
     return block(
         entries,
         form=MappingForm.CLAIMS,

@@ -11,8 +11,8 @@ from types import NoneType
 from typing import TYPE_CHECKING, Final
 
 from vstream.lint.workspace import ConfValue, ConsumerFile, StreamFile, StreamRole
-from vstream.syntax.json_types import Json
-from vstream.topology.stream_config import REGION_KEY, ROLE_KEY, STREAM_KEY, StreamConfig
+from vstream.syntax.json_types import Json, read_object
+from vstream.topology.stream_config import REGION_KEY, ROLE_KEY, STREAM_KEY, StreamConfig, StreamSource
 
 if TYPE_CHECKING:
     from vstream.syntax.yaml import Path, SourceMap
@@ -72,7 +72,7 @@ def _stream_name(data: Json, prefix: Path, source: SourceMap) -> ConfValue | Non
     outside = data
     for part in prefix[:-1]:
         outside = outside[part] if isinstance(outside, list) and isinstance(part, int) else None
-    name = outside.get("stream_name") if isinstance(outside, dict) else None
+    name = read_object(outside).get("stream_name")
     path = (*prefix[:-1], "stream_name")
     return ConfValue(name, source.value(path)) if isinstance(name, str) else None
 
@@ -142,11 +142,11 @@ def _guess(config: StreamConfig, named: str | None) -> StreamRole:
         return StreamRole.WRITE if named == StreamRole.WRITE.value and not sources else StreamRole.PLAIN
     if not sources:
         return StreamRole.PLAIN
-    is_read = named == StreamRole.READ.value or (isinstance(sources, list) and any(map(_is_write_stream, sources)))
+    is_read = named == StreamRole.READ.value or any(map(_is_write_stream, config.sources))
     return StreamRole.READ if is_read else StreamRole.AGGREGATE
 
 
-def _is_write_stream(source: Json) -> bool:
+def _is_write_stream(source: StreamSource) -> bool:
     """Whether *source* is called like the write stream of a region."""
-    match = _NAME.fullmatch(str(source.get("name"))) if isinstance(source, dict) else None
+    match = _NAME.fullmatch(str(source.fields["name"]))
     return match is not None and match[2] == StreamRole.WRITE.value

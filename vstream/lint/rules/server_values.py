@@ -13,6 +13,7 @@ from vstream.diagnostics import Span
 from vstream.lint import detect
 from vstream.lint.reading.nodes import entry, option, several, table, url_parts
 from vstream.lint.workspace import ConfValue, ServerConf, Workspace
+from vstream.syntax.json_types import read_object
 from vstream.syntax.natsconf.nodes import ConfMap, ConfScalar
 from vstream.topology.units import parse_duration
 
@@ -111,8 +112,7 @@ def operator_claims(operator: object) -> Mapping[str, object]:
         claims = json.loads(token[0]) if token is not None else None
     except (ValueError, RecursionError):
         return {}
-    nats = claims.get("nats") if isinstance(claims, dict) else None
-    return nats if isinstance(nats, dict) else {}
+    return read_object(read_object(claims).get("nats"))
 
 
 def are_copies(first: ServerConf, second: ServerConf) -> bool:

@@ -106,9 +106,7 @@ class RegionLayout:
 
 def cluster_of(stream: ObservedStream) -> str | None:
     """The cluster that a stream should be in, else the one that it is in."""
-    placement = stream.config.fields.get("placement")
-    meant = placement.get("cluster") if isinstance(placement, dict) else None
-    return str(meant) if meant else stream.cluster
+    return stream.config.placement_cluster or stream.cluster
 
 
 def servers_in(cluster: str, system: Discovered) -> tuple[int, int]:

@@ -176,12 +176,8 @@ def _leads_by_stream(system: Discovered) -> Mapping[str, list[tuple[str, Lead]]]
 def _transform_sources(parts: Iterable[MatchedStream]) -> Iterable[str]:
     """The subjects that sources look for, in their order: it is that of the topology."""
     for part in parts:
-        sources = part.stream.config.fields.get("sources")
-        for source in sources if isinstance(sources, list) else []:
-            transforms = source.get("subject_transforms") if isinstance(source, dict) else None
-            for transform in transforms if isinstance(transforms, list) else []:
-                if isinstance(transform, dict):
-                    yield str(transform.get("src"))
+        for source in part.stream.config.sources:
+            yield from (subject for subject, _ in source.transforms)
 
 
 def _number_wildcards(subject: str) -> str:

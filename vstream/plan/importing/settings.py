@@ -7,10 +7,11 @@ from typing import Any
 
 from vstream.plan import canonical, consumers
 from vstream.plan.importing.recognise import RecognisedStream
-from vstream.syntax.json_types import Json
+from vstream.syntax.json_types import Json, read_object
 from vstream.topology.buckets import KEY_VALUE_PREFIX, OBJECTS_PREFIX
 from vstream.topology.consumer_config import FAILOVER_KEY
 from vstream.topology.model import Role
+from vstream.topology.stream_config import read_metadata
 from vstream.topology.units import UNLIMITED, format_duration, format_size
 
 Data = dict[str, Any]
@@ -73,7 +74,7 @@ def differing_settings(has: Mapping[str, Json], would: Mapping[str, Json], role:
     tags, default_tags = _tags(form), _tags(default)
     if tags != default_tags:
         stated["placement_tags"] = tags
-    marks, default_marks = labels(form["metadata"]), labels(default["metadata"])
+    marks, default_marks = labels(form), labels(default)
     if marks != default_marks:
         stated["metadata"] = marks
     config = {field: form[field] for field in _PASSED_ON if form[field] != default[field]}
@@ -87,10 +88,11 @@ def max_age(fields: Mapping[str, Json]) -> Data:
     return {"max_age": _age(int(str(fields.get("max_age") or 0)))}
 
 
-def labels(metadata: Any) -> dict[str, str]:
-    """The user's own part of a stream's or a consumer's metadata."""
-    written = metadata if isinstance(metadata, dict) else {}
-    return {key: value for key, value in written.items() if not key.startswith((_OF_VSTREAM, _OF_SERVERS))}
+def labels(fields: Mapping[str, Json]) -> dict[str, str]:
+    """The user's own part of the metadata of a stream or a consumer with these *fields*."""
+    return {
+        key: value for key, value in read_metadata(fields).items() if not key.startswith((_OF_VSTREAM, _OF_SERVERS))
+    }
 
 
 def _canonical(fields: Mapping[str, Json], role: Role) -> dict[str, Json]:
@@ -101,8 +103,7 @@ def _canonical(fields: Mapping[str, Json], role: Role) -> dict[str, Json]:
 
 
 def _tags(fields: Mapping[str, Json]) -> list[str]:
-    placement = fields["placement"]
-    tags = placement.get("tags") if isinstance(placement, dict) else None
+    tags = read_object(fields["placement"]).get("tags")
     return [str(tag) for tag in tags] if isinstance(tags, list) else []
 
 
@@ -130,8 +131,7 @@ _UNSAYABLE = (
 def consumer_settings(fields: Mapping[str, Json]) -> Data | None:
     """The settings of a durable with these *fields*, None if the language cannot express them."""
     form, default = consumers.canonical(fields), consumers.canonical(_CONSUMER_DEFAULT)
-    written = fields.get("metadata")
-    if isinstance(written, dict) and FAILOVER_KEY in written:
+    if FAILOVER_KEY in read_metadata(fields):
         # It was given another's position, which is no drift: where it began before that nobody knows.
         form |= {field: default[field] for field in ("deliver_policy", "opt_start_seq", "opt_start_time")}
     if any(form[field] != default[field] for field in _UNSAYABLE):
@@ -143,7 +143,7 @@ def consumer_settings(fields: Mapping[str, Json]) -> Data | None:
     if isinstance(backoff, list) and backoff:
         stated.pop("ack_wait", None)
         stated["backoff"] = [format_duration(int(duration)) for duration in backoff if isinstance(duration, int)]
-    if marks := labels(form["metadata"]):
+    if marks := labels(form):
         stated["metadata"] = marks
     covered = {*_CONSUMER, *_UNSAYABLE, "backoff", "metadata"}
     config = {field: value for field, value in form.items() if field not in covered and value != default.get(field)}

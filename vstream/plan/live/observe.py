@@ -24,6 +24,7 @@ from vstream.plan.live.loaded_rules import (
     leaving_accounts,
     read_loaded_rules,
 )
+from vstream.syntax.json_types import read_object
 from vstream.topology import naming, physical
 from vstream.topology.accounts import VSTREAM_USER
 from vstream.topology.consumer_config import ObservedConsumer
@@ -410,8 +411,7 @@ async def account_name(connection: Connection) -> str:
             if time.monotonic() > until:
                 raise
         await asyncio.sleep(_PAUSE)
-    data = answer.get("data")
-    account = str(data.get("account", _GLOBAL)) if isinstance(data, dict) else _GLOBAL
+    account = str(read_object(answer.get("data")).get("account", _GLOBAL))
     if len(account) > _LONGEST_ACCOUNT:
         raise MalformedAnswerError(WHO_AM_I, f"the account's name has {len(account):,} characters")
     return account

@@ -28,7 +28,6 @@ from vstream.topology.stream_config import (
     StreamConfig,
     account_in,
     is_in_domain,
-    source_name,
 )
 
 _MAPPED = Routing.MAPPED.value
@@ -141,10 +140,7 @@ def block_unreachable_sources(outcomes: Sequence[Outcome], context: DiffContext)
     for change in outcomes:
         if not isinstance(change, Update):
             continue
-        for field in change.fields:
-            if field.after is not None or not field.is_source or not isinstance(field.before, dict):
-                continue
-            origin = source_name(field.before, change.config.name)
+        for origin in change.dropped_sources:
             if is_in_domain(origin) and (account_in(origin) or "") not in domains:
                 yield Blocked(
                     name=change.config.name,

@@ -16,11 +16,9 @@ from vstream.plan.plan import FieldChange, Handover, Update
 from vstream.plan.risk import Risk
 from vstream.plan.transitions import seed_region
 from vstream.subjects.algebra import FULL_WILDCARD, is_subset, overlaps
-from vstream.syntax.json_types import Json
 from vstream.topology.bundle import RenderedStream
-from vstream.topology.stream_config import REGION_KEY, ROLE_KEY, STREAM_KEY, TOPOLOGY_KEY, ObservedStream, StreamSource
+from vstream.topology.stream_config import OWNERSHIP_KEYS, ObservedStream, StreamSource, read_source
 
-_OWNERSHIP = (TOPOLOGY_KEY, STREAM_KEY, REGION_KEY, ROLE_KEY)
 _BACK = (
     "somebody has changed it. If it was like this before, servers go on after the last message that it took so: "
     "what it has taken since arrives again, and `vstream repair messages --kind delete` removes it"
@@ -47,7 +45,7 @@ def is_stopped(observed: ObservedStream) -> bool:
 def subject_left_out(reader: str, fields: Sequence[FieldChange], context: DiffContext) -> tuple[str, str] | None:
     """A write stream, and a subject in it, that a source of *reader* takes now and would no longer take."""
     for change in reconfigured_sources(fields):
-        before, after = _source_of(reader, change.before), _source_of(reader, change.after)
+        before, after = read_source(change.before, reader), read_source(change.after, reader)
         if before is None or after is None:
             continue
         origin = context.streams.get(before.stream)
@@ -61,10 +59,6 @@ def subject_left_out(reader: str, fields: Sequence[FieldChange], context: DiffCo
     return None
 
 
-def _source_of(reader: str, fields: Json) -> StreamSource | None:
-    return StreamSource(reader=reader, fields=fields) if isinstance(fields, dict) else None
-
-
 def _subjects_taken(source: StreamSource) -> tuple[str, ...]:
     """The subjects that *source* takes, as its stream stores them."""
     if source.filter is not None:
@@ -74,7 +68,7 @@ def _subjects_taken(source: StreamSource) -> tuple[str, ...]:
 
 def _is_extended(reader: str, change: FieldChange) -> bool:
     """Whether a source takes more subjects and is otherwise unchanged: nobody has had it so before."""
-    before, after = _source_of(reader, change.before), _source_of(reader, change.after)
+    before, after = read_source(change.before, reader), read_source(change.after, reader)
     if before is None or after is None:
         return False
     is_longer = len(after.transforms) > len(before.transforms) > 0
@@ -87,8 +81,8 @@ def stop_sources(
     """*observed* without the sources that change. It becomes vstream's, so that a later run can continue."""
     going = reconfigured_sources(fields)
     reader = observed.config
-    names = {source.stream for change in going if (source := _source_of(reader.name, change.before)) is not None}
-    ownership = {key: value for key, value in stream.config.metadata.items() if key in _OWNERSHIP}
+    names = {source.stream for change in going if (source := read_source(change.before, reader.name)) is not None}
+    ownership = {key: value for key, value in stream.config.metadata.items() if key in OWNERSHIP_KEYS}
     stopped = reader.with_sources(source for source in reader.sources if source.stream not in names)
     why = "it stops for some seconds, and its position is recorded"
     return Update(

@@ -313,9 +313,8 @@ def _mapped_past(block: MappingsBlock, streams: Sequence[StreamFile]) -> Iterato
     by_virtual: defaultdict[str, dict[str, StreamFile]] = defaultdict(dict)
     stored: list[tuple[str, str]] = []
     for stream in streams:
-        placement = stream.config.fields.get("placement")
-        cluster_name = placement.get("cluster") if isinstance(placement, dict) else None
-        if stream.role is StreamRole.WRITE and stream.virtual and isinstance(cluster_name, str):
+        cluster_name = stream.config.placement_cluster
+        if stream.role is StreamRole.WRITE and stream.virtual and cluster_name:
             by_virtual[stream.virtual][cluster_name] = stream
             stored += [(stream.virtual, subject) for subject in stream.config.subjects]
     trie = SubjectTrie(subject for _, subject in stored)

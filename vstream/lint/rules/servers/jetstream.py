@@ -36,9 +36,7 @@ def jetstream_off(workspace: Workspace) -> Iterator[Violation]:
     equipped = {cluster_name.text for server in servers if has_jetstream(server) and (cluster_name := cluster(server))}
     needed = set(workspace.topology.clusters if workspace.topology else ())
     beside = {posixpath.dirname(stream.file) for stream in workspace.streams}
-    for stream in workspace.streams:
-        placement = stream.config.fields.get("placement")
-        needed.update([str(placement.get("cluster"))] if isinstance(placement, dict) else ())
+    needed.update(stream.config.placement_cluster or "" for stream in workspace.streams)
     joined = {name for names in super_clusters(workspace) if equipped.intersection(names) for name in names}
     lacking: dict[str, list[tuple[Span, ServerConf]]] = {}
     for server in servers:

@@ -7,9 +7,10 @@ from typing import Any, Final, NamedTuple
 
 from vstream.diagnostics import Severity
 from vstream.lint.registry import Violation, rule
-from vstream.lint.rules.streams.values import flag, number, place, strings, word
+from vstream.lint.rules.streams.values import flag, mirror, number, place, sources, strings, word
 from vstream.lint.workspace import ConsumerFile, StreamFile, Workspace
 from vstream.subjects.algebra import is_subset
+from vstream.syntax.json_types import read_object
 
 _MS: Final = 10**6
 _SECOND: Final = 10**9
@@ -127,15 +128,12 @@ def _small(stream: StreamFile) -> Iterator[Violation]:
 
 def _strange_api(stream: StreamFile) -> Iterator[Violation]:
     """The API of another domain is called `$JS.DOMAIN.API`; of another account it may have any name."""
-    sources, mirror = stream.config.fields.get("sources"), stream.config.fields.get("mirror")
-    listed = [(("sources", index), source) for index, source in enumerate(sources if isinstance(sources, list) else ())]
-    for path, source in (*listed, (("mirror",), mirror)):
-        external = source.get("external") if isinstance(source, dict) else None
-        api = external.get("api") if isinstance(external, dict) else None
-        tokens = api.split(".") if isinstance(api, str) else []
+    mirrored = mirror(stream)
+    for source in (*sources(stream), *([mirrored] if mirrored else [])):
+        api, tokens = source.api, str(source.api).split(".")
         if tokens[:1] == ["$JS"] and len(tokens) == _TOKENS_OF_API and tokens[-1] != "API":
             yield Violation(
-                at=stream.at(*path, "external", "api"),
+                at=stream.at(*source.path, "external", "api"),
                 message=f"`{api}` is no API of a domain: nobody answers there",
                 hint=f"write `$JS.{tokens[1]}.API`",
             )
@@ -145,7 +143,7 @@ def _numbers_at(fields: Mapping[str, Any], path: tuple[str, ...]) -> Iterator[tu
     """The number at *path*, or the first number of the array there: one finding says it for all."""
     value: Any = fields
     for name in path:
-        value = value.get(name) if isinstance(value, dict) else None
+        value = read_object(value).get(name)
     if isinstance(value, list) and value:
         yield from ((tuple[str | int, ...]((*path, 0)), number) for number in value[:1] if _is_number(number))
     elif _is_number(value):

@@ -100,9 +100,7 @@ def sourced_twice(workspace: Workspace) -> Iterator[Violation]:
             )
         by_name: dict[tuple[str, str], list[SourceEntry]] = {}
         for source in sources(stream):
-            external = source.fields.get("external")
-            api = external.get("api") if isinstance(external, dict) else external
-            by_name.setdefault((source.name, json.dumps(api)), []).append(source)
+            by_name.setdefault((source.name, json.dumps(source.api)), []).append(source)
         for same in by_name.values():
             for first, second in combinations(same[:50], 2):
                 both = _both(first, second)

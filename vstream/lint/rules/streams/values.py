@@ -12,6 +12,7 @@ from vstream.diagnostics import Span
 from vstream.lint.workspace import ConsumerFile, StreamFile, StreamRole
 from vstream.subjects.algebra import is_subset, overlaps
 from vstream.subjects.functions import FUNCTION
+from vstream.syntax.json_types import Json, read_object
 
 ANYTHING = ">"
 """What servers use if a filter or the source of a transform is empty."""
@@ -36,6 +37,11 @@ class SourceEntry(NamedTuple):
     is_external: bool
     """Whether it has another API prefix: its name then has no meaning here."""
     fields: dict[str, Any]
+
+    @property
+    def api(self) -> Json:
+        """The prefix of that API; None without one."""
+        return read_object(self.fields.get("external")).get("api")
 
     @property
     def patterns(self) -> tuple[str, ...]:
@@ -77,10 +83,9 @@ def word(stream: StreamFile, field: str) -> str:
     return value if isinstance(value, str) else ""
 
 
-def table(stream: StreamFile, field: str) -> dict[str, Any]:
+def table(stream: StreamFile, field: str) -> Mapping[str, Any]:
     """An object; empty if it is missing."""
-    value = stream.config.fields.get(field)
-    return value if isinstance(value, dict) else {}
+    return read_object(stream.config.fields.get(field))
 
 
 def strings(stream: StreamFile, field: str) -> list[str]:
@@ -141,8 +146,8 @@ def _source(path: tuple[str | int, ...], value: Any) -> SourceEntry | None:
         return None
     listed = value.get("subject_transforms")
     transforms = []
-    for transform in listed if isinstance(listed, list) else ():
-        if isinstance(transform, dict):
+    for transform in map(read_object, listed if isinstance(listed, list) else ()):
+        if transform:
             transforms.append((_text(transform.get("src")) or ANYTHING, _text(transform.get("dest")) or ANYTHING))
     return SourceEntry(
         path=path,
