@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,53 +17,24 @@ from vstream.cli.exit_codes import FAILED, NO, OK
 from vstream.cli.servers import find_servers
 from vstream.cli.views import console
 from vstream.cli.views.json_output import JsonLayout, format_json, print_json
-from vstream.errors import RefusedError, ServerError, UnknownNameError, VstreamError
+from vstream.errors import VstreamError
 from vstream.files import save_output
 from vstream.health.live import consumer_position, consumer_sync
+from vstream.health.live.consumer_position import ConsumerMove, MoveRequest
 from vstream.health.live.consumer_sync import SyncedConsumer
-from vstream.jetstream.admin import JetStreamAdmin, ask_until_available
-from vstream.jetstream.connection import Connection
 from vstream.lint.load_topology import render_bundle
 from vstream.plan import consumer_failover
-from vstream.plan.consumer_failover import Landing, Position
+from vstream.plan.consumer_failover import Position
 from vstream.plan.live.observe import connect_all
-from vstream.topology import physical
-from vstream.topology.consumer_config import ConsumerConfig, ObservedConsumer
 from vstream.topology.model import Topology, VirtualStream
-from vstream.topology.stream_config import REGION_KEY, STREAM_KEY, TOPOLOGY_KEY
-from vstream.value_class import value_class
 
 app = typer.Typer(
     help="Durable consumers of virtual streams: show them, and continue them in another region.", no_args_is_help=True
 )
 
-_RECORDED_ONLY = "`vstream consumer sync` keeps its consumers' positions in the other regions; none is there"
 Stream = Annotated[str, typer.Argument(help="The virtual stream.")]
 Durable = Annotated[str, typer.Argument(help="The consumer.")]
 _Round = Callable[[], Awaitable[tuple[SyncedConsumer, ...]]]
-
-
-@value_class
-class _Consumer:
-    """The durable that is meant."""
-
-    topology: Topology
-    stream: VirtualStream
-    durable: str
-
-
-@value_class
-class _Move:
-    """Everything that is known before anything is done."""
-
-    position: Position
-    landing: Landing
-    existing: ObservedConsumer | None
-    """The consumer that is there already."""
-    config: ConsumerConfig
-    """What it will be."""
-    is_recorded: bool
-    """Whether the position is not read from the consumer itself, but as it was recorded."""
 
 
 @app.command("position")
@@ -87,8 +58,8 @@ def read_position(
     Examples: `vstream consumer position foo reader --region west`,
     `vstream consumer position foo reader --region west --output /var/lib/vstream/foo-reader-west.json`
     """
-    consumer_meant = _find_consumer(options.load_topology(topology).require(), stream, consumer, [region])
-    position = run(_read_position(consumer_meant, region, lab))
+    loaded = options.load_topology(topology).require()
+    position = run(_read_position(loaded, options.find_stream(loaded, stream, [region]), consumer, region, lab))
     text = format_json("consumer-position", consumer_failover.as_dict(position))
     if out is not None:
         save_output(out, text + "\n", is_private=True)
@@ -188,22 +159,27 @@ def failover(
         raise typer.BadParameter("`--from` and `--to` are the same region")
     loaded = options.load_topology(topology).require()
     given_up = {None, *(lost.name for lost in loaded.lost)}
-    moved = _find_consumer(loaded, stream, consumer, [to] if come_from in given_up else [str(come_from), to])
-    position = None if recorded is None else _load_position(recorded, moved)
-    move, pending = run(_failover(moved, position, come_from or "", to, lab, name=name or consumer, is_real=yes))
+    request = MoveRequest(
+        topology=loaded,
+        stream=options.find_stream(loaded, stream, [to] if come_from in given_up else [str(come_from), to]),
+        durable=consumer,
+        recorded=None if recorded is None else _load_position(recorded, (loaded.name, stream, consumer)),
+        come_from=come_from,
+        to=to,
+        name=name or consumer,
+    )
+    move, pending = run(_failover(request, lab, is_real=yes))
     if output == "json":
         print_json("consumer-failover", _as_dict(move, to, pending, is_done=yes))
         return
-    console.print_lines(
-        describe_failover(move.position, move.landing, move.existing, move.config, is_recorded=move.is_recorded)
-    )
+    console.print_lines(describe_failover(move))
     if yes:
         console.print_note(f"Done: {pending:,} messages are to be delivered.", style="bold green")
     else:
         console.print_note("Nothing was changed: pass `--yes` to do it.")
 
 
-def _as_dict(move: _Move, to: str, pending: int | None, *, is_done: bool) -> dict[str, object]:
+def _as_dict(move: ConsumerMove, to: str, pending: int | None, *, is_done: bool) -> dict[str, object]:
     position, landing = move.position, move.landing
     return {
         "position": consumer_failover.as_dict(position),
@@ -212,127 +188,36 @@ def _as_dict(move: _Move, to: str, pending: int | None, *, is_done: bool) -> dic
         "replaces": move.existing is not None,
         "start": landing.start,
         "seen_twice": landing.again,
-        "seen_twice_at_most": landing.ahead
-        if move.is_recorded
-        else landing.again + position.beyond + position.unacknowledged,
+        "seen_twice_at_most": move.seen_twice_at_most,
         "ahead": landing.ahead,
         "done": is_done,
         "pending": pending,
     }
 
 
-def _find_consumer(topology: Topology, stream: str, durable: str, regions: list[str]) -> _Consumer:
-    """The durable of the virtual *stream*. Raises UnknownNameError if that does not exist in all of *regions*."""
-    virtual = options.find_stream(topology, stream, regions)
-    return _Consumer(topology=topology, stream=virtual, durable=durable)
-
-
-def _load_position(file: Path, consumer: _Consumer) -> Position:
-    """The position in *file*. Raises VstreamError if it is that of another consumer."""
+def _load_position(file: Path, meant: tuple[str, str, str]) -> Position:
+    """The position in *file*. Raises VstreamError if it is not *meant*: topology, virtual stream and consumer."""
     position = consumer_failover.read(options.read_bytes(file, limit=-1).decode("utf-8", "replace"), str(file))
     recorded = (position.topology, position.stream, position.consumer)
-    meant = (consumer.topology.name, consumer.stream.name, consumer.durable)
     if recorded != meant:
         raise VstreamError(f"{file} is of {' / '.join(recorded)}, not of {' / '.join(meant)}")
     return position
 
 
-async def _read_position(consumer: _Consumer, region: str, lab: str | None) -> Position:
-    async with connect_all(consumer.topology, find_servers(consumer.topology, lab).endpoints) as connections:
-        return await consumer_position.read_position(
-            _connection(connections, region, _RECORDED_ONLY),
-            consumer.topology,
-            consumer.stream,
-            region,
-            consumer.durable,
-        )
-
-
-def _connection(connections: Mapping[str, Connection | VstreamError], region: str, hint: str) -> Connection:
-    connection = connections.get(region) or VstreamError(f"region `{region}` was given up")
-    if isinstance(connection, VstreamError):
-        raise VstreamError(connection.message, hint=hint)
-    return connection
-
-
-async def _position_to_leave(
-    connections: Mapping[str, Connection | VstreamError], consumer: _Consumer, come_from: str, to: str
-) -> tuple[Position, bool]:
-    """The position in the region *come_from*, and whether it does not answer, so that it is what *to* has kept of it."""
-    try:
-        connection = _connection(connections, come_from, _RECORDED_ONLY)
-        position = await consumer_position.read_position(
-            connection, consumer.topology, consumer.stream, come_from, consumer.durable
-        )
-    except (ServerError, UnknownNameError):
-        raise
-    except VstreamError:
-        target = _connection(connections, to, "name a region that answers with `--to`")
-        synced = await consumer_sync.read_kept(target, consumer.stream, come_from, to, consumer.durable)
-        if synced is None:
-            raise
-        return synced, True
-    return position, False
-
-
-async def _failover(
-    consumer: _Consumer,
-    position: Position | None,
-    come_from: str,
-    to: str,
-    lab: str | None,
-    *,
-    name: str,
-    is_real: bool,
-) -> tuple[_Move, int | None]:
-    """
-    What it takes to move *consumer*, and once it is done, how many messages are to be delivered.
-
-    Without a *position*, that is read in the region *come_from*. Changes nothing unless *is_real*.
-    """
-    topology, stream = consumer.topology, consumer.stream
+async def _read_position(
+    topology: Topology, stream: VirtualStream, durable: str, region: str, lab: str | None
+) -> Position:
     async with connect_all(topology, find_servers(topology, lab).endpoints) as connections:
-        target = _connection(connections, to, "name a region that answers with `--to`")
-        admin = JetStreamAdmin(target)
-        is_recorded = position is not None
-        if position is None:
-            position, is_recorded = await _position_to_leave(connections, consumer, come_from, to)
-        target_stream = physical.read_stream_in(stream, to)
-        existing = await ask_until_available(lambda: consumer_sync.find_record(admin, target_stream, name))
-        base = _base_config(consumer, existing, physical.read_stream_in(stream, to), name, position)
-        filters = consumer_failover.filters_of(base.fields)
-        landing = await consumer_position.resume_sequence(target, stream, to, position, filters)
-        config = consumer_failover.move_position(base, position, landing.start)
-        move = _Move(position=position, landing=landing, existing=existing, config=config, is_recorded=is_recorded)
-        if not is_real:
-            return move, None
-        if existing is not None and existing.waiting:
-            raise RefusedError(
-                f"{existing.waiting} requests of clients wait at `{existing.config.name}`: they would lose their place",
-                hint="stop them, or give the consumer another name with `--as`",
-            )
-        if existing is not None:
-            await admin.delete_consumer(existing.config)
-        # Where the region that died had the meta leader, another one has to be elected first.
-        await ask_until_available(lambda: admin.create_consumer(move.config))
-        created = await ask_until_available(lambda: admin.consumer(base.stream, base.durable))
-        return move, created.pending
+        connection = consumer_position.require_connection(connections, region, consumer_position.RECORDED_ONLY)
+        return await consumer_position.read_position(connection, topology, stream, region, durable)
 
 
-def _base_config(
-    consumer: _Consumer, existing: ObservedConsumer | None, stream: str, durable: str, position: Position
-) -> ConsumerConfig:
-    """What the consumer will be: as the topology says, else as it exists there, else as it was where it comes from."""
-    for declared in render_bundle(consumer.topology).consumers:
-        if (declared.config.stream, declared.config.durable) == (stream, durable):
-            return declared.config
-    if existing is not None:
-        return existing.config
-    # The topology does not have it, so it belongs to nobody.
-    former = ConsumerConfig(stream=stream, durable=durable, fields=position.config)
-    ownership = {TOPOLOGY_KEY, STREAM_KEY, REGION_KEY}
-    metadata = {key: value for key, value in former.metadata.items() if key not in ownership}
-    return ConsumerConfig(stream=stream, durable=durable, fields={**position.config, "metadata": {**metadata}})
+async def _failover(request: MoveRequest, lab: str | None, *, is_real: bool) -> tuple[ConsumerMove, int | None]:
+    """What it takes, and once it is done, how many messages are to be delivered. Changes nothing unless *is_real*."""
+    topology = request.topology
+    async with connect_all(topology, find_servers(topology, lab).endpoints) as connections:
+        move = await consumer_position.plan_move(request, render_bundle(topology), connections)
+        return move, await consumer_position.carry_out_move(move, connections) if is_real else None
 
 
 def _describe_position(position: Position, when: str) -> Iterator[Text]:
@@ -344,19 +229,15 @@ def _describe_position(position: Position, when: str) -> Iterator[Text]:
         )
 
 
-def describe_failover(
-    position: Position,
-    landing: Landing,
-    consumer: ObservedConsumer | None,
-    config: ConsumerConfig,
-    *,
-    is_recorded: bool,
-) -> Iterator[Text]:
+def describe_failover(move: ConsumerMove) -> Iterator[Text]:
     """Where it was, where that is in the other region, and what comes again."""
-    yield from _describe_position(position, f"as of {position.at}" if is_recorded else "now")
+    position, landing, consumer = move.position, move.landing, move.existing
+    yield from _describe_position(position, f"as of {position.at}" if move.is_recorded else "now")
     verb = "replaces" if consumer else "makes"
     yield Text.assemble(
-        f"  {verb} ", (config.name, "bold"), f", beginning with sequence {landing.start:,}: {landing.ahead:,} messages"
+        f"  {verb} ",
+        (move.config.name, "bold"),
+        f", beginning with sequence {landing.start:,}: {landing.ahead:,} messages",
     )
     if consumer is not None and consumer.delivered:
         yield Text(
@@ -367,7 +248,7 @@ def describe_failover(
         yield Text(f"      and {position.beyond:,} that were acknowledged out of order")
     if position.unacknowledged:
         yield Text(f"      and up to {position.unacknowledged:,} that were delivered and not acknowledged")
-    if is_recorded:
+    if move.is_recorded:
         since = landing.ahead - landing.again
         yield Text(f"      and what was acknowledged since then: at most {since:,}, all that is there by now")
     yield Text("  skipped: nothing")

@@ -1,5 +1,5 @@
 """
-Read a consumer's position, and look for it in another region's stream.
+Read a consumer's position, look for it in another region's stream, and continue there.
 
 The position is read by Direct Get, which also a region without a meta leader answers: a copy that is behind
 makes it smaller, and then more comes again. Where it is in another stream is asked of that stream's leader: a copy
@@ -12,23 +12,41 @@ import asyncio
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from vstream.errors import ServerError, UnknownNameError
+from vstream.errors import RefusedError, ServerError, UnknownNameError, VstreamError
 from vstream.health.live.lag import get_message
 from vstream.jetstream import direct, error_codes
 from vstream.jetstream.admin import JetStreamAdmin, ask_until_available
 from vstream.jetstream.source_header import origin_of
-from vstream.plan.consumer_failover import BackwardScan, Landing, Position, SourcedMessage, filters_of, takes
+from vstream.plan.consumer_failover import (
+    BackwardScan,
+    Landing,
+    Position,
+    SourcedMessage,
+    filters_of,
+    move_position,
+    read_record,
+    record_name,
+    takes,
+)
 from vstream.topology import naming, physical
+from vstream.topology.consumer_config import ConsumerConfig, ObservedConsumer
 from vstream.topology.model import Role, Topology, VirtualStream
-from vstream.topology.stream_config import source_name
+from vstream.topology.stream_config import OWNERSHIP_KEYS, source_name
+from vstream.value_class import value_class
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Sequence
+    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
     from vstream.jetstream.connection import Connection
+    from vstream.topology.bundle import Bundle
+
+    Connections = Mapping[str, Connection | VstreamError]
 
 SCANNED = 65_536
 """Number of messages before the position that are searched for the last one of each origin."""
+RECORDED_ONLY = "`vstream consumer sync` keeps its consumers' positions in the other regions; none is there"
+"""What to do where a region does not answer whose positions are asked for."""
+_TO_HINT = "name a region that answers with `--to`"
 _AT_ONCE = 64
 _TIMEOUT = 10.0
 
@@ -39,6 +57,127 @@ def origins_of(stream: VirtualStream) -> tuple[str, ...]:
     if mirrored is not None:
         return (mirrored,)
     return tuple(physical.physical_name(stream, Role.WRITE, region) for region in stream.regions)
+
+
+@value_class
+class MoveRequest:
+    """A durable of a virtual stream that is to go on in the region *to*, called *name* there."""
+
+    topology: Topology
+    stream: VirtualStream
+    durable: str
+    come_from: str | None
+    """The region where its clients were; None with *recorded*."""
+    recorded: Position | None
+    """Where it was. Without it, that is read in the region *come_from*, or in *to* where that one does not answer."""
+    to: str
+    name: str
+
+
+@value_class
+class ConsumerMove:
+    """Everything that is known before anything is done."""
+
+    request: MoveRequest
+    position: Position
+    landing: Landing
+    existing: ObservedConsumer | None
+    """The consumer that is there already."""
+    config: ConsumerConfig
+    """What it will be."""
+    is_recorded: bool
+    """Whether the position is not read from the consumer itself, but as it was recorded."""
+
+    @property
+    def seen_twice_at_most(self) -> int:
+        """Messages that may be delivered again."""
+        if self.is_recorded:
+            return self.landing.ahead
+        return self.landing.again + self.position.beyond + self.position.unacknowledged
+
+
+async def plan_move(request: MoveRequest, bundle: Bundle, connections: Connections) -> ConsumerMove:
+    """What it takes to continue the consumer; nothing is changed. Raises VstreamError if that cannot be known."""
+    target = require_connection(connections, request.to, _TO_HINT)
+    name = physical.read_stream_in(request.stream, request.to)
+    position, is_recorded = request.recorded, True
+    if position is None:
+        position, is_recorded = await _position_to_leave(request, connections)
+    existing = await ask_until_available(lambda: find_consumer(JetStreamAdmin(target), name, request.name))
+    base = _base_config(bundle, existing, name, request.name, position)
+    landing = await resume_sequence(target, request.stream, request.to, position, filters_of(base.fields))
+    config = move_position(base, position, landing.start)
+    return ConsumerMove(
+        request=request, position=position, landing=landing, existing=existing, config=config, is_recorded=is_recorded
+    )
+
+
+async def carry_out_move(move: ConsumerMove, connections: Connections) -> int:
+    """Make the consumer, in place of the one that is there. The messages that it is to deliver. Raises VstreamError."""
+    admin, existing = JetStreamAdmin(require_connection(connections, move.request.to, _TO_HINT)), move.existing
+    if existing is not None and existing.waiting:
+        raise RefusedError(
+            f"{existing.waiting} requests of clients wait at `{existing.config.name}`: they would lose their place",
+            hint="stop them, or give the consumer another name with `--as`",
+        )
+    if existing is not None:
+        await admin.delete_consumer(existing.config)
+    # Where the region that died had the meta leader, another one has to be elected first.
+    await ask_until_available(lambda: admin.create_consumer(move.config))
+    created = await ask_until_available(lambda: admin.consumer(move.config.stream, move.config.durable))
+    return created.pending
+
+
+def require_connection(connections: Connections, region: str, hint: str) -> Connection:
+    """The connection to *region*. Raises VstreamError with *hint* if there is none."""
+    connection = connections.get(region) or VstreamError(f"region `{region}` was given up")
+    if isinstance(connection, VstreamError):
+        raise VstreamError(connection.message, hint=hint)
+    return connection
+
+
+async def _position_to_leave(request: MoveRequest, connections: Connections) -> tuple[Position, bool]:
+    """The position in the region it comes from, or as its new region has kept it if that does not answer; and whether so."""
+    stream, durable, come_from = request.stream, request.durable, str(request.come_from)
+    try:
+        connection = require_connection(connections, come_from, RECORDED_ONLY)
+        return await read_position(connection, request.topology, stream, come_from, durable), False
+    except (ServerError, UnknownNameError):
+        raise
+    except VstreamError:
+        admin = JetStreamAdmin(require_connection(connections, request.to, _TO_HINT))
+        keeper = await find_consumer(
+            admin, physical.read_stream_in(stream, request.to), record_name(come_from, durable)
+        )
+        kept_position = None if keeper is None else read_record(keeper.config)
+        if kept_position is None:
+            raise
+        return kept_position, True
+
+
+async def find_consumer(admin: JetStreamAdmin, stream: str, name: str) -> ObservedConsumer | None:
+    """The consumer *name* on *stream*, None if there is none. Raises as requests do."""
+    try:
+        return await admin.consumer(stream, name)
+    except ServerError as error:
+        if error.err_code != error_codes.CONSUMER_NOT_FOUND:
+            raise
+        return None
+
+
+def _base_config(
+    bundle: Bundle, existing: ObservedConsumer | None, stream: str, durable: str, position: Position
+) -> ConsumerConfig:
+    """What the consumer will be: as the topology says, else as it exists there, else as it was where it comes from."""
+    for declared in bundle.consumers:
+        if (declared.config.stream, declared.config.durable) == (stream, durable):
+            return declared.config
+    if existing is not None:
+        return existing.config
+    # The topology does not have it, so it belongs to nobody.
+    former = ConsumerConfig(stream=stream, durable=durable, fields=position.config)
+    metadata = {key: value for key, value in former.metadata.items() if key not in OWNERSHIP_KEYS}
+    return ConsumerConfig(stream=stream, durable=durable, fields={**position.config, "metadata": {**metadata}})
 
 
 async def read_position(
@@ -56,15 +195,12 @@ async def read_position(
     Raises UnknownNameError if there is no such consumer, and as requests do.
     """
     admin, name = JetStreamAdmin(connection), physical.read_stream_in(stream, region)
-    try:
-        observed = await admin.consumer(name, durable)
-    except ServerError as error:
-        if error.err_code != error_codes.CONSUMER_NOT_FOUND:
-            raise
+    observed = await find_consumer(admin, name, durable)
+    if observed is None:
         raise UnknownNameError(
             f"there is no consumer `{durable}` on `{name}` in region `{region}`",
             hint=f"`nats consumer ls {naming.local_name(name)}` lists them",
-        ) from None
+        )
     floor, delivered = observed.ack_floor, observed.delivered
     if observed.config.fields.get("ack_policy") in {None, "none"}:
         floor = delivered

@@ -11,10 +11,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from vstream.errors import RefusedError, ServerError, UnknownNameError, VstreamError
-from vstream.health.live.consumer_position import read_position
+from vstream.health.live.consumer_position import find_consumer, read_position
 from vstream.jetstream import error_codes
 from vstream.jetstream.admin import JetStreamAdmin
-from vstream.plan.consumer_failover import Position, read_record, record_config, record_name
+from vstream.plan.consumer_failover import Position, read_record, record_config
 from vstream.topology import physical
 from vstream.topology.replication import Durable, durables
 from vstream.value_class import value_class
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from vstream.jetstream.connection import Connection
-    from vstream.topology.consumer_config import ObservedConsumer
     from vstream.topology.model import Topology, VirtualStream
 
 
@@ -85,7 +84,7 @@ class ConsumerSync:
         if earlier is not None and replace(position, at=earlier.at) == earlier:
             return
         admin, config = JetStreamAdmin(connection), record_config(position, physical.read_stream_in(stream, region))
-        existing = await find_record(admin, config.stream, config.durable)
+        existing = await find_consumer(admin, config.stream, config.durable)
         if existing is None:
             await admin.create_consumer(config)
         elif read_record(existing.config) is None:
@@ -105,22 +104,3 @@ def _is_no(error: VstreamError) -> bool:
     if isinstance(error, ServerError):
         return error.err_code not in error_codes.TEMPORARILY_UNAVAILABLE
     return isinstance(error, (RefusedError, UnknownNameError))
-
-
-async def find_record(admin: JetStreamAdmin, stream: str, name: str) -> ObservedConsumer | None:
-    """The consumer *name* on *stream*, None if there is none. Raises as requests do."""
-    try:
-        return await admin.consumer(stream, name)
-    except ServerError as error:
-        if error.err_code != error_codes.CONSUMER_NOT_FOUND:
-            raise
-        return None
-
-
-async def read_kept(
-    connection: Connection, stream: VirtualStream, home: str, region: str, durable: str
-) -> Position | None:
-    """What *region* has recorded of *durable* of region *home*; None if there is nothing. Raises as requests do."""
-    admin, name = JetStreamAdmin(connection), physical.read_stream_in(stream, region)
-    existing = await find_record(admin, name, record_name(home, durable))
-    return None if existing is None else read_record(existing.config)
