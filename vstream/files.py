@@ -12,6 +12,8 @@ from platformdirs import user_state_path
 
 from vstream.errors import VstreamError
 
+BUNDLE_MARKER = ".vstream-bundle"
+"""The file that `vstream render` leaves in a directory of its own."""
 READABLE = 0o644
 """Mode of files without secrets, further restricted by the umask. Nobody else may ever write them."""
 PRIVATE = 0o600

@@ -10,12 +10,13 @@ import typer
 
 from tests.support.command import vstream
 from tests.support.lost_region import document
-from vstream.cli import apply, drain, failback, failover
+from vstream.cli import apply, failback, failover
 from vstream.cli.failures import report_failure
 from vstream.cli.plan import Planned
 from vstream.cli.servers import Servers
 from vstream.errors import LabError, RefusedError, VstreamError
 from vstream.lint.load_topology import load, render_bundle
+from vstream.plan import pipeline
 from vstream.plan.apply import ApplyResult
 from vstream.plan.pipeline import PlanRequest
 from vstream.plan.plan import UNANSWERED, Blocked, Delete, FieldChange, Plan, Update
@@ -71,7 +72,7 @@ def test_what_nobody_answered_for_is_not_said_to_differ(
     silent = Blocked(name="foo", region="east", reason=UNANSWERED, hint="")
     plan = Plan(topology="lost", observed="", blocked=(silent,))
     with pytest.raises(VstreamError, match="nobody answered for `foo`") as caught:
-        drain.require_nothing_else(plan)
+        pipeline.require_nothing_else(plan)
     assert report_failure(caught.value) == 3
     for blocked, code in ((silent,), 3), ((silent, replace(silent, name="bar", reason="it is sealed")), 1):
         with pytest.raises(typer.Exit) as ended:
@@ -91,14 +92,16 @@ def test_what_nobody_answered_for_is_not_said_to_differ(
         apply.report(planned, ApplyResult(done=()), plan, is_verbose=False)
     assert (ended.value.exit_code, "differ" in capsys.readouterr().err) == (3, False)
     with pytest.raises(RefusedError):
-        drain.require_nothing_else(replace(plan, blocked=(silent, replace(silent, name="bar", reason="it is sealed"))))
+        pipeline.require_nothing_else(
+            replace(plan, blocked=(silent, replace(silent, name="bar", reason="it is sealed")))
+        )
 
 
 def test_what_left_the_topology_is_not_deleted_when_a_region_rests_or_returns() -> None:
-    failover.require_nothing_lost(_plan_deletion("prices"), TOPOLOGY)  # a copy where the home moves to
+    pipeline.require_nothing_lost(_plan_deletion("prices"), TOPOLOGY)  # a copy where the home moves to
     for virtual in ("foo", "bar"):
         with pytest.raises(RefusedError, match=f"`{virtual}-read-east` would lose messages"):
-            failover.require_nothing_lost(_plan_deletion(virtual), TOPOLOGY)
+            pipeline.require_nothing_lost(_plan_deletion(virtual), TOPOLOGY)
 
 
 def _plan_deletion(virtual: str) -> Plan:
@@ -119,9 +122,9 @@ def test_only_sources_that_died_with_the_region_are_dropped() -> None:
         change = Update(config=config, region="east", role=Role.READ, fields=(dropped,))
         return Plan(topology="lost", observed="", changes=(change,))
 
-    failover.require_nothing_lost(plan_drop("foo-write-west"), lost.require())
+    pipeline.require_nothing_lost(plan_drop("foo-write-west"), lost.require())
     with pytest.raises(RefusedError, match="`foo-read-east` would lose messages"):
-        failover.require_nothing_lost(plan_drop("foo-write-central"), lost.require())
+        pipeline.require_nothing_lost(plan_drop("foo-write-central"), lost.require())
 
 
 def test_a_region_is_not_said_to_be_in_again_where_nobody_knows_what_servers_have_loaded() -> None:

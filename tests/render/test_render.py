@@ -19,13 +19,13 @@ from tests.support.call_counts import count_calls
 from tests.support.paths import TESTS
 from tests.support.topologies import HEAD, REGIONS, many_streams
 from vstream import resources
-from vstream.cli.render import write_bundle
 from vstream.cli.servers import Servers, build_bundle
 from vstream.diagnostics import Severity
 from vstream.errors import InvalidInputError
 from vstream.lint.load_topology import load, render_bundle
 from vstream.render.environment import quote, to_json
 from vstream.render.server_view import default_addresses
+from vstream.render.write_bundle import write_bundle
 from vstream.subjects.algebra import matches
 from vstream.subjects.resolve import OutcomeKind, compile_mappings
 from vstream.subjects.transform import SubjectTransform

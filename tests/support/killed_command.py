@@ -19,9 +19,8 @@ from typing import Any
 from tests.support.command import environment
 from tests.support.paths import ROOT
 from vstream.__main__ import main
-from vstream.cli import shipping
 from vstream.plan import apply
-from vstream.plan.live import reload
+from vstream.plan.live import reload, shipping
 from vstream.plan.plan import phase_of
 
 MOST = 40

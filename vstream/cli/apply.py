@@ -15,7 +15,6 @@ from vstream.cli.chaos.session import find_target_servers
 from vstream.cli.exit_codes import FAILED, NO
 from vstream.cli.plan import Adopt, Lost, Planned, Verbose, plan_servers
 from vstream.cli.servers import find_signer
-from vstream.cli.shipping import Shipping, shipped_mappings
 from vstream.cli.views import applied as outcome
 from vstream.cli.views import console
 from vstream.cli.views import plan as view
@@ -26,6 +25,7 @@ from vstream.lint.load_topology import load
 from vstream.plan import saved
 from vstream.plan.apply import ApplyResult
 from vstream.plan.live.push_accounts import account_admin, with_system_login
+from vstream.plan.live.shipping import Shipping, shipped_mappings
 from vstream.plan.pipeline import make_plan, require_same
 from vstream.plan.plan import Delete, Plan
 from vstream.plan.port import MappingAdmin

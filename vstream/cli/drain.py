@@ -12,16 +12,15 @@ from vstream.cli.apply import GateTimeout
 from vstream.cli.asyncio_runner import run
 from vstream.cli.chaos.session import find_target_servers
 from vstream.cli.exit_codes import FAILED, NO, OK
-from vstream.cli.failover import ShipWith, carry_out_edit, end, read_edit, require_nothing_lost
+from vstream.cli.failover import ShipWith, carry_out_edit, end, read_edit
 from vstream.cli.plan import Planned, plan_servers
 from vstream.cli.views import console
 from vstream.cli.views import failover as view
 from vstream.cli.views import plan as plan_view
 from vstream.cli.views.json_output import print_json
-from vstream.errors import RefusedError, UnknownNameError, VstreamError
-from vstream.formatting import list_names
+from vstream.errors import UnknownNameError
 from vstream.health.live.drain import Emptiness, empty_region, empty_server
-from vstream.plan.plan import Plan
+from vstream.plan.pipeline import require_nothing_else, require_nothing_lost
 from vstream.plan.topology_edit import TopologyEdit
 
 _LOOK = 5.0
@@ -128,17 +127,3 @@ def _end(
     else:
         console.print_lines(view.describe_drain(seen, target, servers, is_done=is_done))
     raise typer.Exit({True: OK, False: NO, None: FAILED}[seen.is_safe])
-
-
-def require_nothing_else(plan: Plan) -> None:
-    """Raises RefusedError if *plan* has other changes, whose risks nobody has seen; VstreamError if that is not known."""
-    if plan.names_without_answer and not plan.differs:
-        raise VstreamError(
-            f"nobody answered for {list_names(list(plan.names_without_answer))}, and nothing was changed",
-            hint="is a server down? run this again when it is back",
-        )
-    if not plan.is_empty:
-        raise RefusedError(
-            "the servers differ from the topology already, and nothing was changed",
-            hint="`vstream plan` shows how: apply that first, then run this again",
-        )

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from vstream.cli import options
 from vstream.cli.apply import GateTimeout
 from vstream.cli.asyncio_runner import run
-from vstream.cli.failover import RegionName, ShipWith, carry_out_edit, end, read_edit, require_nothing_lost
+from vstream.cli.failover import RegionName, ShipWith, carry_out_edit, end, read_edit
 from vstream.cli.plan import plan_servers
 from vstream.cli.servers import Servers, find_servers
 from vstream.cli.views import console
@@ -20,6 +20,7 @@ from vstream.lab import keys
 from vstream.lab import lab as labs
 from vstream.lint.load_topology import render_bundle
 from vstream.plan.live.witnesses import PEER_PATIENCE, require_empty, wait_for_members
+from vstream.plan.pipeline import require_nothing_lost
 from vstream.topology.model import Topology
 
 

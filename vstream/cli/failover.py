@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from itertools import product
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -16,26 +15,23 @@ from vstream.cli.chaos.session import find_target_servers
 from vstream.cli.exit_codes import FAILED, NO
 from vstream.cli.plan import Planned, plan_servers
 from vstream.cli.servers import Servers, find_servers
-from vstream.cli.shipping import Shipping
 from vstream.cli.views import applied as outcome
 from vstream.cli.views import console
 from vstream.cli.views import failover as view
 from vstream.cli.views import plan as plan_view
 from vstream.cli.views.json_output import print_json
 from vstream.errors import RefusedError
-from vstream.formatting import list_names
 from vstream.health.live.carry_out import resume_reading
 from vstream.lab import lab as labs
 from vstream.lab.status import system_endpoint
 from vstream.plan.live.lost_region import give_up
+from vstream.plan.live.shipping import Shipping
 from vstream.plan.live.witnesses import DeathProof, hear_witnesses, remove_peers
-from vstream.plan.plan import Change, Delete, Plan, Update, risk_of
-from vstream.plan.risk import Risk
+from vstream.plan.pipeline import require_nothing_lost
+from vstream.plan.plan import Plan
 from vstream.plan.topology_edit import TopologyEdit
-from vstream.topology import physical
 from vstream.topology.bundle import loaded_path
-from vstream.topology.model import Consistency, Endpoint, Role, Topology
-from vstream.topology.stream_config import STREAM_KEY
+from vstream.topology.model import Endpoint, Topology
 
 RegionName = Annotated[str, typer.Argument(help="The region.", metavar="REGION")]
 ShipWith = Annotated[
@@ -60,28 +56,6 @@ def carry_out_edit(
     if behind:
         console.print_note(f"{', '.join(behind)} will source again later: `vstream repair sources` says when.")
     return planned.plan if left is None else left
-
-
-def require_nothing_lost(plan: Plan, topology: Topology) -> None:
-    """Raises RefusedError where *plan* loses more than what died with a region, and copies that a new home has."""
-    homed = {stream.name for stream in topology.streams if stream.consistency is Consistency.HOMED}
-    origins = product(topology.streams, topology.lost)
-    dead = {f"sources.{physical.physical_name(stream, Role.WRITE, lost.name)}" for stream, lost in origins}
-    losing = [change for change in plan.changes if risk_of(change) is Risk.DATA_LOSS]
-    if besides := [change.config.name for change in losing if not _is_expected(change, homed, dead)]:
-        raise RefusedError(
-            f"{list_names(besides)} would lose messages or positions, which was not asked for; nothing was changed",
-            hint="did the topology file change? `vstream apply` that first, or take it back, then run this again",
-        )
-
-
-def _is_expected(change: Change, homed: Collection[str], dead: Collection[str]) -> bool:
-    match change:
-        case Delete():
-            return change.is_dead or change.config.metadata.get(STREAM_KEY) in homed
-        case Update():
-            return all(field.field in dead for field in change.fields if field.risk is Risk.DATA_LOSS)
-    return False
 
 
 def read_edit(file: Path, topology: Topology) -> TopologyEdit:

@@ -11,13 +11,11 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from time import monotonic
 
-from vstream.files import leaves_repository
+from vstream.files import BUNDLE_MARKER, leaves_repository
 from vstream.lint import detect
 from vstream.lint.read import STDIN, Source
 from vstream.lint.selection import NO_FILES, FilePatterns
 
-BUNDLE_MARKER = ".vstream-bundle"
-"""The file that `vstream render` leaves in a directory of its own."""
 PATIENCE = 10.0
 """Seconds that a pipe may take; standard input may take any time."""
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Coroutine
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -23,13 +22,10 @@ from vstream.cli.views.progress import progress_bar
 from vstream.errors import NotReachableError, VstreamError
 from vstream.health.live.beacons import publish_beacons, read_beacons, streams_with_beacons
 from vstream.health.snapshot import BeaconSighting
-from vstream.jetstream.connection import Connection
-from vstream.jetstream.endpoints import resolve_context
 from vstream.plan.live.observe import any_connection, connect_all
-from vstream.probe.checks import run_probe
-from vstream.probe.report import ProbeReport, Progress, join_reports, name_servers
+from vstream.probe.checks import probe_each_server, probe_regions
 from vstream.topology.accounts import PROBE_USER
-from vstream.topology.model import Endpoint, Topology
+from vstream.topology.model import Topology
 
 
 def command(
@@ -96,12 +92,19 @@ def command(
         raise typer.BadParameter("no chosen stream is in any of these regions", param_hint="--region")
     servers = find_servers(loaded, lab)
     endpoints = endpoints_as_user(loaded, servers, PROBE_USER)
-    rounds = _split_by_server(endpoints) if each_server else [endpoints]
-    reports = []
-    for turn in rounds:
-        probed, asked = run(_probe(loaded, turn, stream, region, deadline, all_forms=forms))
-        reports.append(name_servers(probed, asked) if each_server else probed)
-    report = join_reports(reports)
+    with progress_bar() as progress:
+        task = progress.add_task("probing", total=None)
+        report = run(
+            (probe_each_server if each_server else probe_regions)(
+                loaded,
+                endpoints,
+                streams=stream,
+                regions=region,
+                deadline=deadline,
+                on_progress=lambda step: progress.update(task, completed=step.done, total=step.total),
+                all_forms=forms,
+            )
+        )
     if output == "json":
         print_json("probe", report.as_dict())
     elif output == "junit":
@@ -111,51 +114,6 @@ def command(
         console.print_lines(view.text(report, width=console.stdout().width))
     if not report.is_pass:
         raise typer.Exit(NO if report.is_fail else FAILED)
-
-
-def _split_by_server(endpoints: Mapping[str, Endpoint]) -> list[dict[str, Endpoint]]:
-    """*endpoints* with one address for each region, as often as it takes to have had every address."""
-    reachable = {region: resolve_context(at) if at.context else at for region, at in endpoints.items()}
-    reachable = {region: at for region, at in reachable.items() if at.urls}
-    number = max((len(endpoint.urls) for endpoint in reachable.values()), default=1)
-    rounds = []
-    for turn in range(number):
-        rounds.append({region: replace(at, urls=(at.urls[turn % len(at.urls)],)) for region, at in reachable.items()})
-    return rounds
-
-
-async def _probe(
-    topology: Topology,
-    endpoints: Mapping[str, Endpoint],
-    streams: Sequence[str] | None,
-    regions: Sequence[str] | None,
-    deadline: float,
-    *,
-    all_forms: bool,
-) -> tuple[ProbeReport, Mapping[str, str]]:
-    """The report, and by region the server that was asked: its name, or its address where it does not answer."""
-    with progress_bar() as progress:
-        task = progress.add_task("probing", total=None)
-
-        def show(step: Progress) -> None:
-            progress.update(task, completed=step.done, total=step.total)
-
-        async with connect_all(topology, endpoints) as connections:
-            asked = {region: _name_server(connections.get(region), at) for region, at in endpoints.items()}
-            report = await run_probe(
-                topology,
-                connections,
-                streams=streams,
-                regions=regions,
-                deadline=deadline,
-                on_progress=show,
-                all_forms=all_forms,
-            )
-    return report, asked
-
-
-def _name_server(connection: Connection | NotReachableError | None, endpoint: Endpoint) -> str:
-    return connection.server_name if isinstance(connection, Connection) else ", ".join(endpoint.urls)
 
 
 def _check_names(option: str, names: list[str] | None, existing: list[str]) -> None:

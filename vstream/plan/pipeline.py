@@ -6,21 +6,26 @@ The commands and a scenario's lab all use this, so that none of them leaves a pa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
+from itertools import product
 
-from vstream.errors import NotReachableError, StalePlanError, VstreamError
+from vstream.errors import NotReachableError, RefusedError, StalePlanError, VstreamError
+from vstream.formatting import list_names
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.plan.apply import GATE_PATIENCE, ApplyResult, apply
 from vstream.plan.diff import diff
 from vstream.plan.live.gate_checks import LiveGateChecker
 from vstream.plan.live.lost_region import measure_losses, require_dead
 from vstream.plan.live.observe import any_connection, connect_all, observe
-from vstream.plan.plan import Change, Gate, Plan, UnreachableRegion
+from vstream.plan.plan import Change, Delete, Gate, Plan, UnreachableRegion, Update, risk_of
 from vstream.plan.port import MappingAdmin, ReaderAdmin, ServerAdmin
+from vstream.plan.risk import Risk
 from vstream.plan.transitions.remove_region import dead_streams, give_up
+from vstream.topology import physical
 from vstream.topology.bundle import Bundle
-from vstream.topology.model import Endpoint, Topology
+from vstream.topology.model import Consistency, Endpoint, Role, Topology
+from vstream.topology.stream_config import STREAM_KEY
 from vstream.value_class import value_class
 
 
@@ -99,6 +104,42 @@ def require_same(fresh: Plan, reviewed: Plan) -> None:
         "this vstream plans other changes than the one that wrote the file",
         hint="run `vstream plan` again and review what is different; `--templates` must be the same for both",
     )
+
+
+def require_nothing_else(plan: Plan) -> None:
+    """Raises RefusedError if *plan* has other changes, whose risks nobody has seen; VstreamError if that is not known."""
+    if plan.names_without_answer and not plan.differs:
+        raise VstreamError(
+            f"nobody answered for {list_names(list(plan.names_without_answer))}, and nothing was changed",
+            hint="is a server down? run this again when it is back",
+        )
+    if not plan.is_empty:
+        raise RefusedError(
+            "the servers differ from the topology already, and nothing was changed",
+            hint="`vstream plan` shows how: apply that first, then run this again",
+        )
+
+
+def require_nothing_lost(plan: Plan, topology: Topology) -> None:
+    """Raises RefusedError where *plan* loses more than what died with a region, and copies that a new home has."""
+    homed = {stream.name for stream in topology.streams if stream.consistency is Consistency.HOMED}
+    origins = product(topology.streams, topology.lost)
+    dead = {f"sources.{physical.physical_name(stream, Role.WRITE, lost.name)}" for stream, lost in origins}
+    losing = [change for change in plan.changes if risk_of(change) is Risk.DATA_LOSS]
+    if besides := [change.config.name for change in losing if not _is_expected(change, homed, dead)]:
+        raise RefusedError(
+            f"{list_names(besides)} would lose messages or positions, which was not asked for; nothing was changed",
+            hint="did the topology file change? `vstream apply` that first, or take it back, then run this again",
+        )
+
+
+def _is_expected(change: Change, homed: Collection[str], dead: Collection[str]) -> bool:
+    match change:
+        case Delete():
+            return change.is_dead or change.config.metadata.get(STREAM_KEY) in homed
+        case Update():
+            return all(field.field in dead for field in change.fields if field.risk is Risk.DATA_LOSS)
+    return False
 
 
 async def apply_plan(

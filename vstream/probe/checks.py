@@ -13,16 +13,18 @@ from typing import Any, TypeVar
 
 from vstream.errors import LoginRefusedError, NotReachableError, VstreamError
 from vstream.jetstream.connection import REQUEST_TIMEOUT, Connection
+from vstream.jetstream.endpoints import resolve_context
+from vstream.plan.live.observe import connect_all
 from vstream.probe import direct_get, hops, pull_requests
 from vstream.probe.canaries import CanaryFlight
 from vstream.probe.cleanup import Cleanup
 from vstream.probe.info import read_stream_names
 from vstream.probe.read_your_writes import METHODS
-from vstream.probe.report import Check, CheckStatus, Hop, ProbeReport, Progress
+from vstream.probe.report import Check, CheckStatus, Hop, ProbeReport, Progress, join_reports, name_servers
 from vstream.probe.retry import Budget
 from vstream.probe.target import ProbeTarget
 from vstream.topology import naming
-from vstream.topology.model import Role, Topology, VirtualStream
+from vstream.topology.model import Endpoint, Role, Topology, VirtualStream
 from vstream.topology.physical import physical_name
 from vstream.topology.profiles import profile_of
 from vstream.topology.replication import all_physical_streams
@@ -34,6 +36,37 @@ _IN_FLIGHT = 32
 _ASKING = 15.0
 """Seconds for all forms of one stream, whatever is left until the deadline. They need 2 s."""
 _NO_CANARY = "no canary: the topology names no canary subject for it"
+
+
+async def probe_regions(topology: Topology, endpoints: Mapping[str, Endpoint], **options: Any) -> ProbeReport:
+    """Connect to *endpoints*, by region, and probe. *options* are those of `run_probe`."""
+    async with connect_all(topology, endpoints) as connections:
+        return await run_probe(topology, connections, **options)
+
+
+async def probe_each_server(topology: Topology, endpoints: Mapping[str, Endpoint], **options: Any) -> ProbeReport:
+    """As `probe_regions`, once through every address. Each check names its server, or the address that does not answer."""
+    reports = []
+    for alone in _split_by_server(endpoints):
+        async with connect_all(topology, alone) as connections:
+            asked = {region: _name_server(connections.get(region), endpoint) for region, endpoint in alone.items()}
+            reports.append(name_servers(await run_probe(topology, connections, **options), asked))
+    return join_reports(reports)
+
+
+def _split_by_server(endpoints: Mapping[str, Endpoint]) -> list[dict[str, Endpoint]]:
+    """*endpoints* with one address for each region, as often as it takes to have had every address."""
+    reachable = {region: resolve_context(at) if at.context else at for region, at in endpoints.items()}
+    reachable = {region: at for region, at in reachable.items() if at.urls}
+    number = max((len(endpoint.urls) for endpoint in reachable.values()), default=1)
+    rounds = []
+    for turn in range(number):
+        rounds.append({region: replace(at, urls=(at.urls[turn % len(at.urls)],)) for region, at in reachable.items()})
+    return rounds
+
+
+def _name_server(connection: Connection | NotReachableError | None, endpoint: Endpoint) -> str:
+    return connection.server_name if isinstance(connection, Connection) else ", ".join(endpoint.urls)
 
 
 async def run_probe(

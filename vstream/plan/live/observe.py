@@ -12,8 +12,7 @@ from functools import partial
 from vstream.errors import MalformedAnswerError, NoRespondersError, NotReachableError, ServerError, VstreamError
 from vstream.jetstream import monitoring
 from vstream.jetstream.admin import JetStreamAdmin
-from vstream.jetstream.connection import CONNECT_TIMEOUT, Connection, open_connection
-from vstream.jetstream.domain_router import DomainRoutingConnection
+from vstream.jetstream.connection import CONNECT_TIMEOUT, Connection, DomainRoutingConnection, open_connection
 from vstream.jetstream.endpoints import check_endpoints
 from vstream.plan.context import Observed
 from vstream.plan.live.loaded_rules import (

@@ -9,12 +9,12 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from vstream.cli.render import write_bundle
 from vstream.errors import VstreamError
 from vstream.plan.live.reload import RemoteReload, ShippedMappings
 from vstream.plan.pipeline import PlanRequest, make_plan
 from vstream.plan.plan import ACCOUNT, Plan
 from vstream.plan.port import MappingAdmin
+from vstream.render.write_bundle import write_bundle
 from vstream.topology.bundle import ServerAddress, loaded_path
 from vstream.topology.model import Endpoint
 from vstream.topology.profiles import profile_of
