@@ -7,19 +7,16 @@ Spark need not compute them.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, make_dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
 from vstream.audit.local_frames import make_table
 from vstream.audit.schema import STREAMS, make_schema
 from vstream.topology.stream_config import UNTIL_KEY
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from pyspark.sql import DataFrame
 
 CAPTURE: Final = "capture"
 """The path of streams read from a capture."""

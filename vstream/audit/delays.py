@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Sequence
+from typing import Final
 
-from pyspark.sql import Window
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StructField, StructType
 
 from vstream.audit.classify import MISSING
+from vstream.audit.cut import CutTables
 from vstream.audit.local_frames import make_table
 from vstream.audit.reconcile import BUCKET, MESSAGE
 from vstream.audit.schema import make_schema
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from pyspark.sql import DataFrame
-
-    from vstream.audit.cut import CutTables
 
 HOPS = make_schema("""
     virtual string not null, origin_region string, region string not null, written_ns bigint not null,

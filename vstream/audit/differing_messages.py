@@ -7,24 +7,20 @@ collected on the driver, and messages that are equal everywhere are dropped befo
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Mapping, Sequence
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from vstream.audit.cut import CutTables
 from vstream.audit.local_frames import collect_arrow, from_arrow
 from vstream.audit.normalise import COPIES
 from vstream.audit.reconcile import BUCKET, MESSAGE, ORIGIN, nearby_buckets
 from vstream.audit.schema import make_schema
 from vstream.value_class import value_class
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from pyspark.sql import DataFrame, SparkSession
-
-    from vstream.audit.cut import CutTables
 
 _EXTENTS: Final = make_schema(
     "virtual string, origin string, former string, stream string, least bigint, greatest bigint"

@@ -8,34 +8,27 @@ are still stored then. Write them to files first (`write_tables`), and judge the
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
 from vstream.audit import inventory
 from vstream.audit import ship_credentials as reaching
-from vstream.audit.extract import stream_row
+from vstream.audit.extract import ExtractedTables, ExtractPlan, stream_row
 from vstream.audit.local_frames import from_arrow, make_table
 from vstream.audit.schema import HEADERS, MESSAGES, PAYLOAD, STREAMS, make_schema
 from vstream.audit.session import is_local
 from vstream.audit.source import register
 from vstream.audit.source.datasource import NAME
 from vstream.audit.source.options import ROWS
-from vstream.audit.source.values import ReadPlan, encode_plan
+from vstream.audit.source.values import Access, ReadPlan, StreamCut, encode_plan
 from vstream.audit.spark_errors import error_line, is_damage, rebuild_hint
 from vstream.errors import VstreamError
 from vstream.value_class import value_class
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
-
-    from pyspark.sql import DataFrame, SparkSession
-
-    from vstream.audit.extract import ExtractedTables, ExtractPlan
-    from vstream.audit.source.values import Access, StreamCut
 
 FORMAT = 3
 _WRITING = "writing"

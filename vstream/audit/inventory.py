@@ -7,20 +7,16 @@ a table differ from the list, it is damaged.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
+from pyspark.sql import SparkSession
 from pyspark.sql.types import ArrayType, StringType
 
 from vstream.audit.local_frames import make_table
 from vstream.audit.schema import make_schema
 from vstream.audit.spark_errors import error_line
 from vstream.errors import VstreamError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from typing import Any
-
-    from pyspark.sql import SparkSession
 
 _FILES: Final = make_schema("name string, files files, number bigint", files=ArrayType(StringType()))
 """Columns of the list. If a table is listed twice, the row with the higher *number* counts."""

@@ -12,16 +12,13 @@ import hashlib
 import os
 import subprocess
 import time
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pyspark
 from platformdirs import user_cache_path
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 _PATIENCE = 600.0
 """Seconds after which an unfinished archive is abandoned."""

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from pyspark.sql import Window
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from vstream.audit.classify import MISSING, RANGED
 from vstream.audit.codes import BY_KIND, Count
-from vstream.audit.cut import is_origin
+from vstream.audit.cut import CutTables, is_origin
 from vstream.audit.local_frames import select_virtuals
 from vstream.audit.reconcile import ORIGIN
 from vstream.audit.report import (
@@ -31,13 +32,6 @@ from vstream.audit.schema import STREAMS
 from vstream.audit.source.values import ABSENT
 from vstream.diagnostics import Severity
 from vstream.value_class import value_class
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-
-    from pyspark.sql import DataFrame
-
-    from vstream.audit.cut import CutTables
 
 EXAMPLES: Final = 5
 """Maximum number of keys and ids that a finding names."""

@@ -7,19 +7,13 @@ receive each other's message, each may keep a different value.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from pyspark.sql import Window
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType
 
+from vstream.audit.cut import CutTables
 from vstream.audit.reconcile import MESSAGE, ORIGIN
 from vstream.audit.schema import make_schema
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
-    from vstream.audit.cut import CutTables
 
 DISPUTES = make_schema(
     "virtual string not null, key string, is_settled boolean not null, last last not null",

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection, Sequence
+from typing import Any
 
 import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
-
-    from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
+from pyspark.sql.types import StructType
 
 
 def make_table(spark: SparkSession, rows: Sequence[tuple[Any, ...]], schema: StructType) -> DataFrame:

@@ -8,25 +8,20 @@ header says which message it is: the write stream that stored it first, and the 
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import reduce
 from operator import add
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from vstream.audit import routes
-from vstream.audit.cut import SKEW_NS
+from vstream.audit.cut import SKEW_NS, CutTables
 from vstream.audit.local_frames import make_table
 from vstream.audit.schema import MESSAGES, make_schema
 from vstream.topology.stream_config import ACCOUNT_SEPARATOR, REPLAY_SUFFIX, header_name
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
-    from pyspark.sql import Column, DataFrame, SparkSession
-
-    from vstream.audit.cut import CutTables
 
 COPIES = make_schema("""
     virtual string not null, stream string not null, region string not null, is_origin boolean not null,

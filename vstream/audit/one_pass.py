@@ -9,28 +9,23 @@ on the driver.
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 from urllib.parse import urlsplit
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from vstream.audit import order
+from vstream.audit.cut import CutTables
 from vstream.audit.local_frames import collect_arrow, from_arrow, make_table
-from vstream.audit.reconcile import BUCKET, BUCKETS, TRACKS, classify_by_cut, nearby_buckets
+from vstream.audit.reconcile import BUCKET, BUCKETS, TRACKS, Track, classify_by_cut, nearby_buckets
 from vstream.audit.source import fold
 from vstream.errors import VstreamError
 from vstream.value_class import value_class
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from pyspark.sql import DataFrame
-
-    from vstream.audit.cut import CutTables
-    from vstream.audit.reconcile import Track
 
 _ALONG = ("track", "seq", "origin_seq")
 _PLACE = ("virtual", "origin", "former", "stream", "region")

@@ -9,19 +9,15 @@ readers that are out of order everywhere.
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable
+from typing import Final
 
-from pyspark.sql import Window
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from vstream.audit.reconcile import ORIGIN
 from vstream.audit.schema import make_schema
 from vstream.audit.source.fold import GIVEN_UP
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from pyspark.sql import DataFrame
 
 BACKSTEPS: Final = make_schema("""
     virtual string not null, origin string, former string, stream string not null, region string not null,

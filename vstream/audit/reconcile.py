@@ -8,23 +8,18 @@ digests differ are compared message by message.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import reduce
 from operator import or_
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 from xxhash import xxh64_intdigest
 
-from vstream.audit.cut import SKEW_NS
+from vstream.audit.cut import SKEW_NS, CutTables
 from vstream.audit.schema import make_schema
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from pyspark.sql import Column, DataFrame
-
-    from vstream.audit.cut import CutTables
 
 BUCKET: Final = 4096
 

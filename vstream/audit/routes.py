@@ -8,16 +8,13 @@ several. The transform of the reading stream itself is applied after them.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, StringType, StructField, StructType
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from pyspark.sql import Column
 
 SEPARATOR = "\f"
 _CALL = re.compile(r"\{\{\s*wildcard\s*\(\s*(\d+)\s*\)\s*\}\}", re.IGNORECASE)

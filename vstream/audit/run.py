@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from concurrent.futures import wait
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from threading import Event
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from vstream.audit import frames
 from vstream.audit.client_journal import journal_table
 from vstream.audit.context import AuditContext, read_context, read_journal, save_context, save_journal
 from vstream.audit.daemon_executor import DaemonExecutor
-from vstream.audit.extract import FEW, extract, plan_extraction, stream_row
+from vstream.audit.extract import FEW, ExtractedTables, ExtractPlan, extract, plan_extraction, stream_row
 from vstream.audit.follow import WINDOW_NS, Follower
 from vstream.audit.from_capture import extract_capture
 from vstream.audit.local_frames import make_table
 from vstream.audit.progress import watch_progress
-from vstream.audit.request import HERE, SMALL, check_streams, uri_of
+from vstream.audit.report import Report
+from vstream.audit.request import HERE, SMALL, AuditedServers, AuditProgress, AuditRequest, check_streams, uri_of
 from vstream.audit.schema import STREAMS
 from vstream.audit.source import register
 from vstream.audit.spark_errors import explain_spark_errors, is_reading
@@ -31,13 +33,6 @@ from vstream.capture.records import FaultOutcome
 from vstream.capture.store import Capture
 from vstream.errors import NotReachableError, VstreamError
 from vstream.topology.units import format_duration
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from vstream.audit.extract import ExtractedTables, ExtractPlan
-    from vstream.audit.report import Report
-    from vstream.audit.request import AuditedServers, AuditProgress, AuditRequest
 
 _SOON = 1.0
 """Seconds."""

@@ -10,8 +10,10 @@ import sys
 import threading
 import time
 import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import psutil
 from pyspark import SparkConf
@@ -24,10 +26,6 @@ from vstream.audit.java_gateway import find_gateway, forget_gateway, use_gateway
 from vstream.audit.request import SMALL as MANY
 from vstream.audit.spark_errors import explain_spark_errors
 from vstream.errors import NotReachableError, VstreamError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-    from pathlib import Path
 
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 LOCAL = "local[*,4]"

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from vstream.audit.source.cut import any_answers
 from vstream.audit.source.login import context_file, find_file
-from vstream.audit.source.values import Access
+from vstream.audit.source.values import Access, StreamRef
 from vstream.jetstream.endpoints import endpoint_problems
 from vstream.permissions import is_plaintext_allowed, read_variable
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from vstream.audit.source.values import StreamRef
-    from vstream.topology.model import Endpoint
+from vstream.topology.model import Endpoint
 
 _FILES = ("creds", "nkey", "password_file", "token_file", "tls_ca", "tls_cert", "tls_key")
 

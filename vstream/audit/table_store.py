@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from urllib.parse import urlsplit
 
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 from vstream.audit import classify, client_journal, delays, inventory, keys
 from vstream.audit.frames import read_checked
@@ -15,12 +18,6 @@ from vstream.audit.scratch import is_scratch
 from vstream.audit.session import is_local
 from vstream.audit.spark_errors import explain_spark_errors, rebuild_hint
 from vstream.errors import VstreamError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
 
 
 class TableStore:

@@ -7,16 +7,13 @@ They tell it to whoever listens (server/jetstream_events.go): what a client asks
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
 from vstream.errors import VstreamError
 from vstream.jetstream.answers import UNREADABLE, decode_object, read_text
+from vstream.topology.model import Topology
 from vstream.topology.naming import ADVISORIES
 from vstream.topology.physical import parts_by_name
 from vstream.value_class import value_class
-
-if TYPE_CHECKING:
-    from vstream.topology.model import Topology
 
 _LONGEST_NAME = 200
 _REQUEST = re.compile(

@@ -7,21 +7,17 @@ if the next leader can be answered, so there is a reason to wait for each case i
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING
 
 from vstream.health.pairs import assess_pairs
 from vstream.health.report import PairState, PairStatus
+from vstream.health.snapshot import Snapshot, StreamSnapshot
 from vstream.topology.model import Role, Topology
 from vstream.topology.profiles import profile_of
 from vstream.topology.replication import all_physical_streams
 from vstream.value_class import value_class
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
-    from vstream.health.snapshot import Snapshot, StreamSnapshot
 
 META_GROUP = "JetStream meta group"
 AGAIN_AFTER = 6.0

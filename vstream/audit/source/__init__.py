@@ -11,12 +11,11 @@ import os
 import sys
 import zipfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from pyspark.sql import SparkSession
 
 from vstream.audit.source.datasource import JetStreamDataSource
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 _SHIPPED = (
     "__init__.py",

@@ -9,23 +9,17 @@ from __future__ import annotations
 
 import itertools
 import json
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from vstream.audit.source.client import RetryableError, connect, next_message
-from vstream.audit.source.columns import MessageColumns, make_batch
+from vstream.audit.source.client import Client, Message, RetryableError, connect, next_message
+from vstream.audit.source.columns import Block, MessageColumns, make_batch
+from vstream.audit.source.values import ReadTask
 from vstream.audit.source.wire import DirectScanner, WrongStreamError, scan_buffer
 from vstream.errors import MalformedAnswerError, NoRespondersError, ServerError, VstreamError
 from vstream.jetstream.answers import read_sequence, reading
-
-if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator, Sequence
-
-    from vstream.audit.source.client import Client, Message
-    from vstream.audit.source.columns import Block
-    from vstream.audit.source.values import ReadTask
 
 _IN_FLIGHT = 8 << 20
 """Maximum number of bytes in a batch: the server sends them without waiting for us."""

@@ -5,20 +5,15 @@ from __future__ import annotations
 import json
 import secrets
 import time
+from collections.abc import Generator, Iterator
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
-from vstream.audit.source.client import DisconnectedError, RetryableError, api_request, next_message
+from vstream.audit.source.client import Client, DisconnectedError, Message, RetryableError, api_request, next_message
+from vstream.audit.source.columns import Block, MessageColumns
+from vstream.audit.source.values import ReadTask
 from vstream.audit.source.wire import PullScanner, scan_buffer
 from vstream.errors import NotPermittedError
 from vstream.jetstream.answers import reading
-
-if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator
-
-    from vstream.audit.source.client import Client, Message
-    from vstream.audit.source.columns import Block, MessageColumns
-    from vstream.audit.source.values import ReadTask
 
 PREFIX = "vstream-audit-"
 """Prefix of the consumers' names."""

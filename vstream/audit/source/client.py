@@ -13,19 +13,16 @@ import secrets
 import socket
 import ssl
 import time
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlsplit
 
 from vstream.audit.source.login import Login, load_login
+from vstream.audit.source.values import Access
 from vstream.errors import NoRespondersError, NotPermittedError, NotReachableError, VstreamError
 from vstream.jetstream.answers import MOST_PAYLOAD, REFUSED, api_error, check_info, decode_object, read_sequence
 from vstream.permissions import check_plaintext
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from vstream.audit.source.values import Access
 
 BLOCK = 1 << 20
 """Minimum buffer size in bytes."""

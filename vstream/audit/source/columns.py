@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -16,13 +16,10 @@ try:
     from vstream.capture.digest import digest_all
 except ImportError:  # an executor may lack xxhash
     digest_all = None  # type: ignore[assignment]
+import re
+from collections.abc import Mapping, Sequence
 
-if TYPE_CHECKING:
-    import re
-    from collections.abc import Mapping, Sequence
-
-    from vstream.audit.source.values import StreamRef
-
+from vstream.audit.source.values import StreamRef
 
 Block: TypeAlias = pa.RecordBatch
 """Messages of one stream in the order of sequences, with the requested fields of RAW."""

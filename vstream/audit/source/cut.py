@@ -9,22 +9,17 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from vstream.audit.source.client import api_request, connect, parse_api_answer
-from vstream.audit.source.values import ABSENT, CONSUMER, DIRECT, SourceCursor, StreamCut
+from vstream.audit.source.client import Client, api_request, connect, parse_api_answer
+from vstream.audit.source.values import ABSENT, CONSUMER, DIRECT, Access, SourceCursor, StreamCut, StreamRef
 from vstream.errors import NoRespondersError, NotPermittedError, NotReachableError, ServerError, VstreamError
 from vstream.jetstream import error_codes
 from vstream.jetstream.answers import check_config, read_text, reading
 from vstream.topology.stream_config import UNTIL_KEY, source_name
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from vstream.audit.source.client import Client
-    from vstream.audit.source.values import Access, StreamRef
 
 _TAKING = frozenset({"write", "origin"})
 """Roles of streams that clients publish to."""

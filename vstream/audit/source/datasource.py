@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructField, StructType
 
 from vstream.audit.source import cut
-from vstream.audit.source.client import connect
+from vstream.audit.source.client import Client, connect
 from vstream.audit.source.following import JetStreamStreamReader
 from vstream.audit.source.options import (
+    Options,
     is_catalog_table,
     parse_options,
     parse_write_options,
@@ -20,19 +22,9 @@ from vstream.audit.source.options import (
 from vstream.audit.source.pushdown import Bounds, push_filters
 from vstream.audit.source.reading import read_ranges
 from vstream.audit.source.spark_types import COLUMNS, ReadPartition, convert_schema, find_columns
-from vstream.audit.source.values import CONSUMER, ReadPlan, group_tasks, split_tasks
+from vstream.audit.source.values import CONSUMER, Access, ReadPlan, StreamCut, StreamRef, group_tasks, split_tasks
 from vstream.audit.source.writing import JetStreamStreamWriter, JetStreamWriter
 from vstream.errors import VstreamError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    import pyarrow as pa
-    from pyspark.sql.datasource import Filter
-
-    from vstream.audit.source.client import Client
-    from vstream.audit.source.options import Options
-    from vstream.audit.source.values import Access, StreamCut, StreamRef
 
 NAME = "jetstream"
 _OPTIONS = "jetstream.options"

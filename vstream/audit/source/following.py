@@ -9,29 +9,23 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import Any, TypedDict
 
+import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, SupportsTriggerAvailableNow
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+from pyspark.sql.types import StructType
 
 from vstream.audit.source import cut
 from vstream.audit.source.client import api_request, connect
+from vstream.audit.source.options import Options
 from vstream.audit.source.reading import read_range
 from vstream.audit.source.spark_types import ReadPartition, convert_schema
-from vstream.audit.source.values import ABSENT, split_tasks
+from vstream.audit.source.values import ABSENT, ReadTask, StreamCut, StreamRef, split_tasks
 from vstream.errors import VstreamError
 from vstream.jetstream.answers import reading
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    import pyarrow as pa
-    from pyspark.sql.streaming.datasource import ReadLimit
-    from pyspark.sql.types import StructType
-
-    from vstream.audit.source.options import Options
-    from vstream.audit.source.values import ReadTask, StreamCut, StreamRef
 
 _LOG = logging.getLogger("vstream.jetstream")
 

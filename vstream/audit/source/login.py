@@ -6,22 +6,19 @@ import base64
 import binascii
 import json
 import os
+import ssl
 from dataclasses import field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pyspark import SparkFiles
 
+from vstream.audit.source.values import Access
 from vstream.errors import VstreamError
 from vstream.permissions import load_certificates, read_credentials, read_seed, read_variable
 from vstream.topology.accounts import inbox_of
 from vstream.topology.model import Endpoint
 from vstream.value_class import value_class
-
-if TYPE_CHECKING:
-    import ssl
-
-    from vstream.audit.source.values import Access
 
 try:
     from nacl.signing import SigningKey

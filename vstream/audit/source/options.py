@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import difflib
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlsplit
 
 from vstream.audit.source.values import ACCESS_FIELDS, PATHS, Access, ReadPlan, StreamRef, decode_plan
 from vstream.errors import VstreamError
 from vstream.topology.units import parse_duration
 from vstream.value_class import value_class
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 _AUTO = "auto"
 ROWS = 250_000

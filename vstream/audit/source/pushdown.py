@@ -7,12 +7,14 @@ filters again: clocks of leaders differ a little, and subjects may accidentally 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pyspark.sql.datasource import (
     EqualNullSafe,
     EqualTo,
+    Filter,
     GreaterThan,
     GreaterThanOrEqual,
     In,
@@ -22,11 +24,6 @@ from pyspark.sql.datasource import (
 )
 
 from vstream.value_class import value_class
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from pyspark.sql.datasource import Filter
 
 _SPECIAL = frozenset("*> \t\r\n")
 _MOST_SUBJECTS = 64

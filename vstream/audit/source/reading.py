@@ -10,25 +10,19 @@ a broken connection, the missing part is requested again.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
-from typing import TYPE_CHECKING
+
+import pyarrow as pa
 
 from vstream.audit.source import bydirect, bypull
-from vstream.audit.source.client import RetryableError, api_request, back_off, connect
+from vstream.audit.source.client import Client, RetryableError, api_request, back_off, connect
 from vstream.audit.source.columns import MessageColumns, filter_subjects, make_batch, truncate_at
-from vstream.audit.source.values import CONSUMER, DIRECT
+from vstream.audit.source.values import CONSUMER, DIRECT, ReadTask
 from vstream.errors import NoRespondersError, NotPermittedError, NotReachableError, ServerError, VstreamError
 from vstream.jetstream import error_codes
 from vstream.jetstream.answers import reading
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    import pyarrow as pa
-
-    from vstream.audit.source.client import Client
-    from vstream.audit.source.values import ReadTask
 
 _PARTS = {CONSUMER: bypull.read_parts, DIRECT: bydirect.read_parts}
 ATTEMPTS = 8

@@ -9,15 +9,10 @@ every message, so every slice counts.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from vstream.audit.source import bulk
-from vstream.audit.source.client import RetryableError, next_message
+from vstream.audit.source.client import Message, RetryableError, next_message
+from vstream.audit.source.columns import MessageColumns
 from vstream.jetstream.answers import reading
-
-if TYPE_CHECKING:
-    from vstream.audit.source.client import Message
-    from vstream.audit.source.columns import MessageColumns
 
 _CRLF = b"\r\n"
 _HMSG = 72

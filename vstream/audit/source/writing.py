@@ -11,27 +11,20 @@ import hashlib
 import re
 import secrets
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
-from pyspark.sql.types import BinaryType, MapType, StringType
+from pyspark.sql.types import BinaryType, DataType, MapType, StringType, StructType
 
-from vstream.audit.source.client import RetryableError, api_request, back_off, connect
+from vstream.audit.source.client import Message, RetryableError, api_request, back_off, connect
+from vstream.audit.source.options import WriteOptions
 from vstream.audit.source.reading import ATTEMPTS
+from vstream.audit.source.values import Access, StreamRef
 from vstream.errors import NoRespondersError, NotPermittedError, NotReachableError, ServerError, VstreamError
 from vstream.jetstream.answers import api_error, decode_object, reading
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    import pyarrow as pa
-    from pyspark.sql.types import DataType, StructType
-
-    from vstream.audit.source.client import Message
-    from vstream.audit.source.options import WriteOptions
-    from vstream.audit.source.values import Access, StreamRef
 
 _IN_FLIGHT = 512
 """Maximum number of messages without an acknowledgement, at most `_IN_FLIGHT_BYTES` together; at least one."""

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
+from vstream.chaos.target_servers import TargetServers
 from vstream.health.live.resync import resync
 from vstream.lab import lab
 from vstream.lab.remove_servers import LabServerAdmin
 from vstream.plan.apply import GATE_PATIENCE, ApplyResult
 from vstream.plan.pipeline import PlanRequest, apply_plan, make_plan
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from vstream.chaos.target_servers import TargetServers
-    from vstream.plan.plan import Change, Gate, Plan
-    from vstream.plan.port import MappingAdmin
-    from vstream.topology.model import Topology
+from vstream.plan.plan import Change, Gate, Plan
+from vstream.plan.port import MappingAdmin
+from vstream.topology.model import Topology
 
 _REFRESH = 30.0
 """Seconds that readers get to take again from what has moved."""

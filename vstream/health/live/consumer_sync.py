@@ -7,23 +7,19 @@ It needs no stream or right of its own, works in all routing profiles, and is go
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from vstream.errors import RefusedError, ServerError, UnknownNameError, VstreamError
 from vstream.health.live.consumer_position import find_consumer, read_position
 from vstream.jetstream import error_codes
 from vstream.jetstream.admin import JetStreamAdmin
+from vstream.jetstream.connection import Connection
 from vstream.plan.consumer_failover import Position, read_record, record_config
 from vstream.topology import physical
+from vstream.topology.model import Topology, VirtualStream
 from vstream.topology.replication import Durable, durables
 from vstream.value_class import value_class
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
-
-    from vstream.jetstream.connection import Connection
-    from vstream.topology.model import Topology, VirtualStream
 
 
 @value_class

@@ -5,18 +5,15 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
-from typing import TYPE_CHECKING, NoReturn
+from collections.abc import Callable, Mapping
+from typing import NoReturn
 
 from vstream.errors import NotPermittedError, VstreamError
 from vstream.health.cross_region import AdvisoryReader, CrossRegionUse
 from vstream.jetstream.connection import connect
+from vstream.topology.model import Endpoint, Topology
 from vstream.topology.naming import ADVISORIES
 from vstream.topology.profiles import profile_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from vstream.topology.model import Endpoint, Topology
 
 _KEPT = 3600.0
 """Seconds for which a client is shown after its last request."""

@@ -10,24 +10,20 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 from vstream.chaos import leaders
+from vstream.chaos.target_servers import TargetServers
 from vstream.errors import LabError, NoRespondersError, NotReachableError, ServerError, VstreamError
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.answers import read_list, read_text, reading
+from vstream.jetstream.connection import Connection
 from vstream.plan.live.gate_checks import LiveGateChecker
 from vstream.plan.plan import Gate, GateKind
+from vstream.topology.model import Topology
 from vstream.topology.replication import physical_streams, replication_pairs
 from vstream.value_class import value_class
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator, Mapping
-
-    from vstream.chaos.target_servers import TargetServers
-    from vstream.jetstream.connection import Connection
-    from vstream.topology.model import Topology
 
 Sentences = tuple[str, ...]
 _Look = tuple[Sentences, Sentences, bool]

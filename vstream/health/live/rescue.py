@@ -13,8 +13,10 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from vstream.errors import NoRespondersError, NotReachableError, RefusedError, VstreamError
 from vstream.files import state_directory, write_private
@@ -25,14 +27,9 @@ from vstream.jetstream.connection import Connection, Reply, open_connection
 from vstream.jetstream.endpoints import resolve_context
 from vstream.plan.live.push_accounts import connect_to_system
 from vstream.plan.live.witnesses import listens
+from vstream.topology.model import Endpoint, Topology
 from vstream.topology.versions import parse_version
 from vstream.value_class import value_class
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
-    from pathlib import Path
-
-    from vstream.topology.model import Endpoint, Topology
 
 SINCE = (2, 15, 0)
 _RESCUE, _REMOVE, _LOOK = "$JS.API.META.RESCUE", "$JS.API.SERVER.REMOVE", "$SYS.REQ.SERVER.PING.JSZ"

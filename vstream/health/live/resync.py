@@ -9,23 +9,20 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from vstream.chaos import leaders
+from vstream.chaos.leaders import StreamLeadership
+from vstream.chaos.target_servers import TargetServers
 from vstream.errors import LabError, NotPermittedError, NotReachableError, ServerError, VstreamError
 from vstream.jetstream import monitoring
 from vstream.jetstream.admin import JetStreamAdmin
+from vstream.jetstream.connection import Connection
 from vstream.topology import physical
 from vstream.topology.model import Role, Topology
 from vstream.value_class import value_class
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
-
-    from vstream.chaos.leaders import StreamLeadership
-    from vstream.chaos.target_servers import TargetServers
-    from vstream.jetstream.connection import Connection
 
 _POLL = 0.1
 _PATIENCE = 2.0

@@ -6,8 +6,9 @@ from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequen
 from contextlib import AbstractContextManager, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
+from vstream.chaos.target_servers import TargetServers
 from vstream.errors import NotReachableError, RefusedError, UnknownNameError
 from vstream.health.doctor.sourcing import STUCK_AFTER
 from vstream.health.live.collect import collect_snapshot
@@ -26,9 +27,6 @@ from vstream.syntax.json_types import Json
 from vstream.topology.model import Endpoint, Topology
 from vstream.topology.profiles import profile_of
 from vstream.value_class import value_class
-
-if TYPE_CHECKING:
-    from vstream.chaos.target_servers import TargetServers
 
 Tick = Callable[[int, int], None]
 """Takes how many of how many are done."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from vstream.errors import NotReachableError, ServerError, VstreamError
 from vstream.jetstream import monitoring
@@ -18,13 +18,9 @@ from vstream.plan.importing.topology import unsupported_routing
 from vstream.plan.live.loaded_rules import leads_elsewhere, read_loaded_rules
 from vstream.plan.live.observe import account_name
 from vstream.plan.plan import RULE, kind_of
+from vstream.topology.consumer_config import ObservedConsumer
 from vstream.topology.model import Endpoint, Routing, ServerVersion
 from vstream.topology.stream_config import REGION_ACCOUNT_PREFIX, ObservedStream
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from vstream.topology.consumer_config import ObservedConsumer
 
 _ELECTION = 10.0
 """Seconds that streams get to elect a leader. It takes 4 to 9."""

@@ -10,13 +10,15 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Mapping, Sequence
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any, assert_never
+from typing import Any, assert_never
 
 from vstream.errors import NoRespondersError, NotReachableError, ServerError, VstreamError
 from vstream.formatting import join_names
 from vstream.jetstream import direct
 from vstream.jetstream.admin import JetStreamAdmin
+from vstream.jetstream.connection import Connection
 from vstream.jetstream.read_stream import read_headers
 from vstream.jetstream.source_header import origin_of
 from vstream.plan.plan import Gate, GateKind
@@ -25,11 +27,6 @@ from vstream.subjects.transform import SubjectTransform
 from vstream.topology import naming
 from vstream.topology.stream_config import UNTIL_KEY, StreamConfig, source_name
 from vstream.value_class import value_class
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from vstream.jetstream.connection import Connection
 
 STEADY = 2.0
 """Seconds that a gate's condition must hold: by then, accepted messages are stored."""

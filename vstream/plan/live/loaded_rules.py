@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from vstream.errors import ServerError
 from vstream.jetstream import monitoring
@@ -15,14 +16,10 @@ from vstream.render import jwt
 from vstream.render.claims import WITH_TOKEN, mark_of
 from vstream.topology import naming, physical
 from vstream.topology.accounts import Account, Export, Import, ShareKind
+from vstream.topology.model import Topology
 from vstream.topology.naming import DIGEST_PREFIX, PHYSICAL_PREFIX
 from vstream.topology.profiles import profile_of
 from vstream.topology.stream_config import HIDDEN_PREFIXES, REGION_ACCOUNT_PREFIX
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from vstream.topology.model import Topology
 
 PUBLIC_KEY = re.compile(r"A[A-Z2-7]{55}")
 """How accounts are called in operator mode."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from urllib.parse import urlsplit
 
 from vstream.errors import NoRespondersError, NotReachableError, RefusedError, VstreamError
@@ -22,12 +22,8 @@ from vstream.jetstream.connection import Connection, Reply, open_connection
 from vstream.jetstream.endpoints import resolve_context
 from vstream.plan.live.push_accounts import connect_to_system
 from vstream.plan.topology_edit import find_region
+from vstream.topology.model import Endpoint, Topology
 from vstream.value_class import value_class
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
-
-    from vstream.topology.model import Endpoint, Topology
 
 _PING = "$SYS.REQ.SERVER.PING"
 _ANSWERS = 3.0
