@@ -159,9 +159,7 @@ def check_config(config: object, origin: str) -> dict[str, Any]:
     """Return *config* (of a stream or a consumer) if its fields have the types that vstream relies on; null ones go."""
     if not isinstance(config, dict):
         raise MalformedAnswerError(origin, "it has no configuration")
-    problem = _find_problem(config, CONFIG, "config")
-    if problem is not None:
-        raise MalformedAnswerError(origin, problem)
+    _require_fields(config, CONFIG, "config", origin)
     mirror = config.get("mirror")
     if any("name" not in source for source in (*config.get("sources", ()), *([mirror] if mirror else []))):
         raise MalformedAnswerError(origin, "it has a source without a name")
@@ -180,9 +178,7 @@ def check_state(state: object, origin: str) -> dict[str, Any]:
 
 def check_feeds(info: dict[str, Any], origin: str) -> dict[str, Any]:
     """Return *info*, a STREAM.INFO, if what it says of sources and mirrors has the right types; null fields go."""
-    problem = _find_problem(info, _FEEDS, "info")
-    if problem is not None:
-        raise MalformedAnswerError(origin, problem)
+    _require_fields(info, _FEEDS, "info", origin)
     return info
 
 
@@ -190,9 +186,7 @@ def check_info(info: object, origin: str) -> dict[str, Any]:
     """Return *info*, a server's INFO on connect, without its null fields."""
     if not isinstance(info, dict):
         raise MalformedAnswerError(origin, "it is not a JSON object")
-    problem = _find_problem(info, INFO, "INFO")
-    if problem is not None:
-        raise MalformedAnswerError(origin, problem)
+    _require_fields(info, INFO, "INFO", origin)
     return info
 
 
@@ -245,6 +239,13 @@ def read_text(value: object) -> str:
 def read_sequence(text: str) -> int | None:
     """The sequence number in the header value *text*; None if it is not a number that a server writes."""
     return int(text) if text.isdecimal() and len(text) <= _DIGITS else None
+
+
+def _require_fields(value: object, expected: Any, path: str, origin: str) -> None:
+    """Raise MalformedAnswerError if *value* is not as *expected*; what is null in it goes."""
+    problem = _find_problem(value, expected, path)
+    if problem is not None:
+        raise MalformedAnswerError(origin, problem)
 
 
 def _find_problem(value: object, expected: Any, path: str) -> str | None:

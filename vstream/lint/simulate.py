@@ -188,9 +188,9 @@ class AccountRow:
     source: str
     destination: str | None
     percent: int
-    cluster: str | None
-    account: str | None
-    streams: tuple[str, ...]
+    cluster: str | None = None
+    account: str | None = None
+    streams: tuple[str, ...] = ()
     span: Span | None
 
 
@@ -212,7 +212,6 @@ def tabulate_account(
                     destination=destination,
                     percent=percent,
                     cluster=name or cluster,
-                    account=None,
                     streams=listeners.find(_places(flow, account, _pattern(destination)), {None, name or cluster})
                     if destination
                     else (),
@@ -244,7 +243,6 @@ def _link_rows(account: str, flow: AccountFlow, listeners: _Listeners) -> Iterat
             source=link.source,
             destination=link.destination,
             percent=_ALL,
-            cluster=None,
             account=link.exporter if is_import else link.importer,
             streams=listeners.find(_places(flow, receiver, link.destination, came_by=link)),
             span=link.span,
@@ -255,9 +253,6 @@ def _link_rows(account: str, flow: AccountFlow, listeners: _Listeners) -> Iterat
             source=export.subject,
             destination=export.subject,
             percent=_ALL,
-            cluster=None,
-            account=None,
-            streams=(),
             span=export.span,
         )
 

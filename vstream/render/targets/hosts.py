@@ -25,35 +25,14 @@ STATE_DIRECTORY = "/var/lib/nats"
 
 def render_systemd(topology: Topology, bundle: Bundle, templates: jinja2.Environment) -> tuple[Artifact, ...]:
     """`HOST/etc/nats/…` and `HOST/etc/systemd/system/nats-server@.service`: what is copied to `/` of each host."""
-    artifacts: list[Artifact] = []
-    for host, addresses in _servers_of_hosts(topology, bundle).items():
-        artifacts += _configurations(bundle, addresses, f"{host}/etc/nats")
-        unit = templates.get_template("targets/systemd/nats-server@.service.j2")
-        view = {
-            "topology": topology,
-            "working_directory": STATE_DIRECTORY,
-            "writable": sorted({address.store_dir for address in addresses if address.store_dir.startswith("/")}),
-        }
-        path = f"{host}/etc/systemd/system/nats-server@.service"
-        artifacts.append(Artifact(path=path, text=unit.render(view), origin=("regions",)))
-    return tuple(artifacts)
+    unit = templates.get_template("targets/systemd/nats-server@.service.j2")
+    return tuple(_render_hosts(topology, bundle, unit, "etc/systemd/system/nats-server@.service", "etc/nats"))
 
 
 def render_compose(topology: Topology, bundle: Bundle, templates: jinja2.Environment) -> tuple[Artifact, ...]:
     """`HOST/compose.yaml`, and beside it `nats/…`, which containers see as `/etc/nats`."""
-    artifacts: list[Artifact] = []
-    for host, addresses in _servers_of_hosts(topology, bundle).items():
-        artifacts += _configurations(bundle, addresses, f"{host}/nats")
-        compose = templates.get_template("targets/compose/compose.yaml.j2")
-        view = {
-            "topology": topology,
-            "host": host,
-            "servers": addresses,
-            "image": f"nats:{topology.server_version[0]}.{topology.server_version[1]}-alpine",
-            "working_directory": STATE_DIRECTORY,
-        }
-        artifacts.append(Artifact(path=f"{host}/compose.yaml", text=compose.render(view), origin=("regions",)))
-    return tuple(artifacts)
+    compose = templates.get_template("targets/compose/compose.yaml.j2")
+    return tuple(_render_hosts(topology, bundle, compose, "compose.yaml", "nats"))
 
 
 def missing_files(bundle: Bundle) -> tuple[str, ...]:
@@ -62,6 +41,23 @@ def missing_files(bundle: Bundle) -> tuple[str, ...]:
     configurations = [artifact for artifact in bundle.artifacts if artifact.path.endswith((".cfg", ".conf"))]
     included = {path for artifact in configurations for path in _INCLUDE.findall(artifact.text)}
     return tuple(sorted(included - present))
+
+
+def _render_hosts(
+    topology: Topology, bundle: Bundle, template: jinja2.Template, path: str, directory: str
+) -> Iterator[Artifact]:
+    """Of each host, what its servers need in *directory*, and the file at *path* that starts them."""
+    for host, addresses in _servers_of_hosts(topology, bundle).items():
+        yield from _configurations(bundle, addresses, f"{host}/{directory}")
+        text = template.render(
+            topology=topology,
+            host=host,
+            servers=addresses,
+            image=f"nats:{topology.server_version[0]}.{topology.server_version[1]}-alpine",
+            working_directory=STATE_DIRECTORY,
+            writable=sorted({address.store_dir for address in addresses if address.store_dir.startswith("/")}),
+        )
+        yield Artifact(path=f"{host}/{path}", text=text, origin=("regions",))
 
 
 def _servers_of_hosts(topology: Topology, bundle: Bundle) -> Mapping[str, Sequence[ServerAddress]]:

@@ -8,7 +8,7 @@ from itertools import islice
 
 from vstream.diagnostics import Related, Severity
 from vstream.lint.registry import Violation, rule
-from vstream.lint.rules.mappings.entries import MANY, place, place_of, view, with_server
+from vstream.lint.rules.mappings.entries import MANY, find_errors, place, place_of, view, with_server
 from vstream.lint.workspace import MappingEntry, MappingForm, MappingsBlock, Workspace
 from vstream.subjects.algebra import PARTIAL_WILDCARD, SEPARATOR, example_of_overlap, is_literal
 from vstream.subjects.functions import ErrorKind, looks_like_call
@@ -178,14 +178,8 @@ def duplicate_destination(workspace: Workspace) -> Iterator[Violation]:
     versions). In account claims, servers up to 2.14 drop the rule silently
     (nats-server#8468).
     """
-    for block in workspace.blocks:
-        for error in block.table.errors:
-            if error.kind is MappingErrorKind.DUPLICATE_DESTINATION:
-                yield Violation(
-                    at=place_of(block, error),
-                    message=with_server(error.message, error.server_message),
-                    hint="give each cluster its own subject, and add both to the stream; a destination without `cluster` serves all clusters that are not listed",
-                )
+    hint = "give each cluster its own subject, and add both to the stream; a destination without `cluster` serves all clusters that are not listed"
+    yield from find_errors(workspace, MappingErrorKind.DUPLICATE_DESTINATION, hint)
 
 
 _FEW_CLUSTERS = 64
@@ -270,14 +264,8 @@ def invalid_source(workspace: Workspace) -> Iterator[Violation]:
     The server does not start, and a reload keeps the old rules (server/opts.go,
     parseAccountMappings; all versions).
     """
-    for block in workspace.blocks:
-        for error in block.table.errors:
-            if error.kind is MappingErrorKind.INVALID_SOURCE:
-                yield Violation(
-                    at=place_of(block, error),
-                    message=with_server(error.message, error.server_message),
-                    hint="tokens are separated by single dots and contain no spaces; `>` comes last",
-                )
+    hint = "tokens are separated by single dots and contain no spaces; `>` comes last"
+    yield from find_errors(workspace, MappingErrorKind.INVALID_SOURCE, hint)
 
 
 @rule("VS305", "unreadable-rule", Severity.ERROR)

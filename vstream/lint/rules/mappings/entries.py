@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
 from vstream.diagnostics import Span
+from vstream.lint.registry import Violation
 from vstream.lint.rules.mappings import api
 from vstream.lint.rules.mappings.api import Request
-from vstream.lint.workspace import MappingDestination, MappingEntry, MappingsBlock
+from vstream.lint.workspace import MappingDestination, MappingEntry, MappingsBlock, Workspace
 from vstream.subjects.algebra import PARTIAL_WILDCARD, SEPARATOR, SubjectTrie
 from vstream.subjects.functions import TransformError, parse_token
-from vstream.subjects.mapping_rules import MappingError
+from vstream.subjects.mapping_rules import MappingError, MappingErrorKind
 from vstream.subjects.transform import effective_source
 
 MANY = 200
@@ -94,6 +95,20 @@ def place_of(block: MappingsBlock, error: MappingError) -> Span:
     """Where *error* was written: at a destination, else at the source of its rule."""
     destination = destinations_by_model(block).get(id(error.destination))
     return place(destination) if destination else block.entry(error.mapping).key_span
+
+
+def find_errors(
+    workspace: Workspace,
+    kind: MappingErrorKind,
+    hint: str,
+    find_place: Callable[[MappingsBlock, MappingError], Span] = place_of,
+) -> Iterator[Violation]:
+    """Every error of *kind*, with the words of the server that refuses it, at *find_place* of its block."""
+    for block in workspace.blocks:
+        for error in block.table.errors:
+            if error.kind is kind:
+                message = with_server(error.message, error.server_message)
+                yield Violation(at=find_place(block, error), message=message, hint=hint)
 
 
 def place(destination: MappingDestination) -> Span:

@@ -11,6 +11,7 @@ from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.mappings.entries import (
     MANY,
     destinations_by_model,
+    find_errors,
     pattern,
     place,
     place_of,
@@ -43,14 +44,8 @@ def weight_out_of_range(workspace: Workspace) -> Iterator[Violation]:
     The server does not start, and a reload keeps the old rules (server/opts.go,
     parseAccountMapDest; all versions).
     """
-    for block in workspace.blocks:
-        for error in block.table.errors:
-            if error.kind is MappingErrorKind.INVALID_WEIGHT:
-                yield Violation(
-                    at=_weight_of(block, error),
-                    message=with_server(error.message, error.server_message),
-                    hint="write a percentage from 0% to 100%",
-                )
+    hint = "write a percentage from 0% to 100%"
+    yield from find_errors(workspace, MappingErrorKind.INVALID_WEIGHT, hint, _weight_of)
 
 
 @rule("VS312", "weights-over-100", Severity.ERROR)

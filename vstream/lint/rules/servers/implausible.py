@@ -9,13 +9,20 @@ from typing import Final
 from vstream.diagnostics import Severity
 from vstream.lint.reading.nodes import entry, maps_in, option, several, table
 from vstream.lint.registry import Violation, rule
-from vstream.lint.rules.server_values import has_any, has_jetstream, has_operator, is_on, system_account, whole
+from vstream.lint.rules.server_values import (
+    has_any,
+    has_jetstream,
+    has_operator,
+    is_on,
+    read_duration,
+    system_account,
+    whole,
+)
 from vstream.lint.rules.servers.options import BLOCKS
 from vstream.lint.rules.servers.startup import DISK, MEMORY
-from vstream.lint.workspace import ConfValue, ServerConf, UserConf, Workspace
+from vstream.lint.workspace import ServerConf, UserConf, Workspace
 from vstream.subjects.algebra import is_literal, is_subset
 from vstream.syntax.natsconf.nodes import ConfArray, ConfMap
-from vstream.topology.units import parse_duration
 
 _SMALLEST: Final[tuple[tuple[str, int], ...]] = (
     ("max_payload", 256),
@@ -92,8 +99,8 @@ def _sizes(server: ServerConf) -> Iterator[Violation]:
 def _times(server: ServerConf) -> Iterator[Violation]:
     for name, least in _SHORTEST_S.items():
         time = option(server.root, name)
-        seconds = _seconds(time) if time else None
-        if time is not None and seconds is not None and 0 < seconds < least:
+        nanoseconds = read_duration(time)
+        if time is not None and nanoseconds is not None and 0 < nanoseconds < least * 1e9:
             yield Violation(
                 at=time.span, message=f"`{name}` is only {time.value}", hint='write a longer time, such as "10s"'
             )
@@ -112,13 +119,6 @@ def _blocks_with_timeout(server: ServerConf) -> Iterator[ConfMap | None]:
     for conf in (server.root, server.cluster, gateway, table(server.root, "leafnodes", "leaf")):
         yield table(conf, "tls")
         yield table(conf, "authorization")
-
-
-def _seconds(value: ConfValue) -> float | None:
-    try:
-        return parse_duration(value.text or "") / 1e9
-    except ValueError:
-        return None
 
 
 def _passwords(server: ServerConf) -> Iterator[Violation]:

@@ -10,7 +10,15 @@ from typing import Final
 from vstream.diagnostics import Related, Severity
 from vstream.lint.reading.nodes import entry, option, several, table
 from vstream.lint.registry import Violation, closest, refuse_start, rule
-from vstream.lint.rules.server_values import has_any, has_operator, is_clustered, is_on, system_account, whole
+from vstream.lint.rules.server_values import (
+    has_any,
+    has_operator,
+    is_clustered,
+    is_on,
+    read_duration,
+    system_account,
+    whole,
+)
 from vstream.lint.rules.servers.options import BLOCKS
 from vstream.lint.rules.servers.startup_details import CHECKS as DETAILS
 from vstream.lint.rules.servers.startup_details import check_guests, check_leaves_beside_gateways
@@ -18,7 +26,6 @@ from vstream.lint.rules.servers.trust import START, check_leaf_accounts, check_o
 from vstream.lint.workspace import ConfValue, ServerConf, Workspace
 from vstream.subjects.algebra import is_valid
 from vstream.syntax.natsconf.nodes import ConfArray, ConfEntry, ConfMap
-from vstream.topology.units import parse_duration
 
 _MOST_PORT: Final = 65535
 _COMPRESSIONS: Final = ["accept", "off", "on", "s2_auto", "s2_best", "s2_better", "s2_fast"]
@@ -153,10 +160,8 @@ def _lame_duck(server: ServerConf) -> Iterator[Violation]:
 def _seconds(value: ConfValue) -> float | None:
     if isinstance(value.value, int | float):
         return float(value.value)
-    try:
-        return parse_duration(value.text or "") / 1e9
-    except ValueError:
-        return None
+    nanoseconds = read_duration(value)
+    return None if nanoseconds is None else nanoseconds / 1e9
 
 
 def _websocket(server: ServerConf) -> Iterator[Violation]:
