@@ -14,7 +14,7 @@ from vstream.cli.views import applied as outcome
 from vstream.cli.views import plan as view
 from vstream.plan import apply as module
 from vstream.plan import saved
-from vstream.plan.apply import ApplyResult, apply
+from vstream.plan.apply import ApplyResult, ApplyWatch, apply
 from vstream.plan.plan import Plan
 from vstream.plan.stages import as_dict, stages
 from vstream.topology.bundle import Bundle
@@ -41,7 +41,9 @@ def plan_change(servers: FakeServers, wanted: Bundle, version: tuple[int, int] =
 
 async def run(servers: FakeServers, wanted: Bundle, patience: float = 5.0) -> ApplyResult:
     plan = plan_change(servers, wanted)
-    return await apply(plan, servers, servers.loader(wanted), servers, readers=servers, patience=patience)
+    return await apply(
+        plan, servers, servers.loader(wanted), servers, readers=servers, watch=ApplyWatch(patience=patience)
+    )
 
 
 async def servers_with(names: list[str], messages: int = 100) -> FakeServers:
@@ -389,7 +391,9 @@ async def test_servers_that_leave_go_last_and_only_if_all_before_was_done() -> N
     plan = replace(plan_change(servers, topology), leaving=("east-1",))
     assert [stage.phase.name for stage in stages(plan)][-1] == "RETIRED_SERVERS"
     servers.gate_timeouts["unchanged foo-write-east"] = ["1 messages have come into `foo-write-east`"] * 1000
-    applied = await apply(plan, servers, servers.loader(topology), servers, servers=racks, patience=0.0)
+    applied = await apply(
+        plan, servers, servers.loader(topology), servers, servers=racks, watch=ApplyWatch(patience=0.0)
+    )
     assert (applied.retired, racks.retired) == ((), [])
     servers.gate_timeouts.clear()
     again = replace(plan_change(servers, topology), leaving=("east-1",))

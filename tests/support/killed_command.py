@@ -85,7 +85,7 @@ def arm(record: Record) -> None:
     after(reload, "wait_loaded", lambda _read, server, _patience: server and "the canary has what is planned")
     after(reload.RemoteReload, "run", lambda *_: "all have reloaded")
     after(apply._Run, "load", lambda *_: "all have what is planned")
-    after(apply._Run, "carry_out", lambda _run, changes: phase_of(changes[0]).name if changes else None)
+    after(apply._Run, "make_changes", lambda _run, changes: phase_of(changes[0]).name if changes else None)
     after(apply._Run, "_refresh_readers", lambda *_: "readers are refreshed")
 
 

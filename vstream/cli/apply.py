@@ -19,11 +19,11 @@ from vstream.cli.views import applied as outcome
 from vstream.cli.views import console
 from vstream.cli.views import plan as view
 from vstream.cli.views.progress import progress_bar
-from vstream.health.live import carry_out as pipeline
+from vstream.health.live.carry_out import carry_out
 from vstream.lab import mappings
 from vstream.lint.load_topology import load
 from vstream.plan import saved
-from vstream.plan.apply import ApplyResult
+from vstream.plan.apply import ApplyResult, ApplyWatch
 from vstream.plan.live.push_accounts import account_admin, with_system_login
 from vstream.plan.live.shipping import Shipping, shipped_mappings
 from vstream.plan.pipeline import make_plan, require_same
@@ -107,7 +107,7 @@ def command(
         # Nobody knows how long the question was on the screen.
         require_same(run(make_plan(planned.request)), plan)
     shipping = Shipping(command=ship_with, loaded_timeout=loaded_timeout)
-    applied, left = run(carry_out(planned, gate_timeout, shipping))
+    applied, left = run(apply_with_progress(planned, gate_timeout, shipping))
     report(planned, applied, left, is_verbose=verbose)
     _exit_if_unknown(left or plan, file)
 
@@ -177,20 +177,24 @@ def _exit_if_unknown(plan: Plan, file: str) -> None:
     raise typer.Exit(FAILED)
 
 
-async def carry_out(planned: Planned, gate_timeout: float, shipping: Shipping) -> tuple[ApplyResult, Plan | None]:
+async def apply_with_progress(
+    planned: Planned, gate_timeout: float, shipping: Shipping
+) -> tuple[ApplyResult, Plan | None]:
     """Apply, then plan again: what is left is what counts."""
     topology, where = planned.request.topology, planned.where
     with progress_bar() as progress:
         task = progress.add_task("applying", total=len(planned.plan.changes))
-        return await pipeline.carry_out(
+        return await carry_out(
             planned.request,
             planned.plan,
             _mapping_admin(planned, shipping),
             lambda: find_target_servers(topology, where.lab),
             lab_name=where.lab,
-            on_done=lambda _change: progress.update(task, description="applying", advance=1),
-            on_wait=lambda _gate, missing: progress.update(task, description=f"waiting: {missing}"),
-            patience=gate_timeout,
+            watch=ApplyWatch(
+                on_done=lambda _change: progress.update(task, description="applying", advance=1),
+                on_wait=lambda _gate, missing: progress.update(task, description=f"waiting: {missing}"),
+                patience=gate_timeout,
+            ),
         )
 
 

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from vstream.cli import options
-from vstream.cli.apply import GateTimeout, carry_out, report
+from vstream.cli.apply import GateTimeout, apply_with_progress, report
 from vstream.cli.asyncio_runner import run
 from vstream.cli.chaos.session import find_target_servers
 from vstream.cli.exit_codes import FAILED, NO
@@ -49,7 +49,7 @@ def carry_out_edit(
     Returns the plan of what is left. Exits unless all is done.
     """
     edit.save()
-    applied, left = run(carry_out(planned, gate_timeout, Shipping(command=ship_with, loaded_timeout=None)))
+    applied, left = run(apply_with_progress(planned, gate_timeout, Shipping(command=ship_with, loaded_timeout=None)))
     if not is_quiet or not applied.is_complete or (left is not None and not left.is_empty):
         report(planned, applied, left, is_verbose=False)
     behind = run(resume_reading(edit.topology, find_target_servers(edit.topology, planned.where.lab)))

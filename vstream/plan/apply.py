@@ -103,28 +103,39 @@ class ApplyResult:
         )
 
 
+@value_class
+class ApplyWatch:
+    """Who is told what happens, and for how many seconds a gate may keep a phase waiting."""
+
+    on_done: Callable[[Change], None] = lambda _change: None
+    on_wait: Callable[[Gate, str], None] = lambda _gate, _missing: None
+    """Told what a gate lacks, at each look."""
+    patience: float = GATE_PATIENCE
+
+
+WITHOUT_WATCH = ApplyWatch()
+
+
 async def apply(
     plan: Plan,
     streams: StreamAdmin,
     mappings: MappingAdmin | None,
-    gauges: GateChecker,
+    checker: GateChecker,
     *,
     servers: ServerAdmin | None = None,
     readers: ReaderAdmin | None = None,
-    on_done: Callable[[Change], None] = lambda _change: None,
-    on_wait: Callable[[Gate, str], None] = lambda _gate, _missing: None,
-    patience: float = GATE_PATIENCE,
+    watch: ApplyWatch = WITHOUT_WATCH,
 ) -> ApplyResult:
     """
     Carry out *plan*, phase by phase, up to 32 requests at a time; stop at the first failure.
 
-    A phase begins once its gates hold; one that does not within *patience* seconds ends it. *mappings* is None where
+    A phase begins once its gates hold; one that does not within the patience of *watch* ends it. *mappings* is None where
     vstream cannot make servers load them: then everything that must wait for them is skipped, which is all of it where
     accounts come first. Removals are skipped where a server's loaded rules are unknown, since it may still send
     publishes there. Servers that leave are skipped where *servers* is None. Where *readers* is None, readers of moved
     streams resume by themselves. Never raises for what servers answer.
     """
-    run = _Run(streams, gauges, readers, on_done, on_wait, patience)
+    run = _Run(streams, checker, readers, watch)
     await run.note_leaders(plan)
     is_loaded = is_pending = False
     waits_for: tuple[str, ...] = ()
@@ -143,7 +154,7 @@ async def apply(
         elif not run.is_going_on or is_waiting:
             run.skipped.extend(changes)
         else:
-            await run.carry_out(changes)
+            await run.make_changes(changes)
     retired: tuple[str, ...] = ()
     if plan.leaving and servers is not None and run.is_going_on and not (is_pending or waits_for):
         retired = await run.retire(servers, plan.leaving)
@@ -165,20 +176,12 @@ async def apply(
 
 class _Run:
     def __init__(
-        self,
-        streams: StreamAdmin,
-        gauges: GateChecker,
-        readers: ReaderAdmin | None,
-        on_done: Callable[[Change], None],
-        on_wait: Callable[[Gate, str], None],
-        patience: float,
+        self, streams: StreamAdmin, checker: GateChecker, readers: ReaderAdmin | None, watch: ApplyWatch
     ) -> None:
         self._streams = streams
-        self._gauges = gauges
+        self._checker = checker
         self._readers = readers
-        self._on_done = on_done
-        self._on_wait = on_wait
-        self._patience = patience
+        self._watch = watch
         self.done: list[Change] = []
         self.uncertain: list[Change] = []
         self.refused: list[Change] = []
@@ -197,7 +200,7 @@ class _Run:
     async def note_leaders(self, plan: Plan) -> None:
         """Record the leaders of the streams that will move."""
         streams = [gate.stream for gate in plan.gates if gate.before is Phase.REFRESHED_READERS]
-        leaders = await asyncio.gather(*(self._gauges.leader(stream) for stream in streams))
+        leaders = await asyncio.gather(*(self._checker.leader(stream) for stream in streams))
         self._leaders = dict(zip(streams, leaders, strict=True))
 
     async def hold(self, plan: Plan, phase: Phase) -> None:
@@ -206,7 +209,7 @@ class _Run:
             await self._refresh(plan, self._readers)
         if phase is Phase.REFRESHED_READERS:
             return
-        deadline = time.monotonic() + self._patience
+        deadline = time.monotonic() + self._watch.patience
         gates = [gate for gate in plan.gates if gate.before is phase]
         try:
             timeouts = await asyncio.gather(*(self._wait_for_gate(gate, deadline) for gate in gates))
@@ -216,8 +219,8 @@ class _Run:
             self.gate_timeouts = tuple(timeout for timeout in timeouts if timeout is not None)
 
     async def _wait_for_gate(self, gate: Gate, deadline: float) -> GateTimeout | None:
-        while (missing := await self._gauges.missing(gate)) is not None:
-            self._on_wait(gate, missing)
+        while (missing := await self._checker.missing(gate)) is not None:
+            self._watch.on_wait(gate, missing)
             if time.monotonic() > deadline:
                 return GateTimeout(gate=gate, missing=missing)
             await asyncio.sleep(GATE_POLL)
@@ -232,7 +235,7 @@ class _Run:
         waiting = {gate: "" for gate in (*plan.gates, *plan.resumed) if gate.before is Phase.REFRESHED_READERS}
         moving = {change.config.name for change in plan.changes if _changes_placement(change)}
         began = time.monotonic()
-        deadline = began + self._patience
+        deadline = began + self._watch.patience
         try:
             while waiting:
                 await self._poll(waiting)
@@ -244,7 +247,7 @@ class _Run:
                 elif time.monotonic() > deadline:
                     self.unrefreshed.extend(filter(None, waiting.values()))
                     for gate, missing in waiting.items():
-                        if await self._gauges.leader(gate.stream) is None:  # nobody can publish into it
+                        if await self._checker.leader(gate.stream) is None:  # nobody can publish into it
                             self.gate_timeouts += (GateTimeout(gate=gate, missing=missing),)
                     return
                 else:
@@ -255,7 +258,7 @@ class _Run:
             self.unrefreshed.append(failure.message)
 
     async def _has_moved(self, gate: Gate) -> bool:
-        leader = await self._gauges.leader(gate.stream)
+        leader = await self._checker.leader(gate.stream)
         return leader is None or leader != self._leaders.get(gate.stream)
 
     async def _refresh_readers(self, settled: Sequence[Gate], readers: ReaderAdmin) -> None:
@@ -270,11 +273,11 @@ class _Run:
 
     async def _poll(self, waiting: dict[Gate, str]) -> None:
         """Write down what each gate of *waiting* lacks, nothing if it holds."""
-        missing = await asyncio.gather(*(self._gauges.missing(gate) for gate in waiting))
+        missing = await asyncio.gather(*(self._checker.missing(gate) for gate in waiting))
         waiting.update({gate: reason or "" for gate, reason in zip(waiting, missing, strict=True)})
         for gate, reason in waiting.items():
             if reason:
-                self._on_wait(gate, reason)
+                self._watch.on_wait(gate, reason)
 
     async def load(self, mappings: MappingAdmin) -> bool:
         try:
@@ -292,7 +295,7 @@ class _Run:
             return ()
         return servers
 
-    async def carry_out(self, changes: Sequence[Change]) -> None:
+    async def make_changes(self, changes: Sequence[Change]) -> None:
         waiting = iter(changes)
 
         async def worker() -> None:
@@ -300,11 +303,11 @@ class _Run:
                 if self.failure is not None:
                     self.skipped.append(change)
                 else:
-                    await self._carry_out_one(change)
+                    await self._make_change(change)
 
         await asyncio.gather(*(worker() for _ in range(min(IN_FLIGHT, len(changes)))))
 
-    async def _carry_out_one(self, change: Change) -> None:
+    async def _make_change(self, change: Change) -> None:
         try:
             config = await _ask(lambda: self._complete_config(change))
         except VstreamError as failure:
@@ -319,7 +322,7 @@ class _Run:
             if isinstance(change, Update) and change.given_up:
                 # Only now does it take nothing more from there.
                 reader, ends = change.config.name, change.given_up
-                last_seqs = await _ask(lambda: self._gauges.last_taken(reader, ends))
+                last_seqs = await _ask(lambda: self._checker.last_taken(reader, ends))
                 noted = seed_region.with_recorded_positions(change.config, last_seqs, UNTIL_KEY)
                 await _send(change, noted, self._streams)
         except VstreamError as failure:
@@ -328,25 +331,25 @@ class _Run:
             self.failure = self.failure or failure
         else:
             self.done.append(change)
-            self._on_done(change)
+            self._watch.on_done(change)
 
     async def _complete_config(self, change: Change) -> StreamConfig | ConsumerConfig:
         """What is sent for *change*: a copy's handover says where its sources go on, which nobody knows before."""
         match change:
             case Update(handover=Handover.STOP, config=config):
-                ends = await self._gauges.end_sequences(config.name)
+                ends = await self._checker.end_sequences(config.name)
                 return seed_region.with_recorded_positions(
                     config, {source: end for source, end in ends.items() if source not in config.source_names}
                 )
             case Update(handover=Handover.SOURCE, config=config):
-                return seed_region.with_start_sequences(config, await self._gauges.start_sequences(config.name))
+                return seed_region.with_start_sequences(config, await self._checker.start_sequences(config.name))
             case Update(given_up=ends, config=config) if ends:
                 # Whatever ends this run, the next one measures what is not noted.
                 return seed_region.with_ends_to_measure(config, ends)
             case Create(readers=readers, config=config) if readers:
-                return start_sequence.with_first_seq(config, await self._gauges.sequence_after(config.name, readers))
+                return start_sequence.with_first_seq(config, await self._checker.sequence_after(config.name, readers))
             case CreateConsumer(config=consumer, continues=str() as stream):
-                return continue_from(consumer, stream, await self._gauges.ack_floor(stream, consumer.durable))
+                return continue_from(consumer, stream, await self._checker.ack_floor(stream, consumer.durable))
             case _:
                 return change.config
 

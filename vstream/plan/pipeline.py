@@ -1,5 +1,5 @@
 """
-From desired state to changed servers: connect, observe, compare, apply.
+From desired state to a plan: connect, observe, compare. `health/live/carry_out` is the way from there to changed servers.
 
 The commands and a scenario's lab all use this, so that none of them leaves a part out.
 """
@@ -12,14 +12,10 @@ from itertools import product
 
 from vstream.errors import NotReachableError, RefusedError, StalePlanError, VstreamError
 from vstream.formatting import list_names
-from vstream.jetstream.admin import JetStreamAdmin
-from vstream.plan.apply import GATE_PATIENCE, ApplyResult, apply
 from vstream.plan.diff import diff
-from vstream.plan.live.gate_checks import LiveGateChecker
 from vstream.plan.live.lost_region import measure_losses, require_dead
 from vstream.plan.live.observe import any_connection, connect_all, observe
-from vstream.plan.plan import Change, Delete, Gate, Plan, UnreachableRegion, Update, risk_of
-from vstream.plan.port import MappingAdmin, ReaderAdmin, ServerAdmin
+from vstream.plan.plan import Change, Delete, Plan, UnreachableRegion, Update, risk_of
 from vstream.plan.risk import Risk
 from vstream.plan.transitions.remove_region import dead_streams, give_up
 from vstream.topology import physical
@@ -140,30 +136,3 @@ def _is_expected(change: Change, homed: Collection[str], dead: Collection[str]) 
         case Update():
             return all(field.field in dead for field in change.fields if field.risk is Risk.DATA_LOSS)
     return False
-
-
-async def apply_plan(
-    request: PlanRequest,
-    plan: Plan,
-    mappings: MappingAdmin | None,
-    *,
-    servers: ServerAdmin | None = None,
-    readers: ReaderAdmin | None = None,
-    on_done: Callable[[Change], None] = lambda _change: None,
-    on_wait: Callable[[Gate, str], None] = lambda _gate, _missing: None,
-    patience: float = GATE_PATIENCE,
-) -> ApplyResult:
-    """Carry out *plan*, made from *request*. Arguments as in `vstream.plan.apply.apply`."""
-    async with connect_all(request.topology, request.endpoints) as connections:
-        connection = any_connection(connections)
-        return await apply(
-            plan,
-            JetStreamAdmin(connection),
-            mappings,
-            LiveGateChecker(connection),
-            servers=servers,
-            readers=readers,
-            on_done=on_done,
-            on_wait=on_wait,
-            patience=patience,
-        )

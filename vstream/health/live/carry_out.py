@@ -7,11 +7,14 @@ from dataclasses import dataclass, replace
 
 from vstream.chaos.target_servers import TargetServers
 from vstream.health.live.resync import resync
+from vstream.jetstream.admin import JetStreamAdmin
 from vstream.lab import lab
 from vstream.lab.remove_servers import LabServerAdmin
-from vstream.plan.apply import GATE_PATIENCE, ApplyResult
-from vstream.plan.pipeline import PlanRequest, apply_plan, make_plan
-from vstream.plan.plan import Change, Gate, Plan
+from vstream.plan.apply import WITHOUT_WATCH, ApplyResult, ApplyWatch, apply
+from vstream.plan.live.gate_checks import LiveGateChecker
+from vstream.plan.live.observe import any_connection, connect_all
+from vstream.plan.pipeline import PlanRequest, make_plan
+from vstream.plan.plan import Plan
 from vstream.plan.port import MappingAdmin
 from vstream.topology.model import Topology
 
@@ -28,25 +31,24 @@ async def carry_out(
     find_site: Callable[[], TargetServers],
     *,
     lab_name: str | None,
-    on_done: Callable[[Change], None] = lambda _change: None,
-    on_wait: Callable[[Gate, str], None] = lambda _gate, _missing: None,
-    patience: float = GATE_PATIENCE,
+    watch: ApplyWatch = WITHOUT_WATCH,
 ) -> tuple[ApplyResult, Plan | None]:
     """
     Apply *plan*, made from *request*, then plan again: what is left is what counts; None where apply was stopped.
 
     *find_site* finds the servers whose streams source again; the rest as in `vstream.plan.apply.apply`.
     """
-    applied = await apply_plan(
-        request,
-        plan,
-        mappings,
-        servers=LabServerAdmin(lab_name) if lab_name is not None else None,
-        readers=_Readers(request.topology, find_site),
-        on_done=on_done,
-        on_wait=on_wait,
-        patience=patience,
-    )
+    async with connect_all(request.topology, request.endpoints) as connections:
+        connection = any_connection(connections)
+        applied = await apply(
+            plan,
+            JetStreamAdmin(connection),
+            mappings,
+            LiveGateChecker(connection),
+            servers=LabServerAdmin(lab_name) if lab_name is not None else None,
+            readers=_Readers(request.topology, find_site),
+            watch=watch,
+        )
     if applied.gate_timeouts or applied.failure is not None:
         return applied, None
     if applied.retired and lab_name is not None:  # there are fewer servers now
