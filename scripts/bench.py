@@ -54,6 +54,7 @@ import bench_goals
 import bench_many_regions
 import bench_simulate
 import nats
+import psutil
 from bench_routing import LAYOUTS
 
 from vstream.files import state_directory
@@ -76,6 +77,8 @@ ROUTING = "regional"
 """What is asked of servers: with `mapped` they pass each message of their own through every rule of 1,000 streams."""
 FEW = 100
 """Virtual streams that many are compared with."""
+SETTLING = 180.0
+"""Seconds that servers may take until all new sources are connected: the first request of some is lost."""
 MEMORY: list[float] = []
 """Of the commands that were measured, in MB."""
 
@@ -161,12 +164,15 @@ async def sweep(endpoint: Endpoint, bundle: Bundle) -> float:
 def command(*arguments: str, codes: tuple[int, ...] = (0,)) -> float:
     """Seconds of a command that ends with one of *codes*, whose memory is remembered."""
     start = time.perf_counter()
-    process = subprocess.Popen([*VSTREAM, *arguments], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    _, status, used = os.wait4(process.pid, 0)
-    seconds = time.perf_counter() - start
-    process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode not in codes:
-        raise subprocess.CalledProcessError(process.returncode, arguments)
+    with tempfile.TemporaryFile("w+") as output:
+        process = subprocess.Popen([*VSTREAM, *arguments], stdout=output, stderr=output)
+        _, status, used = os.wait4(process.pid, 0)
+        seconds = time.perf_counter() - start
+        process.returncode = os.waitstatus_to_exitcode(status)
+        if process.returncode not in codes:
+            output.seek(0)
+            print(output.read()[-2000:])
+            raise subprocess.CalledProcessError(process.returncode, arguments)
     MEMORY.append(used.ru_maxrss / 1000)
     return seconds
 
@@ -229,6 +235,7 @@ async def servers(size: int, rounds: int, directory: Path) -> None:
             f"  round {number + 1}: bare {count / bare:6.0f}/s ({bare:5.1f} s)   vstream apply {count / mine:6.0f}/s "
             f"({mine:5.1f} s, with planning before and after)   ratio {bare / mine:.2f}"
         )
+        await asyncio.to_thread(settle, file)
         for _ in range(3):
             listed = await sweep(endpoint, bundle)
             planned = await asyncio.to_thread(command, "plan", str(file), "--detailed-exitcode")
@@ -246,6 +253,10 @@ async def servers(size: int, rounds: int, directory: Path) -> None:
                 f"           its {sum(map(len, asked.values()))} requests bare, in turn {in_turn:6.3f} s, at once "
                 f"{at_once:6.3f} s   vstream status {looked:6.3f} s   ratios {looks[-1][0]:.1f}, {looks[-1][1]:.1f}"
             )
+        idle, sources = await measure_idle_servers(), sum(len(stream.config.sources) for stream in bundle.streams)
+        print(
+            f"           servers idle {idle:.2f} cores, {1e6 * idle / sources:.0f} µs a second for each of {sources:,} sources"
+        )
         drifted = await asyncio.to_thread(command, "plan", str(file), "--drift")
         # Servers on one machine are warned of, and those of memory storage.
         doctored = await asyncio.to_thread(command, "doctor", str(file), codes=(0, 1, 3))
@@ -261,6 +272,24 @@ async def servers(size: int, rounds: int, directory: Path) -> None:
     bench_goals.record("memory of apply, plan, status, drift, doctor", max(MEMORY))
     await starting(directory, size, statistics.median([cpu(*VSTREAM, "plan", str(file)) for _ in range(3)]))
     await lab.down("bench", purge=True)
+
+
+def settle(file: Path) -> None:
+    """Wait until every reader has heard its origins: servers are busy with that after thousands of streams were created."""
+    end = time.monotonic() + SETTLING
+    while subprocess.run([*VSTREAM, "status", str(file)], capture_output=True, check=False).returncode:
+        assert time.monotonic() < end, "the streams do not come to rest"
+
+
+async def measure_idle_servers(seconds: float = 10) -> float:
+    """CPU seconds a second of the lab's servers while nobody asks them anything: sources are heard every second."""
+    running = []
+    for process in psutil.process_iter(["cmdline"]):
+        if "/labs/bench/" in " ".join(process.info["cmdline"] or ()):
+            running.append(process)
+    before = sum(sum(process.cpu_times()[:2]) for process in running)
+    await asyncio.sleep(seconds)
+    return (sum(sum(process.cpu_times()[:2]) for process in running) - before) / seconds
 
 
 def cpu(*arguments: str) -> float:

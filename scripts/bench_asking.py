@@ -51,9 +51,9 @@ async def record(topology: Topology, endpoints: Mapping[str, Endpoint]) -> dict[
     region_of = {url: region for region, endpoint in endpoints.items() for url in endpoint.monitor}
     fetch, request = monitoring._fetch, Connection.request  # noqa: SLF001 - what is sent is known here alone
 
-    async def record_fetch(url_base: str, path: str, timeout: float) -> tuple[int, bytes]:
+    async def record_fetch(url_base: str, path: str, *limits: Any) -> tuple[int, bytes]:
         requests[region_of[url_base]].append(Request(url_base + path))
-        return await fetch(url_base, path, timeout)
+        return await fetch(url_base, path, *limits)
 
     async def record_request(self: Connection, subject: str, payload: bytes = b"", **options: Any) -> Any:
         requests[self.region].append(Request(subject, payload))
