@@ -21,6 +21,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 from vstream.errors import ServerError, VstreamError
 from vstream.jetstream import direct, error_codes
@@ -40,23 +41,16 @@ _LONGEST_PAUSE = 0.1
 _UNAVAILABLE = 503
 
 
+@dataclass(slots=True)
 class Cleanup:
     """Removes the canaries of one flight over *connections*, by region."""
 
-    def __init__(
-        self,
-        topology: Topology,
-        stream: VirtualStream,
-        flight: CanaryFlight,
-        connections: Mapping[str, Connection],
-        left_out: Callable[[], Awaitable[Sequence[str]]],
-    ) -> None:
-        self._naming = topology.naming
-        self._stream = stream
-        self._flight = flight
-        self._connections = connections
-        self._left_out = left_out
-        self._deadline = 0.0
+    topology: Topology
+    stream: VirtualStream
+    flight: CanaryFlight
+    connections: Mapping[str, Connection]
+    left_out: Callable[[], Awaitable[Sequence[str]]]
+    deadline: float = 0.0
 
     async def run(self, slots: asyncio.Semaphore) -> list[Check]:
         """One check for each canary's first stream, and for each copy. Ends within PATIENCE once it has one of *slots*."""
@@ -66,14 +60,14 @@ class Cleanup:
     async def _run(self) -> list[Check]:
         begun = time.monotonic()
         # Half of the time each: what cannot be done in a write stream must not keep read streams from being cleaned.
-        self._deadline = begun + PATIENCE / 2
-        canaries = [canary for canary in self._flight.canaries.values() if canary.fate is not Fate.NOT_STORED]
-        writes = await asyncio.gather(*(self._write(canary) for canary in self._flight.canaries.values()))
-        self._deadline = begun + PATIENCE
+        self.deadline = begun + PATIENCE / 2
+        canaries = [canary for canary in self.flight.canaries.values() if canary.fate is not Fate.NOT_STORED]
+        writes = await asyncio.gather(*(self._write(canary) for canary in self.flight.canaries.values()))
+        self.deadline = begun + PATIENCE
         checks = [*writes]
         # A mirror passes over what is deleted too, so what it mirrors comes first.
         for role in (Role.ORDER, Role.READ):
-            places = [part.place for part in self._stream.physical if part.role is role]
+            places = [part.place for part in self.stream.physical if part.role is role]
             checks += await asyncio.gather(*(self._copy(role, place, canaries) for place in places))
         return [*checks, *await self._clean_left_out(canaries)]
 
@@ -82,22 +76,22 @@ class Cleanup:
         if not canaries:
             return []
         try:
-            places = await self._left_out()
+            places = await self.left_out()
         except VstreamError as error:
             detail = f"it is unknown whether regions that the topology leaves out hold canaries: {error.message}"
             return [self._check(None, None, CheckStatus.SKIPPED, detail, error.hint)]
-        self._deadline = time.monotonic() + PATIENCE
+        self.deadline = time.monotonic() + PATIENCE
         return await asyncio.gather(*(self._copy(Role.READ, place, canaries) for place in places))
 
     async def _write(self, canary: Canary) -> Check:
         region = canary.origin
-        name = canary.stream or physical.write_stream_in(self._stream, region)
+        name = canary.stream or physical.write_stream_in(self.stream, region)
         if canary.fate is Fate.NOT_STORED:
             return self._check(region, name, CheckStatus.SKIPPED, "nothing was published")
         seq: int | None = canary.seq
         if canary.fate is Fate.UNKNOWN:
-            subject = physical.stored_subject(self._naming, self._stream, region, canary.subject)
-            until = self._deadline - _REQUEST
+            subject = physical.stored_subject(self.topology.naming, self.stream, region, canary.subject)
+            until = self.deadline - _REQUEST
             seq, problem = await self._find(region, name, subject, canary, from_seq=1, until=until)
             if problem is not None:
                 return self._unseen(region, name, problem)
@@ -112,18 +106,18 @@ class Cleanup:
         return await self._clean_up(region, name, {canary.origin: seq})
 
     async def _copy(self, role: Role, region: str, canaries: Sequence[Canary]) -> Check:
-        name = physical.physical_name(self._stream, role, region)
+        name = physical.physical_name(self.stream, role, region)
         if not canaries:
             return self._check(region, name, CheckStatus.SKIPPED, "nothing was published")
-        reader = self._flight.readers.get(region)
+        reader = self.flight.readers.get(region)
         first = reader.facts.last_seq + 1 if reader is not None and reader.facts is not None else 1
         sequences: dict[str, int] = {}
-        for other_reader in self._flight.readers.values():
+        for other_reader in self.flight.readers.values():
             for origin, arrival in other_reader.seen.items():
                 # Mirrors keep the sequences of an order.
                 if arrival.stream == name or role is Role.ORDER:
                     sequences[origin] = arrival.seq
-        until = min(self._deadline - _REQUEST, time.monotonic() + _LATE)
+        until = min(self.deadline - _REQUEST, time.monotonic() + _LATE)
         absent = [canary for canary in canaries if canary.origin not in sequences]
         looks = await asyncio.gather(
             *(self._find(region, name, canary.subject, canary, from_seq=first, until=until) for canary in absent)
@@ -171,7 +165,7 @@ class Cleanup:
     async def _clean_up(self, region: str, name: str, where: Mapping[str, int]) -> Check:
         """Remove the canaries of the origins in *where* at the sequences there, and say what is left."""
         problems = await asyncio.gather(
-            *(self._remove(region, name, seq, self._flight.canaries[origin]) for origin, seq in where.items())
+            *(self._remove(region, name, seq, self.flight.canaries[origin]) for origin, seq in where.items())
         )
         left = {seq: problem for seq, problem in zip(where.values(), problems, strict=True) if problem is not None}
         if left:
@@ -192,7 +186,7 @@ class Cleanup:
     async def _remove(self, region: str, name: str, seq: int, canary: Canary) -> str | None:
         """Delete the canary at *seq* and see it gone. Returns why that did not succeed in time, if so."""
         problem, pause = "there was no time left", FIRST_PAUSE
-        while time.monotonic() < self._deadline:
+        while time.monotonic() < self.deadline:
             try:
                 if not await self._is_there(region, name, seq, canary):
                     return None
@@ -220,12 +214,12 @@ class Cleanup:
 
     def _way(self, region: str) -> tuple[Connection, float]:
         """The connection to use for streams of *region*, and the seconds that one request may take."""
-        regional = self._connections.get(region)
-        connected = (connection for connection in self._connections.values() if connection.is_connected)
+        regional = self.connections.get(region)
+        connected = (connection for connection in self.connections.values() if connection.is_connected)
         connection = regional if regional is not None and regional.is_connected else next(connected, None)
         if connection is None:
             raise VstreamError("lost the connection to every region")
-        return connection, max(0.1, min(_REQUEST, self._deadline - time.monotonic()))
+        return connection, max(0.1, min(_REQUEST, self.deadline - time.monotonic()))
 
     def _unseen(self, region: str, name: str, reason: str) -> Check:
         return self._check(
@@ -233,14 +227,14 @@ class Cleanup:
             name,
             CheckStatus.UNKNOWN,
             f"whether canaries are left in `{name}` cannot be seen: {reason}",
-            f"they are on `{self._stream.canary}`, with the header {CANARY_HEADER}",
+            f"they are on `{self.stream.canary}`, with the header {CANARY_HEADER}",
         )
 
     def _check(
         self, region: str | None, name: str | None, status: CheckStatus, detail: str, hint: str | None = None
     ) -> Check:
         return Check(
-            stream=self._stream.name,
+            stream=self.stream.name,
             region=region,
             hop=Hop.CLEANUP,
             status=status,

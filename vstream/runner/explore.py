@@ -193,37 +193,37 @@ async def explore(
         watcher.on_end(explored)
 
 
+@dataclass(slots=True)
 class _One:
     """One scenario: run, and made short if it fails."""
 
-    def __init__(self, number: int, seed: int, data: ScenarioData, directory: Path, run: Run, watcher: Watcher) -> None:
-        self._number = number
-        self._seed = seed
-        self._data = data
-        self._directory = directory
-        self._run = run
-        self._watcher = watcher
-        self._tries = 0
+    number: int
+    seed: int
+    data: ScenarioData
+    directory: Path
+    run: Run
+    watcher: Watcher
+    tries: int = 0
 
     async def explore(self, shrinking_runs: int, *, is_kept: bool) -> ExploredRun:
-        steps = outline(self._data)
-        self._watcher.begins(self._number, self._seed, steps)
-        save_output(self._directory / "scenario.yaml", to_yaml(self._data))
+        steps = outline(self.data)
+        self.watcher.begins(self.number, self.seed, steps)
+        save_output(self.directory / "scenario.yaml", to_yaml(self.data))
         began = time.monotonic()
-        outcome = await self._outcome(self._data, self._directory / "capture", "scenario.yaml")
+        outcome = await self._outcome(self.data, self.directory / "capture", "scenario.yaml")
         seconds = time.monotonic() - began
         if outcome.status is CaseStatus.PASS and not is_kept:
-            shutil.rmtree(self._directory / "capture", ignore_errors=True)
+            shutil.rmtree(self.directory / "capture", ignore_errors=True)
         short, note = None, None
         if outcome.status is CaseStatus.FAIL and shrinking_runs > 0:
             short, note = await self._shorten(outcome, shrinking_runs)
         return ExploredRun(
-            number=self._number,
-            seed=self._seed,
+            number=self.number,
+            seed=self.seed,
             steps=steps,
             outcome=outcome,
             seconds=round(seconds, 1),
-            directory=self._directory,
+            directory=self.directory,
             short=short,
             note=note,
         )
@@ -232,7 +232,7 @@ class _One:
         text = to_yaml(data).encode()
         scenario = load(text, str(capture.parent / name), _nothing).require()
         try:
-            return await self._run(scenario, capture)
+            return await self.run(scenario, capture)
         except VstreamError as error:
             return RunOutcome(status=CaseStatus.UNKNOWN, detail=error.message)
 
@@ -240,7 +240,7 @@ class _One:
         """The file of a short scenario that fails in the same way, and what it took; no file if it does not fail again."""
         again = 0
         for attempt in range(1, _CONFIRMATIONS + 1):
-            if await self._fails(self._data, outcome):
+            if await self._fails(self.data, outcome):
                 again = attempt
                 break
         if not again:
@@ -253,23 +253,23 @@ class _One:
                     return True
             return False
 
-        shortest = await shrink(self._data, fails, is_valid=_is_valid, most=most)
-        file = self._directory / "short.yaml"
+        shortest = await shrink(self.data, fails, is_valid=_is_valid, most=most)
+        file = self.directory / "short.yaml"
         save_output(file, to_yaml(shortest))
-        before, after = len(self._data["steps"]), len(shortest["steps"])
-        return file, f"{before} steps became {after}, in {self._tries} runs"
+        before, after = len(self.data["steps"]), len(shortest["steps"])
+        return file, f"{before} steps became {after}, in {self.tries} runs"
 
     async def _fails(self, data: ScenarioData, outcome: RunOutcome) -> bool:
         """Whether *data* fails in one of the ways in which *outcome* did."""
-        self._tries += 1
-        self._watcher.shrinks(self._number, outline(data))
-        capture = self._directory / "shrinking"
+        self.tries += 1
+        self.watcher.shrinks(self.number, outline(data))
+        capture = self.directory / "shrinking"
         shutil.rmtree(capture, ignore_errors=True)
         result = await self._outcome(data, capture, "short.yaml")
         if result.status is CaseStatus.FAIL and result.measures & outcome.measures:
             # The capture beside the short scenario is that of the last run which failed.
-            shutil.rmtree(self._directory / "short", ignore_errors=True)
-            capture.rename(self._directory / "short")
+            shutil.rmtree(self.directory / "short", ignore_errors=True)
+            capture.rename(self.directory / "short")
             return True
         shutil.rmtree(capture, ignore_errors=True)
         return False

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 from vstream.errors import NoRespondersError, VstreamError
@@ -62,24 +63,18 @@ async def measure_lag(
     return {(pair.origin.name, pair.reader.name): lag for (_, pair, _), lag in measured if lag is not None}
 
 
+@dataclass(slots=True)
 class _Search:
-    def __init__(
-        self,
-        topology: Topology,
-        streams: Mapping[str, StreamSnapshot],
-        connections: Mapping[str, Connection],
-        deadline: float,
-    ) -> None:
-        self._topology = topology
-        self._streams = streams
-        self._connections = connections
-        self._deadline = deadline
-        self._slots = asyncio.Semaphore(_IN_FLIGHT)
-        self._walks: dict[str, asyncio.Task[dict[str, int]]] = {}
+    topology: Topology
+    streams: Mapping[str, StreamSnapshot]
+    connections: Mapping[str, Connection]
+    deadline: float
+    slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_IN_FLIGHT))
+    walks: dict[str, asyncio.Task[dict[str, int]]] = field(default_factory=dict)
 
     async def tail(self, feed: ReplicationPair, cursor: int | None) -> Lag | None:
         try:
-            async with self._slots:
+            async with self.slots:
                 with reading(feed.origin.name):
                     return await self._tail(feed, cursor)
         except VstreamError:
@@ -111,49 +106,47 @@ class _Search:
 
     async def _cursor(self, feed: ReplicationPair) -> tuple[int | None, bool]:
         """The least position that the reader has reached, and whether that is exact."""
-        walk = self._walks.get(feed.reader.name)
+        walk = self.walks.get(feed.reader.name)
         if walk is None:
-            walk = self._walks[feed.reader.name] = asyncio.ensure_future(self._walk(feed))
+            walk = self.walks[feed.reader.name] = asyncio.ensure_future(self._walk(feed))
         seen = (await walk).get(feed.origin.name)
         if seen is not None:
             return seen, True
-        reader = self._streams[feed.reader.name]
+        reader = self.streams[feed.reader.name]
         if reader.messages == reader.last_seq <= _BACK:
             return 0, True  # it has all that it ever took, and nothing of this origin
         connection = self._to(feed.origin.place)
         last = await get_message(
-            connection, feed.origin.name, self._streams[feed.origin.name].last_seq, self._remaining()
+            connection, feed.origin.name, self.streams[feed.origin.name].last_seq, self._remaining()
         )
         if last is None:
             return None, False
-        stream = next(
-            virtual_stream for virtual_stream in self._topology.streams if virtual_stream.name == feed.virtual
-        )
-        subject = physical.published_subject(self._topology.naming, stream, last.subject)
+        stream = next(virtual_stream for virtual_stream in self.topology.streams if virtual_stream.name == feed.virtual)
+        subject = physical.published_subject(self.topology.naming, stream, last.subject)
         copied = await direct.last_by_subject(
             self._to(feed.reader.place), feed.reader.name, subject, timeout=self._remaining()
         )
-        origin, seq = origin_of(copied, self._streams, feed.reader.name)
+        origin, seq = origin_of(copied, self.streams, feed.reader.name)
         return (seq, seq == last.seq) if origin == feed.origin.name else (None, False)
 
     async def _walk(self, feed: ReplicationPair) -> dict[str, int]:
         """The last sequence of each origin among the last messages of the reader."""
-        connection, last = self._to(feed.reader.place), self._streams[feed.reader.name].last_seq
+        connection, last = self._to(feed.reader.place), self.streams[feed.reader.name].last_seq
         seqs = range(last, max(0, last - _BACK), -1)
         messages = await asyncio.gather(
             *(get_message(connection, feed.reader.name, seq, self._remaining()) for seq in seqs)
         )
         last_seqs: dict[str, int] = {}
         for message in messages:
-            stream, seq = origin_of(message, self._streams, feed.reader.name)
+            stream, seq = origin_of(message, self.streams, feed.reader.name)
             last_seqs.setdefault(stream, seq)
         return last_seqs
 
     def _to(self, place: str) -> Connection:
-        return connection_to(self._connections, place)
+        return connection_to(self.connections, place)
 
     def _remaining(self) -> float:
-        return max(0.05, self._deadline - time.monotonic())
+        return max(0.05, self.deadline - time.monotonic())
 
 
 def connection_to(connections: Mapping[str, C], place: str) -> C:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from vstream.errors import NoRespondersError, NotPermittedError, NotReachableError, VstreamError
 from vstream.jetstream.answers import decode_object, read_text, reading
 from vstream.plan.live.push_accounts import connect_to_system
+from vstream.value_class import value_class
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
@@ -35,6 +36,7 @@ _SETTLED = 15.0
 _POLL = 0.25
 
 
+@value_class
 class ShippedMappings:
     """
     MappingAdmin for servers whose files somebody ships.
@@ -44,30 +46,22 @@ class ShippedMappings:
     seconds it may take until nothing is, where something beside them brings files or loads them; None where nothing does.
     """
 
-    def __init__(
-        self,
-        *,
-        ship: Callable[[], None] | None,
-        reloads: Sequence[RemoteReload],
-        missing: ReadMissing,
-        patience: float | None = None,
-    ) -> None:
-        self._ship = ship
-        self._reloads = reloads
-        self._missing = missing
-        self._patience = patience
+    ship: Callable[[], None] | None
+    reloads: Sequence[RemoteReload]
+    missing: ReadMissing
+    patience: float | None = None
 
     async def load(self) -> None:
         """See MappingAdmin."""
-        if self._ship is not None:
-            for reload in self._reloads:
+        if self.ship is not None:
+            for reload in self.reloads:
                 await reload.run(None, only=())  # a login that is refused is said before anything is shipped
-            await asyncio.to_thread(self._ship)
+            await asyncio.to_thread(self.ship)
         # What somebody else brings may not be there yet.
-        if self._ship is not None or self._patience is None:
-            for reload in self._reloads:
+        if self.ship is not None or self.patience is None:
+            for reload in self.reloads:
                 await reload.run(self._check_canary)
-        patience = _SETTLED if self._patience is None else self._patience
+        patience = _SETTLED if self.patience is None else self.patience
         behind = await self._wait_with_reloads(patience)
         if behind:
             hint = "compare the file on that server with `vstream render`, and its log; then apply again"
@@ -81,15 +75,15 @@ class ShippedMappings:
         after one more reload: so what is behind for long is told to reload.
         """
         until = time.monotonic() + patience
-        behind = await wait_loaded(self._missing, None, min(_SETTLED, patience))
+        behind = await wait_loaded(self.missing, None, min(_SETTLED, patience))
         while behind and time.monotonic() < until:
-            for reload in self._reloads:
+            for reload in self.reloads:
                 await reload.run(None, only=behind.keys())
-            behind = await wait_loaded(self._missing, None, min(_SETTLED, until - time.monotonic()))
+            behind = await wait_loaded(self.missing, None, min(_SETTLED, until - time.monotonic()))
         return behind
 
     async def _check_canary(self, server: str) -> None:
-        behind = await wait_loaded(self._missing, server, _SETTLED)
+        behind = await wait_loaded(self.missing, server, _SETTLED)
         if behind:
             hint = "ship the files that `vstream render` writes to every server, then apply again"
             raise _blame(behind, "after a reload, so no other server was told to reload", hint)

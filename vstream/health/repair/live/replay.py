@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from vstream.errors import NoRespondersError, NotReachableError, ServerError, VstreamError
@@ -105,90 +106,82 @@ def _own(topology: Topology, place: str, connections: Mapping[str, ReconnectingC
     return next(iter(connections.values()))  # the stretch cluster is reached from any
 
 
+@dataclass(slots=True)
 class _Visit:
     """A temporary stream, and the reader that sources it."""
 
-    def __init__(
-        self,
-        topology: Topology,
-        stream: VirtualStream,
-        connection: ReconnectingConnection,
-        reader: str,
-        name: str,
-        token: str,
-        region: str,
-    ) -> None:
-        self._topology = topology
-        self._stream = stream
-        self._connection = connection
-        self._admin = JetStreamAdmin(connection)
-        self._reader = reader
-        self._name = name
-        self._token = token
-        self._region = region
-        self._at = 0
-        """Its last sequence."""
-        self._waiting = 0
-        self._last_subject = ""
-        self._floor = 0
-        """A sequence of the reader: what arrives does so behind it."""
-        self._is_over = False
+    topology: Topology
+    stream: VirtualStream
+    connection: ReconnectingConnection
+    reader: str
+    name: str
+    token: str
+    region: str
+    at: int = 0
+    """Its last sequence."""
+    waiting: int = 0
+    last_subject: str = ""
+    floor: int = 0
+    """A sequence of the reader: what arrives does so behind it."""
+    is_over: bool = False
 
     async def announce(self) -> None:
         """Answer those who ask whether this still runs."""
 
         async def answer(request: Reply, _: str) -> None:
-            if not self._is_over:
-                await self._connection.publish(request.reply, b"")
+            if not self.is_over:
+                await self.connection.publish(request.reply, b"")
 
-        await self._connection.subscribe(f"{ALIVE}.{self._token}", answer)
+        await self.connection.subscribe(f"{ALIVE}.{self.token}", answer)
 
     async def leave(self) -> None:
         """Answer no more."""
-        self._is_over = True
+        self.is_over = True
 
     async def begin(self, first: int) -> None:
         """Make the temporary stream, which begins with *first*, and have the reader source it."""
-        info = await self._admin.info(self._reader)
+        info = await JetStreamAdmin(self.connection).info(self.reader)
         config = info["config"]
         cluster = (info.get("cluster") or {}).get("name")
         fields: dict[str, Any] = {
-            "name": self._name,
-            "description": f"vstream repair: missing messages of {self._reader}, removed when they are there",
-            "subjects": [f"{SUBJECTS}.{self._token}.>"],
-            "subject_transform": {"src": f"{SUBJECTS}.{self._token}.>", "dest": ">"},
+            "name": self.name,
+            "description": f"vstream repair: missing messages of {self.reader}, removed when they are there",
+            "subjects": [f"{SUBJECTS}.{self.token}.>"],
+            "subject_transform": {"src": f"{SUBJECTS}.{self.token}.>", "dest": ">"},
             "storage": config["storage"],
             "num_replicas": 1,
             "retention": "limits",
             "duplicate_window": _WINDOW,
             "first_seq": first,
-            "metadata": {REPAIR_KEY: self._topology.name},
+            "metadata": {REPAIR_KEY: self.topology.name},
         }
         if cluster:
             fields["placement"] = {"cluster": cluster}
-        await self._admin.create(StreamConfig(name=self._name, fields=fields))
-        self._at = first - 1
-        self._floor = int(info["state"]["last_seq"])
-        transforms = physical.source_transforms(self._topology, self._stream, self._region)
+        await JetStreamAdmin(self.connection).create(StreamConfig(name=self.name, fields=fields))
+        self.at = first - 1
+        self.floor = int(info["state"]["last_seq"])
+        transforms = physical.source_transforms(self.topology, self.stream, self.region)
         source = {
-            "name": self._name,
+            "name": self.name,
             "subject_transforms": [{"src": before, "dest": after} for before, after in transforms],
         }
         sources = [*(config.get("sources") or ()), source]
-        await self._admin.update(StreamConfig(name=self._reader, fields={**config, "sources": sources}))
+        await JetStreamAdmin(self.connection).update(
+            StreamConfig(name=self.reader, fields={**config, "sources": sources})
+        )
 
     async def put(self, seq: int, message: DirectMessage) -> None:
         """Store *message* at *seq*, which is behind all before it."""
-        if seq != self._at + 1 or self._waiting >= _BATCH:
+        if seq != self.at + 1 or self.waiting >= _BATCH:
             await self.last_taken()
             await self._forward(seq)
         headers = {name: value for name, value in message.headers.items() if not name.lower().startswith(_DROPPED)}
         headers["Nats-Expected-Last-Sequence"] = str(seq - 1)
-        subject = f"{SUBJECTS}.{self._token}.{message.subject}"
+        subject = f"{SUBJECTS}.{self.token}.{message.subject}"
         until = time.monotonic() + PATIENCE
         while True:
             try:
-                reply = await self._connection.request(subject, message.data, headers=headers, timeout=PATIENCE)
+                reply = await self.connection.request(subject, message.data, headers=headers, timeout=PATIENCE)
             except NoRespondersError:
                 # It is so new that not all servers of its cluster know it.
                 if time.monotonic() > until:
@@ -201,25 +194,25 @@ class _Visit:
             await asyncio.sleep(_POLL)  # another message has the same id
         if ack.get("seq") != seq or ack.get("duplicate") or "error" in ack:
             raise VstreamError(
-                f"`{self._name}` did not take sequence {seq:,}: "
+                f"`{self.name}` did not take sequence {seq:,}: "
                 f"{(ack.get('error') or {}).get('description') or 'it was stored under another sequence'}",
                 hint="run `vstream repair messages` again: it continues with what is still missing",
             )
-        self._at = seq
-        self._waiting += 1
-        self._last_subject = physical.published_subject(self._topology.naming, self._stream, message.subject)
+        self.at = seq
+        self.waiting += 1
+        self.last_subject = physical.published_subject(self.topology.naming, self.stream, message.subject)
 
     async def _forward(self, seq: int) -> None:
         """Let *seq* be the next."""
-        subject = naming.api_subject("STREAM.PURGE", self._name)
-        answer = await self._connection.request_json(subject, {"seq": seq}, timeout=PATIENCE)
+        subject = naming.api_subject("STREAM.PURGE", self.name)
+        answer = await self.connection.request_json(subject, {"seq": seq}, timeout=PATIENCE)
         if (error := api_error(answer, subject)) is not None:
             raise error
-        self._at = seq - 1
+        self.at = seq - 1
 
     async def last_taken(self) -> None:
         """Wait until the reader has taken all that was put in. Raises VstreamError if it does not."""
-        if not self._waiting:
+        if not self.waiting:
             return
         began, passed_since = time.monotonic(), None
         while not await self._has_arrived():
@@ -232,35 +225,35 @@ class _Visit:
                 passed_since = None
             if now - began > _STALLED + PATIENCE:
                 raise VstreamError(
-                    f"`{self._reader}` does not take sequence {self._at:,} from `{self._name}`",
+                    f"`{self.reader}` does not take sequence {self.at:,} from `{self.name}`",
                     hint="`vstream doctor` says whether it takes anything; then run `vstream repair messages` again",
                 )
             await asyncio.sleep(_POLL)
-        self._waiting = 0
+        self.waiting = 0
 
     async def _has_arrived(self) -> bool:
         """Whether the last message is there: those before it have come before it, or will not."""
-        at = self._floor + 1
+        at = self.floor + 1
         while True:
             message = await direct.leader_next_by_subject(
-                self._connection, self._reader, self._last_subject, at, timeout=PATIENCE
+                self.connection, self.reader, self.last_subject, at, timeout=PATIENCE
             )
             if message is None:
                 return False
             provenance = parse_provenance(message.headers)
-            if provenance is not None and provenance.is_replayed and provenance.seq == self._at:
-                self._floor = message.seq
+            if provenance is not None and provenance.is_replayed and provenance.seq == self.at:
+                self.floor = message.seq
                 return True
             at = message.seq + 1
 
     async def _is_passed(self) -> bool:
         """Whether the reader says that it has nothing more to take from the temporary stream."""
-        info = await self._admin.info(self._reader)
+        info = await JetStreamAdmin(self.connection).info(self.reader)
         source: dict[str, Any] = next(
-            (source for source in info.get("sources") or () if source.get("name") == self._name), {}
+            (source for source in info.get("sources") or () if source.get("name") == self.name), {}
         )
         if source.get("seq"):
-            return int(source["seq"]) >= self._at
+            return int(source["seq"]) >= self.at
         return bool(source) and int(source.get("active", -1)) >= 0 and not source.get("lag")
 
 
