@@ -7,24 +7,18 @@ a limit may have removed is not reported as lost.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable, Sequence
+from typing import Final
 
-from pyspark.sql import Window
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from vstream.audit.cut import SKEW_NS
+from vstream.audit.cut import SKEW_NS, CutTables
+from vstream.audit.differing_messages import DifferingMessages
 from vstream.audit.local_frames import make_table
 from vstream.audit.reconcile import BUCKET, MESSAGE, ORIGIN, classify_by_cut, nearby_buckets
 from vstream.audit.schema import make_schema
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from pyspark.sql import Column, DataFrame
-
-    from vstream.audit.cut import CutTables
-    from vstream.audit.differing_messages import DifferingMessages
 
 FAULTS = make_schema("""
     virtual string not null, origin string, former string, origin_seq bigint, stream string not null,

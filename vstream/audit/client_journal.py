@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from vstream.audit.classify import FAULTS
-from vstream.audit.cut import SKEW_NS
+from vstream.audit.cut import SKEW_NS, CutTables
 from vstream.audit.local_frames import make_table
 from vstream.audit.schema import make_schema
 from vstream.capture.digest import to_signed_int64
 from vstream.capture.records import OperationKind, OperationOutcome
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
-    from vstream.audit.cut import CutTables
-    from vstream.capture.store import Capture
+from vstream.capture.store import Capture
 
 JOURNAL = make_schema("""
     virtual string not null, region string not null, outcome string not null, origin string, origin_seq bigint,

@@ -4,22 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping  # at run time: pydantic looks at it
 from dataclasses import field, replace
-from typing import TYPE_CHECKING
 
 from pydantic import TypeAdapter
+from pyspark.sql import DataFrame
 
 from vstream.audit import client_journal
 from vstream.audit.local_frames import make_table
 from vstream.audit.schema import make_schema
 from vstream.audit.spark_errors import rebuild_hint
+from vstream.audit.table_store import TableStore
 from vstream.errors import VstreamError
 from vstream.topology.model import Consistency
 from vstream.value_class import value_class
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
-    from vstream.audit.table_store import TableStore
 
 _JOURNAL = "journal"
 _CONTEXT = make_schema("context string")

@@ -7,13 +7,15 @@ Executors read larger amounts (`frames`). This process can read while Spark star
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from hashlib import sha256
 from itertools import takewhile
+from pathlib import Path
 from statistics import median_low
 from string import ascii_lowercase, ascii_uppercase, digits
 from threading import Event
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -26,18 +28,12 @@ from vstream.audit.schema import MESSAGES
 from vstream.audit.source import cut, reading
 from vstream.audit.source.datasource import narrow_cut
 from vstream.audit.source.pushdown import Bounds
-from vstream.audit.source.values import ABSENT, StreamRef, group_tasks, split_tasks
+from vstream.audit.source.values import ABSENT, Access, ReadTask, StreamCut, StreamRef, group_tasks, split_tasks
 from vstream.errors import NotReachableError, VstreamError
 from vstream.jetstream.connection import choose_hint
+from vstream.topology.bundle import RenderedStream
+from vstream.topology.model import Endpoint
 from vstream.value_class import value_class
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
-
-    from vstream.audit.source.values import Access, ReadTask, StreamCut
-    from vstream.topology.bundle import RenderedStream
-    from vstream.topology.model import Endpoint
 
 _LARGEST: Final = 64 * 1024**2
 """The most bytes of a message that servers allow."""

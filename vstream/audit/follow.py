@@ -9,37 +9,32 @@ from __future__ import annotations
 
 import shutil
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from vstream.audit import ship_credentials as reaching
+from vstream.audit.context import AuditContext
 from vstream.audit.cut import is_origin
 from vstream.audit.extract import stream_row, take_planned_cuts, tell_by_servers, without_limits
 from vstream.audit.frames import read_messages
 from vstream.audit.local_frames import make_table
+from vstream.audit.report import Report
 from vstream.audit.request import FIGURES
 from vstream.audit.schema import MESSAGES, STREAMS
 from vstream.audit.source import register
 from vstream.audit.source.datasource import narrow_cut
 from vstream.audit.source.pushdown import Bounds
-from vstream.audit.source.values import StreamRef
+from vstream.audit.source.values import Access, StreamCut, StreamRef
 from vstream.audit.spark_errors import explain_spark_errors
 from vstream.audit.stages import AuditPipeline
 from vstream.audit.table_store import TableStore
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
-
-    from pyspark.sql import DataFrame, SparkSession
-
-    from vstream.audit.context import AuditContext
-    from vstream.audit.report import Report
-    from vstream.audit.source.values import Access, StreamCut
-    from vstream.topology.bundle import RenderedStream
-    from vstream.topology.model import Endpoint
+from vstream.topology.bundle import RenderedStream
+from vstream.topology.model import Endpoint
 
 WINDOW_NS: Final = 600 * 10**9
 """Default length of the audited window, in nanoseconds."""

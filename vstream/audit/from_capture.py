@@ -6,8 +6,10 @@ They are read on this machine, in Arrow format: a capture has a few hundred thou
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from itertools import islice, takewhile
-from typing import TYPE_CHECKING, Any
+from threading import Event
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -17,13 +19,8 @@ from vstream.audit.extract import ExtractedTables, stream_row
 from vstream.audit.schema import MESSAGES
 from vstream.audit.source.values import SourceCursor, StreamCut, StreamRef
 from vstream.capture.digest import to_signed_int64
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from threading import Event
-
-    from vstream.capture.records import CapturedStream, Manifest, Sample, Stored
-    from vstream.capture.store import Capture
+from vstream.capture.records import CapturedStream, Manifest, Sample, Stored
+from vstream.capture.store import Capture
 
 _BATCH = 65_536
 

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from enum import Enum
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from vstream.diagnostics import Finding, Severity
+from vstream.syntax.json_types import Json
 from vstream.value_class import value_class
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from vstream.syntax.json_types import Json
 
 
 class AuditVerdict(Enum):

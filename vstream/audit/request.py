@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import fcntl
 import os
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from vstream.errors import VstreamError
 from vstream.files import check_writable
+from vstream.topology.bundle import RenderedStream
+from vstream.topology.model import Endpoint, Topology
 from vstream.value_class import value_class
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from vstream.topology.bundle import RenderedStream
-    from vstream.topology.model import Endpoint, Topology
 
 STAGES = ("normalise", "reconcile", "judge")
 """The stages after the extraction, in order."""

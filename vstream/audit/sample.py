@@ -9,22 +9,18 @@ else.
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from vstream.audit.routes import SEPARATOR, parse_route
+from vstream.audit.routes import SEPARATOR, SubjectRoute, parse_route
 from vstream.audit.source.client import api_request, connect
+from vstream.audit.source.values import Access, StreamCut
 from vstream.errors import VstreamError
 from vstream.jetstream.answers import reading
+from vstream.topology.bundle import RenderedStream
 from vstream.topology.stream_config import source_name
 from vstream.value_class import value_class
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from vstream.audit.routes import SubjectRoute
-    from vstream.audit.source.values import Access, StreamCut
-    from vstream.topology.bundle import RenderedStream
 
 MOST: Final = 500
 """Maximum number of subjects in the filter of one consumer."""

@@ -9,10 +9,13 @@ of a finding, and figures of 100 virtual streams in at most 1,440 intervals.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import partial
-from typing import TYPE_CHECKING
+
+from pyspark.sql import DataFrame
+from pyspark.sql.types import StructType
 
 from vstream.audit import (
     classify,
@@ -27,22 +30,15 @@ from vstream.audit import (
     reconcile,
 )
 from vstream.audit import cut as cutting
+from vstream.audit.context import AuditContext
+from vstream.audit.cut import CutTables
 from vstream.audit.daemon_executor import DaemonExecutor
 from vstream.audit.local_frames import collect_arrow, collect_here, from_arrow, make_table, select_virtuals
+from vstream.audit.report import Report
 from vstream.audit.request import FIGURES
 from vstream.audit.schema import make_schema
 from vstream.audit.session import without_codegen
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
-
-    from pyspark.sql import DataFrame
-    from pyspark.sql.types import StructType
-
-    from vstream.audit.context import AuditContext
-    from vstream.audit.cut import CutTables
-    from vstream.audit.report import Report
-    from vstream.audit.table_store import TableStore
+from vstream.audit.table_store import TableStore
 
 _HOPS = 1_000_000
 """Delays are measured for at most about so many messages."""

@@ -12,10 +12,13 @@ many messages as the stream. Otherwise the stream is read again from its first m
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+from pathlib import Path
+from typing import Any, Final, Literal, NamedTuple
 
 from pydantic import TypeAdapter, ValidationError
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StructField, StructType
 
@@ -24,20 +27,12 @@ from vstream.audit.request import uri_of
 from vstream.audit.schema import MESSAGES
 from vstream.audit.source.datasource import narrow_cut
 from vstream.audit.source.pushdown import Bounds
-from vstream.audit.source.values import Access
+from vstream.audit.source.values import Access, StreamCut
 from vstream.errors import VstreamError
 from vstream.files import write_private
 from vstream.value_class import value_class
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-    from pathlib import Path
-
-    from pyspark.sql import DataFrame, SparkSession
-
-    from vstream.audit.source.values import StreamCut
-
-    ReadMessages = Callable[[Sequence[StreamCut]], DataFrame]
+ReadMessages = Callable[[Sequence[StreamCut]], DataFrame]
 
 MANIFEST: Final = "manifest.json"
 _PART: Final = "part"

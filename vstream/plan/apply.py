@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from vstream.errors import NoRespondersError, NotPermittedError, NotReachableError, ServerError, VstreamError
 from vstream.jetstream import error_codes
@@ -23,13 +23,11 @@ from vstream.plan.plan import (
     Update,
     UpdateConsumer,
 )
+from vstream.plan.port import GateChecker, MappingAdmin, ReaderAdmin, ServerAdmin, StreamAdmin
 from vstream.plan.transitions import seed_region, start_sequence
 from vstream.topology.consumer_config import ConsumerConfig
 from vstream.topology.stream_config import UNTIL_KEY, StreamConfig
 from vstream.value_class import value_class
-
-if TYPE_CHECKING:
-    from vstream.plan.port import GateChecker, MappingAdmin, ReaderAdmin, ServerAdmin, StreamAdmin
 
 _Answer = TypeVar("_Answer")
 IN_FLIGHT = 32

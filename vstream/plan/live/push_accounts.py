@@ -9,24 +9,21 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from vstream.errors import NotReachableError, ServerError, VstreamError
 from vstream.jetstream import monitoring
 from vstream.jetstream.answers import decode_object, read_text, reading
 from vstream.jetstream.connection import Connection, open_connection
 from vstream.jetstream.endpoints import resolve_context
+from vstream.plan.port import MappingAdmin
 from vstream.render import jwt
 from vstream.render.claims import mark_of, with_loaded_exports
+from vstream.topology.model import Endpoint
 from vstream.topology.signing import SIGNER, SYSTEM_ACCOUNT, Signer
 from vstream.value_class import value_class
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
-
-    from vstream.plan.port import MappingAdmin
-    from vstream.topology.model import Endpoint
 
 Claims = dict[str, Any]
 
