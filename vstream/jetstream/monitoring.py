@@ -17,15 +17,7 @@ from typing import Any
 from urllib.parse import quote, urlsplit
 
 from vstream.errors import HangingError, MalformedAnswerError, NotReachableError, ServerError, VstreamError
-from vstream.jetstream.answers import (
-    MOST_JSON,
-    MOST_LIST_JSON,
-    decode_list,
-    decode_object,
-    read_list,
-    read_text,
-    reading,
-)
+from vstream.jetstream import answers
 from vstream.permissions import load_certificates
 from vstream.topology.naming import probe_subject
 from vstream.value_class import value_class
@@ -33,7 +25,7 @@ from vstream.value_class import value_class
 TIMEOUT = 2.0
 """Default timeout of one request, in seconds."""
 
-MOST_AT_ONCE = 3 * MOST_JSON
+MOST_AT_ONCE = 3 * answers.MOST_JSON
 """Bytes of all answers that are being read: many servers are asked at once. Beyond that, the longer ones take turns."""
 _CHUNK, _SMALL, _TURN = 65_536, 1 << 20, 0.01
 _sizes: dict[asyncio.StreamReader, int] = {}
@@ -79,12 +71,12 @@ async def get(url_base: str, path: str, timeout: float = TIMEOUT) -> Mapping[str
 
     Raises NotReachableError without a complete answer after *timeout* seconds, and ServerError for any status but 200.
     """
-    return decode_object(await _get(url_base, path, timeout, MOST_JSON), url_base + path)
+    return answers.decode_object(await _get(url_base, path, timeout, answers.MOST_JSON), url_base + path)
 
 
 async def get_list(url_base: str, path: str, timeout: float) -> Mapping[str, Any]:
     """Like `get`, for thousands of entries, which are read with `reading` (`answers.decode_list`)."""
-    return decode_list(await _get(url_base, path, timeout, MOST_LIST_JSON), url_base + path)
+    return answers.decode_list(await _get(url_base, path, timeout, answers.MOST_LIST_JSON), url_base + path)
 
 
 async def _get(url_base: str, path: str, timeout: float, most: int) -> bytes:
@@ -98,13 +90,13 @@ async def varz(url_base: str, timeout: float = TIMEOUT) -> Varz:
     """Name, version and configuration of the server."""
     url = f"{url_base}/varz"
     answer = await get(url_base, "/varz", timeout)
-    with reading(url):
+    with answers.reading(url):
         cluster = answer.get("cluster") or {}
         flags = answer.get("feature_flags") or {}
         return Varz(
-            server_name=read_text(answer["server_name"]),
-            version=read_text(answer["version"]),
-            config_load_time=read_text(answer["config_load_time"]),
+            server_name=answers.read_text(answer["server_name"]),
+            version=answers.read_text(answer["version"]),
+            config_load_time=answers.read_text(answer["config_load_time"]),
             cluster=cluster.get("name") or None,
             # A cluster may have no more than a name, which placement asks for.
             is_clustered="cluster_port" in cluster,
@@ -126,7 +118,7 @@ async def health_problem(url_base: str, timeout: float = TIMEOUT, *, is_deep: bo
     status, body = await _fetch(url_base, path, timeout)
     if status not in _HEALTH:
         raise _make_error(status, url_base + path, body)
-    answer = decode_object(body, url_base + path)
+    answer = answers.decode_object(body, url_base + path)
     return None if answer.get("status") == "ok" else str(answer.get("error") or answer.get("status"))
 
 
@@ -139,26 +131,28 @@ async def health_problems(url_base: str, timeout: float = TIMEOUT) -> tuple[Mapp
     status, body = await _fetch(url_base, "/healthz?details=true", timeout)
     if status not in _HEALTH:
         raise _make_error(status, url_base, body)
-    problems = read_list(decode_object(body, url_base), "errors", url_base)
+    problems = answers.read_list(answers.decode_object(body, url_base), "errors", url_base)
     return tuple(problem for problem in problems if isinstance(problem, dict))
 
 
 async def meta(url_base: str, timeout: float = TIMEOUT) -> Meta | None:
     """The meta group; None if JetStream is not clustered or not enabled."""
-    with reading(f"{url_base}/jsz"):
+    with answers.reading(f"{url_base}/jsz"):
         group = (await get(url_base, "/jsz", timeout)).get("meta_cluster")
         if group is None:
             return None
         return Meta(
             leader=group.get("leader"),
             cluster_size=int(group.get("cluster_size", 0)),
-            followers=frozenset(read_text(peer["name"]) for peer in read_list(group, "replicas", url_base)),
+            followers=frozenset(
+                answers.read_text(peer["name"]) for peer in answers.read_list(group, "replicas", url_base)
+            ),
         )
 
 
 async def outbound_gateways(url_base: str, timeout: float = TIMEOUT) -> Mapping[str, int]:
     """The clusters that this server has an outbound gateway connection to, and the bytes of messages sent over it."""
-    with reading(f"{url_base}/gatewayz"):
+    with answers.reading(f"{url_base}/gatewayz"):
         gateways = (await get(url_base, "/gatewayz", timeout)).get("outbound_gateways") or {}
         connections = {name: gateway.get("connection") for name, gateway in gateways.items()}
         return {name: int(connection.get("out_bytes", 0)) for name, connection in connections.items() if connection}
@@ -166,14 +160,14 @@ async def outbound_gateways(url_base: str, timeout: float = TIMEOUT) -> Mapping[
 
 async def leaf_servers(url_base: str, timeout: float = TIMEOUT) -> frozenset[str]:
     """The names of the servers that this server has a leaf node connection to."""
-    with reading(f"{url_base}/leafz"):
+    with answers.reading(f"{url_base}/leafz"):
         leafs = (await get(url_base, "/leafz", timeout)).get("leafs") or ()
         return frozenset(str(leaf.get("name")) for leaf in leafs)
 
 
 async def routed_servers(url_base: str, timeout: float = TIMEOUT) -> frozenset[str]:
     """The names of the servers that this server has a route to."""
-    with reading(f"{url_base}/routez"):
+    with answers.reading(f"{url_base}/routez"):
         routes = (await get(url_base, "/routez", timeout)).get("routes") or ()
         return frozenset(str(route["remote_name"]) for route in routes if route.get("remote_name"))
 
@@ -205,18 +199,18 @@ async def has_subscription(url_base: str, account: str, pattern: str, timeout: f
     """Whether the server itself has a subscription to exactly *pattern* in *account*. Raises as `get`."""
     literal = quote(probe_subject(pattern), safe="")
     answer = await get(url_base, f"/subsz?acc={quote(account, safe='')}&subs=1&test={literal}", timeout)
-    with reading(f"{url_base}/subsz"):
+    with answers.reading(f"{url_base}/subsz"):
         return any(subscription.get("subject") == pattern for subscription in answer.get("subscriptions_list") or ())
 
 
 async def subscribed_subjects(url_base: str, account: str, most: int, timeout: float) -> frozenset[str]:
     """All subjects that somebody is subscribed to in *account* on this server. Raises as `get`, and for more than *most*."""
     answer = await get_list(url_base, f"/subsz?acc={quote(account, safe='')}&subs=1&limit={most}", timeout)
-    with reading(f"{url_base}/subsz"):
+    with answers.reading(f"{url_base}/subsz"):
         if int(answer.get("total", 0)) > most:
             raise VstreamError(f"account `{account}` has more than {most:,} subscriptions there")
-        listed = read_list(answer, "subscriptions_list", url_base)
-        return frozenset(read_text(subscription["subject"]) for subscription in listed)
+        listed = answers.read_list(answer, "subscriptions_list", url_base)
+        return frozenset(answers.read_text(subscription["subject"]) for subscription in listed)
 
 
 def _make_error(status: int, url: str, body: bytes) -> ServerError:
@@ -248,7 +242,7 @@ _trusted: dict[str, ssl.SSLContext] = {}
 """Replaces the system's authorities, by host and port."""
 
 
-async def _fetch(url_base: str, path: str, timeout: float, most: int = MOST_JSON) -> tuple[int, bytes]:
+async def _fetch(url_base: str, path: str, timeout: float, most: int = answers.MOST_JSON) -> tuple[int, bytes]:
     url, connected = url_base.rstrip("/") + path, asyncio.Event()
     try:
         async with asyncio.timeout(timeout):

@@ -5,18 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from vstream.lint import workspace
 from vstream.lint.reading.mappings import block, destination_of, entry_of
-from vstream.lint.workspace import (
-    ClaimedExport,
-    ClaimedImport,
-    ClaimsAccount,
-    ConfValue,
-    MappingDestination,
-    MappingEntry,
-    MappingFault,
-    MappingForm,
-    MappingsBlock,
-)
 from vstream.syntax.json_types import Json, read_object
 
 if TYPE_CHECKING:
@@ -31,13 +21,13 @@ def is_claims(data: Json) -> bool:
     return nats.get("type") == "account" or "mappings" in nats
 
 
-def claims_account(data: Json, source: SourceMap) -> ClaimsAccount | None:
+def claims_account(data: Json, source: SourceMap) -> workspace.ClaimsAccount | None:
     """The account that the claims are of; None if they are of none."""
     claims = read_object(data)
     nats, key, name = claims.get("nats"), claims.get("sub"), claims.get("name")
     if not isinstance(nats, dict):
         return None
-    return ClaimsAccount(
+    return workspace.ClaimsAccount(
         key=key if isinstance(key, str) else "",
         name=next((word for word in (name, key) if isinstance(word, str) and word), ""),
         file=source.file,
@@ -53,7 +43,7 @@ def _texts(item: Json, *names: str) -> dict[str, str]:
     return {name: value for name in names if isinstance(value := fields.get(name), str) and value}
 
 
-def _imports(listed: Json, source: SourceMap) -> Iterator[ClaimedImport]:
+def _imports(listed: Json, source: SourceMap) -> Iterator[workspace.ClaimedImport]:
     """
     As servers read them (server/accounts.go, updateAccountClaimsWithRefresh).
 
@@ -69,7 +59,7 @@ def _imports(listed: Json, source: SourceMap) -> Iterator[ClaimedImport]:
             exported, place = to, subject
         elif local is None:
             prefix = to
-        yield ClaimedImport(
+        yield workspace.ClaimedImport(
             kind=fields["type"],
             exporter_key=fields["account"],
             exported=exported,
@@ -79,15 +69,15 @@ def _imports(listed: Json, source: SourceMap) -> Iterator[ClaimedImport]:
         )
 
 
-def _exports(listed: Json, source: SourceMap) -> Iterator[ClaimedExport]:
+def _exports(listed: Json, source: SourceMap) -> Iterator[workspace.ClaimedExport]:
     for index, item in enumerate(listed if isinstance(listed, list) else ()):
         fields = _texts(item, "subject", "type")
         if len(fields) == len(("subject", "type")):
             span = source.value(("nats", "exports", index, "subject"))
-            yield ClaimedExport(kind=fields["type"], subject=fields["subject"], span=span)
+            yield workspace.ClaimedExport(kind=fields["type"], subject=fields["subject"], span=span)
 
 
-def claims_block(data: Json, source: SourceMap) -> MappingsBlock | None:
+def claims_block(data: Json, source: SourceMap) -> workspace.MappingsBlock | None:
     """The mappings of account claims, None if they have none."""
     claims, path = read_object(data), ("nats", "mappings")
     mappings = read_object(claims.get("nats")).get("mappings")
@@ -96,12 +86,12 @@ def claims_block(data: Json, source: SourceMap) -> MappingsBlock | None:
     fault = None
     if not isinstance(mappings, dict):
         message = "`mappings` must be an object that maps each source to an array of destinations"
-        fault = MappingFault(message=message, server_message="", span=source.value(path))
+        fault = workspace.MappingFault(message=message, server_message="", span=source.value(path))
     entries = [_entry(name, listed, (*path, name), source) for name, listed in read_object(mappings).items()]
     name = claims.get("name") or claims.get("sub")
     return block(
         entries,
-        form=MappingForm.CLAIMS,
+        form=workspace.MappingForm.CLAIMS,
         account=name if isinstance(name, str) else None,
         span=source.value(path),
         key_span=source.key(path),
@@ -109,22 +99,22 @@ def claims_block(data: Json, source: SourceMap) -> MappingsBlock | None:
     )
 
 
-def _entry(name: str, value: Json, path: Path, source: SourceMap) -> MappingEntry:
+def _entry(name: str, value: Json, path: Path, source: SourceMap) -> workspace.MappingEntry:
     faults = []
     if not isinstance(value, list):
         message = "the destinations must be an array"
-        faults.append(MappingFault(message=message, server_message="", span=source.value(path)))
+        faults.append(workspace.MappingFault(message=message, server_message="", span=source.value(path)))
     destinations = _destinations(value, path, source) if isinstance(value, list) else ()
     return entry_of(name, source.key(path), source.value(path), destinations, is_list=True, faults=faults)
 
 
-def _destinations(value: list[Json], path: Path, source: SourceMap) -> Iterator[MappingDestination]:
+def _destinations(value: list[Json], path: Path, source: SourceMap) -> Iterator[workspace.MappingDestination]:
     for index, item in enumerate(value):
         place = (*path, index)
         fields = item if isinstance(item, dict) else {}
         written = {}
         for name in _FIELDS & fields.keys():
-            written[name] = ConfValue(
+            written[name] = workspace.ConfValue(
                 value=fields[name], span=source.value((*place, name)), key_span=source.key((*place, name))
             )
         faults = [_fault_at("a destination must be an object", place, source)] if fields is not item else []
@@ -148,5 +138,5 @@ def _destinations(value: list[Json], path: Path, source: SourceMap) -> Iterator[
         )
 
 
-def _fault_at(message: str, path: Path, source: SourceMap) -> MappingFault:
-    return MappingFault(message=message, server_message="", span=source.value(path))
+def _fault_at(message: str, path: Path, source: SourceMap) -> workspace.MappingFault:
+    return workspace.MappingFault(message=message, server_message="", span=source.value(path))

@@ -13,22 +13,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from vstream.plan.context import DiffContext, Outcome
 from vstream.plan.plan import ACCOUNT, USERS, Blocked, FieldChange, Note, Update, lists_more, names_clients_subjects
+from vstream.topology import stream_config
 from vstream.topology.bundle import RenderedStream
 from vstream.topology.model import Role, Routing
 from vstream.topology.naming import API, REGION_PREFIX, REPUBLISH_PREFIX
 from vstream.topology.profiles import profile_of
-from vstream.topology.stream_config import (
-    ACCOUNT_SEPARATOR,
-    FORMER_PREFIX,
-    HIDDEN_PREFIXES,
-    REGION_KEY,
-    ROLE_KEY,
-    ROUTING_KEY,
-    ObservedStream,
-    StreamConfig,
-    account_in,
-    is_in_domain,
-)
 
 _MAPPED = Routing.MAPPED.value
 _ACCOUNTS = Routing.ACCOUNTS.value
@@ -55,21 +44,21 @@ def block_profile_change(context: DiffContext) -> tuple[Blocked, ...]:
     return tuple(_block_other_layout(name, stream, routing) for name, stream in foreign)
 
 
-def _layout(name: str, config: StreamConfig) -> tuple[str, bool]:
+def _layout(name: str, config: stream_config.StreamConfig) -> tuple[str, bool]:
     """The `routing` that a stream was made with, and whether clients have left it."""
-    routing = config.metadata_value(ROUTING_KEY)
-    return _MAPPED if routing is None else routing, name.startswith(FORMER_PREFIX)
+    routing = config.metadata_value(stream_config.ROUTING_KEY)
+    return _MAPPED if routing is None else routing, name.startswith(stream_config.FORMER_PREFIX)
 
 
-def _are_clients_in_mapped(owned: Mapping[str, ObservedStream]) -> bool:
+def _are_clients_in_mapped(owned: Mapping[str, stream_config.ObservedStream]) -> bool:
     """Whether the account of clients answers for its own streams, and nothing was published into others beside."""
     has_mapped = any(_layout(name, stream.config) == (_MAPPED, False) for name, stream in owned.items())
     beside = [stream for name, stream in owned.items() if _layout(name, stream.config) == (_ACCOUNTS, False)]
-    written = [stream for stream in beside if stream.config.metadata.get(ROLE_KEY) == Role.WRITE.value]
+    written = [stream for stream in beside if stream.config.metadata.get(stream_config.ROLE_KEY) == Role.WRITE.value]
     return has_mapped and not any(stream.messages for stream in written)
 
 
-def _block_other_layout(name: str, stream: ObservedStream, routing: str) -> Blocked:
+def _block_other_layout(name: str, stream: stream_config.ObservedStream, routing: str) -> Blocked:
     former_routing, is_former = _layout(name, stream.config)
     if is_former:
         reason = "clients have left the layout that it is in"
@@ -79,7 +68,7 @@ def _block_other_layout(name: str, stream: ObservedStream, routing: str) -> Bloc
         hint = "a live topology cannot move from one to the other: change it back, or begin with new servers"
         if (former_routing, routing) == (_MAPPED, _ACCOUNTS):
             hint = _MOVE
-    return Blocked(name=name, region=stream.config.metadata.get(REGION_KEY), reason=reason, hint=hint)
+    return Blocked(name=name, region=stream.config.metadata.get(stream_config.REGION_KEY), reason=reason, hint=hint)
 
 
 _MOVE = (
@@ -92,7 +81,7 @@ def block_stranded_streams(outcomes: Sequence[Outcome], context: DiffContext) ->
     """Block streams of others in the account of clients, whose JetStream API is to lead elsewhere."""
     yield from outcomes
     for name, stream in sorted(context.streams.items()):
-        if name.startswith(FORMER_PREFIX) and stream.config.owner != context.topology.name:
+        if name.startswith(stream_config.FORMER_PREFIX) and stream.config.owner != context.topology.name:
             yield Blocked(
                 name=name,
                 region=None,
@@ -118,14 +107,14 @@ def block_unreachable_accounts(outcomes: Sequence[Outcome], context: DiffContext
     yield from outcomes
     domains = _domains(context)
     accounts = {account.name for account in context.bundle.accounts}
-    if accounts and not domains and not any(name.startswith(HIDDEN_PREFIXES) for name in accounts):
+    if accounts and not domains and not any(name.startswith(stream_config.HIDDEN_PREFIXES) for name in accounts):
         return  # a topology that does not move after all: the accounts go last
     for name, stream in sorted(context.gone.items()):
-        account, separator, _ = name.rpartition(ACCOUNT_SEPARATOR)
-        if separator and account not in accounts | domains and not account.startswith(FORMER_PREFIX):
+        account, separator, _ = name.rpartition(stream_config.ACCOUNT_SEPARATOR)
+        if separator and account not in accounts | domains and not account.startswith(stream_config.FORMER_PREFIX):
             yield Blocked(
                 name=name,
-                region=stream.config.metadata.get(REGION_KEY),
+                region=stream.config.metadata.get(stream_config.REGION_KEY),
                 reason=f"its account `{account}` would be removed before other streams have copied everything from it",
                 hint=_STEPS,
             )
@@ -141,11 +130,11 @@ def block_unreachable_sources(outcomes: Sequence[Outcome], context: DiffContext)
         if not isinstance(change, Update):
             continue
         for origin in change.dropped_sources:
-            if is_in_domain(origin) and (account_in(origin) or "") not in domains:
+            if stream_config.is_in_domain(origin) and (stream_config.account_in(origin) or "") not in domains:
                 yield Blocked(
                     name=change.config.name,
                     region=change.region,
-                    reason=f"nobody can ask `{account_in(origin)}` whether everything of `{origin}` has been taken",
+                    reason=f"nobody can ask `{stream_config.account_in(origin)}` whether everything of `{origin}` has been taken",
                     hint=_STEPS,
                 )
 
@@ -172,10 +161,10 @@ def block_half_moved_streams(outcomes: Sequence[Outcome], context: DiffContext) 
     if all(rule.only_removes for rule in context.rules):
         return
     for name, stream in sorted(context.gone.items()):
-        if name.startswith(FORMER_PREFIX):
+        if name.startswith(stream_config.FORMER_PREFIX):
             yield Blocked(
                 name=name,
-                region=stream.config.metadata.get(REGION_KEY),
+                region=stream.config.metadata.get(stream_config.REGION_KEY),
                 reason="it still passes messages on, and other loaded rules or accounts change, too",
                 hint="apply `moves_from: mapped` with everything else first, then take that alone out of the topology",
             )
