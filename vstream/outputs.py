@@ -266,6 +266,9 @@ class SizeOutput(Output):
     mapping_rules: int
     mapping_cost_us_per_message: float
     crossing_bits_per_second: int
+    sources: int
+    idle_cores: float
+    """CPU seconds a second of all servers together while nobody publishes."""
     places: list[SizedPlaceOutput]
     streams: list[SizedStreamOutput]
 

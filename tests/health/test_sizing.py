@@ -42,7 +42,7 @@ def test_sizes_and_traffic_of_a_virtual_stream_follow_from_its_load() -> None:
     assert foo.crossing == 3 * 2 * 100 * 1090 * 8
     assert [place.bytes for place in sizing.places] == [1000 * 100 * 3600 + 1120 * 300 * 7200] * 3
     assert sizing.fits
-    assert sizing.rules == 9
+    assert (sizing.rules, sizing.sources) == (9, 9)
 
 
 def test_the_first_limit_ends_the_outage() -> None:
@@ -77,9 +77,11 @@ def test_size_says_what_a_topology_needs(tmp_path: Path) -> None:
     small = vstream("size", file, "--rate", "60/min", "--size", "1KiB", "--format", "json")
     assert small.code == 0, small.err
     assert small.json()["streams"][0]["rate_per_region"] == 1
-    big = vstream("size", file, "--rate", "1/s", "--rate", "foo=5000/s")
+    big = vstream("size", file, "--rate", "1/s", "--rate", "foo=50000/s")
     assert big.code == 1
-    assert "too little" in big.out
+    assert all(
+        text in big.out for text in ("too little", "between regions 2.84 Gbit/s", "9 sources: less than 0.01 cores")
+    )
     for wrong in (["--rate", "fast"], ["--rate", "bar=1/s"], ["--size", "1K"], ["--format", "xml"]):
         ran = vstream("size", file, *wrong)
         assert ran.code == 2, wrong

@@ -20,7 +20,7 @@ from vstream.cli.exit_codes import FAILED, NO
 from vstream.cli.lab.links import shape
 from vstream.cli.views import console
 from vstream.cli.views.json_output import print_json
-from vstream.formatting import format_duration, format_size
+from vstream.formatting import format_count, format_duration, format_size
 from vstream.health.simulation import OutageSimulation, Spread
 from vstream.health.simulation import simulate as simulate_outages
 from vstream.health.sizing import Load, Sizing, estimate_size
@@ -178,8 +178,10 @@ def _parse_rate(text: str) -> float:
 
 
 _MEGA = 1e6
+_UNITS = (("Tbit", 1e12), ("Gbit", 1e9), ("Mbit", _MEGA))
 _AT_MOST = "at most "
 _PRECISE_BELOW_US = 10
+_LEAST_CORES = 0.01
 
 
 def describe_size(sizing: Sizing) -> Iterator[RenderableType]:
@@ -195,7 +197,7 @@ def describe_size(sizing: Sizing) -> Iterator[RenderableType]:
             stream.name,
             f"{stream.load.rate:,.4g}/s × {format_size(stream.load.size)}",
             f"{limit}{format_size(reads)}" if math.isfinite(reads) else endless,
-            f"{stream.crossing / _MEGA:,.3g} Mbit/s",
+            _describe_traffic(stream.crossing),
             _outage(stream.outage),
         )
     yield streams
@@ -219,10 +221,18 @@ def describe_size(sizing: Sizing) -> Iterator[RenderableType]:
     cost = sizing.rule_cost * _MEGA
     shown_cost = f"{cost:.2f}" if cost < _PRECISE_BELOW_US else f"{cost:,.0f}"
     crossing = sum(stream.crossing for stream in sizing.streams)
+    cores = f"about {sizing.idle_cores:,.2g}" if sizing.idle_cores >= _LEAST_CORES else f"less than {_LEAST_CORES}"
     yield Text(
-        f"between regions {crossing / _MEGA:,.3g} Mbit/s · {sizing.rules:,} mapping rules: "
-        f"about {shown_cost} µs for each message that a client publishes"
+        f"between regions {_describe_traffic(crossing)}\n"
+        f"{format_count(sizing.rules, 'mapping rule')}: about {shown_cost} µs for each message that a client publishes\n"
+        f"{format_count(sizing.sources, 'source')}: {cores} cores of all servers together while nobody publishes"
     )
+
+
+def _describe_traffic(bits: float) -> str:
+    """`17 Gbit/s`; *bits* are those of a second."""
+    unit, size = next(((unit, size) for unit, size in _UNITS if bits >= size), _UNITS[-1])
+    return f"{bits / size:,.3g} {unit}/s"
 
 
 def _outage(seconds: float | None) -> str:

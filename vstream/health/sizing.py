@@ -12,6 +12,7 @@ from vstream.syntax.json_types import Json
 from vstream.topology import physical
 from vstream.topology.model import Consistency, Role, StreamSettings, Topology, VirtualStream
 from vstream.topology.profiles import profile_of
+from vstream.topology.replication import replication_pairs
 from vstream.value_class import value_class
 
 RECORD = 30
@@ -23,6 +24,8 @@ ORIGIN_HEADER = 120
 PROTOCOL = 120
 """Bytes of a message between regions besides its subject and payload: 111 to 142 were counted, by profile."""
 DAY = 86_400
+IDLE_SOURCE = 50e-6
+"""CPU seconds a second of servers for each source, which is heard every second: `scripts/bench --streams` measures it."""
 
 
 @value_class
@@ -119,6 +122,13 @@ class Sizing:
     rules: int
     rule_cost: float
     """Seconds that a server needs to find the mapping rule of each message of a client, as in `vstream map`."""
+    sources: int
+    """Streams that streams take from, in all regions together."""
+
+    @property
+    def idle_cores(self) -> float:
+        """CPU seconds a second of all servers together while nobody publishes."""
+        return self.sources * IDLE_SOURCE
 
     @property
     def fits(self) -> bool | None:
@@ -134,6 +144,8 @@ class Sizing:
             "mapping_rules": self.rules,
             "mapping_cost_us_per_message": round(self.rule_cost * 1e6, 3),
             "crossing_bits_per_second": round(sum(stream.crossing for stream in self.streams)),
+            "sources": self.sources,
+            "idle_cores": round(self.idle_cores, 3),
             "places": [asdict(place) for place in self.places],
             "streams": [stream.as_dict() for stream in self.streams],
         }
@@ -149,6 +161,7 @@ def estimate_size(topology: Topology, loads: Mapping[str, Load]) -> Sizing:
         places=tuple(_places(topology, streams)),
         rules=rules,
         rule_cost=publish_cost_us(rules) / 1e6,
+        sources=sum(1 for stream in topology.streams for _ in replication_pairs(stream)),
     )
 
 
