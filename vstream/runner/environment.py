@@ -78,7 +78,7 @@ def topology_of(scenario: Scenario) -> Topology:
 
 async def set_up(scenario: Scenario, topology: Topology, name: str, say: Callable[[str], None]) -> Environment:
     """
-    Start lab *name*, apply the topology and prove that it works; *say* reports each stage.
+    Start lab *name*, apply the topology and prove that it works; *say* tells each step.
 
     Raises VstreamError if that fails. The caller takes down what was started.
     """
@@ -100,15 +100,15 @@ async def set_up(scenario: Scenario, topology: Topology, name: str, say: Callabl
         links=_backend(scenario.lab.links),
     )
     edit = TopologyEdit(file=scenario.topology_file, text=scenario.topology_text, topology=topology)
-    stage = _describe_stage(name, edit, templates)
+    environment = _describe(name, edit, templates)
     say("applying the topology")
-    await _apply(stage)
+    await _apply(environment)
     say("probing")
-    await _prove(stage)
-    return stage
+    await _prove(environment)
+    return environment
 
 
-def _describe_stage(name: str, edit: TopologyEdit, templates: Path | None) -> Environment:
+def _describe(name: str, edit: TopologyEdit, templates: Path | None) -> Environment:
     seats = {seat.server.name for seat in edit.topology.processes}
     addresses = [address for address in lab.addresses(name) if address.server.name in seats]
     return Environment(
@@ -136,23 +136,23 @@ def _backend(name: str) -> Backend:
         ) from None
 
 
-async def _apply(stage: Environment) -> None:
-    seats = {seat.server.name for seat in stage.topology.processes}
-    lost = tuple(sorted(region.name for region in stage.topology.lost))
+async def _apply(environment: Environment) -> None:
+    seats = {seat.server.name for seat in environment.topology.processes}
+    lost = tuple(sorted(region.name for region in environment.topology.lost))
     request = PlanRequest(
-        topology=stage.topology,
-        bundle=stage.bundle,
-        endpoints=stage.endpoints,
-        leaving=tuple(server.name for server in lab.status(stage.lab).servers if server.name not in seats),
+        topology=environment.topology,
+        bundle=environment.bundle,
+        endpoints=environment.endpoints,
+        leaving=tuple(server.name for server in lab.status(environment.lab).servers if server.name not in seats),
         lost=lost,
     )
     plan = await make_plan(request)
     if plan.blocked:
         first = plan.blocked[0]
         raise VstreamError(f"the topology cannot be applied: stream `{first.name}`: {first.reason}", hint=first.hint)
-    mappings = mapping_admin(stage.lab, stage.bundle, lost=lost)
+    mappings = mapping_admin(environment.lab, environment.bundle, lost=lost)
     applied, left = await carry_out(
-        request, plan, mappings, lambda: of_topology(stage.topology, stage.lab), lab_name=stage.lab
+        request, plan, mappings, lambda: of_topology(environment.topology, environment.lab), lab_name=environment.lab
     )
     if not applied.is_complete or left is None or not left.is_empty:
         reason = applied.failure.message if applied.failure is not None else "some changes were not made"
@@ -163,49 +163,49 @@ async def _apply(stage: Environment) -> None:
 class ChangedRegion:
     """The servers after a change of a whole region, and why it is not complete."""
 
-    stage: Environment
+    environment: Environment
     losses: tuple[RegionLoss, ...] = ()
     """What was said to be lost, before anything was changed."""
     problem: str | None = None
 
 
-async def change_region(stage: Environment, action: ChangeRegion) -> ChangedRegion:
+async def change_region(environment: Environment, action: ChangeRegion) -> ChangedRegion:
     """Do what `vstream region drain`, `failover` or `failback` do with `--yes`, by the same functions. Raises VstreamError."""
     region = action.region
     losses: tuple[RegionLoss, ...] = ()
     match action.command:
         case RegionCommand.DRAIN:
-            edit = stage.edit.drain(region)
+            edit = environment.edit.drain(region)
         case RegionCommand.UNDO_DRAIN:
-            edit = stage.edit.undo_drain(region)
+            edit = environment.edit.undo_drain(region)
         case RegionCommand.FAILBACK:
-            edit = stage.edit.take_in(region)
+            edit = environment.edit.take_in(region)
             await lab.up(
-                stage.lab,
+                environment.lab,
                 edit.topology,
-                lambda addresses: _render(stage.lab, edit.topology, addresses, stage.templates),
+                lambda addresses: _render(environment.lab, edit.topology, addresses, environment.templates),
                 on_progress=lambda _step: None,
                 timeout=PEER_PATIENCE,
             )
         case RegionCommand.FAILOVER:
-            edit, losses = await _give_up(stage, (region, *action.also))
-    changed = _describe_stage(stage.lab, edit, stage.templates)
+            edit, losses = await _give_up(environment, (region, *action.also))
+    changed = _describe(environment.lab, edit, environment.templates)
     await _apply(changed)
-    changed = _describe_stage(stage.lab, edit, stage.templates)  # there may be fewer servers now
+    changed = _describe(environment.lab, edit, environment.templates)  # there may be fewer servers now
     target = of_topology(changed.topology, changed.lab)
     await resume_reading(changed.topology, target)
     if action.command is not RegionCommand.DRAIN:
-        return ChangedRegion(stage=changed, losses=losses)
+        return ChangedRegion(environment=changed, losses=losses)
     seen = await empty_region(changed.topology, target, region, within=GATE_PATIENCE, moves=True)
-    return ChangedRegion(stage=changed, problem="; ".join((*seen.missing, *seen.unknown)) or None)
+    return ChangedRegion(environment=changed, problem="; ".join((*seen.missing, *seen.unknown)) or None)
 
 
-async def repair_meta(stage: Environment) -> None:
+async def repair_meta(environment: Environment) -> None:
     """Do what `vstream repair meta` does with `--yes`, by the same functions. Raises VstreamError."""
-    system = {region.name: system_endpoint(stage.lab, region.name) for region in stage.topology.regions}
+    system = {region.name: system_endpoint(environment.lab, region.name) for region in environment.topology.regions}
     deadline = time.monotonic() + _WORKS
     while True:
-        groups = await find_groups(stage.topology, stage.endpoints, system)
+        groups = await find_groups(environment.topology, environment.endpoints, system)
         if chosen := choose_groups(groups):
             break
         if time.monotonic() > deadline:
@@ -213,28 +213,28 @@ async def repair_meta(stage: Environment) -> None:
             raise VstreamError(f"the meta group cannot be repaired: {'; '.join(reasons)}")
         await asyncio.sleep(_PAUSE)
     for group in chosen:
-        await rescue(stage.topology, group, system, lambda _step: None)
+        await rescue(environment.topology, group, system, lambda _step: None)
 
 
-async def _give_up(stage: Environment, regions: Sequence[str]) -> tuple[TopologyEdit, tuple[RegionLoss, ...]]:
+async def _give_up(environment: Environment, regions: Sequence[str]) -> tuple[TopologyEdit, tuple[RegionLoss, ...]]:
     """The topology without *regions*, which must be dead, and what is lost with them."""
-    living = [candidate.name for candidate in stage.topology.regions if candidate.name not in regions]
-    system = {name: system_endpoint(stage.lab, name) for name in living}
-    proof = await hear_witnesses(stage.topology, regions, stage.endpoints, living, system)
+    living = [candidate.name for candidate in environment.topology.regions if candidate.name not in regions]
+    system = {name: system_endpoint(environment.lab, name) for name in living}
+    proof = await hear_witnesses(environment.topology, regions, environment.endpoints, living, system)
     if not proof.is_dead:
         raise VstreamError(f"not proved dead: {'; '.join((*proof.alive, *proof.unknown))}")
-    edit, _ = await give_up(stage.edit, regions, stage.endpoints)
-    async with connect_all(edit.topology, stage.endpoints) as connections:
-        observed = await observe(edit.topology, connections, stage.endpoints)
+    edit, _ = await give_up(environment.edit, regions, environment.endpoints)
+    async with connect_all(edit.topology, environment.endpoints) as connections:
+        observed = await observe(edit.topology, connections, environment.endpoints)
         return edit, await measure_losses(edit.topology, regions, observed, any_connection(connections))
 
 
-async def _prove(stage: Environment) -> None:
+async def _prove(environment: Environment) -> None:
     deadline = time.monotonic() + _WORKS
     while True:
-        async with connect_all(stage.topology, stage.endpoints) as connections:
+        async with connect_all(environment.topology, environment.endpoints) as connections:
             report = await checks.run_probe(
-                stage.topology, connections, deadline=_PROBE, on_progress=lambda _step: None
+                environment.topology, connections, deadline=_PROBE, on_progress=lambda _step: None
             )
         if report.is_pass:
             return

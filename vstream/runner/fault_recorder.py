@@ -35,7 +35,7 @@ class StepResult:
 
     window: tuple[int, int] | None = None
     problem: str | None = None
-    staged: Environment | None = None
+    environment: Environment | None = None
     """The servers and the topology, if the step has changed them."""
 
 
@@ -51,9 +51,9 @@ class FaultRecorder:
     """All faults of one run. The scenario asks for them, so none is refused for taking too much."""
 
     def __init__(
-        self, staged: Environment, capture: Capture, now: Callable[[], int], on_event: Callable[[Event], None]
+        self, environment: Environment, capture: Capture, now: Callable[[], int], on_event: Callable[[Event], None]
     ) -> None:
-        self._staged = staged
+        self._environment = environment
         self._lines = RecordWriter(capture.faults_file, FaultRecord)
         self._now = now
         self._on_event = on_event
@@ -61,7 +61,7 @@ class FaultRecorder:
 
     @property
     def _target(self) -> TargetServers:
-        return target_servers.of_topology(self._staged.topology, self._staged.lab)
+        return target_servers.of_topology(self._environment.topology, self._environment.lab)
 
     async def inject(self, step: Inject, pause: Pause) -> StepResult:
         """
@@ -95,11 +95,11 @@ class FaultRecorder:
 
     async def _inject(self, step: Inject, begun: FaultRecord, pause: Pause) -> StepResult:
         target = self._target
-        injection = await faults.resolve(step.fault, target, self._staged.topology, is_forced=False)
+        injection = await faults.resolve(step.fault, target, self._environment.topology, is_forced=False)
         signals: list[int] = []
         request = drill.InjectionRequest(
             target=target,
-            topology=self._staged.topology,
+            topology=self._environment.topology,
             command=begun.asked,
             is_forced=True,
             on_impact=lambda _impact: signals.append(self._now()),
@@ -188,15 +188,15 @@ class FaultRecorder:
         for step in chosen:
             self._over(replace(self._open.pop(step).record, healing=healing, healed=self._now()), FaultState.HEALED)
 
-    async def continue_with(self, staged: Environment) -> None:
-        """Go on with *staged*: faults in regions that it does not have any more are over."""
-        self._staged = staged
-        living = {region.name for region in staged.topology.regions}
+    async def continue_with(self, environment: Environment) -> None:
+        """Go on with *environment*: faults in regions that it does not have any more are over."""
+        self._environment = environment
+        living = {region.name for region in environment.topology.regions}
         await self._heal([step for step, fault in self._open.items() if living.isdisjoint(fault.record.regions)])
 
     async def resync(self) -> str | None:
         """As `vstream repair sources`. Returns why it is not complete."""
-        result = await resync(self._staged.topology, self._target, timeout=_RESYNC)
+        result = await resync(self._environment.topology, self._target, timeout=_RESYNC)
         behind = [f"{stream.stream}: {stream.note}" for stream in result.streams if stream.caught_up is None]
         return "; ".join(behind) or None
 

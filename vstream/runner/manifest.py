@@ -85,7 +85,7 @@ class ManifestWriter:
 
     def region_changed(self, changed: ChangedRegion, at: int) -> None:
         """Record which regions are gone, and what a change that began *at* said to be lost."""
-        absent = tuple(sorted(region.name for region in changed.stage.topology.lost))
+        absent = tuple(sorted(region.name for region in changed.environment.topology.lost))
         given_up = tuple(given_up_stream(loss, at) for loss in changed.losses)
         self._manifest = replace(self._manifest, absent=absent, given_up=(*self._manifest.given_up, *given_up))
 

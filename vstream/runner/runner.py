@@ -28,10 +28,10 @@ from vstream.lab import lab
 from vstream.lab.identity import OwnServers
 from vstream.lab.start import run_to_completion
 from vstream.lab.state import lab_directory
-from vstream.runner import environment, manifest
+from vstream.runner import manifest
 from vstream.runner.client_checks import OperationChecks
 from vstream.runner.convergence import ConvergenceWait
-from vstream.runner.environment import Environment
+from vstream.runner.environment import Environment, change_region, repair_meta, set_up, topology_of
 from vstream.runner.events import Activity, Event, LoadBegan, Sampled, StepBegan, StepEnded, WorkerProgress, describe
 from vstream.runner.fault_recorder import FaultRecorder, StepResult
 from vstream.runner.progress import ProgressWriter
@@ -81,7 +81,7 @@ async def run(
     goes wrong later makes the capture incomplete, and its manifest says why. The same
     if it is cancelled: then it heals and takes everything down first. *keep_lab* leaves the lab running.
     """
-    topology = environment.topology_of(scenario)
+    topology = topology_of(scenario)
     if lab_name in lab.names():
         raise VstreamError(
             f"lab `{lab_name}` already exists", hint="a scenario needs a lab of its own: choose another name"
@@ -141,9 +141,9 @@ class _Run:
     async def run(self) -> Capture:
         self._manifest.write()
         try:
-            staged = await environment.set_up(self._scenario, self._topology, self._lab, self._say)
+            environment = await set_up(self._scenario, self._topology, self._lab, self._say)
             self._say("connecting clients")
-            await self._begin(staged)
+            await self._begin(environment)
         except VstreamError as error:
             self._manifest.mark_stopped(error.message)
             raise
@@ -152,8 +152,8 @@ class _Run:
             raise
         try:
             for number, step in enumerate(self._scenario.steps, 1):
-                staged = await self._take(step, number, staged)
-            await self._end(staged)
+                environment = await self._take(step, number, environment)
+            await self._end(environment)
         except VstreamError as error:
             self._manifest.mark_stopped(error.message)
         except asyncio.CancelledError:
@@ -161,25 +161,25 @@ class _Run:
             raise
         return self._capture
 
-    async def _begin(self, staged: Environment) -> None:
+    async def _begin(self, environment: Environment) -> None:
         """Everything that is there before the load: faults can come at any moment from then on."""
-        self._faults = FaultRecorder(staged, self._capture, self._now, self._on_event)
+        self._faults = FaultRecorder(environment, self._capture, self._now, self._on_event)
         for region in self._topology.regions:
             self._connections[region.name] = await open_reconnecting(
-                staged.endpoints[region.name],
+                environment.endpoints[region.name],
                 region.name,
                 name=f"{region.name}/runner",
-                knows=OwnServers(staged.logs).knows,
+                knows=OwnServers(environment.logs).knows,
                 within=_CONNECT,
             )
-        for target in list_targets(self._scenario, staged, 0, tried_regions(self._scenario)):
+        for target in list_targets(self._scenario, environment, 0, tried_regions(self._scenario)):
             await OperationChecks(target, self._connections[target.region], self._now).prepare()
-        specs = specify_workers(self._scenario, staged, self._capture.path, self._start)
+        specs = specify_workers(self._scenario, environment, self._capture.path, self._start)
         self._workers = Workers(
             tuple(self._helper(spec.region, "vstream.runner.workload.worker", WORKER, spec) for spec in specs),
             lambda region, progress: self._on_event(WorkerProgress(region=region, progress=progress)),
         )
-        sampler = specify_sampler(staged, self._capture.path, self._start)
+        sampler = specify_sampler(environment, self._capture.path, self._start)
         self._sampler = self._helper("sampler", "vstream.runner.workload.sampler", SAMPLER, sampler)
         await self._sampler.start(self._report_sample)
         await self._workers.start(within=_READY)
@@ -196,7 +196,7 @@ class _Run:
         with suppress(ValidationError):  # a line may be cut where nobody has listened for long
             self._on_event(Sampled(sample=manifest.SAMPLE.validate_json(line)))
 
-    async def _take(self, step: model.Step, number: int, staged: Environment) -> Environment:
+    async def _take(self, step: model.Step, number: int, environment: Environment) -> Environment:
         """Take *step*. Returns what the next one finds."""
         if step.at is not None:
             await self._pause(self._load + step.at - self._now())
@@ -207,13 +207,13 @@ class _Run:
         total = len(self._scenario.steps)
         self._on_event(StepBegan(at=began, number=number, total=total, name=step.name, description=description))
         try:
-            taking = await self._act(step.action, number, staged)
+            result = await self._act(step.action, number, environment)
         except VstreamError as error:
-            taking = StepResult(problem=error.message)
-        problem = taking.problem
+            result = StepResult(problem=error.message)
+        problem = result.problem
         self._check()
         ended = self._now()
-        start, end = taking.window or (began, ended)
+        start, end = result.window or (began, ended)
         self._windows.write(
             Window(
                 name=step.name or f"step {number}",
@@ -226,9 +226,9 @@ class _Run:
         )
         self._windows.flush()
         self._on_event(StepEnded(at=ended, number=number, is_ok=problem is None, detail=problem))
-        return taking.staged or staged
+        return result.environment or environment
 
-    async def _act(self, action: model.Action, number: int, staged: Environment) -> StepResult:
+    async def _act(self, action: model.Action, number: int, environment: Environment) -> StepResult:
         assert self._faults is not None
         match action:
             case model.Wait():
@@ -240,34 +240,34 @@ class _Run:
             case model.Resync():
                 return StepResult(problem=await self._faults.resync())
             case model.Converge():
-                result = await self._convergence(staged).wait_until_reached(within=action.within / _NS)
+                result = await self._convergence(environment).wait_until_reached(within=action.within / _NS)
                 return StepResult(problem=result.missing)
             case model.Try():
-                await self._try(action, number, staged)
+                await self._try(action, number, environment)
             case model.ChangeRegion():
-                return await self._change_region(action, staged, self._faults)
+                return await self._change_region(action, environment, self._faults)
             case model.RepairMeta():
-                await environment.repair_meta(staged)
+                await repair_meta(environment)
             case _:
                 assert_never(action)
         return StepResult()
 
     async def _change_region(
-        self, action: model.ChangeRegion, staged: Environment, faults: FaultRecorder
+        self, action: model.ChangeRegion, environment: Environment, faults: FaultRecorder
     ) -> StepResult:
         began = self._now()
-        changed = await environment.change_region(staged, action)
+        changed = await change_region(environment, action)
         self._manifest.region_changed(changed, began)
-        await faults.continue_with(changed.stage)
-        return StepResult(problem=changed.problem, staged=changed.stage)
+        await faults.continue_with(changed.environment)
+        return StepResult(problem=changed.problem, environment=changed.environment)
 
-    def _convergence(self, staged: Environment) -> ConvergenceWait:
-        return ConvergenceWait(staged.bundle.streams, self._connections)
+    def _convergence(self, environment: Environment) -> ConvergenceWait:
+        return ConvergenceWait(environment.bundle.streams, self._connections)
 
-    async def _try(self, action: model.Try, number: int, staged: Environment) -> None:
-        targets = list_targets(self._scenario, staged, number, action.regions)
-        trials = [OperationChecks(target, self._connections[target.region], self._now) for target in targets]
-        for target, operations in zip(targets, await asyncio.gather(*(checks.run() for checks in trials)), strict=True):
+    async def _try(self, action: model.Try, number: int, environment: Environment) -> None:
+        targets = list_targets(self._scenario, environment, number, action.regions)
+        checks = [OperationChecks(target, self._connections[target.region], self._now) for target in targets]
+        for target, operations in zip(targets, await asyncio.gather(*(check.run() for check in checks)), strict=True):
             if target.region not in self._tried:
                 file = self._capture.operations_file(f"{target.region}.try")
                 self._tried[target.region] = RecordWriter(file, OperationRecord)
@@ -288,7 +288,7 @@ class _Run:
         self._workers.check()
         self._sampler.check()
 
-    async def _end(self, staged: Environment) -> None:
+    async def _end(self, environment: Environment) -> None:
         """After the last step: until nothing can change any more, and all of it is written down."""
         assert self._workers is not None
         assert self._faults is not None
@@ -299,7 +299,7 @@ class _Run:
         await self._faults.heal(None)
         began = self._now()
         self._say("waiting until regions agree")
-        result = await self._convergence(staged).wait_until_settled(within=QUIET)
+        result = await self._convergence(environment).wait_until_settled(within=QUIET)
         self._windows.write(
             Window(
                 name="quiesce",
@@ -312,16 +312,16 @@ class _Run:
         )
         self._say("reading every stream")
         await self._workers.finish(within=_FINISH)
-        await self._read_back(staged, within=_READ_BACK if result.is_reached else _READ_BACK_APART)
+        await self._read_back(environment, within=_READ_BACK if result.is_reached else _READ_BACK_APART)
         self._manifest.mark_complete()
 
     def _longest_wait(self) -> float:
         return max((publishers.give_up / _NS for publishers in self._scenario.workload.publishers), default=0.0)
 
-    async def _read_back(self, staged: Environment, *, within: float) -> None:
+    async def _read_back(self, environment: Environment, *, within: float) -> None:
         streams = []
-        names = [stream.config.name for stream in staged.bundle.streams]
-        for stream in staged.bundle.streams:
+        names = [stream.config.name for stream in environment.bundle.streams]
+        for stream in environment.bundle.streams:
             connection = self._connections.get(stream.region) or next(iter(self._connections.values()))
             streams.append(await read_back(connection, stream, names, self._capture, within=within))
         self._manifest.streams(streams)

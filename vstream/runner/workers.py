@@ -201,67 +201,64 @@ class Workers:
 _One = TypeVar("_One", Publishers, Readers)
 
 
-def specify_workers(scenario: Scenario, stage: Environment, capture: Path, start: int) -> tuple[WorkerSpec, ...]:
+def specify_workers(scenario: Scenario, environment: Environment, capture: Path, start: int) -> tuple[WorkerSpec, ...]:
     """One per region with clients. *start* is the capture's start on the monotonic clock."""
     specs = []
-    for region in stage.topology.regions:
+    for region in environment.topology.regions:
         spec = WorkerSpec(
             region=region.name,
-            endpoint=stage.clients[region.name],
-            logs=stage.logs,
+            endpoint=environment.clients[region.name],
+            logs=environment.logs,
             start=start,
             seed=scenario.seed,
             capture=capture,
-            publishers=tuple(_publishers(scenario, stage, region.name)),
-            readers=tuple(_readers(scenario, stage, region.name)),
-            consumers=tuple(_consumers(scenario, stage, region.name)),
+            publishers=tuple(_publishers(scenario, environment, region.name)),
+            readers=tuple(_readers(scenario, environment, region.name)),
+            consumers=tuple(_consumers(scenario, environment, region.name)),
         )
         if spec.publishers or spec.readers or spec.consumers:
             specs.append(spec)
     return tuple(specs)
 
 
-def specify_sampler(stage: Environment, capture: Path, start: int) -> SamplerSpec:
+def specify_sampler(environment: Environment, capture: Path, start: int) -> SamplerSpec:
     """All regions, each with its physical streams."""
-    names = {region.name for region in stage.topology.regions}
+    names = {region.name for region in environment.topology.regions}
     elsewhere = {name: names - {name} for name in names}
     regions = []
-    for region in stage.topology.regions:
-        regions.append(
-            SampledRegion(
-                name=region.name,
-                endpoint=stage.endpoints[region.name],
-                # What lives in the stretch cluster is asked for everywhere: some region may still reach it.
-                streams=tuple(
-                    stream.config.name for stream in stage.bundle.streams if stream.region not in elsewhere[region.name]
-                ),
-            )
-        )
+    for region in environment.topology.regions:
+        # What lives in the stretch cluster is asked for everywhere: some region may still reach it.
+        asked = [stream for stream in environment.bundle.streams if stream.region not in elsewhere[region.name]]
+        streams = tuple(stream.config.name for stream in asked)
+        endpoint = environment.endpoints[region.name]
+        regions.append(SampledRegion(name=region.name, endpoint=endpoint, streams=streams))
     return SamplerSpec(
         start=start,
-        logs=stage.logs,
+        logs=environment.logs,
         capture=capture,
         regions=tuple(regions),
     )
 
 
-def list_targets(scenario: Scenario, stage: Environment, number: int, regions: tuple[str, ...]) -> tuple[Target, ...]:
+def list_targets(
+    scenario: Scenario, environment: Environment, number: int, regions: tuple[str, ...]
+) -> tuple[Target, ...]:
     """The targets of `try` step *number*: every virtual stream in each of *regions*."""
     targets = []
     for region in regions:
-        for stream in stage.topology.streams:
+        for stream in environment.topology.streams:
             if region in stream.regions:
                 targets.append(
                     Target(
                         region=region,
-                        cluster=stage.topology.region(region).cluster,
+                        cluster=environment.topology.region(region).cluster,
                         stream=stream.name,
-                        read=stage.read_stream(stream.name, region),
+                        read=environment.read_stream(stream.name, region),
                         # What really bears the name is not mapped.
-                        bound=naming.local_name(stage.read_stream(stream.name, region))
+                        bound=naming.local_name(environment.read_stream(stream.name, region))
                         if stream.consistency.has_origin
                         else stream.name,
-                        written=stage.write_stream(stream.name, region),
+                        written=environment.write_stream(stream.name, region),
                         subject=_a_subject(scenario, stream.name, region) or naming.probe_subject(stream.subjects[0]),
                         number=number,
                     )
@@ -283,13 +280,13 @@ def _a_subject(scenario: Scenario, stream: str, region: str) -> str | None:
     return None
 
 
-def _publishers(scenario: Scenario, stage: Environment, region: str) -> Iterator[PublisherSpec]:
+def _publishers(scenario: Scenario, environment: Environment, region: str) -> Iterator[PublisherSpec]:
     for number, publishers in _with_numbers(scenario.workload.publishers, region):
         yield PublisherSpec(
             client=f"{region}/publish-{publishers.stream}{number}",
             prefix=f"{region}/{publishers.stream}{number}/",
             stream=publishers.stream,
-            written=stage.write_stream(publishers.stream, region),
+            written=environment.write_stream(publishers.stream, region),
             subject=publishers.subject.replace("{region}", region),
             rate=publishers.rate,
             size=publishers.size,
@@ -300,7 +297,7 @@ def _publishers(scenario: Scenario, stage: Environment, region: str) -> Iterator
         )
 
 
-def _readers(scenario: Scenario, stage: Environment, region: str) -> Iterator[ReaderSpec]:
+def _readers(scenario: Scenario, environment: Environment, region: str) -> Iterator[ReaderSpec]:
     written = scenario.workload.publishers
     for number, readers in _with_numbers(scenario.workload.readers, region):
         if readers.kind is ReaderKind.CONSUMER:
@@ -313,7 +310,7 @@ def _readers(scenario: Scenario, stage: Environment, region: str) -> Iterator[Re
         yield ReaderSpec(
             client=f"{region}/{readers.kind.value}-{readers.stream}{number}",
             stream=readers.stream,
-            read=stage.read_stream(readers.stream, region),
+            read=environment.read_stream(readers.stream, region),
             rate=readers.rate,
             timeout=readers.timeout,
             is_sequential=readers.kind is ReaderKind.SEQUENCE,
@@ -321,13 +318,13 @@ def _readers(scenario: Scenario, stage: Environment, region: str) -> Iterator[Re
         )
 
 
-def _consumers(scenario: Scenario, stage: Environment, region: str) -> Iterator[ConsumerSpec]:
+def _consumers(scenario: Scenario, environment: Environment, region: str) -> Iterator[ConsumerSpec]:
     for number, readers in _with_numbers(scenario.workload.readers, region):
         if readers.kind is ReaderKind.CONSUMER:
             yield ConsumerSpec(
                 client=f"{region}/consumer-{readers.stream}{number}",
                 stream=readers.stream,
-                physical=naming.local_name(stage.read_stream(readers.stream, region)),
+                physical=naming.local_name(environment.read_stream(readers.stream, region)),
                 name=f"vstream-{region}{number}",
                 rate=readers.rate,
                 timeout=readers.timeout,
