@@ -8,17 +8,10 @@ import sys
 import traceback
 from pathlib import Path
 
+from vstream import errors
 from vstream.cli.exit_codes import FAILED, NO, OK, USAGE
 from vstream.cli.views import diagnostics
 from vstream.cli.views.console import print_error, stderr
-from vstream.errors import (
-    NOT_PERMITTED,
-    InvalidInputError,
-    NotPermittedError,
-    RefusedError,
-    UnknownNameError,
-    VstreamError,
-)
 
 _CANNOT_WRITE = {errno.ENOSPC, errno.EDQUOT, errno.EIO}
 
@@ -28,14 +21,14 @@ def report_failure(error: Exception) -> int:
     if is_debugging():
         for line in "".join(traceback.format_exception(error)).splitlines():
             stderr().print(line)
-    if isinstance(error, InvalidInputError):
+    if isinstance(error, errors.InvalidInputError):
         _print_findings(error)
         return NO
-    expected = error if isinstance(error, VstreamError) else _explain(error)
+    expected = error if isinstance(error, errors.VstreamError) else _explain(error)
     print_error(expected)
-    if isinstance(expected, UnknownNameError):
+    if isinstance(expected, errors.UnknownNameError):
         return USAGE
-    return NO if isinstance(expected, RefusedError) else FAILED
+    return NO if isinstance(expected, errors.RefusedError) else FAILED
 
 
 def report_refusals(code: object) -> object:
@@ -44,9 +37,9 @@ def report_refusals(code: object) -> object:
 
     Much of what is asked may fail without ending a command. But what was not permitted is not known.
     """
-    for refusal in NOT_PERMITTED:
-        print_error(NotPermittedError(refusal))
-    return FAILED if NOT_PERMITTED and code in {None, OK, NO} else code
+    for refusal in errors.NOT_PERMITTED:
+        print_error(errors.NotPermittedError(refusal))
+    return FAILED if errors.NOT_PERMITTED and code in {None, OK, NO} else code
 
 
 def is_debugging() -> bool:
@@ -54,25 +47,25 @@ def is_debugging() -> bool:
     return os.environ.get("VSTREAM_DEBUG", "0") not in {"", "0"}
 
 
-def _explain(error: Exception) -> VstreamError:
+def _explain(error: Exception) -> errors.VstreamError:
     if isinstance(error, OSError) and error.errno in _CANNOT_WRITE:
         # What is still in the buffer would fail once more when Python ends, with an exit code of its own.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return VstreamError(f"cannot write the output: {error.strerror}")
+        return errors.VstreamError(f"cannot write the output: {error.strerror}")
     if isinstance(error, PermissionError) and error.filename is not None:
         # `Path.exists` raises it for what is in a directory that this user may not look into.
-        return VstreamError(
+        return errors.VstreamError(
             f"{error.filename} cannot be reached: {error.strerror}", hint="who may read its directories?"
         )
     frame = traceback.extract_tb(error.__traceback__)[-1:]
     position = f" in {Path(frame[0].filename).name}, line {frame[0].lineno}" if frame else ""
-    return VstreamError(
+    return errors.VstreamError(
         f"unexpected {type(error).__name__}{position}: {error}",
         hint="this is a bug in vstream: run the command again with VSTREAM_DEBUG=1, and report what it prints",
     )
 
 
-def _print_findings(error: InvalidInputError) -> None:
+def _print_findings(error: errors.InvalidInputError) -> None:
     sources = {finding.span.file: _read(finding.span.file) for finding in error.diagnostics if finding.span}
     for line in diagnostics.full(error.diagnostics, sources):
         stderr().print(line)

@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 from vstream.plan.canonical import Likeness, canonical
 from vstream.plan.plan import Blocked, Change, Note, RuleChange
-from vstream.plan.rules import OwnRules, account_entries, diff_rules, rule_entries
+from vstream.plan.rules import LoadedEntries, OwnRules, account_entries, diff_rules, rule_entries
 from vstream.syntax.json_types import Json
 from vstream.topology.bundle import Bundle, RenderedStream
 from vstream.topology.consumer_config import ObservedConsumer
@@ -28,7 +28,7 @@ class Observed:
 
     streams: Mapping[str, ObservedStream]
     missing: tuple[str, ...] = ()
-    rules: Mapping[str, Mapping[str, tuple[str, ...]]] = field(default_factory=dict)
+    rules: Mapping[str, LoadedEntries] = field(default_factory=dict)
     """By server: its loaded mapping rules and account entries, by key (`vstream.plan.rules`)."""
     unread_servers: tuple[str, ...] = ()
     leaving: tuple[str, ...] = ()

@@ -21,6 +21,7 @@ from vstream.topology.naming import DIGEST_PREFIX, REGION_PREFIX
 from vstream.topology.stream_config import HIDDEN_PREFIXES, ROLE_KEY, ObservedStream
 
 Entries = dict[str, tuple[str, ...]]
+LoadedEntries = Mapping[str, tuple[str, ...]]
 
 
 def spell_destinations(mapping: SubjectMapping) -> tuple[str, ...]:
@@ -88,9 +89,7 @@ class OwnRules:
         return any(overlaps(pattern, listed) for config in self._mapped for listed in config.subjects)
 
 
-def diff_rules(
-    desired: Entries, loaded: Mapping[str, Mapping[str, tuple[str, ...]]], own_rules: OwnRules
-) -> Iterator[RuleChange]:
+def diff_rules(desired: Entries, loaded: Mapping[str, LoadedEntries], own_rules: OwnRules) -> Iterator[RuleChange]:
     """Where *loaded*, by server, differs from *desired*. Rules of others are left out."""
     different: dict[tuple[str, tuple[str, ...] | None], list[str]] = {}
     for server, rules in sorted(loaded.items()):

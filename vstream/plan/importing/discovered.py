@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field, replace
 
+from vstream.plan.rules import LoadedEntries
 from vstream.topology import naming
 from vstream.topology.consumer_config import ObservedConsumer
 from vstream.topology.model import Endpoint, Role, ServerVersion
@@ -55,7 +56,7 @@ class Discovered:
     servers: tuple[DiscoveredServer, ...] = ()
     consumers: Mapping[str, Mapping[str, ObservedConsumer]] = field(default_factory=dict)
     """Durable consumers by stream and name, for streams that clients may read."""
-    rules: Mapping[str, Mapping[str, tuple[str, ...]]] = field(default_factory=dict)
+    rules: Mapping[str, LoadedEntries] = field(default_factory=dict)
     """Server → mapping source → destinations, spelled as a plan does."""
     clusters: tuple[str, ...] = ()
     """Clusters of all servers that were seen or mentioned."""

@@ -57,8 +57,8 @@ _PASSED_ON = (
     "discard_new_per_subject", "no_ack", "persist_mode", "republish", "subject_delete_marker_ttl",
 )  # fmt: skip
 """Fields that the language passes on under `config`. All others follow from the topology, or are left out."""
-_OF_VSTREAM = "vstream."
-_OF_SERVERS = "_nats."
+_NO_LABELS = ("vstream.", "_nats.")
+"""Metadata of vstream and of servers."""
 
 
 def differing_settings(has: Mapping[str, Json], would: Mapping[str, Json], role: Role) -> Data:
@@ -90,9 +90,7 @@ def max_age(fields: Mapping[str, Json]) -> Data:
 
 def labels(fields: Mapping[str, Json]) -> dict[str, str]:
     """The user's own part of the metadata of a stream or a consumer with these *fields*."""
-    return {
-        key: value for key, value in read_metadata(fields).items() if not key.startswith((_OF_VSTREAM, _OF_SERVERS))
-    }
+    return {key: value for key, value in read_metadata(fields).items() if not key.startswith(_NO_LABELS)}
 
 
 def _canonical(fields: Mapping[str, Json], role: Role) -> dict[str, Json]:

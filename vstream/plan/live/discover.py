@@ -18,6 +18,7 @@ from vstream.plan.importing.topology import unsupported_routing
 from vstream.plan.live.loaded_rules import leads_elsewhere, read_loaded_rules
 from vstream.plan.live.observe import account_name
 from vstream.plan.plan import RULE, kind_of
+from vstream.plan.rules import LoadedEntries
 from vstream.topology.consumer_config import ObservedConsumer
 from vstream.topology.model import Endpoint, Routing, ServerVersion
 from vstream.topology.stream_config import REGION_ACCOUNT_PREFIX, ObservedStream
@@ -161,7 +162,7 @@ async def _consumers(
 
 async def _server(
     url: str, beside: str | None, account: str, timeout: float
-) -> tuple[DiscoveredServer, Mapping[str, tuple[str, ...]], tuple[str, ...]] | None:
+) -> tuple[DiscoveredServer, LoadedEntries, tuple[str, ...]] | None:
     """
     The server that monitors at *url*: itself, the rules that it has loaded, and the clusters that it knows.
 

@@ -11,7 +11,7 @@ from typing import Any
 from vstream.errors import ServerError
 from vstream.jetstream import monitoring
 from vstream.jetstream.answers import reading
-from vstream.plan.rules import Entries, account_entries, spell
+from vstream.plan.rules import Entries, LoadedEntries, account_entries, spell
 from vstream.render import jwt
 from vstream.render.claims import WITH_TOKEN, mark_of
 from vstream.topology import naming, physical
@@ -43,7 +43,7 @@ def hidden_accounts(topology: Topology) -> tuple[str, ...]:
     return (*client_accounts, *(account for account in hidden if account is not None))
 
 
-def is_reachable(account: str, loaded: Mapping[str, tuple[str, ...]] | None, asking: str) -> bool:
+def is_reachable(account: str, loaded: LoadedEntries | None, asking: str) -> bool:
     """Whether a server that has *loaded* this hands requests of *asking* on to *account*; it may if that is unknown."""
     if not account.startswith(HIDDEN_PREFIXES):
         return True  # a domain, where there is nothing to hand on
@@ -53,12 +53,12 @@ def is_reachable(account: str, loaded: Mapping[str, tuple[str, ...]] | None, ask
     return loaded is None or any(key.startswith(f"import {asking} {api}") for key in loaded)
 
 
-def leads_elsewhere(loaded: Mapping[str, tuple[str, ...]] | None) -> bool:
+def leads_elsewhere(loaded: LoadedEntries | None) -> bool:
     """Whether a server that has *loaded* this leads the JetStream API of the account of clients to hidden accounts."""
     return loaded is not None and f"{naming.API}.>" in loaded
 
 
-def leaving_accounts(topology: Topology, loaded: Mapping[str, tuple[str, ...]] | None, asking: str) -> tuple[str, ...]:
+def leaving_accounts(topology: Topology, loaded: LoadedEntries | None, asking: str) -> tuple[str, ...]:
     """Accounts that a server which has *loaded* this hands requests of *asking* on to, and that *topology* has no more."""
     before = f"import {asking} {naming.ACCOUNT_API_PREFIX}."
     leaving = {key.removeprefix(before).partition(".")[0] for key in loaded or () if key.startswith(before)}

@@ -15,14 +15,8 @@ from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.connection import CONNECT_TIMEOUT, Connection, DomainRoutingConnection, open_connection
 from vstream.jetstream.endpoints import check_endpoints
 from vstream.plan.context import Observed
-from vstream.plan.live.loaded_rules import (
-    PUBLIC_KEY,
-    hidden_accounts,
-    is_reachable,
-    leads_elsewhere,
-    leaving_accounts,
-    read_loaded_rules,
-)
+from vstream.plan.live import loaded_rules
+from vstream.plan.rules import LoadedEntries
 from vstream.syntax.json_types import read_object
 from vstream.topology import naming, physical
 from vstream.topology.accounts import VSTREAM_USER
@@ -181,7 +175,7 @@ def check_mode(topology: Topology, account: str) -> None:
 
     *account* is what servers call the account of whoever connects. An account of one's own may be in either.
     """
-    is_signed = PUBLIC_KEY.fullmatch(account) is not None
+    is_signed = loaded_rules.PUBLIC_KEY.fullmatch(account) is not None
     if not topology.has_accounts or is_signed is (topology.security is Security.OPERATOR):
         return
     if is_signed:
@@ -204,59 +198,30 @@ async def observe(
 ) -> Observed:
     """Everything that a plan compares. Raises VstreamError if the streams cannot be listed."""
     connection = any_connection(connections)
-    account = await account_name(connection)
-    known_regions = {region.name for region in topology.regions}
-    leaving = [endpoint for region, endpoint in endpoints.items() if region not in known_regions]
-    accounts = physical.accounts_of(topology)
+    admin, account = JetStreamAdmin(connection), await account_name(connection)
     is_signed = topology.security is Security.OPERATOR
     check_mode(topology, account)
     if is_signed:
         await _check_signed(topology, connections, endpoints)
     if topology.has_accounts and account != physical.client_account(topology, connection.region) and not is_signed:
         return await _observed_elsewhere(topology, connection, account)
-    per_region = await asyncio.gather(
-        *(_region_rules(topology, region.name, endpoints, account) for region in topology.regions),
-        *(_leaving_rules(topology, endpoint, account) for endpoint in leaving),
-    )
-    rules: dict[str, Mapping[str, tuple[str, ...]]] = {}
-    unread: list[str] = []
-    for loaded, silent in per_region:
-        rules.update(loaded)
-        unread.extend(silent)
+    rules, unread = await _read_rules(topology, endpoints, account)
     loaded_here = rules.get(connection.server_name)
     # Tokens are of public keys, and what servers have loaded of them is told by the accounts' names.
     asking = physical.client_account(topology, connection.region) if is_signed else account
-    is_joined = topology.moves_from is not None and is_reachable(naming.FORMER_ACCOUNT, loaded_here, asking)
-    # Its API is still its own: perhaps the topology runs there in one account.
-    if (
-        profile_of(topology).has_hidden_accounts
-        and loaded_here is not None
-        and not (leads_elsewhere(loaded_here) or is_joined)
-    ):
-        streams_of_region = await _own(connection)
-        if any(stream.config.owner == topology.name for stream in streams_of_region.values()):
-            return Observed(streams=streams_of_region, rules=rules, unread_servers=tuple(sorted(unread)))
-    asked: list[str | None] = []
-    for hidden_account in accounts:
-        if hidden_account is not None:
-            can_ask = is_reachable(hidden_account, loaded_here, asking)
-        else:
-            # Where vstream renders no accounts, whatever the account's API leads to is asked: another profile is found
-            # there.
-            can_ask = not (topology.has_accounts and leads_elsewhere(loaded_here))
-        if can_ask:
-            asked.append(hidden_account)
-    if topology.has_accounts:
-        asked += leaving_accounts(topology, loaded_here, asking)
+    if _may_be_in_one_account(topology, loaded_here, asking):
+        streams_here = await _own(connection)
+        if any(stream.config.owner == topology.name for stream in streams_here.values()):
+            return Observed(streams=streams_here, rules=rules, unread_servers=tuple(sorted(unread)))
     at = datetime.now(UTC)
-    partly = {
-        name for name in asked if name and not all(is_reachable(name, loaded, asking) for loaded in rules.values())
-    }
-    silent_accounts = await _silent_accounts(JetStreamAdmin(connection), sorted(partly))
-    asked = [name for name in asked if name not in silent_accounts]
-    streams, missing = await _list_streams(topology, connections, JetStreamAdmin(connection), asked)
+    accounts = _accounts_to_ask(topology, loaded_here, asking)
+    reaches = partial(loaded_rules.is_reachable, asking=asking)
+    partly = {name for name in accounts if name and not all(reaches(name, loaded) for loaded in rules.values())}
+    silent_accounts = await _silent_accounts(admin, sorted(partly))
+    accounts = [name for name in accounts if name not in silent_accounts]
+    streams, missing = await _list_streams(topology, connections, admin, accounts)
     unread.extend(_unknown_regions(topology, streams.values(), endpoints))
-    consumers, no_answer = await _consumers(topology, streams, JetStreamAdmin(connection))
+    consumers, no_answer = await _consumers(topology, streams, admin)
     return Observed(
         streams=streams,
         missing=missing,
@@ -268,6 +233,53 @@ async def observe(
         versions={
             str(link.cluster): link.server_version for link in connections.values() if isinstance(link, Connection)
         },
+    )
+
+
+async def _read_rules(
+    topology: Topology, endpoints: Mapping[str, Endpoint], account: str
+) -> tuple[dict[str, LoadedEntries], list[str]]:
+    """What each server has loaded, of regions that leave too, and the servers of which that is unknown."""
+    known_regions = {region.name for region in topology.regions}
+    leaving = [endpoint for region, endpoint in endpoints.items() if region not in known_regions]
+    per_region = await asyncio.gather(
+        *(_region_rules(topology, region.name, endpoints, account) for region in topology.regions),
+        *(_leaving_rules(topology, endpoint, account) for endpoint in leaving),
+    )
+    rules: dict[str, LoadedEntries] = {}
+    unread: list[str] = []
+    for loaded, silent in per_region:
+        rules.update(loaded)
+        unread.extend(silent)
+    return rules, unread
+
+
+def _may_be_in_one_account(topology: Topology, loaded_here: LoadedEntries | None, asking: str) -> bool:
+    """Whether the API of the account *asking* is still its own: perhaps the topology runs there in one account."""
+    if loaded_here is None or not profile_of(topology).has_hidden_accounts:
+        return False
+    is_joined = topology.moves_from is not None and loaded_rules.is_reachable(
+        naming.FORMER_ACCOUNT, loaded_here, asking
+    )
+    return not (loaded_rules.leads_elsewhere(loaded_here) or is_joined)
+
+
+def _accounts_to_ask(topology: Topology, loaded_here: LoadedEntries | None, asking: str) -> list[str | None]:
+    """The accounts with streams that the account *asking* reaches; None stands for itself."""
+    accounts: list[str | None] = []
+    for account in physical.accounts_of(topology):
+        if account is not None:
+            can_ask = loaded_rules.is_reachable(account, loaded_here, asking)
+        else:
+            # Where vstream renders no accounts, whatever the account's API leads to is asked: another profile is found
+            # there.
+            can_ask = not (topology.has_accounts and loaded_rules.leads_elsewhere(loaded_here))
+        if can_ask:
+            accounts.append(account)
+    return (
+        [*accounts, *loaded_rules.leaving_accounts(topology, loaded_here, asking)]
+        if topology.has_accounts
+        else accounts
     )
 
 
@@ -418,7 +430,7 @@ async def account_name(connection: Connection) -> str:
 
 async def _region_rules(
     topology: Topology, region: str, endpoints: Mapping[str, Endpoint], account: str
-) -> tuple[dict[str, Mapping[str, tuple[str, ...]]], list[str]]:
+) -> tuple[dict[str, LoadedEntries], list[str]]:
     names = [seat.server.name for seat in topology.seats if seat.region == region]
     endpoint = endpoints.get(region)
     if endpoint is None or not endpoint.monitor:
@@ -431,9 +443,7 @@ async def _region_rules(
                 f"(server `{answer[0].server_name}`), not to `{topology.region(region).cluster}`",
                 hint="correct `monitor` under `connect`, or the region's `cluster` in the topology",
             )
-    rules: dict[str, Mapping[str, tuple[str, ...]]] = {
-        answer[0].server_name: answer[1] for answer in answers if answer is not None
-    }
+    rules: dict[str, LoadedEntries] = {answer[0].server_name: answer[1] for answer in answers if answer is not None}
     silent = [url for url, answer in zip(endpoint.monitor, answers, strict=True) if answer is None]
     # A server that no monitoring address leads to is as unread as one that does not answer.
     return rules, silent + ([] if silent else [name for name in names if name not in rules and len(rules) < len(names)])
@@ -441,18 +451,17 @@ async def _region_rules(
 
 async def _leaving_rules(
     topology: Topology, endpoint: Endpoint, account: str
-) -> tuple[dict[str, Mapping[str, tuple[str, ...]]], list[str]]:
+) -> tuple[dict[str, LoadedEntries], list[str]]:
     """The rules of servers that the topology does not have: those that have stopped map nothing any more."""
     answers = await asyncio.gather(*(_server_rules(topology, url, account) for url in endpoint.monitor))
     return {answer[0].server_name: answer[1] for answer in answers if answer is not None}, []
 
 
-async def _server_rules(
-    topology: Topology, url: str, account: str
-) -> tuple[monitoring.Varz, Mapping[str, tuple[str, ...]]] | None:
+async def _server_rules(topology: Topology, url: str, account: str) -> tuple[monitoring.Varz, LoadedEntries] | None:
     try:
         return await asyncio.gather(
-            monitoring.varz(url), read_loaded_rules(url, account, hidden_accounts(topology), monitoring.TIMEOUT)
+            monitoring.varz(url),
+            loaded_rules.read_loaded_rules(url, account, loaded_rules.hidden_accounts(topology), monitoring.TIMEOUT),
         )
     except VstreamError:
         return None

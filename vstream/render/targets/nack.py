@@ -14,7 +14,7 @@ from typing import Any
 import jinja2
 
 from vstream.errors import VstreamError
-from vstream.syntax.json_types import Json
+from vstream.syntax.json_types import Json, read_object
 from vstream.topology.bundle import Artifact, Bundle, RenderedConsumer, RenderedStream
 from vstream.topology.model import Topology
 
@@ -133,10 +133,6 @@ def _republish(value: Json) -> Any:
     return {"source": value["src"], "destination": value["dest"]} if isinstance(value, dict) else value
 
 
-def _limits(value: Json) -> Any:
-    return _convert(value, _CONSUMER_LIMITS, "consumer_limits") if isinstance(value, dict) else value
-
-
 def _source(value: Json) -> Any:
     return _convert(value, _SOURCE, "a source") if isinstance(value, dict) else value
 
@@ -186,7 +182,10 @@ _STREAM: dict[str, _Converter] = {
     "allow_atomic": ("allowAtomicPublish", _keep),
     "allow_msg_schedules": ("allowMsgSchedules", _keep),
     "persist_mode": ("persistMode", _keep),
-    "consumer_limits": ("consumerLimits", _limits),
+    "consumer_limits": (
+        "consumerLimits",
+        lambda value: value and _convert(read_object(value), _CONSUMER_LIMITS, "consumer_limits"),
+    ),
 }
 _CONSUMER: dict[str, _Converter] = {
     "durable_name": ("durableName", _keep),
