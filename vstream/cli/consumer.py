@@ -76,7 +76,7 @@ def sync(
     is_watching: Annotated[
         bool, typer.Option("--watch", "-w", help="Keep copying positions as they move, until Ctrl-C.")
     ] = False,
-    every: Annotated[float, typer.Option(help="With --watch: seconds between two checks.", min=0.2, max=3600)] = 5,
+    every: options.CheckInterval = 5,
     output: options.TextOrJson = "text",
     lab: options.LabName = None,
     log_format: options.LogFormat = "text",

@@ -35,6 +35,10 @@ from vstream.value_class import value_class
 if TYPE_CHECKING:
     from vstream.topology.model import ServerVersion
 
+Format = Annotated[
+    LintFormat | None,
+    typer.Option("--format", help="How findings are written: `github` under GitHub Actions, otherwise `full`."),
+]
 _LONGEST_VERSION = 12
 _CLEAR = "\x1b[2J\x1b[H"
 
@@ -87,10 +91,7 @@ def command(
         Path | None,
         typer.Option(help="What the servers run with now, a file or directory: finds what a reload would refuse."),
     ] = None,
-    output: Annotated[
-        LintFormat | None,
-        typer.Option("--format", help="How findings are written: `github` under GitHub Actions, otherwise `full`."),
-    ] = None,
+    output: Format = None,
     output_file: Annotated[
         Path | None,
         typer.Option(help="Write the findings to this file instead of the standard output.", metavar="FILE"),

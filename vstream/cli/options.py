@@ -61,6 +61,7 @@ Timeout = Annotated[
         max=300,
     ),
 ]
+CheckInterval = Annotated[float, typer.Option(help="With --watch: seconds between two checks.", min=0.2, max=3600)]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do it. Without this, only show what would be done.")]
 TextOrJson = Annotated[Literal["text", "json"], typer.Option("--format", help="How the result is written.")]
 TextJsonOrJunit = Annotated[

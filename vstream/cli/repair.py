@@ -84,7 +84,7 @@ def repair_sources(
         bool,
         typer.Option("--watch", "-w", help="Keep watching until Ctrl-C, and refresh only streams that stand still."),
     ] = False,
-    every: Annotated[float, typer.Option(help="With --watch: seconds between two checks.", min=0.2, max=3600)] = 1,
+    every: options.CheckInterval = 1,
     output: options.TextOrJson = "text",
     lab: options.LabName = None,
     log_format: options.LogFormat = "text",

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from importlib import import_module
-from typing import Annotated
 
 import typer
 
 from vstream.cli import files, lint_files, options
-from vstream.cli.lint import default_format, parse_version, print_lines
+from vstream.cli.lint import Format, default_format, parse_version, print_lines
 from vstream.cli.views import console
-from vstream.cli.views.lint import LintFormat, report_lines, summary_lines
+from vstream.cli.views.lint import report_lines, summary_lines
 from vstream.diagnostics import Severity
 from vstream.formatting import format_count, list_names
 from vstream.lint import detect
@@ -24,11 +23,6 @@ from vstream.topology.model import Role
 _LIMITS = ("max_age", "max_bytes", "max_msgs", "max_msgs_per_subject")
 """Each keeps a stream from growing for ever."""
 _NONE = (None, 0, -1)
-
-Format = Annotated[
-    LintFormat | None,
-    typer.Option("--format", help="How findings are written: `github` under GitHub Actions, otherwise `full`."),
-]
 
 
 def command(

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import asdict, field
 from typing import Any
 
 from vstream.errors import MalformedAnswerError, PlanError
@@ -156,20 +156,7 @@ def _beginning_at(base: ConsumerConfig, origin: str, start: int) -> ConsumerConf
 
 def as_dict(position: Position) -> dict[str, Any]:
     """*position* as plain JSON data."""
-    return {
-        "format": FORMAT,
-        "topology": position.topology,
-        "stream": position.stream,
-        "consumer": position.consumer,
-        "region": position.region,
-        "at": position.at,
-        "origins": dict(sorted(position.origins.items())),
-        "unknown": list(position.unknown),
-        "beyond": position.beyond,
-        "unacknowledged": position.unacknowledged,
-        "config": dict(position.config),
-        "floor": position.floor,
-    }
+    return {"format": FORMAT, **asdict(position), "origins": dict(sorted(position.origins.items()))}
 
 
 def record_config(position: Position, stream: str) -> ConsumerConfig:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -91,13 +90,9 @@ def _change(change: Change) -> dict[str, Any]:
             return {"action": "delete", **common, "messages": change.messages, "consumers": change.consumers, **flags}
         case Update():
             handover = {"handover": change.handover.value} if change.handover else {}
-            fields = _fields(change.fields)
+            fields = [_field(field) for field in change.fields]
             given_up = {"given_up": change.given_up} if change.given_up else {}
             return {"action": "update", **common, "adopts": change.adopts, **handover, **given_up, "fields": fields}
-
-
-def _fields(fields: Sequence[FieldChange]) -> list[dict[str, Any]]:
-    return [_field(change) for change in fields]
 
 
 def _field(change: FieldChange) -> dict[str, Any]:
@@ -124,15 +119,13 @@ def _consumer_change(change: CreateConsumer | UpdateConsumer | DeleteConsumer) -
     }
     match change:
         case CreateConsumer():
-            return {
-                "action": "create consumer",
-                **common,
-                **({"continues": change.continues} if change.continues else {}),
-            }
+            continues = {"continues": change.continues} if change.continues else {}
+            return {"action": "create consumer", **common, **continues}
         case DeleteConsumer():
             return {"action": "delete consumer", **common}
         case UpdateConsumer():
-            return {"action": "update consumer", **common, "adopts": change.adopts, "fields": _fields(change.fields)}
+            fields = [_field(field) for field in change.fields]
+            return {"action": "update consumer", **common, "adopts": change.adopts, "fields": fields}
 
 
 def dump(saved: SavedPlan) -> str:
@@ -229,12 +222,8 @@ def _read_change(data: dict[str, Any]) -> Change:
         adopts=data["adopts"],
         handover=Handover(data["handover"]) if "handover" in data else None,
         given_up={name: (seq, last_seq) for name, (seq, last_seq) in data.get("given_up", {}).items()},
-        fields=_read_fields(data["fields"]),
+        fields=tuple(map(_read_field, data["fields"])),
     )
-
-
-def _read_fields(fields: Sequence[dict[str, Any]]) -> tuple[FieldChange, ...]:
-    return tuple(map(_read_field, fields))
 
 
 def _read_field(data: dict[str, Any]) -> FieldChange:
@@ -249,6 +238,5 @@ def _read_consumer_change(data: dict[str, Any]) -> Change:
         return CreateConsumer(config=config, region=data["region"], continues=data.get("continues"))
     if data["action"] == "delete consumer":
         return DeleteConsumer(config=config, region=data["region"])
-    return UpdateConsumer(
-        config=config, region=data["region"], adopts=data["adopts"], fields=_read_fields(data["fields"])
-    )
+    fields = tuple(map(_read_field, data["fields"]))
+    return UpdateConsumer(config=config, region=data["region"], adopts=data["adopts"], fields=fields)

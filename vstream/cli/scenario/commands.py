@@ -17,9 +17,8 @@ from vstream.capture.verdict.verdict import CaseStatus, Verdict, as_dict, to_jun
 from vstream.cli import options
 from vstream.cli.asyncio_runner import run as run_to_end
 from vstream.cli.exit_codes import FAILED, NO, OK
-from vstream.cli.lint import default_format, print_lines
+from vstream.cli.lint import Format, default_format, print_lines
 from vstream.cli.scenario import explore, find
-from vstream.cli.validate import Format
 from vstream.cli.views import console, rehearsal
 from vstream.cli.views import verdict as verdict_view
 from vstream.cli.views.json_output import print_json
