@@ -73,14 +73,14 @@ def measure_cost() -> Iterator[Cost]:
         # What is gathered on the driver is gone through there.
         return [psutil.Process(), *psutil.Process().children(recursive=True)]
 
-    def cpu(process: psutil.Process) -> float:
+    def cpu(one: psutil.Process) -> float:
         with suppress(psutil.Error):
-            return sum(process.cpu_times()[:4])
+            return sum(one.cpu_times()[:4])
         return 0.0
 
-    def resident(process: psutil.Process) -> int:
+    def resident(one: psutil.Process) -> int:
         with suppress(psutil.Error):
-            return int(process.memory_info().rss)
+            return int(one.memory_info().rss)
         return 0
 
     def look() -> None:
@@ -320,11 +320,11 @@ def by_polars(place: str) -> dict[str, int]:
     return counts
 
 
-def _alone(measure: Callable[[str], dict[str, int]], place: str) -> tuple[tuple[float, float, int], dict[str, int]]:
+def _alone(way: Callable[[str], dict[str, int]], place: str) -> tuple[tuple[float, float, int], dict[str, int]]:
     """One that does not need Spark, in a process that does nothing else: its Cost, and what it finds."""
-    measure(place)  # it is imported, and the files are in the system's memory
+    way(place)  # it is imported, and the files are in the system's memory
     began, used = time.monotonic(), time.process_time()
-    counts = measure(place)
+    counts = way(place)
     wall, cpu = time.monotonic() - began, time.process_time() - used
     return (wall, cpu, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024), counts
 
@@ -373,8 +373,8 @@ def main(sizes: list[int], *, with_others: bool, with_datacompy: bool) -> float:
     return ratio
 
 
-def report(name: str, cost: Cost, figures: dict[str, int]) -> None:
-    shown = ", ".join(f"{kind} {number:,}" for kind, number in sorted(figures.items()))
+def report(name: str, cost: Cost, found: dict[str, int]) -> None:
+    shown = ", ".join(f"{kind} {number:,}" for kind, number in sorted(found.items()))
     print(
         f"  {name:<39} {cost.wall:8.1f} s {cost.cpu:8.1f} s CPU {cost.resident / 2**20:8,.0f} MiB  {shown}", flush=True
     )

@@ -24,50 +24,54 @@ EACH = 12
 """Messages that each region writes into each stream."""
 GOAL = 10_000
 STEP = 10**6
-END = EPOCH + EACH * STEP + 10**12
+_ROWS = EACH * (1 + len(REGIONS))
+"""Messages of a virtual stream in one region: of its write stream and of its read stream."""
+_FILE = 500
+"""Virtual streams in a file: a task of extraction reads so many small ones of a region."""
+END = EPOCH + EACH * len(REGIONS) * STEP + 10**12
 
 
 def generate(count: int, place: str) -> None:
     """`messages` and `streams` below *place*, of *count* virtual streams in which nothing is wrong."""
     with open_session() as spark:
-        region, origin = (F.concat(F.lit("r"), F.col(name).cast("string")) for name in ("r", "o"))
-        name, seq = F.concat(F.lit("s"), F.col("v").cast("string")), F.col("s")
-        copies = spark.range(count * len(REGIONS) * len(REGIONS) * EACH).select(
-            F.expr(f"id div {len(REGIONS) ** 2 * EACH}").alias("v"),
-            F.expr(f"id div {len(REGIONS) * EACH} % {len(REGIONS)}").alias("r"),
-            F.expr(f"id % {len(REGIONS)}").alias("o"),
-            F.expr(f"id div {len(REGIONS)} % {EACH} + 1").alias("s"),
+        # As extraction leaves it: a file has a region's streams one after the other, each in its order.
+        rows = spark.range(count * len(REGIONS) * _ROWS, numPartitions=-(-count * len(REGIONS) // _FILE)).select(
+            F.expr(f"id div {_ROWS} % {count}").alias("v"),
+            F.expr(f"id div {count * _ROWS}").alias("r"),
+            F.expr(f"id % {_ROWS} - {EACH}").alias("n"),
         )
-        written = F.concat(name, F.lit("-write-"), origin)
-        columns = {
+        is_write = F.col("n") < 0
+        rows = rows.select(
+            *("v", "r", is_write.alias("is_write")),
+            F.when(is_write, F.col("r")).otherwise(F.expr(f"n % {len(REGIONS)}")).alias("o"),
+            F.when(is_write, F.col("n") + EACH + 1).otherwise(F.expr(f"n div {len(REGIONS)} + 1")).alias("s"),
+        )
+        region, origin = (F.concat(F.lit("r"), F.col(name).cast("string")) for name in ("r", "o"))
+        name, place_there, is_write = F.concat(F.lit("s"), F.col("v").cast("string")), F.col("s"), F.col("is_write")
+        place_here = (place_there - 1) * len(REGIONS) + F.col("o") + 1
+        written, key = F.concat(name, F.lit("-write-"), origin), F.concat(name, F.lit(".k"))
+        prefix = F.concat(F.lit("_vs."), name, F.lit("."), origin, F.lit("."))
+        header = F.concat_ws(
+            " ", written, place_there, F.concat(prefix, F.lit(">")), F.lit(">"), F.concat(prefix, key), F.lit("A")
+        )
+        # Regions write the same key, each after it has received what others wrote.
+        sent_ns = F.lit(EPOCH) + place_here * STEP
+        values = {
             "virtual": name,
             "region": region,
+            "role": F.when(is_write, "write").otherwise("read"),
+            "stream": F.when(is_write, written).otherwise(F.concat(name, F.lit("-read-"), region)),
+            "seq": F.when(is_write, place_there).otherwise(place_here),
+            "time_ns": sent_ns + F.when(is_write, 0).otherwise(STEP // 2),
+            "subject": F.when(is_write, F.concat(prefix, key)).otherwise(key),
+            "source": F.when(~is_write, header),
             "msg_id": F.lit(None).cast("string"),
             "ttl": F.lit(None).cast("string"),
+            "size": F.lit(64),
+            "digest": F.xxhash64("v", "o", "s"),
         }
-        columns |= {"size": F.lit(64), "digest": F.xxhash64("v", "o", "s")}
-        sent, time = F.concat(F.lit("_vs."), name, F.lit("."), origin, F.lit(".k")), F.lit(EPOCH) + seq * STEP
-        reads = columns | {
-            "role": F.lit("read"),
-            "stream": F.concat(name, F.lit("-read-"), region),
-            "seq": (seq - 1) * len(REGIONS) + F.col("o") + 1,
-            "time_ns": time + 2 * STEP,
-            "subject": F.concat(name, F.lit(".k")),
-            "source": F.concat(
-                written, F.lit(" "), seq.cast("string"), F.lit(" "), sent, F.lit(" > "), sent, F.lit(" A")
-            ),
-        }
-        writes = columns | {
-            "role": F.lit("write"),
-            "stream": written,
-            "seq": seq,
-            "time_ns": time,
-            "subject": sent,
-            "source": F.lit(None).cast("string"),
-        }
-        for rows, values in ((copies, reads), (copies.where("r = o"), writes)):
-            table = rows.select(*(values[field].alias(field) for field in MESSAGES.names))
-            table.repartition(8).write.mode("append").parquet(f"{place}/messages")
+        table = rows.select(*(values[field.name].cast(field.dataType).alias(field.name) for field in MESSAGES))
+        table.write.parquet(f"{place}/messages")
         sources = {number: [(f"s{number}-write-{each}", EACH) for each in REGIONS] for number in range(count)}
         stream_rows = [
             (

@@ -112,32 +112,32 @@ async def until_made(client: Client, server: str) -> None:
         await asyncio.sleep(0.1)
 
 
-async def one(client: Client, stream: str, name: str, title: str, figures: Found) -> None:
+async def one(client: Client, stream: str, name: str, what: str, found: Found) -> None:
     """A consumer that is created, and at once asked for."""
     config = {"durable_name": name, "name": name, "ack_policy": "explicit"}
     made = await ask(client, f"CONSUMER.CREATE.{stream}.{name}", {"stream_name": stream, "config": config})
     assert "error" not in made, made
     until = (datetime.now(UTC) + timedelta(minutes=1)).isoformat().replace("+00:00", "Z")
-    subject, body = f"CONSUMER.{title}.{stream}.{name}", {"pause_until": until} if title == "PAUSE" else None
-    figures.tried += 1
+    subject, body = f"CONSUMER.{what}.{stream}.{name}", {"pause_until": until} if what == "PAUSE" else None
+    found.tried += 1
     began = time.monotonic()
     tries = 0
     while "error" in (answer := await ask(client, subject, body)):
         assert answer["error"]["err_code"] == _NOT_FOUND, answer
         tries += 1
     if tries:
-        figures.late.append(time.monotonic() - began)
-    if title != "DELETE":
+        found.late.append(time.monotonic() - began)
+    if what != "DELETE":
         await ask(client, f"CONSUMER.DELETE.{stream}.{name}")
 
 
-async def rounds(clients: dict[str, Client], places: Sequence[str], title: str) -> dict[str, Found]:
+async def rounds(clients: dict[str, Client], places: Sequence[str], what: str) -> dict[str, Found]:
     """What was found by one client for each of *places*, by the server that has the consumer."""
     counts = {name: Found() for name in SERVERS}
 
     async def some(number: int, name: str) -> None:
         for tries in range(CONSUMERS[len(places)] // len(places)):
-            await one(clients[name], name, f"{title}-{len(places)}-{number}-{tries}", title, counts[name])
+            await one(clients[name], name, f"{what}-{len(places)}-{number}-{tries}", what, counts[name])
 
     await asyncio.gather(*(some(number, name) for number, name in enumerate(places)))
     return counts

@@ -83,13 +83,13 @@ def server(directory: Path) -> Iterator[Server]:
         process.wait()
 
 
-def fill(server: Server, size: int, count: int) -> None:
+def fill(one: Server, size: int, count: int) -> None:
     """A write stream `w` and a read stream `r` that sources it, with *count* messages of *size* bytes."""
-    with connect(server.access) as client:
+    with connect(one.access) as client:
         for name in ("r", "w"):
             client.answers([(f"$JS.API.STREAM.DELETE.{name}", b"")])
         common = {"allow_direct": True, "num_replicas": 1}
-        api_request(client, server.access, "STREAM.CREATE.w", {"name": "w", "subjects": ["w.>"], **common})
+        api_request(client, one.access, "STREAM.CREATE.w", {"name": "w", "subjects": ["w.>"], **common})
         payloads = texts(size)
         sent = 0
         while sent < count:
@@ -100,12 +100,12 @@ def fill(server: Server, size: int, count: int) -> None:
             )
             client.send(lines)
             sent += part
-            while api_request(client, server.access, "STREAM.INFO.w")["state"]["messages"] < sent:
+            while api_request(client, one.access, "STREAM.INFO.w")["state"]["messages"] < sent:
                 time.sleep(0.01)
         transforms = [{"src": "w.>", "dest": "r.>"}]
         body = {"name": "r", "sources": [{"name": "w", "subject_transforms": transforms}], **common}
-        api_request(client, server.access, "STREAM.CREATE.r", body)
-        while api_request(client, server.access, "STREAM.INFO.r")["state"]["messages"] < count:
+        api_request(client, one.access, "STREAM.CREATE.r", body)
+        while api_request(client, one.access, "STREAM.INFO.r")["state"]["messages"] < count:
             time.sleep(0.1)
 
 
@@ -124,15 +124,13 @@ def texts(size: int) -> list[bytes]:
     return result
 
 
-def bare(server: Server, stream: str, count: int) -> None:
+def bare(one: Server, stream: str, count: int) -> None:
     """The same consumer, and everything that it sends thrown away."""
-    host, _, port = server.access.servers[0].removeprefix("nats://").partition(":")
+    host, _, port = one.access.servers[0].removeprefix("nats://").partition(":")
     name = secrets.token_hex(4)
-    with connect(server.access) as client:
+    with connect(one.access) as client:
         config = {"name": name, "ack_policy": "none", "mem_storage": True, "inactive_threshold": 60 * 10**9}
-        api_request(
-            client, server.access, f"CONSUMER.CREATE.{stream}.{name}", {"stream_name": stream, "config": config}
-        )
+        api_request(client, one.access, f"CONSUMER.CREATE.{stream}.{name}", {"stream_name": stream, "config": config})
     with socket.create_connection((host, int(port))) as conversation:
         body = json.dumps({"batch": count, "expires": 60 * 10**9}).encode()
         request = b"PUB $JS.API.CONSUMER.MSG.NEXT.%s.%s in %d\r\n%s\r\n" % (
@@ -153,9 +151,9 @@ def bare(server: Server, stream: str, count: int) -> None:
                 return
 
 
-async def ordinary(server: Server, stream: str, count: int) -> None:
+async def ordinary(one: Server, stream: str, count: int) -> None:
     """What anybody would write with the client library, and the same columns."""
-    client = await nats.connect(server.access.servers[0])
+    client = await nats.connect(one.access.servers[0])
     subscription = await client.jetstream().pull_subscribe(
         "", stream=stream, config=ConsumerConfig(ack_policy=AckPolicy.NONE)
     )
@@ -177,11 +175,11 @@ async def ordinary(server: Server, stream: str, count: int) -> None:
     await client.close()
 
 
-def alone(server: Server, stream: str, path: str) -> None:
+def alone(one: Server, stream: str, path: str) -> None:
     """Our reader without Spark."""
     stream_ref = StreamRef(stream=stream, region="", virtual=stream, role="read")
-    cuts = cut.take_cuts([stream_ref], {"": server.access}, path=path)
-    for job in split_tasks(cuts, {"": server.access}, rows=10**9):
+    cuts = cut.take_cuts([stream_ref], {"": one.access}, path=path)
+    for job in split_tasks(cuts, {"": one.access}, rows=10**9):
         for _ in read_range(job, _SCHEMA):
             pass
 
@@ -200,13 +198,13 @@ def tree() -> dict[int, float]:
     return result
 
 
-def measure_work(server: Server, count: int, work: Callable[[], object]) -> tuple[float, float, float]:
+def measure_work(one: Server, count: int, work: Callable[[], object]) -> tuple[float, float, float]:
     """Microseconds of CPU per message of readers and of the server, and seconds."""
-    server_before, before, began = server.cpu, tree(), time.perf_counter()
+    server_before, before, began = one.cpu, tree(), time.perf_counter()
     work()
     seconds = time.perf_counter() - began
     mine = sum(used - before.get(pid, 0.0) for pid, used in tree().items())
-    return mine / count * 1e6, (server.cpu - server_before) / count * 1e6, seconds
+    return mine / count * 1e6, (one.cpu - server_before) / count * 1e6, seconds
 
 
 def main(count: int, rounds: int) -> None:

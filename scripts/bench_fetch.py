@@ -152,7 +152,7 @@ async def node(places: list[Place]) -> AsyncIterator[Puller]:
         await process.wait()
 
 
-async def once(place: Place, pull: Puller, first: int, mode: tuple[str, int, int]) -> Round:
+async def once(place: Place, pull: Puller, first: int, way: tuple[str, int, int]) -> Round:
     """One round, by a consumer of its own from the message *first* on."""
     js = place.client.jetstream(timeout=60)
     config = ConsumerConfig(
@@ -163,10 +163,10 @@ async def once(place: Place, pull: Puller, first: int, mode: tuple[str, int, int
     )
     await js.add_consumer(STREAM, config)
     before = bench_routing.cpu(place.process)
-    seconds, spent = await pull(place, *mode)
+    seconds, spent = await pull(place, *way)
     server = bench_routing.cpu(place.process) - before
     await js.delete_consumer(STREAM, NAME)
-    count = mode[2]
+    count = way[2]
     return Round(count / seconds, server * 1e6 / count, spent * 1e6 / count)
 
 

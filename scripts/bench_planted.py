@@ -72,7 +72,7 @@ def _is(origin: int, first: Column, number: int) -> Column:
     return (F.col("o") == origin) & F.col("s").between(first, first + number - 1)
 
 
-def _describe_messages(rows: DataFrame, middle: int) -> DataFrame:
+def _describe_messages(some: DataFrame, middle: int) -> DataFrame:
     """Messages, given by the number *o* of their origin and their sequence *s* in it."""
     s, o = F.col("s"), F.col("o")
     name = F.element_at(F.array(*map(F.lit, REGIONS)), (o + 1).cast("int"))
@@ -82,7 +82,7 @@ def _describe_messages(rows: DataFrame, middle: int) -> DataFrame:
     key = F.when(is_shared, F.concat(F.lit("c."), s.cast("string"))).otherwise(
         F.concat(F.lit("k."), o.cast("string"), F.lit("."), (s % 3000).cast("string"))
     )
-    return rows.select(
+    return some.select(
         "*",
         name.alias("home"),
         F.concat(F.lit("foo-write-"), name).alias("origin"),
@@ -96,9 +96,9 @@ def _describe_messages(rows: DataFrame, middle: int) -> DataFrame:
     )
 
 
-def _row(rows: DataFrame, stream: str, region: str, role: str, **columns: Column) -> DataFrame:
+def _row(some: DataFrame, stream: str, region: str, role: str, **columns: Column) -> DataFrame:
     fixed = {"virtual": "foo", "stream": stream, "region": region, "role": role}
-    return rows.select(
+    return some.select(
         *(F.lit(value).alias(name) for name, value in fixed.items()),
         *(column.alias(name) for name, column in columns.items()),
         F.lit(None).cast("string").alias("ttl"),

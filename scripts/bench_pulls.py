@@ -109,13 +109,13 @@ async def pull_once(client: Client) -> bool:
         await subscription.unsubscribe()
 
 
-async def count_missed(render: Callable[[Any], Bundle], topology: Topology) -> tuple[int, int]:
+async def count_missed(render: Callable[[Any], Bundle], wanted: Topology) -> tuple[int, int]:
     """How many pulls had no message, and of how many."""
-    await lab.up(NAME, topology, render, on_progress=lambda _: None, timeout=120)
+    await lab.up(NAME, wanted, render, on_progress=lambda _: None, timeout=120)
     try:
         endpoint = lab.endpoints(NAME)["west"]
         for role in (Role.WRITE, Role.READ):
-            await bench_routing.create(endpoint, load_topology.render_bundle(topology), role)
+            await bench_routing.create(endpoint, load_topology.render_bundle(wanted), role)
         clients = [
             await nats.connect(
                 url,
@@ -151,10 +151,7 @@ async def count_missed(render: Callable[[Any], Bundle], topology: Topology) -> t
 
 async def _table() -> None:
     plain = await bench_routing.measure("plain", 0, is_thin=True)
-    for title, change in (
-        ("as it is", lambda bundle: bundle),
-        ("a stream import", lambda bundle: by_stream(bundle, "APP")),
-    ):
+    for title, change in (("as it is", lambda bundle: bundle), ("a stream import", lambda one: by_stream(one, "APP"))):
         print(f"pulls: {title}", flush=True)
         bench_routing.show_thin(plain, await bench_routing.measure("accounts", 1, is_thin=True, change=change))
     print("three servers, away from the leader: pulls of clients with a new inbox that had no message")
@@ -162,11 +159,11 @@ async def _table() -> None:
         clients = account(is_shared=is_shared)
         desired = topology(clients, servers=3)
 
-        def as_it_is(addresses: Any, topology: Topology = desired) -> Bundle:
-            return load_topology.render_bundle(topology, addresses=addresses)
+        def as_it_is(addresses: Any, wanted: Topology = desired) -> Bundle:
+            return load_topology.render_bundle(wanted, addresses=addresses)
 
-        def render_changed(addresses: Any, topology: Topology = desired, clients: str = clients) -> Bundle:
-            return by_stream(load_topology.render_bundle(topology, addresses=addresses), clients)
+        def render_changed(addresses: Any, wanted: Topology = desired, clients: str = clients) -> Bundle:
+            return by_stream(load_topology.render_bundle(wanted, addresses=addresses), clients)
 
         for title, render in (("as it is", as_it_is), ("a stream import", render_changed)):
             without, tried = await count_missed(render, desired)

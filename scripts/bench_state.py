@@ -40,45 +40,45 @@ REFS = (
 )
 
 
-def regions(server: Server, count: int) -> None:
+def regions(one: Server, count: int) -> None:
     """Streams that source `w`, with *count* messages each."""
-    with connect(server.access) as client:
+    with connect(one.access) as client:
         for region in REGIONS:
             source = {"name": "w", "subject_transforms": [{"src": "w.>", "dest": "r.>"}]}
             body = {"name": f"r-{region}", "sources": [source], "allow_direct": True, "num_replicas": 1}
-            api_request(client, server.access, f"STREAM.CREATE.r-{region}", body)
-    _wait(server, count)
+            api_request(client, one.access, f"STREAM.CREATE.r-{region}", body)
+    _wait(one, count)
 
 
-def add(server: Server, first: int, count: int) -> None:
+def add(one: Server, first: int, count: int) -> None:
     """Publish *count* messages more than the *first* ones."""
     payloads = texts(SIZE)
-    with connect(server.access) as client:
+    with connect(one.access) as client:
         for begin in range(first, first + count, 5_000):
             numbers = range(begin, min(begin + 5_000, first + count))
             frames = (b"PUB w.%d.orders %d\r\n%s\r\n" % (n % 1000, SIZE, payloads[n % len(payloads)]) for n in numbers)
             client.send(b"".join(frames))
-            while api_request(client, server.access, "STREAM.INFO.w")["state"]["messages"] < numbers.stop:
+            while api_request(client, one.access, "STREAM.INFO.w")["state"]["messages"] < numbers.stop:
                 pass
-    _wait(server, first + count)
+    _wait(one, first + count)
 
 
-def _wait(server: Server, count: int) -> None:
-    with connect(server.access) as client:
+def _wait(one: Server, count: int) -> None:
+    with connect(one.access) as client:
         for region in REGIONS:
-            while api_request(client, server.access, f"STREAM.INFO.r-{region}")["state"]["messages"] < count:
+            while api_request(client, one.access, f"STREAM.INFO.r-{region}")["state"]["messages"] < count:
                 pass
 
 
-def audit(spark: SparkSession, server: Server, place: Path) -> dict[str, tuple[float, float, float]]:
+def audit(spark: SparkSession, one: Server, place: Path) -> dict[str, tuple[float, float, float]]:
     """CPU seconds of readers and of the server, and seconds, for reading and for judging."""
-    access = dict.fromkeys(REGIONS, server.access)
+    access = dict.fromkeys(REGIONS, one.access)
     held: list[Any] = []
 
     def read() -> None:
         cuts = cut.take_cuts(REFS, access)
         state = AuditState(spark, place, "bench")
-        held.append((state.advance(cuts, lambda ranges: read_messages(spark, ranges, access)), cuts))
+        held.append((state.advance(cuts, lambda some: read_messages(spark, some, access)), cuts))
 
     def judge() -> None:
         tables, cuts = held[0]
@@ -90,7 +90,7 @@ def audit(spark: SparkSession, server: Server, place: Path) -> dict[str, tuple[f
             )
         assert not report.findings, report.findings
 
-    costs = {"reading": measure_work(server, 1_000_000, read), "judging": measure_work(server, 1_000_000, judge)}
+    costs = {"reading": measure_work(one, 1_000_000, read), "judging": measure_work(one, 1_000_000, judge)}
     print(f"    {held[0][0].new:>12,} read", end="")
     for name, (mine, theirs, seconds) in costs.items():
         print(f"   {name} {mine:6.1f} + server {theirs:5.1f} s CPU, {seconds:6.1f} s", end="")

@@ -155,7 +155,7 @@ def find_defects(configuration: Configuration, directory: Path) -> Iterator[Defe
             )
 
 
-def judge(configurations: Sequence[Configuration], recorded: frozenset[Defect], directory: Path) -> int:
+def judge(configurations: Sequence[Configuration], known: frozenset[Defect], directory: Path) -> int:
     """Lint the files in *directory*, print what was found, and return the exit code."""
     server = binaries.locate(VERSION)
     with ThreadPoolExecutor(os.cpu_count()) as pool:
@@ -171,7 +171,7 @@ def judge(configurations: Sequence[Configuration], recorded: frozenset[Defect], 
         return 3
     places = {(configuration.repository, configuration.path) for configuration in accepted}
     defects = set().union(*by_configuration.values())
-    expected = {defect for defect in recorded if (defect.repository, defect.path) in places}
+    expected = {defect for defect in known if (defect.repository, defect.path) in places}
     for defect in sorted(defects - expected):
         print(f"new: {defect}")
     for defect in sorted(expected - defects):

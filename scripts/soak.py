@@ -196,11 +196,11 @@ def ours() -> list[psutil.Process]:
     return processes
 
 
-def of_other_labs(ports: set[int]) -> set[int]:
+def of_other_labs(taken: set[int]) -> set[int]:
     """Those ports that labs of somebody else have got since: no lab keeps a port that was purged."""
     result = set()
-    for connection in psutil.net_connections("tcp") if ports else ():
-        if connection.laddr and connection.laddr.port in ports and connection.pid is not None:
+    for connection in psutil.net_connections("tcp") if taken else ():
+        if connection.laddr and connection.laddr.port in taken and connection.pid is not None:
             with suppress(psutil.Error):
                 command_line = " ".join(psutil.Process(connection.pid).cmdline())
                 if "/labs/" in command_line and str(labs_directory()) not in command_line:

@@ -32,10 +32,10 @@ class Wire:
         """What the protocol says, with its line ends."""
         self._socket.sendall(frames)
 
-    def count(self, mark: bytes, number: int) -> None:
+    def count(self, mark: bytes, wanted: int) -> None:
         """Return once *mark*, of one byte, has come *wanted* times."""
         result = 0
-        while result < number:
+        while result < wanted:
             result += self._receive().count(mark)
 
     def flush(self) -> None:
