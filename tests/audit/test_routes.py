@@ -13,7 +13,8 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from vstream.audit import session
 from vstream.audit.local_frames import make_table
-from vstream.audit.routes import ROUTES, SubjectRoute, apply_routes, parse_route, to_rows
+from vstream.audit.routes import ROUTES, SubjectRoute, apply_routes, parse_route, replaces_prefix, to_rows
+from vstream.audit.schema import make_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -37,6 +38,7 @@ ROUTED: list[list[tuple[str, str, tuple[str, str] | None]]] = [
     [("_w.b.>", "b.>", None), ("_w.a.>", "a.>", None)],
     [],
 ]
+HEADERS = make_schema("filters string, destinations string, sent_subject string, subject string")
 ROWS = StructType([StructField("subject", StringType()), StructField("routes", ROUTES)])
 
 
@@ -52,6 +54,20 @@ def test_in_spark_a_subject_becomes_what_it_becomes_here(spark: SparkSession) ->
     expected = [everywhere(routes, subject) for routes in every for subject in SUBJECTS]
     assert [row[0] for row in applied.collect()] == expected
     assert len({subject for subject in expected if subject is not None}) > 10
+
+
+def test_in_spark_the_same_messages_prove_a_prefix(spark: SparkSession) -> None:
+    parsed = {route[:2]: parse_route(*route[:2], None) for routes in ROUTED for route in routes}
+    prefixes = {
+        route: transform for route, transform in parsed.items() if transform is not None and transform.is_prefix
+    }
+    stored = {transform.apply(subject) or subject for transform in prefixes.values() for subject in SUBJECTS} | {"a."}
+    cases = [(route, sent, subject) for route in prefixes for sent in (*SUBJECTS, None) for subject in sorted(stored)]
+    rows = [(*route, *subjects) for route, *subjects in cases]
+    told = make_table(spark, rows, HEADERS).select(replaces_prefix().alias("is_proven")).collect()
+    expected = [sent is not None and prefixes[route].apply(sent) == subject for route, sent, subject in cases]
+    assert [bool(row.is_proven) for row in told] == expected
+    assert 0 < sum(expected) < len(expected)
 
 
 @pytest.mark.usefixtures("spark")

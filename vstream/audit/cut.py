@@ -12,9 +12,10 @@ from dataclasses import dataclass, make_dataclass
 from typing import Any, Final
 
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from vstream.audit.local_frames import make_table
+from vstream.audit.local_frames import collect_arrow, make_table, plain_rows
 from vstream.audit.schema import STREAMS, make_schema
 from vstream.topology.stream_config import UNTIL_KEY
 
@@ -57,6 +58,7 @@ _EXPECTED = StructType([*_ORIGINS.fields, *_READERS.fields])
 # Spark's own rows look each attribute up in a list of names.
 _StreamRow = make_dataclass("_StreamRow", STREAMS.names, slots=True)
 _SourceRow = make_dataclass("_SourceRow", ("origin", "last_seq"), slots=True)
+_TransformRow = make_dataclass("_TransformRow", ("src", "dest"), slots=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +92,7 @@ class CutTables:
     """By *virtual* and origin: the identity that servers since 2.15 give it, if known."""
     mirrors: frozenset[tuple[str, str]]
     """Pairs of *virtual* and stream: mirrors, which keep the original timestamps, so the arrival time is unknown."""
-    bounds: Mapping[tuple[str, str | None], tuple[int | None, int | None]]
+    bounds: Mapping[tuple[str, str], tuple[int | None, int | None]]
     """By *virtual* and origin: its first and last sequence, as in *origins*."""
     tracks: Sequence[tuple[Any, ...]]
     """Each stream with each origin (or None) whose messages it may have: virtual, origin, stream, region, is_origin."""
@@ -123,7 +125,9 @@ class CutTables:
 
 def build_cut(streams: DataFrame, *, is_narrow: bool = False, is_sampled: bool = False) -> CutTables:
     """Build the tables from `streams`. *is_narrow*: read only from some time on. *is_sampled*: some subjects only."""
-    rows = sorted(map(_plain_row, streams.collect()), key=lambda row: (row.virtual, row.stream))
+    # Arrow takes no null for a structure whose fields cannot be null.
+    told = collect_arrow(streams.withColumn("transform", F.col("transform").cast("struct<src: string, dest: string>")))
+    rows = sorted(map(_plain_row, plain_rows(told)), key=lambda row: (row.virtual, row.stream))
     by_virtual: dict[str, list[Any]] = {}
     for row in rows:
         by_virtual.setdefault(row.virtual, []).append(row)
@@ -164,7 +168,9 @@ def build_cut(streams: DataFrame, *, is_narrow: bool = False, is_sampled: bool =
 
 def _plain_row(row: Any) -> Any:
     plain = _StreamRow(*row)
-    plain.sources = [_SourceRow(*source) for source in row.sources]
+    plain.sources = [_SourceRow(**source) for source in plain.sources]
+    plain.limits = None if plain.limits is None else dict(plain.limits)
+    plain.transform = None if plain.transform is None else _TransformRow(**plain.transform)
     return plain
 
 

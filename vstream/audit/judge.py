@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from vstream.audit.classify import MISSING, RANGED
 from vstream.audit.codes import BY_KIND, Count
 from vstream.audit.cut import CutTables, is_origin
-from vstream.audit.local_frames import select_virtuals
+from vstream.audit.local_frames import collect_arrow, plain_rows, select_virtuals
 from vstream.audit.reconcile import ORIGIN
 from vstream.audit.report import (
     Delay,
@@ -130,8 +130,8 @@ def _sorted_rows(table: DataFrame | None) -> list[Any]:
 
 
 def _streams(evidence: Evidence) -> tuple[StreamState, ...]:
-    counts = evidence.buckets.groupBy("virtual", "stream").agg(F.sum("copies")).collect()
-    rows = {(virtual, stream): copies for virtual, stream, copies in counts}
+    counts = collect_arrow(evidence.buckets.groupBy("virtual", "stream").agg(F.sum("copies")))
+    rows = {(virtual, stream): copies for virtual, stream, copies in plain_rows(counts)}
     names = [field.name for field in fields(StreamState) if field.name in STREAMS.names]
     states = []
     for row in evidence.cut.rows:

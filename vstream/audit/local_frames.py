@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -41,6 +41,11 @@ def select_virtuals(rows: DataFrame, virtuals: Collection[str] | None) -> DataFr
 def collect_here(rows: DataFrame, schema: StructType) -> DataFrame:
     """*rows*, computed, as a local DataFrame: the plan of another would be analysed again with each step built on it."""
     return from_arrow(rows.sparkSession, collect_arrow(rows.select(*schema.names)), schema)
+
+
+def plain_rows(table: pa.Table) -> Iterator[tuple[Any, ...]]:
+    """The rows of *table* as tuples, at a fraction of what `collect` takes."""
+    return zip(*(column.to_pylist() for column in table.columns), strict=True)
 
 
 def collect_arrow(rows: DataFrame) -> pa.Table:

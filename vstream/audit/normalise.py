@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import make_dataclass, replace
 from functools import reduce
+from itertools import starmap
 from operator import add
 from typing import Any, Final
 
@@ -19,7 +21,7 @@ from pyspark.sql.types import StructType
 
 from vstream.audit import routes
 from vstream.audit.cut import SKEW_NS, CutTables
-from vstream.audit.local_frames import make_table
+from vstream.audit.local_frames import collect_arrow, make_table, plain_rows
 from vstream.audit.schema import MESSAGES, make_schema
 from vstream.topology.stream_config import ACCOUNT_SEPARATOR, REPLAY_SUFFIX, header_name
 
@@ -77,21 +79,21 @@ def normalise(messages: DataFrame, cut: CutTables) -> DataFrame:
     """
     COPIES of `messages` (`schema.MESSAGES`).
 
-    Reads `messages` twice to collect transforms and identities from headers; the result
-    reads them again.
+    Reads `messages` to collect transforms and identities from headers, and up to twice more for examples of
+    transforms that replace more than a prefix; the result reads them again.
     """
     rows = _require_values(messages).join(F.broadcast(cut.roles), ["virtual", "stream"], how="left")
     # An inner join would pass over them in silence.
     stray = F.concat(F.lit("`messages` has rows of `"), "stream", F.lit("`, and `streams` does not know it"))
     rows = rows.withColumn("is_origin", F.coalesce("is_origin", F.raise_error(stray).cast("boolean")))
-    count, hidden = rows.where(~F.col("is_origin")), _hidden_names(cut, messages.sparkSession)
-    arrived = _parse_headers(count, hidden)
-    existing = cut.origins.select("virtual", "origin", F.lit(True).alias("is_known"))
-    told = _describe_origins(rows.where("is_origin"), count, hidden, existing, cut)
-    arrived = arrived.join(F.broadcast(existing), ["virtual", "origin"], how="left").join(
-        F.broadcast(told.select("virtual", "origin", "current")), ["virtual", "origin"], how="left"
+    hidden, is_origin = _hidden_names(cut, messages.sparkSession), F.col("is_origin")
+    facts = _describe_origins(rows.where(is_origin), rows.where(~is_origin), hidden, cut)
+    # A header that a client has sent says nothing.
+    rows = rows.withColumns({name: F.when(~is_origin, F.col(name)) for name in ("source", "mirror")})
+    parsed = _parse_headers(rows, hidden).withColumn(
+        "origin", F.when(is_origin, F.col("stream")).otherwise(F.col("origin"))
     )
-    copies = _copies_of_origins(rows.where("is_origin"), told).unionByName(_copies_of_readers(arrived))
+    copies = _describe_copies(parsed.join(F.broadcast(facts), ["virtual", "origin"], how="left"))
     return _split_counter_sums(copies, cut).withColumn("track", track_id()).select(*COPIES.names)
 
 
@@ -117,15 +119,12 @@ def _require_values(messages: DataFrame) -> DataFrame:
 
 
 _ORIGIN_FACTS = make_schema("virtual string, origin string, current string, routes routes", routes=routes.ROUTES)
-
-
 _EXAMPLE_KEYS = StructType([MESSAGES["virtual"], MESSAGES["stream"], MESSAGES["seq"]])
-
 _HEADER_FORM = ("virtual", "stream", "origin", "filters", "destinations", "identity")
 _RouteOfOrigin = tuple[str, str, routes.SubjectRoute]
 """With the virtual stream and the origin."""
-_Told = tuple[tuple[Any, ...], "Sequence[int]"]
-"""A form of headers, and the sequences of three messages that have it."""
+_Form = make_dataclass("_Form", (*_HEADER_FORM, "seqs", "time_ns", "is_proven"), slots=True)
+"""A form of headers, the sequences of three messages that have it, and whether the first one proves its prefix."""
 
 
 def _restored_origins(
@@ -149,11 +148,9 @@ def _restored_origins(
     return {origin for origin, last in former.items() if origin in begun and begun[origin] + SKEW_NS < last}
 
 
-def _describe_origins(
-    origins: DataFrame, messages: DataFrame, hidden: DataFrame | None, virtual_origins: DataFrame, cut: CutTables
-) -> DataFrame:
+def _describe_origins(origins: DataFrame, messages: DataFrame, hidden: DataFrame | None, cut: CutTables) -> DataFrame:
     """
-    By origin: its current identity, and the routes that turn its subjects into those of the virtual stream.
+    By origin, for all of them: its current identity, and the routes that turn its subjects into those of the virtual stream.
 
     The identity is the one that the server reports, else the last one in a header. A route
     that does not explain one of three examples is left out, because something about it is
@@ -161,26 +158,29 @@ def _describe_origins(
     """
     spark = messages.sparkSession
 
-    def saying(rows: DataFrame) -> DataFrame:
-        return _parse_headers(rows, hidden).join(
-            F.broadcast(virtual_origins.select("virtual", "origin")), ["virtual", "origin"]
-        )
-
     # Numbers alone: Spark would sort all messages for the least and the greatest of anything else.
     group = F.array(F.min("seq"), F.max("seq"), F.max_by("seq", F.xxhash64("seq"))).alias("seqs")
-    forms = saying(messages).groupBy(*_HEADER_FORM).agg(group, F.max("time_ns").alias("time_ns")).collect()
+    facts = (group, F.max("time_ns").alias("time_ns"), F.min_by(routes.replaces_prefix(), "seq").alias("is_proven"))
+    forms = collect_arrow(_parse_headers(messages, hidden).groupBy(*_HEADER_FORM).agg(*facts))
     # Spark would take each header apart once more to leave these out before it groups them.
-    rows = [row for row in forms if row.filters is not None]
+    told_forms = starmap(_Form, plain_rows(forms.filter(forms["filters"].is_valid())))
+    rows = [form for form in told_forms if (form.virtual, form.origin) in cut.bounds]
     current, by_route = _group_forms(rows, cut)
 
     def look_up(keys: Sequence[tuple[str, str, int]]) -> Sequence[Any]:
+        if not keys:
+            return ()
         picked = make_table(spark, keys, _EXAMPLE_KEYS)
-        chosen = saying(messages.join(F.broadcast(picked), list(_EXAMPLE_KEYS.names), how="left_semi"))
-        return chosen.select(*_HEADER_FORM, "sent_subject", "subject").collect() if keys else ()
+        chosen = _parse_headers(messages.join(F.broadcast(picked), _EXAMPLE_KEYS.names, how="left_semi"), hidden)
+        return chosen.select(*_HEADER_FORM, "sent_subject", "subject").collect()
 
+    proven = {
+        (False, *key) for key, group in by_route.items() if key[2].is_prefix and any(form.is_proven for form in group)
+    }
+    unproven = {key: group for key, group in by_route.items() if (False, *key) not in proven}
     # One message of one reader mostly proves a route for all: the others are not looked up.
-    proven = _prove_routes({key: [(form, seqs[:1])] for key, ((form, seqs), *_) in by_route.items()}, look_up)
-    proven |= _prove_routes({key: group for key, group in by_route.items() if (False, *key) not in proven}, look_up)
+    proven |= _prove_routes({key: [replace(form, seqs=form.seqs[:1])] for key, (form, *_) in unproven.items()}, look_up)
+    proven |= _prove_routes({key: group for key, group in unproven.items() if (False, *key) not in proven}, look_up)
     routes_found: dict[tuple[str, str], set[tuple[bool, routes.SubjectRoute]]] = defaultdict(set)
     for is_unproven, virtual, name, route in proven:
         routes_found[virtual, name].add((is_unproven, route))
@@ -189,46 +189,48 @@ def _describe_origins(
     for origin in restored | _restored_origins(origins, rows, identities):
         del identities[origin]
     told = []
-    for origin in sorted({*current, *routes_found}):
+    for origin in sorted(cut.bounds):
         told.append((*origin, identities.get(origin), routes.to_rows(_sort_routes(routes_found[origin]))))
     return make_table(spark, told, _ORIGIN_FACTS)
 
 
 def _group_forms(
     rows: Iterable[Any], cut: CutTables
-) -> tuple[dict[tuple[str, str], tuple[int, str]], dict[_RouteOfOrigin, list[_Told]]]:
+) -> tuple[dict[tuple[str, str], tuple[int, str]], dict[_RouteOfOrigin, list[Any]]]:
     """By origin: its last identity and when it was told; and by origin and route: the forms that tell it."""
     transforms = {(row.virtual, row.stream): row.transform for row in cut.rows}
     current: dict[tuple[str, str], tuple[int, str]] = {}
     parsed: dict[tuple[Any, ...], routes.SubjectRoute | None] = {}
-    by_route: dict[_RouteOfOrigin, list[_Told]] = defaultdict(list)
-    for *form, seqs, time_ns in rows:
-        virtual, stream, origin, filters, destinations, identity = form
-        if identity is not None:
-            current[virtual, origin] = max(current.get((virtual, origin), (time_ns, identity)), (time_ns, identity))
-        transform = transforms[virtual, stream]
-        header = (filters, destinations, (transform.src, transform.dest) if transform else None)
+    by_route: dict[_RouteOfOrigin, list[Any]] = defaultdict(list)
+    for form in rows:
+        origin = (form.virtual, form.origin)
+        if form.identity is not None:
+            told = (form.time_ns, form.identity)
+            current[origin] = max(current.get(origin, told), told)
+        transform = transforms[form.virtual, form.stream]
+        header = (form.filters, form.destinations, (transform.src, transform.dest) if transform else None)
         if header not in parsed:
             parsed[header] = routes.parse_route(*header)
         route = parsed[header]
         if route is not None:
-            by_route[virtual, origin, route].append((tuple(form), seqs))
+            by_route[*origin, route].append(form)
     return current, by_route
 
 
 def _prove_routes(
-    groups: Mapping[_RouteOfOrigin, Sequence[_Told]],
+    groups: Mapping[_RouteOfOrigin, Sequence[Any]],
     look_up: Callable[[Sequence[tuple[str, str, int]]], Sequence[Any]],
 ) -> set[tuple[bool, str, str, routes.SubjectRoute]]:
     """Routes that explain an example of a form that tells them, or have none: whether there is none, and the route."""
-    keys = {(*form[:2], seq) for group in groups.values() for form, seqs in group for seq in seqs}
+    keys = {(form.virtual, form.stream, seq) for group in groups.values() for form in group for seq in form.seqs}
     examples: dict[tuple[Any, ...], list[tuple[str | None, str]]] = defaultdict(list)
     for *form, sent, stored in look_up(sorted(keys)):
         examples[tuple(form)].append((sent, stored))
     result = set()
     for key, group in groups.items():
-        for form, _ in group:
-            proofs = [key[2].apply(sent) == stored for sent, stored in examples.get(form, ()) if sent is not None]
+        for form in group:
+            of_form = examples.get(tuple(getattr(form, name) for name in _HEADER_FORM), ())
+            proofs = [key[2].apply(sent) == stored for sent, stored in of_form if sent is not None]
             if any(proofs) or not proofs:
                 result.add((not proofs, *key))
     return result
@@ -293,15 +295,8 @@ def _parse_headers(rows: DataFrame, hidden: DataFrame | None) -> DataFrame:
         return F.when(~is_ack, F.get(words, F.lit(position)))
 
     return _resolve_origin(rows, hidden).select(
-        "virtual",
-        "stream",
-        "region",
-        "seq",
-        "time_ns",
-        "subject",
-        "msg_id",
+        *("virtual", "stream", "region", "is_origin", "seq", "time_ns", "subject", "msg_id", "digest"),
         _ttl_ns(F.col("ttl")).alias("ttl_ns"),
-        "digest",
         F.when(is_mirrored, F.col("mirror")).when(is_good, F.col("origin")).alias("origin"),
         F.when(is_mirrored, F.col("seq")).when(is_good, F.col("said_seq")).alias("origin_seq"),
         word(2).alias("filters"),
@@ -313,43 +308,17 @@ def _parse_headers(rows: DataFrame, hidden: DataFrame | None) -> DataFrame:
     )
 
 
-def _copies_of_readers(arrived: DataFrame) -> DataFrame:
-    is_known, is_former = F.col("is_known").isNotNull(), F.col("identity") != F.col("current")
-    return arrived.select(
-        "virtual",
-        "stream",
-        "region",
-        F.lit(False).alias("is_origin"),
-        "seq",
-        "time_ns",
-        F.when(is_known, F.col("origin")).alias("origin"),
-        F.when(is_known & is_former, F.col("identity")).otherwise(F.lit("")).alias("former"),
-        F.when(is_known, F.col("origin_seq")).alias("origin_seq"),
-        "sent_subject",
-        F.col("subject").alias("key"),
-        "msg_id",
-        "ttl_ns",
-        "digest",
-        "is_replay",
-    )
-
-
-def _copies_of_origins(rows: DataFrame, told: DataFrame) -> DataFrame:
-    paths = told.select("virtual", F.col("origin").alias("stream"), "routes")
-    return rows.join(F.broadcast(paths), ["virtual", "stream"], how="left").select(
-        "virtual",
-        "stream",
-        "region",
-        "is_origin",
-        "seq",
-        "time_ns",
-        F.col("stream").alias("origin"),
-        F.lit("").alias("former"),
-        F.col("seq").alias("origin_seq"),
-        F.col("subject").alias("sent_subject"),
-        routes.apply_routes(F.col("subject"), F.col("routes")).alias("key"),
-        "msg_id",
-        _ttl_ns(F.col("ttl")).alias("ttl_ns"),
-        "digest",
-        F.lit(False).alias("is_replay"),
+def _describe_copies(rows: DataFrame) -> DataFrame:
+    """The columns of COPIES for *rows* with values of headers, and with the facts about their origins."""
+    is_origin, is_known = F.col("is_origin"), F.col("routes").isNotNull()
+    is_former = is_known & (F.col("identity") != F.col("current"))
+    by_route = routes.apply_routes(F.col("subject"), F.col("routes"))
+    return rows.withColumns(
+        {
+            "origin": F.when(is_known, F.col("origin")),
+            "former": F.when(is_former, F.col("identity")).otherwise(F.lit("")),
+            "origin_seq": F.when(is_origin, F.col("seq")).when(is_known, F.col("origin_seq")),
+            "sent_subject": F.when(is_origin, F.col("subject")).otherwise(F.col("sent_subject")),
+            "key": F.when(is_origin, by_route).otherwise(F.col("subject")),
+        }
     )

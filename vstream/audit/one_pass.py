@@ -119,7 +119,7 @@ def _buckets(digests: pa.Table, copies: DataFrame, cut: CutTables, tracks: Seque
     """
     firsts, lasts = [], []
     for item in tracks:
-        first, last = cut.bounds.get((item.virtual, item.origin), (None, None))
+        first, last = cut.bounds.get((item.virtual, item.origin or ""), (None, None))
         firsts.append(first)
         lasts.append(last if item.former == "" else None)
     numbers = pa.array([track.track for track in tracks], pa.int64())

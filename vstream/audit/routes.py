@@ -55,6 +55,11 @@ class SubjectRoute:
     steps: tuple[TransformStep, ...]
     whole: TransformStep | None
 
+    @property
+    def is_prefix(self) -> bool:
+        """Whether it only replaces one prefix by another."""
+        return self.whole is None and len(self.steps) == 1 and self.steps[0].head is not None
+
     def apply(self, subject: str) -> str | None:
         """The subject in the reading stream for *subject*; None if the source does not copy it."""
         middle = next((text for step in self.steps if (text := step.apply(subject)) is not None), None)
@@ -96,6 +101,14 @@ def _step(source: str, destination: str) -> TransformStep | None:
     is_led = is_literal and last == 1 and source.endswith(">") and destination.endswith(">")
     ends = (source.removesuffix(">"), destination.removesuffix(">")) if is_led else (None, None)
     return TransformStep(f"^{pattern}$", ".".join(parts), *ends)
+
+
+def replaces_prefix() -> Column:
+    """Whether a header's transform, if it replaces one prefix (`is_prefix`), explains the subject."""
+    return F.expr("""
+        startswith(sent_subject, left(filters, length(filters) - 1)) and length(sent_subject) >= length(filters)
+        and subject = left(destinations, length(destinations) - 1) || substring(sent_subject, length(filters))
+    """)
 
 
 def to_rows(routes: Sequence[SubjectRoute]) -> list[tuple[Sequence[TransformStep], TransformStep | None]]:
