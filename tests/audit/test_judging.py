@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from tests.support import audit_reference as reference
 from tests.support.audit_histories import NOW, SECOND, History, Maker
 from tests.support.night import repetitions
+from vstream.audit import delays
 from vstream.audit.codes import BY_KIND
 from vstream.audit.context import AuditContext
 from vstream.audit.local_frames import make_table
@@ -51,47 +52,45 @@ def histories(seeds: Iterable[int], *, wild: bool = True) -> dict[str, History]:
     return {f"v{seed}": Maker(seed, f"v{seed}", wild=wild).make() for seed in seeds}
 
 
-def tables(spark: SparkSession, histories: Mapping[str, History]) -> tuple[DataFrame, DataFrame]:
-    messages = [
-        tuple(row[name] for name in MESSAGES.names) for history in histories.values() for row in history.messages
-    ]
-    streams = [tuple(row[name] for name in STREAMS.names) for history in histories.values() for row in history.streams]
+def tables(spark: SparkSession, some: Mapping[str, History]) -> tuple[DataFrame, DataFrame]:
+    messages = [tuple(row[name] for name in MESSAGES.names) for history in some.values() for row in history.messages]
+    streams = [tuple(row[name] for name in STREAMS.names) for history in some.values() for row in history.streams]
     return make_table(spark, messages, MESSAGES), make_table(spark, streams, STREAMS)
 
 
 def audit(
     spark: SparkSession,
-    histories: Mapping[str, History],
+    some: Mapping[str, History],
     place: Path | None = None,
     *,
-    is_on_driver: bool = False,
+    here: bool = False,
     figures: int = 10**9,
 ) -> tuple[Report, TableStore]:
     """In Spark's memory, as small tables are audited (*here*), or as large ones are: with files at *place*."""
     shelf = TableStore(spark, None if place is None else place.as_uri())
-    messages, streams = tables(spark, histories)
+    messages, streams = tables(spark, some)
     if place is not None:
         # As they are extracted: one stream after the other, several files of each.
         messages = messages.repartitionByRange(5, "virtual", "stream", "seq").sortWithinPartitions(
             "virtual", "stream", "seq"
         )
-    models = {name: "ordered" if is_ordered(name) else "virtual" for name in histories}
+    models = {name: "ordered" if is_ordered(name) else "virtual" for name in some}
     context = AuditContext(subject="test", windows=WINDOWS, models=models)
     run = AuditPipeline(
         store=shelf,
         context=context,
         bucket=BUCKET,
-        here_up_to=10**9 if is_on_driver else 0,
+        here_up_to=10**9 if here else 0,
         figures=figures,
     )
     return run(messages.persist(), streams.persist()), shelf
 
 
-def compare(report: Report, shelf: TableStore, histories: Mapping[str, History]) -> None:
+def compare(report: Report, shelf: TableStore, some: Mapping[str, History]) -> None:
     """What *report* and *shelf* say of *some*, which may not be all that was audited, is what the reference says."""
-    expected = {name: reference.Audit(history.messages, history.streams) for name, history in histories.items()}
+    expected = {name: reference.Audit(history.messages, history.streams) for name, history in some.items()}
     told = {name: audit.run() for name, audit in expected.items()}
-    by_history = by_virtual(histories, shelf, "faults", as_fault)
+    by_history = by_virtual(some, shelf, "faults", as_fault)
     swapped = {
         name: Counter({fault: n for fault, n in faults.items() if fault.kind == "misordered"})
         for name, faults in by_history.items()
@@ -103,15 +102,15 @@ def compare(report: Report, shelf: TableStore, histories: Mapping[str, History])
         if is_ordered(name)
     }
     assert {name: reference.disputes(audit) for name, audit in expected.items()} == {
-        name: set(disputes) for name, disputes in by_virtual(histories, shelf, "disputes", as_dispute).items()
+        name: set(disputes) for name, disputes in by_virtual(some, shelf, "disputes", as_dispute).items()
     }
     assert {name: dict(reference.conflicts(audit)) for name, audit in expected.items()} == {
         name: dict(list(conflicts))
-        for name, conflicts in by_virtual(histories, shelf, "conflicts", lambda row: (row.key, row.number)).items()
+        for name, conflicts in by_virtual(some, shelf, "conflicts", lambda row: (row.key, row.number)).items()
     }
     assert {name: reference.twins(audit) for name, audit in expected.items()} == {
         name: dict(list(twins))
-        for name, twins in by_virtual(histories, shelf, "twins", lambda row: (row.msg_id, row.is_same)).items()
+        for name, twins in by_virtual(some, shelf, "twins", lambda row: (row.msg_id, row.is_same)).items()
     }
     assert {name: delays_of(audit) for name, audit in expected.items()} == {
         name: {
@@ -121,7 +120,7 @@ def compare(report: Report, shelf: TableStore, histories: Mapping[str, History])
             for delay in report.delays
             if delay.virtual == name
         }
-        for name in histories
+        for name in some
     }  # fmt: skip
     assert {name: reference.settling(audit, WINDOWS) for name, audit in expected.items()} == {
         name: {
@@ -129,7 +128,7 @@ def compare(report: Report, shelf: TableStore, histories: Mapping[str, History])
             for row in report.settled
             if row.virtual == name
         }
-        for name in histories
+        for name in some
     }
     assert {name: reference.pairs(audit) for name, audit in expected.items()} == {
         name: {
@@ -137,7 +136,7 @@ def compare(report: Report, shelf: TableStore, histories: Mapping[str, History])
             for order in report.orders
             if order.virtual == name
         }
-        for name in histories
+        for name in some
     }
     assert {
         name: findings_of(audit, Counter(told[name] + Counter(swapped[name]))) for name, audit in expected.items()
@@ -149,10 +148,10 @@ def compare(report: Report, shelf: TableStore, histories: Mapping[str, History])
                 if finding.name not in ABOUT_STREAMS
             }
         )
-        for name, findings in {name: report.of(name) for name in histories}.items()
+        for name, findings in {name: report.of(name) for name in some}.items()
     }
     for name, faults in told.items():
-        is_bad = is_failing(faults | swapped[name]) or is_last_value_wrong(histories[name], expected[name])
+        is_bad = is_failing(faults | swapped[name]) or is_last_value_wrong(some[name], expected[name])
         assert is_bad == (report.verdict(name) is AuditVerdict.FAIL), name
 
 
@@ -179,18 +178,18 @@ def is_failing(faults: Iterable[reference.Fault]) -> bool:
     return any(BY_KIND[fault.kind].severity is Severity.ERROR for fault in faults)
 
 
-def is_last_value_wrong(history: History, audited: reference.Audit) -> bool:
+def is_last_value_wrong(one: History, audited: reference.Audit) -> bool:
     """Where streams keep one message of a subject, regions have to agree on it, and of a counter on the sum."""
-    is_compact = any((stream["limits"] or {}).get("max_msgs_per_subject") == 1 for stream in history.streams)
+    is_compact = any((stream["limits"] or {}).get("max_msgs_per_subject") == 1 for stream in one.streams)
     return (is_compact or audited.is_counter) and any(dispute.is_settled for dispute in reference.disputes(audited))
 
 
 def by_virtual(
-    histories: Mapping[str, History], shelf: TableStore, table: str, value: Callable[[Any], Any]
+    some: Mapping[str, History], shelf: TableStore, table: str, value: Callable[[Any], Any]
 ) -> dict[str, Any]:
-    counters: dict[str, Counter[Any]] = {name: Counter() for name in histories}
+    counters: dict[str, Counter[Any]] = {name: Counter() for name in some}
     for row in shelf.table(table).collect():
-        if row.virtual in histories:
+        if row.virtual in some:
             counters[row.virtual][value(row)] += 1
     return counters
 
@@ -258,16 +257,26 @@ def test_histories_are_judged_as_the_reference_judges_them(audited_histories: Au
     compare(audited_histories.report, audited_histories.store, audited_histories.wild)
 
 
+def test_of_many_streams_none_that_came_early_or_crossed_is_passed_over(audited_histories: Audited) -> None:
+    report, store = audited_histories.report, audited_histories.store
+    rows = delays.find_hurried(store.table("copies"), {stream.region for stream in report.streams})
+    every = {stream.virtual for stream in report.streams}
+    early = {row.virtual for row in store.table("delays").where("min_ns < 0").collect()}
+    crossed = {row.virtual for row in store.table("conflicts").collect()}
+    assert set() < early <= {row.virtual for row in rows if row.is_early} < every
+    assert set() < crossed <= {row.virtual for row in rows if row.is_blind} < every
+
+
 def test_histories_on_the_driver_are_judged_as_the_reference_judges_them(spark: SparkSession) -> None:
     drawn = histories(range(HISTORIES, 2 * HISTORIES))
-    compare(*audit(spark, drawn, is_on_driver=True), drawn)
+    compare(*audit(spark, drawn, here=True), drawn)
 
 
 def test_of_many_streams_those_that_do_not_pass_have_figures_and_all_are_judged(spark: SparkSession) -> None:
     # One of them has a clock that is wrong.
     drawn = histories([*range(20), 42]) | histories(range(100, 104), wild=False)
-    whole, _ = audit(spark, drawn, is_on_driver=True)
-    short, shelf = audit(spark, drawn, is_on_driver=True, figures=5)
+    whole, _ = audit(spark, drawn, here=True)
+    short, shelf = audit(spark, drawn, here=True, figures=5)
     assert (short.findings, short.streams) == (whole.findings, whole.streams)
     shown = short.with_figures
     assert len(shown) == 5
@@ -342,82 +351,80 @@ def test_what_a_region_had_not_taken_before_the_origin_was_given_up_will_not_arr
     assert len({virtual for virtual, name in finding_names if name == "expired"}) > len(unequal) / 2
 
 
-def give_up(random: Random, history: History) -> None:
+def give_up(random: Random, one: History) -> None:
     """A write stream is gone with its region; those who sourced it say how far they were."""
-    gone = random.choice([row for row in history.streams if row["role"] == "write"])
-    history.streams.remove(gone)
-    history.messages = [row for row in history.messages if row["stream"] != gone["stream"]]
-    for row in history.streams:
+    gone = random.choice([row for row in one.streams if row["role"] == "write"])
+    one.streams.remove(gone)
+    one.messages = [row for row in one.messages if row["stream"] != gone["stream"]]
+    for row in one.streams:
         for source in row["sources"]:
             if source["origin"] == gone["stream"]:
                 source["last_seq"] = gone["last_seq"]
 
 
-def give_up_unequal(random: Random, history: History) -> None:
+def give_up_unequal(random: Random, one: History) -> None:
     """As `give_up`, and one of the readers had not yet taken the last messages that another has."""
-    before = {row["stream"] for row in history.streams}
-    give_up(random, history)
-    (gone,) = before - {row["stream"] for row in history.streams}
-    copies = [row for row in history.messages if row["source"] is not None and origin(row) == gone]
-    behind = random.choice(
-        [row for row in history.streams if any(source["origin"] == gone for source in row["sources"])]
-    )
+    before = {row["stream"] for row in one.streams}
+    give_up(random, one)
+    (gone,) = before - {row["stream"] for row in one.streams}
+    copies = [row for row in one.messages if row["source"] is not None and origin(row) == gone]
+    behind = random.choice([row for row in one.streams if any(source["origin"] == gone for source in row["sources"])])
     last = max((sequence(row) for row in copies if row["stream"] != behind["stream"]), default=0)
     for source in behind["sources"]:
         if source["origin"] == gone:
             source["last_seq"] = last - 1
     behind["limits"] = {**(behind["limits"] or {}), f"vstream.until.{gone}": last - 1}
     rest = [row for row in copies if row["stream"] == behind["stream"] and sequence(row) >= last]
-    history.messages = [row for row in history.messages if row not in rest]
+    one.messages = [row for row in one.messages if row not in rest]
     behind["messages"] -= len(rest)
 
 
-def make_again(random: Random, history: History) -> None:
+def make_again(random: Random, one: History) -> None:
     """A region came back: its write stream begins after what others have of the one that was lost."""
-    again = random.choice([row for row in history.streams if row["role"] == "write"])
+    again = random.choice([row for row in one.streams if row["role"] == "write"])
     begins = random.randint(2, max(2, again["last_seq"]))
     again["limits"] = {**(again["limits"] or {}), "first_seq": begins}
-    history.messages = [row for row in history.messages if row["stream"] != again["stream"] or row["seq"] >= begins]
-    left = [row["seq"] for row in history.of(again["stream"])]
+    one.messages = [row for row in one.messages if row["stream"] != again["stream"] or row["seq"] >= begins]
+    left = [row["seq"] for row in one.of(again["stream"])]
     again["first_seq"], again["messages"] = min(left, default=again["last_seq"] + 1), len(left)
 
 
-def make_again_idle(random: Random, history: History) -> None:
+def make_again_idle(random: Random, one: History) -> None:
     """As `make_again`, and nobody has published there yet: servers since 2.15 know that it is another stream."""
-    again = random.choice([row for row in history.streams if row["role"] == "write"])
+    again = random.choice([row for row in one.streams if row["role"] == "write"])
     begins = again["last_seq"] + 1
-    history.messages = [row for row in history.messages if row["stream"] != again["stream"]]
+    one.messages = [row for row in one.messages if row["stream"] != again["stream"]]
     again["limits"] = {**(again["limits"] or {}), "first_seq": begins}
     again["first_seq"], again["messages"] = begins, 0
     if again["identity"]:
         again["identity"] = "NEWSTREAM"
-        for source in (source for row in history.streams for source in row["sources"]):
+        for source in (source for row in one.streams for source in row["sources"]):
             source["last_seq"] = 0 if source["origin"] == again["stream"] else source["last_seq"]
 
 
-def rename_history(history: History, name: str) -> History:
+def rename_history(one: History, name: str) -> History:
     return History(
-        messages=[row | {"virtual": name} for row in history.messages],
+        messages=[row | {"virtual": name} for row in one.messages],
         streams=[
-            row | {"virtual": name, "sources": [dict(source) for source in row["sources"]]} for row in history.streams
+            row | {"virtual": name, "sources": [dict(source) for source in row["sources"]]} for row in one.streams
         ],
     )
 
 
-def delete(random: Random, history: History) -> History:
-    history.messages.remove(random.choice(history.messages))
-    return history
+def delete(random: Random, one: History) -> History:
+    one.messages.remove(random.choice(one.messages))
+    return one
 
 
-def double(random: Random, history: History) -> History:
-    history.messages.append(dict(random.choice(history.messages)))
-    return history
+def double(random: Random, one: History) -> History:
+    one.messages.append(dict(random.choice(one.messages)))
+    return one
 
 
-def swap(random: Random, history: History) -> History | None:
+def swap(random: Random, one: History) -> History | None:
     """Two messages of one origin in one reader."""
     groups: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
-    for row in history.messages:
+    for row in one.messages:
         if row["source"] is not None:
             groups[row["stream"], row["subject"] if row["source"] is None else origin(row)].append(row)
     several = [group for group in groups.values() if len(group) > 1]
@@ -425,33 +432,33 @@ def swap(random: Random, history: History) -> History | None:
         return None
     first, second = random.sample(random.choice(several), 2)
     first["seq"], second["seq"] = second["seq"], first["seq"]
-    return history
+    return one
 
 
-def replace_by_copy(random: Random, history: History) -> History | None:
+def replace_by_copy(random: Random, one: History) -> History | None:
     """One message of a reader is gone, and another there twice in its place: numbers of messages are the same everywhere."""
-    rows = random.choice(readers(history))
+    rows = random.choice(readers(one))
     if len(rows) < 2:
         return None
     gone, twice = random.sample(rows, 2)
     gone.update(twice | {name: gone[name] for name in ("seq", "time_ns")})
-    return history
+    return one
 
 
-def give_to_another(random: Random, history: History) -> History | None:
+def give_to_another(random: Random, one: History) -> History | None:
     """One message of a reader says that it is one of another write stream."""
-    rows = random.choice(readers(history))
+    rows = random.choice(readers(one))
     pairs = [(row, partner) for row in rows for partner in rows if origin(row) != origin(partner)]
     if not pairs:
         return None
     row, donor = random.choice(pairs)
     row["source"] = donor["source"]
-    return history
+    return one
 
 
-def rotate_headers(random: Random, history: History) -> History | None:
+def rotate_headers(random: Random, one: History) -> History | None:
     """Each message of an origin in a reader says that it is the next one, and the last that it is the first."""
-    rows = random.choice(readers(history))
+    rows = random.choice(readers(one))
     of = origin(random.choice(rows))
     siblings = [row for row in rows if origin(row) == of]
     if len(siblings) < 2:
@@ -459,24 +466,24 @@ def rotate_headers(random: Random, history: History) -> History | None:
     headers = [row["source"] for row in siblings]
     for row, header in zip(siblings, [*headers[1:], headers[0]], strict=True):
         row["source"] = header
-    return history
+    return one
 
 
-def alter_everywhere(random: Random, history: History) -> History | None:
+def alter_everywhere(random: Random, one: History) -> History | None:
     """All regions agree on the payload of a message, and not with its write stream; of a counter they may."""
-    if any("allow_msg_counter" in stream["limits"] for stream in history.streams):
+    if any("allow_msg_counter" in stream["limits"] for stream in one.streams):
         return None
-    digest = random.choice(random.choice(readers(history)))["digest"]
-    for row in history.messages:
+    digest = random.choice(random.choice(readers(one)))["digest"]
+    for row in one.messages:
         if row["role"] == "read" and row["digest"] == digest:
             row["digest"] ^= 1
-    return history
+    return one
 
 
-def readers(history: History) -> list[list[dict[str, Any]]]:
+def readers(one: History) -> list[list[dict[str, Any]]]:
     """The messages of each stream that is read, of those that have any."""
-    names = sorted({row["stream"] for row in history.messages if row["role"] == "read"})
-    return [history.of(name) for name in names]
+    names = sorted({row["stream"] for row in one.messages if row["role"] == "read"})
+    return [one.of(name) for name in names]
 
 
 def sequence(row: dict[str, Any]) -> int:

@@ -185,15 +185,8 @@ def _absent(
         _with_newer_absent(_with_twins(_with_kept(cells, copies, cut), copies, ids))
         .withColumn("kind", _reason())
         .where(F.col("kind").isNotNull())
-        .select(
-            *MESSAGE,
-            "stream",
-            "region",
-            "kind",
-            F.lit(None).cast("bigint").alias("seq"),
-            F.lit(1).cast("bigint").alias("number"),
-            "time_ns",
-            "key",
+        .selectExpr(
+            *MESSAGE, "stream", "region", "kind", "cast(null as bigint) as seq", "1L as number", "time_ns", "key"
         )
     )
 
@@ -328,16 +321,10 @@ def expired_before_read(extents: DataFrame, cut: CutTables) -> DataFrame:
         .withColumn("former", F.lit(""))
         .join(F.broadcast(extents), [*ORIGIN, "stream"], how="left")
         .where(cursor < F.col("origin_first") - 1)
-        .select(
-            *ORIGIN,
-            (cursor + 1).alias("origin_seq"),
-            "stream",
-            "region",
-            F.lit("expired").alias("kind"),
-            F.lit(None).cast("bigint").alias("seq"),
-            (F.col("origin_first") - 1 - cursor).alias("number"),
-            F.lit(None).cast("bigint").alias("time_ns"),
-            F.lit(None).cast("string").alias("key"),
+        .withColumns({"origin_seq": cursor + 1, "number": F.col("origin_first") - 1 - cursor})
+        .selectExpr(
+            *(*MESSAGE, "stream", "region", "'expired' as kind", "cast(null as bigint) as seq", "number"),
+            *("cast(null as bigint) as time_ns", "cast(null as string) as key"),
         )
     )
 
@@ -384,17 +371,10 @@ def find_deleted_everywhere(copies: DataFrame, cut: CutTables) -> DataFrame:
     return (
         held.where(seq > F.col("before") + 1)
         .join(holes, key)
-        .select(
-            *key,
-            F.lit("").alias("former"),
-            (F.col("before") + 1).alias("origin_seq"),
-            F.col("origin").alias("stream"),
-            "region",
-            F.lit("deleted-everywhere").alias("kind"),
-            F.lit(None).cast("bigint").alias("seq"),
-            (seq - F.col("before") - 1).alias("number"),
-            F.lit(None).cast("bigint").alias("time_ns"),
-            F.lit(None).cast("string").alias("key"),
+        .selectExpr(
+            *(*key, "'' as former", "before + 1 as origin_seq", "origin as stream", "region"),
+            *("'deleted-everywhere' as kind", "cast(null as bigint) as seq", "origin_seq - before - 1 as number"),
+            *("cast(null as bigint) as time_ns", "cast(null as string) as key"),
         )
     )
 
@@ -425,15 +405,9 @@ def find_reordered(behind: DataFrame, backsteps: DataFrame) -> DataFrame:
         .where(is_in_it & (F.col("origin_seq") < F.col("before")))
         # A row that was read twice is in two stretches.
         .dropDuplicates([*ORIGIN, "stream", "region", "origin_seq"])
-        .select(
-            *MESSAGE,
-            "stream",
-            "region",
-            F.when(F.col("is_replay"), F.lit("put-back")).otherwise(F.lit("reordered")).alias("kind"),
-            "seq",
-            F.lit(1).cast("bigint").alias("number"),
-            "time_ns",
-            "key",
+        .selectExpr(
+            *(*MESSAGE, "stream", "region", "if(is_replay, 'put-back', 'reordered') as kind"),
+            *("seq", "1L as number", "time_ns", "key"),
         )
     )
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Collection, Sequence
+from typing import Any, Final
 
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
@@ -50,6 +50,8 @@ PAIRS = make_schema("""
 _WINDOWS = StructType([SETTLING["window"], SETTLING["begun_ns"], StructField("ended", LongType())])
 INTERVALS: Final = 1_440
 """Maximum number of intervals: one per minute for a day."""
+_BITS: Final = 62
+"""Number of regions whose places fit into a number."""
 _MINUTE_NS: Final = 60 * 10**9
 _SHARES: Final = (0.5, 0.9, 0.99)
 
@@ -91,22 +93,49 @@ def summarize_delays(hops: DataFrame) -> DataFrame:
             "minute",
         )
         .agg(
-            F.count(F.lit(1)).alias("messages"),
-            shares.alias("shares"),
-            F.max(late).alias("max_ns"),
-            F.min(late).alias("min_ns"),
+            *(F.count(F.lit(1)).alias("messages"), shares.alias("shares")),
+            *(F.max(late).alias("max_ns"), F.min(late).alias("min_ns")),
         )
-        .select(
-            "virtual",
-            "origin_region",
-            "region",
-            "minute",
-            F.when(F.col("minute").isNotNull(), F.lit(minutes)).cast("bigint").alias("minutes"),
-            "messages",
-            *(F.col("shares")[place].alias(name) for place, name in enumerate(("p50_ns", "p90_ns", "p99_ns"))),
-            "max_ns",
-            "min_ns",
+        .selectExpr(
+            *("virtual", "origin_region", "region", "minute", f"if(minute is not null, {minutes}L, null) as minutes"),
+            *("messages", "shares[0] as p50_ns", "shares[1] as p90_ns", "shares[2] as p99_ns", "max_ns", "min_ns"),
         )
+    )
+
+
+def find_hurried(copies: DataFrame, regions: Collection[str]) -> list[Any]:
+    """
+    Rows (virtual, is_early, is_blind) of the virtual streams that may have EARLY, or `keys.CONFLICTS`.
+
+    All others have neither: a few numbers for each message prove that it had arrived everywhere that a later message
+    of its key comes from. In more than 62 of the *regions* of readers, none has.
+    """
+    place = F.array_position(F.array(*map(F.lit, sorted(regions)[:_BITS])), F.col("region"))
+    bit = F.call_function("shiftleft", F.lit(1).cast("bigint"), F.nullif(place, F.lit(0)).cast("int"))
+    numbers = (
+        "min(time_ns) filter (where is_origin) as own_ns",
+        "min(time_ns) filter (where not is_origin) as first_ns",
+        "max(time_ns) filter (where not is_origin) as last_ns",
+        "bit_or(bit) filter (where not is_origin) as regions",
+        "max(bit) filter (where is_origin) as home",
+        "min(xxhash64(key)) as name",
+        "max(xxhash64(key)) as other_name",
+    )
+    before = "lag(struct(origin, own_ns, last_ns, regions)) over (partition by virtual, name order by own_ns) as before"
+    had_arrived = "before.own_ns < own_ns and before.last_ns <= own_ns and before.regions & home != 0"
+    is_clear = (
+        f"own_ns is not null and name = other_name and (before is null or before.origin = origin or {had_arrived})"
+    )
+    return (
+        copies.where("origin is not null and former = ''")
+        .withColumn("bit", bit)
+        .groupBy("virtual", "origin", "origin_seq")
+        .agg(*map(F.expr, numbers))
+        .selectExpr("*", before)
+        .groupBy("virtual")
+        .agg(F.expr("any(first_ns < own_ns) as is_early"), F.expr(f"any(not coalesce({is_clear}, false)) as is_blind"))
+        .where("is_early or is_blind")
+        .collect()
     )
 
 
@@ -181,14 +210,5 @@ def find_misordered(copies: DataFrame, virtuals: Sequence[str]) -> DataFrame:
     return (
         rows.join(usual, ["virtual", "seq"])
         .where(identity != F.col("usual"))
-        .select(
-            *MESSAGE,
-            "stream",
-            "region",
-            F.lit("misordered").alias("kind"),
-            "seq",
-            F.lit(1).cast("bigint").alias("number"),
-            "time_ns",
-            "key",
-        )
+        .selectExpr(*MESSAGE, "stream", "region", "'misordered' as kind", "seq", "1L as number", "time_ns", "key")
     )

@@ -39,22 +39,32 @@ TWINS = make_schema("""
 """Columns of TWINS: message ids that several messages have; *is_same*: all have the same payload. Names two of them."""
 
 
+CONTESTED = make_schema("virtual string, key string, is_disputed boolean")
+"""Columns of CONTESTED: keys with messages from several origins; *is_disputed*: whether DISPUTES may have it."""
+
+
 def contested_keys(copies: DataFrame) -> DataFrame:
-    """Keys with messages from several origins, as (virtual, key)."""
+    """CONTESTED of `copies`."""
+    # Numbers alone: Spark would sort all messages for the least and the last of anything else.
+    origin, message = F.xxhash64("origin"), F.xxhash64(*MESSAGE[1:])
+    last = (F.max_by(message, "seq").alias("last"), F.max_by("sum", "seq").alias("sum"))
+    differ = F.when(F.count("sum") > 0, F.min("sum") != F.max("sum")).otherwise(F.min("last") != F.max("last"))
     return (
         copies.where(~F.col("is_origin") & F.col("origin").isNotNull())
+        .groupBy("virtual", "key", "region", "stream")
+        .agg(F.min(origin).alias("one"), F.max(origin).alias("other"), *last)
         .groupBy("virtual", "key")
-        .agg(F.min("origin").alias("one"), F.max("origin").alias("other"))
+        .agg(F.min("one").alias("one"), F.max("other").alias("other"), differ.alias("is_disputed"))
         .where(F.col("one") != F.col("other"))
-        .select("virtual", "key")
+        .select(*CONTESTED.names)
     )
 
 
 def find_disputes(copies: DataFrame, cut: CutTables, buckets: DataFrame, contested: DataFrame) -> DataFrame:
-    """DISPUTES among the *contested* keys."""
+    """DISPUTES among the *contested* keys (CONTESTED)."""
     last = (
         copies.where(~F.col("is_origin") & F.col("origin").isNotNull())
-        .join(contested, ["virtual", "key"], how="left_semi")
+        .join(contested.where("is_disputed"), ["virtual", "key"], how="left_semi")
         .groupBy("virtual", "key", "region", "stream")
         .agg(F.max_by(F.struct("origin", "former", "origin_seq", "seq", "sum"), "seq").alias("last"))
         .select("virtual", "key", "region", "stream", "last.*")
@@ -109,16 +119,10 @@ def find_conflicts(copies: DataFrame, cut: CutTables, contested: DataFrame) -> D
         .groupBy("virtual", "key")
         .agg(
             F.count(F.lit(1)).alias("number"),
-            F.min(
-                F.struct(
-                    "written",
-                    F.col("before.origin").alias("origin"),
-                    F.col("before.origin_seq").alias("origin_seq"),
-                    F.col("origin").alias("other"),
-                    F.col("origin_seq").alias("other_seq"),
-                    (F.col("written") - F.col("before.written")).alias("apart_ns"),
-                )
-            ).alias("first"),
+            F.expr("""min(struct(
+                written, before.origin, before.origin_seq, origin as other, origin_seq as other_seq,
+                written - before.written as apart_ns
+            )) as first"""),
         )
         .select("virtual", "key", "number", "first.*")
         .select(*CONFLICTS.names)
@@ -141,13 +145,8 @@ def find_shared_ids(copies: DataFrame, cut: CutTables) -> DataFrame:
             (F.min("digest") == F.max("digest")).alias("is_same"),
         )
         .where(F.col("one") != F.col("two"))
-        .select(
-            "virtual",
-            "msg_id",
-            "is_same",
-            F.col("one.origin").alias("origin"),
-            F.col("one.origin_seq").alias("origin_seq"),
-            F.col("two.origin").alias("other"),
-            F.col("two.origin_seq").alias("other_seq"),
+        .selectExpr(
+            *("virtual", "msg_id", "is_same", "one.origin", "one.origin_seq"),
+            *("two.origin as other", "two.origin_seq as other_seq"),
         )
     )

@@ -9,7 +9,7 @@ of a finding, and figures of 100 virtual streams in at most 1,440 intervals.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import partial
@@ -55,7 +55,6 @@ _BESIDE = 2
 _ONE_ORDER = frozenset({"ordered", "stretch", "homed"})
 
 SUSPECTS = make_schema("virtual string, origin string, former string, bucket bigint")
-CONTESTED = make_schema("virtual string, key string")
 
 
 class AuditStage(Enum):
@@ -241,13 +240,15 @@ class AuditPipeline:
     ) -> Mapping[str, Callable[..., DataFrame]]:
         """By name: functions that compute the tables that do not depend on which messages are missing."""
         keep, is_whole = self.store.keep, self._has_all_figures(cut)
+        early, blind = (None, None) if is_whole else self._find_hurried(copies, cut)
 
         def hops() -> DataFrame:
-            rows = _measure_hops(copies, cut)
+            rows = _measure_hops(copies if self.context.windows else select_virtuals(copies, early), cut)
             return keep("hops", rows, delays.HOPS) if is_whole or self.context.windows else rows
 
         def conflicts() -> DataFrame:
-            return keys.find_conflicts(copies, cut, keep("contested", keys.contested_keys(copies), CONTESTED))
+            contested = keep("contested", keys.contested_keys(copies), keys.CONTESTED)
+            return keys.find_conflicts(copies, cut, select_virtuals(contested, blind))
 
         result = {
             "conflicts": self._look("conflicts", conflicts, keys.CONFLICTS),
@@ -267,6 +268,13 @@ class AuditPipeline:
             result["broken"] = self._look("broken", journaled[0], classify.FAULTS)
             result["answers"] = self._look("answers", journaled[1], client_journal.ANSWERS)
         return result
+
+    def _find_hurried(self, copies: DataFrame, cut: CutTables) -> Iterator[Collection[str] | None]:
+        """The virtual streams that may have messages that came too early, and conflicts; None for all."""
+        rows = delays.find_hurried(copies, {row.region for row in cut.rows})
+        for name in ("is_early", "is_blind"):
+            virtuals = [row.virtual for row in rows if row[name]]
+            yield virtuals if len(virtuals) <= self.figures else None
 
     def _has_all_figures(self, cut: CutTables) -> bool:
         return self.is_kept or len({row.virtual for row in cut.rows}) <= self.figures
