@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from vstream.audit.context import AuditContext
 from vstream.audit.local_frames import make_table
 from vstream.audit.schema import MESSAGES, STREAMS
-from vstream.audit.session import open_session
+from vstream.audit.session import open_session, size_settings
 from vstream.audit.stages import AuditPipeline
 from vstream.audit.table_store import TableStore
 
@@ -90,7 +90,7 @@ def main(count: int) -> None:
     with tempfile.TemporaryDirectory(prefix="vstream-bench-") as place:
         with apart() as pool:
             pool.submit(generate, count, place).result()
-        with measure_cost() as cost, open_session() as spark:
+        with measure_cost() as cost, open_session(conf=size_settings(count * len(REGIONS) * _ROWS)) as spark:
             tables = [spark.read.schema(schema).parquet(f"{place}/{name}") for schema, name in TABLES]
             pipeline = AuditPipeline(
                 store=TableStore(spark, f"file://{place}/audit"), context=AuditContext(subject="many")

@@ -62,9 +62,7 @@ EACH = 20
 
 
 # In the suite, what differs in the others is seen on their labs, without Spark: render/accounts/test_*_live.py.
-@pytest.fixture(
-    params=with_night([Routing.ACCOUNTS], [Routing.DOMAINS, Routing.REGIONAL]), ids=lambda routing: routing.value
-)
+@pytest.fixture(params=with_night([Routing.ACCOUNTS], [Routing.DOMAINS, Routing.REGIONAL]), ids=lambda one: one.value)
 def topology(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A lab whose streams hold what clients of each region published."""
     routing: Routing = request.param
@@ -101,22 +99,22 @@ async def as_user(region: str, user: str) -> Any:
     )
 
 
-async def everybody_publishes(topology: Topology) -> None:
-    regions = [region.name for region in topology.regions]
-    subjects = [stream.subjects[0].removesuffix(".>") for stream in topology.streams if stream.name != COUNTER]
+async def everybody_publishes(wanted: Topology) -> None:
+    regions = [region.name for region in wanted.regions]
+    subjects = [stream.subjects[0].removesuffix(".>") for stream in wanted.streams if stream.name != COUNTER]
     for region in regions:
         connection = await as_user(region, APP_USER)
         js = connection.jetstream(timeout=30)
         for subject in subjects:
             await asyncio.gather(*(js.publish(f"{subject}.{region}.{n}", b"%d" % n) for n in range(EACH)))
-        if COUNTER in {stream.name for stream in topology.streams}:
+        if COUNTER in {stream.name for stream in wanted.streams}:
             await asyncio.gather(*(js.publish(f"v.{COUNTER}.all", headers={"Nats-Incr": "+1"}) for _ in range(EACH)))
         await connection.close()
     deadline = time.monotonic() + 60
     for region in regions:
         connection = await as_user(region, APP_USER)
         js = connection.jetstream(timeout=30)
-        for stream in topology.streams:
+        for stream in wanted.streams:
             while (await js.stream_info(stream.name)).state.messages < len(regions) * EACH:
                 assert time.monotonic() < deadline
                 await asyncio.sleep(0.1)

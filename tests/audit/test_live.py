@@ -317,7 +317,7 @@ def without_a_stream(messages: DataFrame, streams: DataFrame) -> tuple[DataFrame
 
 
 @pytest.mark.parametrize(
-    ("change", "reason"),
+    ("change", "said"),
     [
         (without_a_column, "has no column `digest`"),
         (of_another_type, "column `seq` of the table .* is string, not bigint"),
@@ -329,7 +329,7 @@ def test_tables_that_somebody_has_changed_are_refused(
     spark: SparkSession,
     tmp_path: Path,
     change: Callable[[DataFrame, DataFrame], tuple[DataFrame, DataFrame]],
-    reason: str,
+    said: str,
 ) -> None:
     frames_ = frames.to_spark(spark, extract_capture(clean(Shape(messages=5)).write(tmp_path / "capture")))
     uri = (tmp_path / "tables").as_uri()
@@ -337,7 +337,7 @@ def test_tables_that_somebody_has_changed_are_refused(
     messages, streams = change(frames_.messages, frames_.streams)
     messages.write.mode("overwrite").parquet(f"{uri}/messages")
     streams.write.mode("overwrite").parquet(f"{uri}/streams")
-    with pytest.raises(VstreamError, match=reason) as raised:
+    with pytest.raises(VstreamError, match=said) as raised:
         judge_tables(spark, uri)
     assert "\n" not in raised.value.message
 

@@ -40,16 +40,16 @@ def rows(random: Random) -> list[tuple[int, int, int]]:
     return sorted(result + again) if random.random() < 0.1 else sorted(result + again, key=lambda row: row[1:])
 
 
-def batch(rows: list[tuple[int, int, int]]) -> pa.RecordBatch:
-    columns = [pa.array(column, pa.int64()) for column in zip(*rows, strict=True)]
-    nothing = pa.nulls(len(rows), pa.string())
+def batch(some: list[tuple[int, int, int]]) -> pa.RecordBatch:
+    columns = [pa.array(column, pa.int64()) for column in zip(*some, strict=True)]
+    nothing = pa.nulls(len(some), pa.string())
     return pa.RecordBatch.from_arrays([*columns, columns[0], nothing, nothing], names=list(fold.COLUMNS))
 
 
-def of_files(random: Random, rows: list[tuple[int, int, int]]) -> list[tuple[int, ...]]:
+def of_files(random: Random, some: list[tuple[int, int, int]]) -> list[tuple[int, ...]]:
     """Their stretches, if they are in several files, and each is read in batches."""
-    cuts = sorted(random.choices(range(len(rows) + 1), k=2))
-    files = [rows[begin:end] for begin, end in zip([0, *cuts], [*cuts, len(rows)], strict=True)]
+    cuts = sorted(random.choices(range(len(some) + 1), k=2))
+    files = [some[begin:end] for begin, end in zip([0, *cuts], [*cuts, len(some)], strict=True)]
     random.shuffle(files)
     result: list[tuple[int, ...]] = []
     for file in files:
@@ -111,11 +111,11 @@ def full(random: Random) -> list[dict[str, Any]]:
     return result
 
 
-def digests(random: Random, rows: list[dict[str, Any]], size: int) -> dict[tuple[int, int], dict[str, int]]:
+def digests(random: Random, some: list[dict[str, Any]], size: int) -> dict[tuple[int, int], dict[str, int]]:
     """Of these rows, if they are in several files with texts in several forms."""
-    cut = random.randrange(len(rows) + 1)
+    cut = random.randrange(len(some) + 1)
     tables = []
-    for file in (rows[:cut], rows[cut:]):
+    for file in (some[:cut], some[cut:]):
         kinds = [pa.int64()] * 4 + [random.choice((pa.string(), pa.dictionary(pa.int32(), pa.string())))] * 2
         schema = pa.schema(list(zip(fold.COLUMNS, kinds, strict=True)))
         step = random.choice((1, 7, 1000))

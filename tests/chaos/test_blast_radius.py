@@ -27,7 +27,7 @@ KEPT, PERHAPS, LOST = Quorum.KEPT, Quorum.PERHAPS, Quorum.LOST
 
 
 @pytest.mark.parametrize(
-    ("servers", "replicas", "lost", "killed", "quorums", "majority", "refusals"),
+    ("servers", "replicas", "lost", "taken", "quorums", "majority", "refusals"),
     [
         (3, 3, (), ("west-1",), (KEPT, KEPT, KEPT), True, 0),
         (3, 3, (), WEST[:2], (LOST, KEPT, KEPT), True, 0),
@@ -54,12 +54,12 @@ def test_quorums_and_majorities_that_lost_servers_leave(
     servers: int,
     replicas: int | None,
     lost: tuple[str, ...],
-    killed: tuple[str, ...],
+    taken: tuple[str, ...],
     quorums: tuple[Quorum, ...],
     majority: bool,
     refusals: int,
 ) -> None:
-    effects = assess_impact(topology(servers, replicas=replicas), lost=lost, servers=killed)
+    effects = assess_impact(topology(servers, replicas=replicas), lost=lost, servers=taken)
     assert tuple(region.quorum for region in effects.regions) == quorums
     assert effects.meta is not None
     assert effects.meta.has_majority is majority

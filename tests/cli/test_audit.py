@@ -32,17 +32,17 @@ def test_a_directory_with_nothing_of_an_audit_is_refused(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    ("errors", "reason", "hint"),
+    ("errors", "said", "hint"),
     [
         ([ABSENT, ABSENT], "none of the 2 streams exist", "`vstream apply` creates them"),
         (["no answer", ABSENT], "no stream can be read: no answer", "are the servers running"),
         (["certificate verify failed: expired", ABSENT], "verify failed", "the certificate must name the host"),
     ],
 )
-def test_why_nothing_can_be_read_is_said(errors: list[str], reason: str, hint: str) -> None:
+def test_why_nothing_can_be_read_is_said(errors: list[str], said: str, hint: str) -> None:
     stream_ref = StreamRef(stream="w", region="west", virtual="foo", role="write")
     cuts = [StreamCut(stream_ref=stream_ref, cut_at_ns=1, error=error) for error in errors]
-    with pytest.raises(NotReachableError, match=reason) as refused:
+    with pytest.raises(NotReachableError, match=said) as refused:
         require_readable(cuts)
     assert hint in str(refused.value.hint)
     with_readable = [*cuts, StreamCut(stream_ref=stream_ref, cut_at_ns=1)]

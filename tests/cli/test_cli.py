@@ -298,18 +298,18 @@ def test_a_region_that_cannot_be_reached(good: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("connect", "reason"),
+    ("connect", "said"),
     [
         ("{context: nowhere}", "no nats CLI context `nowhere`"),
         ("{urls: 'nats://127.0.0.1:1', creds: nowhere.creds}", "nowhere.creds does not exist"),
         ("{urls: 'nats://127.0.0.1:1', user: me, password_env: VSTREAM_TEST_UNSET}", "VSTREAM_TEST_UNSET is not set"),
     ],
 )
-def test_a_connection_that_is_incomplete(good: Path, connect: str, reason: str) -> None:
+def test_a_connection_that_is_incomplete(good: Path, connect: str, said: str) -> None:
     good.write_text(GOOD + f"connect: {{west: {connect}}}\n")
     ran = vstream("plan", good)
     assert ran.code == 3
-    assert reason in ran.err
+    assert said in ran.err
 
 
 @pytest.mark.parametrize("command", ["status", "doctor", "plan"])

@@ -26,7 +26,7 @@ streams: {foo: {subjects: [foo.>], write: {max_age: 1h}, consumers: {worker: {}}
 
 
 @pytest.fixture
-def cwd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "topology.yaml").write_text(TOPOLOGY)
     (tmp_path / "other.yaml").write_text(TOPOLOGY.replace("west", "north"))
     monkeypatch.chdir(tmp_path)
@@ -38,7 +38,7 @@ def offer(parameter: str, incomplete: str = "", command: str = "probe", **params
     return complete(parameter, SimpleNamespace(info_name=command, params=params), incomplete)
 
 
-def test_names_come_from_the_topology(cwd: Path) -> None:
+def test_names_come_from_the_topology(here: Path) -> None:
     assert offer("region") == ["east", "west"]
     assert offer("region", "w", topology="topology.yaml") == ["west"]
     assert offer("stream") == ["bar", "foo"]
@@ -52,9 +52,9 @@ def test_names_come_from_the_topology(cwd: Path) -> None:
     assert offer("target", command="audit") == []
 
 
-def test_a_dead_region_is_offered_where_it_is_taken_in_again(cwd: Path) -> None:
+def test_a_dead_region_is_offered_where_it_is_taken_in_again(here: Path) -> None:
     text = TOPOLOGY.replace("east: {servers: 1}", "east: {lost: {}, servers: 1}, south: {servers: 1}")
-    (cwd / "topology.yaml").write_text(text)
+    (here / "topology.yaml").write_text(text)
     assert offer("region", command="failback") == ["east", "south", "west"]
     assert offer("region") == ["south", "west"]
 
@@ -65,25 +65,25 @@ def test_codes_scenarios_and_commands_come_from_vstream() -> None:
     assert offer("commands", "plan") == ["plan", "plan --drift"]
 
 
-def test_nothing_is_offered_where_nothing_can_be_read(cwd: Path) -> None:
-    (cwd / "topology.yaml").write_text("regions: [")
+def test_nothing_is_offered_where_nothing_can_be_read(here: Path) -> None:
+    (here / "topology.yaml").write_text("regions: [")
     assert offer("region") == offer("lab") == offer("fault") == []
-    (cwd / "topology.yaml").unlink()
+    (here / "topology.yaml").unlink()
     assert offer("stream") == []
 
 
-def test_a_tab_dials_nobody_and_ends_at_what_never_does(cwd: Path) -> None:
+def test_a_tab_dials_nobody_and_ends_at_what_never_does(here: Path) -> None:
     """The topology may be somebody else's: what it names is not asked, and a pipe or a device is given up."""
     with socket.create_server(("127.0.0.1", 0)) as port:
         port.setblocking(False)
         address = f"127.0.0.1:{port.getsockname()[1]}"
         connect = f"connect: {{west: {{urls: ['nats://{address}'], monitor: ['http://{address}']}}}}\n"
-        (cwd / "topology.yaml").write_text(TOPOLOGY + connect)
+        (here / "topology.yaml").write_text(TOPOLOGY + connect)
         assert offer("region") == ["east", "west"]
         assert offer("stream") == ["bar", "foo"]
         with pytest.raises(BlockingIOError):
             port.accept()
-    (cwd / "endless.yaml").symlink_to("/dev/zero")
+    (here / "endless.yaml").symlink_to("/dev/zero")
     assert offer("region", topology="endless.yaml") == []
 
 
@@ -118,9 +118,9 @@ def test_what_names_a_region_or_a_stream_is_completed() -> None:
         ("sta", ["status"]),
     ],
 )
-def test_what_stands_before_decides_what_is_offered(cwd: Path, words: str, offered: list[str]) -> None:
+def test_what_stands_before_decides_what_is_offered(here: Path, words: str, offered: list[str]) -> None:
     """What the function of a bash asks. A region is one of the topology that is named."""
-    lab = cwd / "state" / "labs" / "blue" / "lab.json"
+    lab = here / "state" / "labs" / "blue" / "lab.json"
     lab.parent.mkdir(parents=True)
     lab.touch()
     asked = {
@@ -128,45 +128,45 @@ def test_what_stands_before_decides_what_is_offered(cwd: Path, words: str, offer
         "COMP_WORDS": f"vstream {words}",
         "COMP_CWORD": str(words.count(" ") + 1),
     }
-    assert vstream(variables=asked, cwd=cwd).out.split() == offered
+    assert vstream(variables=asked, cwd=here).out.split() == offered
 
 
-def test_bash_completes_a_region_and_a_command(cwd: Path) -> None:
+def test_bash_completes_a_region_and_a_command(here: Path) -> None:
     """A real bash runs the function that `--install-completion` installs."""
     script = """
         eval "$(_VSTREAM_COMPLETE=source_bash vstream)"
         COMP_WORDS=(vstream map a other.yaml --region n); COMP_CWORD=5; _vstream_completion vstream; echo "${COMPREPLY[*]}"
         COMP_WORDS=(vstream sta); COMP_CWORD=1; _vstream_completion vstream; echo "${COMPREPLY[*]}"
     """
-    assert run_in_shell("bash", script, cwd).split() == ["north", "status"]
+    assert run_in_shell("bash", script, here).split() == ["north", "status"]
 
 
 @pytest.mark.skipif(shutil.which("zsh") is None, reason="there is no zsh")
-def test_zsh_answers_the_first_tab(cwd: Path) -> None:
+def test_zsh_answers_the_first_tab(here: Path) -> None:
     """It loads the function from a file then, and runs what is in the file."""
     script = """
         vstream --show-completion zsh >_vstream
         fpath=($PWD); autoload -U _vstream; compdef() { }; _arguments() { print -r -- "$@" }
         words=(vstream probe --region w); CURRENT=4; _vstream
     """
-    assert "west" in run_in_shell("zsh", script, cwd, _TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION="1")
+    assert "west" in run_in_shell("zsh", script, here, _TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION="1")
 
 
 @pytest.mark.skipif(shutil.which("fish") is None, reason="there is no fish")
-def test_fish_completes_values_and_files(cwd: Path) -> None:
+def test_fish_completes_values_and_files(here: Path) -> None:
     """What `--show-completion` prints; files are fish's own, where there is no better word."""
     script = """
         vstream --show-completion fish | source
         complete -C 'vstream probe other.yaml --region n'
         complete -C 'vstream validate ot'
     """
-    printed = run_in_shell("fish", script, cwd, _TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION="1")
+    printed = run_in_shell("fish", script, here, _TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION="1")
     assert [line.split("\t")[0] for line in printed.splitlines()] == ["north", "other.yaml"]
 
 
-def run_in_shell(shell: str, script: str, cwd: Path, **variables: str) -> str:
+def run_in_shell(shell: str, script: str, here: Path, **variables: str) -> str:
     """What *script* prints in *shell*, which finds `vstream`."""
-    path = cwd / "bin"
+    path = here / "bin"
     path.mkdir()
     (path / "vstream").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m vstream "$@"\n')
     (path / "vstream").chmod(0o755)

@@ -41,7 +41,7 @@ streams: {foo: {subjects: [foo.>], write: {max_age: 1h}}}
 
 
 @pytest.fixture
-def cwd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -65,15 +65,15 @@ def test_the_published_recipe_has_what_is_wrong_with_it_at_the_right_place() -> 
     } <= reported
 
 
-def test_a_clean_file_is_clean(cwd: Path) -> None:
-    (cwd / "m.cfg").write_text(CLEAN)
+def test_a_clean_file_is_clean(here: Path) -> None:
+    (here / "m.cfg").write_text(CLEAN)
     ran = vstream("lint", "m.cfg")
     assert (ran.code, ran.out) == (0, "")
     assert ran.err == "nothing found in 1 file\n"
 
 
-def test_findings_are_shown_with_their_line(cwd: Path) -> None:
-    (cwd / "m.cfg").write_text(DEAD)
+def test_findings_are_shown_with_their_line(here: Path) -> None:
+    (here / "m.cfg").write_text(DEAD)
     ran = vstream("lint", "m.cfg")
     assert ran.code == 1
     assert "m.cfg:2:3: warning VS335:" in ran.out
@@ -81,15 +81,15 @@ def test_findings_are_shown_with_their_line(cwd: Path) -> None:
     assert "hint:" in ran.out
 
 
-def test_notes_alone_are_no_reason_to_fail(cwd: Path) -> None:
-    (cwd / "package.json").write_text("{}")
+def test_notes_alone_are_no_reason_to_fail(here: Path) -> None:
+    (here / "package.json").write_text("{}")
     ran = vstream("lint", "package.json", "--format", "concise")
     assert ran.code == 0
     assert "note VS007" in ran.out
 
 
-def test_the_assumed_version_can_be_stated_too(cwd: Path) -> None:
-    (cwd / "m.cfg").write_text('mappings { "foo.*": "bar.{{random(3)}}" }\n')
+def test_the_assumed_version_can_be_stated_too(here: Path) -> None:
+    (here / "m.cfg").write_text('mappings { "foo.*": "bar.{{random(3)}}" }\n')
     assert vstream("lint", "m.cfg").code == 0
     ran = vstream("lint", "m.cfg", "--server-version", "2.10", "--format", "concise")
     assert (ran.code, "error VS309" in ran.out) == (1, True)
@@ -101,25 +101,25 @@ def test_standard_input_is_a_file_too() -> None:
     assert ran.out.startswith("<stdin>:2:3: warning VS335:")
 
 
-def test_directories_patterns_and_this_directory(cwd: Path) -> None:
-    (cwd / "conf/deep").mkdir(parents=True)
-    (cwd / ".hidden").mkdir()
+def test_directories_patterns_and_this_directory(here: Path) -> None:
+    (here / "conf/deep").mkdir(parents=True)
+    (here / ".hidden").mkdir()
     for file in ("conf/a.cfg", "conf/deep/b.cfg", ".hidden/c.cfg"):
-        (cwd / file).write_text(DEAD)
-    (cwd / "conf/package.json").write_text("{}")
-    (cwd / "README.md").write_text("# no configuration")
+        (here / file).write_text(DEAD)
+    (here / "conf/package.json").write_text("{}")
+    (here / "README.md").write_text("# no configuration")
     expected = ["conf/a.cfg", "conf/deep/b.cfg"]
     for arguments in ([], ["."], ["conf"], ["./conf/**/*.cfg"], ["conf/a.cfg", "conf/../conf"]):
         ran = vstream("lint", "--format", "json", *arguments)
         assert [finding["file"] for finding in ran.json()["findings"] if finding["code"] == "VS335"] == expected
 
 
-def test_links_to_directories_around_them_and_deep_directories_end(cwd: Path) -> None:
+def test_links_to_directories_around_them_and_deep_directories_end(here: Path) -> None:
     """Two links to `.` are 2^40 paths for a pattern that follows links, and 1,100 directories are too deep to recurse."""
     for name in ("one", "two"):
-        (cwd / name).symlink_to(".")
-    (cwd / "a.cfg").write_text(DEAD)
-    nested = [cwd]
+        (here / name).symlink_to(".")
+    (here / "a.cfg").write_text(DEAD)
+    nested = [here]
     for _ in range(1_100):
         nested.append(nested[-1] / "d")
         nested[-1].mkdir()
@@ -129,7 +129,7 @@ def test_links_to_directories_around_them_and_deep_directories_end(cwd: Path) ->
         for arguments in (["**/*.cfg"], ["."]):
             ran = vstream("lint", "--format", "json", *arguments, timeout=120)
             files = [finding["file"] for finding in ran.json()["findings"] if finding["code"] == "VS335"]
-            assert files == ["a.cfg", str(deepest.relative_to(cwd))]
+            assert files == ["a.cfg", str(deepest.relative_to(here))]
     finally:  # what removes temporary directories recurses, too
         deepest.unlink()
         for directory in reversed(nested[1:]):
@@ -154,14 +154,14 @@ SECRET = "https://bob:hunter2@example.com"
         ["size", "link.yaml"],
     ],
 )
-def test_a_link_in_a_repository_brings_nothing_from_outside(cwd: Path, arguments: list[str]) -> None:
+def test_a_link_in_a_repository_brings_nothing_from_outside(here: Path, arguments: list[str]) -> None:
     """Who opens a pull request can make any file a link: to what lies in the home directory of a CI runner."""
-    repository = cwd / "repository"
+    repository = here / "repository"
     (repository / ".git").mkdir(parents=True)
-    (cwd / "secret").write_text(f"{SECRET}\n")
-    (cwd / "seed").write_text(f'SEED: "{SECRET}"\n')
-    (repository / "link.yaml").symlink_to(cwd / "secret")
-    (repository / "away").symlink_to(cwd)
+    (here / "secret").write_text(f"{SECRET}\n")
+    (here / "seed").write_text(f'SEED: "{SECRET}"\n')
+    (repository / "link.yaml").symlink_to(here / "secret")
+    (repository / "away").symlink_to(here)
     (repository / "scenario.yaml").write_text("version: 1\nname: x\ntopology: link.yaml\n")
     (repository / "includes.conf").write_text('include "../seed"\nmappings { "foo.>": $SEED }\n')
     ran = vstream(*arguments, cwd=repository)
@@ -170,27 +170,27 @@ def test_a_link_in_a_repository_brings_nothing_from_outside(cwd: Path, arguments
     assert "outside of the repository" in ran.out + ran.err or "link out of the repository" in ran.out + ran.err
 
 
-def test_a_link_within_a_repository_or_outside_of_any_is_read(cwd: Path) -> None:
-    (cwd / "a.cfg").write_text(DEAD)
-    (cwd / "conf").mkdir()
-    (cwd / "conf/b.cfg").symlink_to("../a.cfg")
+def test_a_link_within_a_repository_or_outside_of_any_is_read(here: Path) -> None:
+    (here / "a.cfg").write_text(DEAD)
+    (here / "conf").mkdir()
+    (here / "conf/b.cfg").symlink_to("../a.cfg")
     for _ in range(2):
         assert "VS335" in vstream("lint", "conf/b.cfg").out
-        (cwd / ".git").mkdir(exist_ok=True)
+        (here / ".git").mkdir(exist_ok=True)
 
 
-def test_two_runs_print_the_same(cwd: Path) -> None:
+def test_two_runs_print_the_same(here: Path) -> None:
     for name in "cab":
-        (cwd / f"{name}.cfg").write_text(BLOG.read_text())
+        (here / f"{name}.cfg").write_text(BLOG.read_text())
     first = vstream("lint", "c.cfg", "a.cfg", "b.cfg")
     assert first.out == vstream("lint", ".").out
     codes = [line.split(" ")[0] for line in first.out.splitlines() if line.startswith(("a.cfg", "b.cfg", "c.cfg"))]
     assert [code.split(":")[0] for code in codes] == sorted(code.split(":")[0] for code in codes)
 
 
-def test_what_cannot_be_read_is_one_error_each_and_the_rest_is_checked(cwd: Path) -> None:
-    (cwd / "m.cfg").write_text(DEAD)
-    (cwd / "binary.conf").write_bytes(b"\x7fELF\0\0")
+def test_what_cannot_be_read_is_one_error_each_and_the_rest_is_checked(here: Path) -> None:
+    (here / "m.cfg").write_text(DEAD)
+    (here / "binary.conf").write_bytes(b"\x7fELF\0\0")
     ran = vstream("lint", "m.cfg", "binary.conf", "missing.conf", "nothing*.conf", "/dev/zero", "--format", "concise")
     assert ran.code == 3
     lines = ran.out.splitlines()
@@ -203,21 +203,21 @@ def test_what_cannot_be_read_is_one_error_each_and_the_rest_is_checked(cwd: Path
     assert any(line.startswith("m.cfg:2:3: warning VS335") for line in lines)
 
 
-def test_files_that_could_not_be_read_are_not_counted(cwd: Path) -> None:
-    (cwd / "broken.json").write_text('{"name": "o", "subjects": ["o.>"],}')
-    assert vstream("lint", "nothere.conf", cwd=cwd).err == "1 error\n"
-    assert vstream("lint", "broken.json", cwd=cwd).err == "1 error in 1 file\n"
+def test_files_that_could_not_be_read_are_not_counted(here: Path) -> None:
+    (here / "broken.json").write_text('{"name": "o", "subjects": ["o.>"],}')
+    assert vstream("lint", "nothere.conf", cwd=here).err == "1 error\n"
+    assert vstream("lint", "broken.json", cwd=here).err == "1 error in 1 file\n"
 
 
-def test_a_large_file_is_refused_without_reading_it_all(cwd: Path) -> None:
-    with (cwd / "large.conf").open("wb") as file:
+def test_a_large_file_is_refused_without_reading_it_all(here: Path) -> None:
+    with (here / "large.conf").open("wb") as file:
         file.truncate(10 * 1024**3)
     ran = vstream("lint", "large.conf", "--format", "concise", timeout=120)
     assert (ran.code, ran.out.count("\n")) == (3, 1)
     assert "more than 32 MiB" in ran.out
 
 
-def test_pipes_are_read_and_one_that_stays_silent_is_given_up(cwd: Path) -> None:
+def test_pipes_are_read_and_one_that_stays_silent_is_given_up(here: Path) -> None:
     os.mkfifo("silent.cfg")
     ran = vstream("lint", "silent.cfg", "--format", "concise", timeout=120)
     assert ran.code == 3
@@ -233,7 +233,7 @@ def test_pipes_are_read_and_one_that_stays_silent_is_given_up(cwd: Path) -> None
     assert "VS330" in piped.stdout
 
 
-def test_there_has_to_be_something_to_check(cwd: Path) -> None:
+def test_there_has_to_be_something_to_check(here: Path) -> None:
     ran = vstream("lint")
     assert ran.code == 3
     assert "there is nothing to check" in ran.err
@@ -242,47 +242,47 @@ def test_there_has_to_be_something_to_check(cwd: Path) -> None:
 @pytest.mark.parametrize(
     "arguments", [("--format", "xml"), ("--server-version", "new"), ("--server-version", "2."), ("--unknown",)]
 )
-def test_wrong_usage_is_2(cwd: Path, arguments: tuple[str, ...]) -> None:
+def test_wrong_usage_is_2(here: Path, arguments: tuple[str, ...]) -> None:
     assert vstream("lint", *arguments).code == 2
 
 
-def test_a_topology_is_checked_with_all_that_it_renders_to(cwd: Path) -> None:
-    (cwd / "topology.yaml").write_text(TOPOLOGY)
+def test_a_topology_is_checked_with_all_that_it_renders_to(here: Path) -> None:
+    (here / "topology.yaml").write_text(TOPOLOGY)
     ran = vstream("lint", "topology.yaml")
     assert (ran.code, [line for line in ran.out.splitlines() if " error " in line or " warning " in line]) == (0, [])
 
 
-def test_files_are_checked_against_a_topology(cwd: Path) -> None:
-    (cwd / "topology.yaml").write_text(TOPOLOGY)
-    (cwd / "m.cfg").write_text(TYPO)
+def test_files_are_checked_against_a_topology(here: Path) -> None:
+    (here / "topology.yaml").write_text(TOPOLOGY)
+    (here / "m.cfg").write_text(TYPO)
     ran = vstream("lint", "m.cfg", "--topology", "topology.yaml", "--format", "json")
     assert ("VS315", 5, 56) in places(ran)
-    (cwd / "topology.yaml").write_text(TOPOLOGY.replace("version: 1", "version: 9"))
+    (here / "topology.yaml").write_text(TOPOLOGY.replace("version: 1", "version: 9"))
     assert vstream("lint", "m.cfg", "--topology", "topology.yaml").code == 1
 
 
-def test_a_fix_is_written_shown_and_not_made_twice(cwd: Path) -> None:
-    (cwd / "topology.yaml").write_text(TOPOLOGY)
-    (cwd / "m.cfg").write_text(TYPO.replace("\n", "\r\n"), newline="")
+def test_a_fix_is_written_shown_and_not_made_twice(here: Path) -> None:
+    (here / "topology.yaml").write_text(TOPOLOGY)
+    (here / "m.cfg").write_text(TYPO.replace("\n", "\r\n"), newline="")
     ran = vstream("lint", "m.cfg", "--topology", "topology.yaml", "--fix", "--format", "concise")
     assert '-    {destination: "bar.east.>", weight: 100%, cluster: "East"}' in ran.out
     assert '+    {destination: "bar.east.>", weight: 100%, cluster: "east"}' in ran.out
-    assert (cwd / "m.cfg").read_bytes().decode() == TYPO.replace("East", "east").replace("\n", "\r\n")
+    assert (here / "m.cfg").read_bytes().decode() == TYPO.replace("East", "east").replace("\n", "\r\n")
     again = vstream("lint", "m.cfg", "--topology", "topology.yaml", "--fix", "--format", "concise")
     assert "VS315" not in again.out
     assert "@@" not in again.out
 
 
-def test_a_fix_leaves_the_output_for_programs_alone(cwd: Path) -> None:
-    (cwd / "topology.yaml").write_text(TOPOLOGY)
-    (cwd / "m.cfg").write_text(TYPO)
+def test_a_fix_leaves_the_output_for_programs_alone(here: Path) -> None:
+    (here / "topology.yaml").write_text(TOPOLOGY)
+    (here / "m.cfg").write_text(TYPO)
     ran = vstream("lint", "m.cfg", "--topology", "topology.yaml", "--fix", "--format", "json")
     ran.json()
     assert "@@" in ran.err
 
 
-def test_what_cannot_be_fixed_is_said(cwd: Path) -> None:
-    (cwd / "topology.yaml").write_text(TOPOLOGY)
+def test_what_cannot_be_fixed_is_said(here: Path) -> None:
+    (here / "topology.yaml").write_text(TOPOLOGY)
     ran = vstream("lint", "-", "--topology", "topology.yaml", "--fix", stdin=TYPO)
     assert ran.code == 1
     assert "1 of them not corrected" in ran.err
@@ -292,9 +292,9 @@ def test_what_cannot_be_fixed_is_said(cwd: Path) -> None:
 @pytest.mark.parametrize(
     "command", [("lint", "m.cfg"), ("lint", "m.cfg", "--format", "sarif"), ("map", "foo.a", "m.cfg")]
 )
-def test_a_full_disk_is_said(cwd: Path, command: tuple[str, ...]) -> None:
-    (cwd / "m.cfg").write_text(DEAD)
-    ran = vstream(*command, cwd=cwd, stdout=Path("/dev/full"))
+def test_a_full_disk_is_said(here: Path, command: tuple[str, ...]) -> None:
+    (here / "m.cfg").write_text(DEAD)
+    ran = vstream(*command, cwd=here, stdout=Path("/dev/full"))
     assert ran.code == 3
     assert "cannot write the output: No space left on device" in ran.err
 
@@ -308,32 +308,32 @@ def test_every_format_is_what_it_says() -> None:
     assert counts == {len(vstream("lint", BLOG, "--format", "json").json()["findings"])}
 
 
-def test_github_actions_gets_annotations_unless_it_asks_for_something_else(cwd: Path) -> None:
-    (cwd / "m.cfg").write_text(DEAD)
-    assert vstream("lint", "m.cfg", cwd=cwd, variables={"GITHUB_ACTIONS": "true"}).out.startswith("::warning ")
-    ran = vstream("lint", "m.cfg", "--format", "concise", cwd=cwd, variables={"GITHUB_ACTIONS": "true"})
+def test_github_actions_gets_annotations_unless_it_asks_for_something_else(here: Path) -> None:
+    (here / "m.cfg").write_text(DEAD)
+    assert vstream("lint", "m.cfg", cwd=here, variables={"GITHUB_ACTIONS": "true"}).out.startswith("::warning ")
+    ran = vstream("lint", "m.cfg", "--format", "concise", cwd=here, variables={"GITHUB_ACTIONS": "true"})
     assert ran.out.startswith("m.cfg:2:3:")
 
 
-def test_the_action_runs_the_linter(cwd: Path) -> None:
+def test_the_action_runs_the_linter(here: Path) -> None:
     """The step of action.yml, with an installed vstream in the place where its first step puts one."""
-    (cwd / "a b.cfg").write_text(DEAD)
-    (cwd / "tools/vstream-lint/bin").mkdir(parents=True)
-    command = cwd / "tools/vstream-lint/bin/vstream"
+    (here / "a b.cfg").write_text(DEAD)
+    (here / "tools/vstream-lint/bin").mkdir(parents=True)
+    command = here / "tools/vstream-lint/bin/vstream"
     command.write_text(f'#!/bin/sh\nexec {sys.executable} -m vstream "$@"\n')
     command.chmod(0o755)
     _, step = yaml.safe_load((ROOT / "action.yml").read_text())["runs"]["steps"]
     inputs = {"INPUT_PATHS": "a b.cfg\n", "INPUT_TOPOLOGY": "", "INPUT_SERVER_VERSION": "2.12"}
     done = subprocess.run(
         ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step["run"]],
-        env=environment({**inputs, "INPUT_SARIF_FILE": "out.sarif", "RUNNER_TEMP": str(cwd / "tools")}),
+        env=environment({**inputs, "INPUT_SARIF_FILE": "out.sarif", "RUNNER_TEMP": str(here / "tools")}),
         capture_output=True,
         text=True,
         check=False,
     )
     assert done.returncode == 1, done.stderr
     assert "::warning title=VS335,file=a b.cfg,line=2" in done.stdout
-    assert json.loads((cwd / "out.sarif").read_text())["version"] == "2.1.0"
+    assert json.loads((here / "out.sarif").read_text())["version"] == "2.1.0"
 
 
 def test_the_hook_runs_the_linter() -> None:
@@ -366,17 +366,17 @@ def test_explain_prints_pages_as_json() -> None:
     assert vstream("lint", "--explain", "VS101", "--format", "sarif").code == 2
 
 
-def test_map_answers_for_files_and_topologies(cwd: Path) -> None:
+def test_map_answers_for_files_and_topologies(here: Path) -> None:
     ran = vstream("map", "foo.a.b", "--region", "west", BLOG, "--format", "json")
     (candidate,) = ran.json()["candidates"]
     assert (ran.code, candidate["line"], candidate["outcomes"][0]["subject"]) == (0, 2, "foo.west.a.b")
-    (cwd / "topology.yaml").write_text(TOPOLOGY)
+    (here / "topology.yaml").write_text(TOPOLOGY)
     ran = vstream("map", "foo.a", "--region", "east", "topology.yaml")
     assert (ran.code, ran.out.splitlines()[2]) == (0, "    100 %  → _vs.foo.east.foo.a")
 
 
-def test_map_says_when_nothing_knows_the_cluster(cwd: Path) -> None:
-    (cwd / "m.cfg").write_text(TYPO)
+def test_map_says_when_nothing_knows_the_cluster(here: Path) -> None:
+    (here / "m.cfg").write_text(TYPO)
     ran = vstream("map", "foo.a", "m.cfg", "--region", "wset")
     assert (ran.code, ran.err) == (0, "note: no rule names the cluster `wset`; there are East, central, west\n")
 
@@ -392,9 +392,9 @@ def test_map_says_when_nothing_knows_the_cluster(cwd: Path) -> None:
         ("foo.a", {"m.cfg": 'mappings { "foo.>": "bar" }'}, 1, "refused m.cfg:1:21"),
     ],
 )
-def test_map_says_why_there_is_no_answer(cwd: Path, subject: str, files: dict[str, str], code: int, text: str) -> None:
+def test_map_says_why_there_is_no_answer(here: Path, subject: str, files: dict[str, str], code: int, text: str) -> None:
     for name, content in files.items():
-        (cwd / name).write_text(content)
+        (here / name).write_text(content)
     ran = vstream("map", subject, *files)
     assert ran.code == code
     assert text in " ".join((ran.out + ran.err).replace("│", " ").split())

@@ -63,10 +63,10 @@ def file(state: Path, tmp_path: Path) -> Iterator[Path]:
     assert processes_in(state) == []
 
 
-def run_recorded(*arguments: str | Path, code: int = 0, runs: list[Ran]) -> Ran:
+def run_recorded(*arguments: str | Path, code: int = 0, said: list[Ran]) -> Ran:
     ran = vstream(*arguments)
     assert ran.code == code, f"{arguments}\n{ran.out}\n{ran.err}"
-    runs.append(ran)
+    said.append(ran)
     return ran
 
 
@@ -98,7 +98,7 @@ async def read_refusal(endpoint: Endpoint) -> str:
 @pytest.mark.asyncio
 async def test_users_log_in_with_keys_of_which_servers_know_the_public_half(file: Path, tmp_path: Path) -> None:
     runs: list[Ran] = []
-    run = partial(run_recorded, runs=runs)
+    run = partial(run_recorded, said=runs)
     await asyncio.to_thread(file.write_text, BY_KEY)
     await everybody_logs_in(run, file, tmp_path)
     tried = access_attempts.in_regions("west", ("west", "east"))
@@ -121,7 +121,7 @@ async def test_users_log_in_with_keys_of_which_servers_know_the_public_half(file
     nothing_secret_is_anywhere(runs, old.read_text().strip())
 
 
-def nothing_secret_is_anywhere(runs: list[Ran], old: str) -> None:
+def nothing_secret_is_anywhere(said: list[Ran], old: str) -> None:
     directory = lab_directory("logins").path
     ring = directory / "keys"
     assert stat.S_IMODE(ring.stat().st_mode) == 0o700
@@ -130,7 +130,7 @@ def nothing_secret_is_anywhere(runs: list[Ran], old: str) -> None:
         assert stat.S_IMODE(path.stat().st_mode) == 0o600, path
         seeds |= set(re.findall(r"^SU[A-Z2-7]{20,}$", path.read_text(), re.MULTILINE))
     assert len(seeds) == 2 * 4 + 1 + 1
-    texts = [text for ran in runs for text in (ran.out, ran.err)]
+    texts = [text for ran in said for text in (ran.out, ran.err)]
     texts += [
         path.read_bytes().decode(errors="replace")
         for path in directory.rglob("*")
@@ -151,7 +151,7 @@ async def test_users_are_who_their_certificates_say(
     assert "Traceback" not in lacking.err
     shutil.copytree(CERTIFICATES, tmp_path / "keys" / "logins")
     runs: list[Ran] = []
-    await everybody_logs_in(partial(run_recorded, runs=runs), file, tmp_path)
+    await everybody_logs_in(partial(run_recorded, said=runs), file, tmp_path)
     assert not any("eof_received" in ran.err for ran in runs)
     tried = access_attempts.in_domains("west", ("west", "east"))
     await access_attempts.nothing_physical_is_reached("logins", "west", tried)

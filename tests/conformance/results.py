@@ -75,12 +75,12 @@ def read(path: Path = FILE) -> Results:
     return result
 
 
-def by_outcome(outcomes: Mapping[Where, str]) -> Iterator[tuple[str, str]]:
+def by_outcome(found: Mapping[Where, str]) -> Iterator[tuple[str, str]]:
     """Each outcome of a cell, most frequent first, and where it was, in words; empty where it was everywhere."""
-    versions = {version for version, _ in outcomes}
-    regions = {region for _, region in outcomes}
-    counted = _by_outcome(outcomes)
-    for outcome, at in sorted(counted.items(), key=lambda entry: -sum(map(len, entry[1].values()))):
+    versions = {version for version, _ in found}
+    regions = {region for _, region in found}
+    counted = _by_outcome(found)
+    for outcome, at in sorted(counted.items(), key=lambda one: -sum(map(len, one[1].values()))):
         if len(counted) == 1:
             yield outcome, ""
         elif at.keys() == versions and len({tuple(places) for places in at.values()}) == 1:
@@ -91,8 +91,8 @@ def by_outcome(outcomes: Mapping[Where, str]) -> Iterator[tuple[str, str]]:
             yield outcome, ", ".join(f"{version} in {', '.join(regions)}" for version, regions in at.items())
 
 
-def _by_outcome(outcomes: Mapping[Where, str]) -> dict[str, dict[str, list[str]]]:
+def _by_outcome(found: Mapping[Where, str]) -> dict[str, dict[str, list[str]]]:
     counted: dict[str, dict[str, list[str]]] = {}
-    for (version, region), outcome in sorted(outcomes.items()):
+    for (version, region), outcome in sorted(found.items()):
         counted.setdefault(outcome, {}).setdefault(version, []).append(region)
     return counted

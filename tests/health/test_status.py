@@ -325,14 +325,14 @@ def test_what_is_looked_up_in_all_streams_does_not_grow_with_their_number() -> N
     assert asked[0] == asked[1]
 
 
-@pytest.mark.parametrize(("count", "expected"), [(0, True), (-1, False), (1, False)])
-def test_a_reader_that_took_as_many_as_there_were_has_all(count: int, expected: bool) -> None:
+@pytest.mark.parametrize(("taken", "expected"), [(0, True), (-1, False), (1, False)])
+def test_a_reader_that_took_as_many_as_there_were_has_all(taken: int, expected: bool) -> None:
     """Whatever limits have removed since: servers before 2.15 say nothing else."""
     streams = healthy("2.14.6").streams
     reader = streams["foo-read-east"]
     sources = tuple(replace(source, seq=None) for source in reader.sources)
     total = sum(streams[source.stream].last_seq for source in sources)
-    reader = replace(reader, sources=sources, messages=0, first_seq=total + 1, last_seq=total + count)
+    reader = replace(reader, sources=sources, messages=0, first_seq=total + 1, last_seq=total + taken)
     assert has_taken_all(reader, streams) is expected
     status = assess(TOPOLOGY, with_stream(healthy("2.14.6"), reader.name, reader), BUNDLE)
     assert status.verdict is (StatusVerdict.OK if expected else StatusVerdict.UNKNOWN)

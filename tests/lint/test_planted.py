@@ -1382,10 +1382,10 @@ def users(name: str, rights: str) -> str:
     return f"accounts {{ A {{ users: [{{user: {name}, password: $P, permissions {{{rights}}}}}] }} }}\n"
 
 
-def render_linked(cluster: str, port: int, local: str) -> bytes:
+def render_linked(cluster: str, port: int, own: str) -> bytes:
     remotes = ", ".join(f'{{name: {name}, url: "nats://127.0.0.1:1"}}' for name in ("west", "east", "cent"))
     destinations = ", ".join(
-        f'{{destination: "_vs.o.{name}.>", weight: 100%, cluster: {name}}}' for name in ("west", "east", local)
+        f'{{destination: "_vs.o.{name}.>", weight: 100%, cluster: {name}}}' for name in ("west", "east", own)
     )
     return (
         f"server_name: {cluster}\nlisten: 127.0.0.1:{port}\n"

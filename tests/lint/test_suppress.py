@@ -13,12 +13,12 @@ from vstream.lint.read import Source
 DEAD = '"$JS.ACK.foo.>": "$JS.ACK.bar.>"'
 
 
-def codes(text: str, name: str = "m.cfg", *, selected: tuple[str, ...] = ("VS335", "VS009")) -> list[tuple[str, int]]:
+def codes(text: str, name: str = "m.cfg", *, wanted: tuple[str, ...] = ("VS335", "VS009")) -> list[tuple[str, int]]:
     report = lint([Source(name=name, content=text.encode())], surroundings({}))
     return [
         (diagnostic.code, diagnostic.span.line)
         for diagnostic in report.diagnostics
-        if diagnostic.span and diagnostic.code in selected
+        if diagnostic.span and diagnostic.code in wanted
     ]
 
 
@@ -73,12 +73,12 @@ def test_several_codes_can_be_named_and_each_has_to_be_of_use() -> None:
 
 
 def test_an_unreadable_file_has_no_unused_suppressions() -> None:
-    assert codes(f"mappings {{\n  {DEAD} # vstream: ignore[VS350] reason\n  x: ]\n}}\n", selected=("VS009",)) == []
+    assert codes(f"mappings {{\n  {DEAD} # vstream: ignore[VS350] reason\n  x: ]\n}}\n", wanted=("VS009",)) == []
 
 
 def test_topologies_have_suppressions_too() -> None:
     bare = TOPOLOGY.replace("   # vstream: ignore[VS107] because", "")
-    assert codes(bare, "t.yaml", selected=("VS107",)) == []
+    assert codes(bare, "t.yaml", wanted=("VS107",)) == []
     assert codes(TOPOLOGY, "t.yaml") == [("VS009", 7)]
 
 
@@ -89,11 +89,11 @@ def test_text_that_looks_like_a_comment_is_not_one() -> None:
 
 def test_metadata_of_a_stream_silences_findings_about_it() -> None:
     stream = {"name": "foo-read-west", "sources": [{"name": "foo-write-west"}], "num_replicas": 2, "storage": "file"}
-    bare = codes(json.dumps(stream), "s.json", selected=("VS225", "VS224", "VS009"))
+    bare = codes(json.dumps(stream), "s.json", wanted=("VS225", "VS224", "VS009"))
     reasons = "; ".join(f"{code} is meant" for code, _ in bare)
     quiet = {**stream, "metadata": {"vstream.ignore": reasons}}
     assert bare
-    assert codes(json.dumps(quiet), "s.json", selected=tuple(code for code, _ in bare)) == []
+    assert codes(json.dumps(quiet), "s.json", wanted=tuple(code for code, _ in bare)) == []
     unused = {**stream, "metadata": {"vstream.ignore": "VS335 reason"}}
     assert codes(json.dumps(unused), "s.json") == [("VS009", 1)]
 

@@ -101,7 +101,7 @@ def we_say(files: Mapping[str, str]) -> list[str] | None:
     ]
 
 
-def disagreement(files: Mapping[str, str], directory: Path, excused: Counter[str]) -> str | None:
+def disagreement(files: Mapping[str, str], directory: Path, aside: Counter[str]) -> str | None:
     output = server_says(directory, files)
     theirs, other_lines = refusals(output)
     ours = we_say(files)
@@ -109,7 +109,7 @@ def disagreement(files: Mapping[str, str], directory: Path, excused: Counter[str
     for line in other_lines:
         match = MESSAGE.match(line)
         text = re.sub(r'"(?:[^"\\]|\\.)*"', '"…"', match[3] if match else line)
-        excused[re.sub(r"-?\d+", "0", text)] += 1
+        aside[re.sub(r"-?\d+", "0", text)] += 1
     if ours is None or bool(theirs) == bool(ours) or (ours and any(PASSED_OVER in line for line in other_lines)):
         return None
     if panics and not theirs:

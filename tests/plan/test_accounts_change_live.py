@@ -127,9 +127,9 @@ async def reads(region: str, regions: tuple[str, ...]) -> None:
             assert origins - {""} <= set(regions)
 
 
-async def lacking(js: Any, stream: str, expected: int) -> str | None:
+async def lacking(js: Any, stream: str, wanted: int) -> str | None:
     held = (await js.stream_info(stream)).state.messages
-    return None if held >= expected else f"{stream}: {held} of {expected}"
+    return None if held >= wanted else f"{stream}: {held} of {wanted}"
 
 
 async def one_server_is_left_out(file: Path, before: str, binary: Path) -> None:

@@ -21,16 +21,16 @@ def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "PAUSE", 0.0)
 
 
-async def run(servers: FakeServers, bundle: Bundle, *, can_load: bool = True) -> ApplyResult:
-    plan = make_plan("acme", bundle, servers.observe())
-    return await apply(plan, servers, servers.loader(bundle) if can_load else None, servers)
+async def run(servers: FakeServers, wanted: Bundle, *, can_load: bool = True) -> ApplyResult:
+    plan = make_plan("acme", wanted, servers.observe())
+    return await apply(plan, servers, servers.loader(wanted) if can_load else None, servers)
 
 
-async def servers_with(bundle: Bundle) -> FakeServers:
+async def servers_with(wanted: Bundle) -> FakeServers:
     servers = FakeServers()
-    for server in bundle.servers:
+    for server in wanted.servers:
         servers.rules[server.server.name] = {}
-    assert (await run(servers, bundle)).is_complete
+    assert (await run(servers, wanted)).is_complete
     servers.calls.clear()
     return servers
 

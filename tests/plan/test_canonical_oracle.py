@@ -161,7 +161,7 @@ async def create_and_list(of: Bundle) -> Observed:
     async with connect(lab.endpoints("oracle")["west"], "west") as connection:
         admin = JetStreamAdmin(connection)
         # As a plan does it: what is sourced or mirrored is there before.
-        for stream in sorted(of.streams, key=lambda rendered: list(Role).index(rendered.role)):
+        for stream in sorted(of.streams, key=lambda one: list(Role).index(one.role)):
             await admin.create(stream.config)
         async with asyncio.timeout(120):
             # One that was just created may have no leader yet on a busy machine, and is listed without its configuration.

@@ -294,10 +294,10 @@ async def test_a_stretch_stream_and_the_order_outlive_a_region(models: Path) -> 
     async with open_connections() as connections:
         await publish_acked(connections["west"], "ledger.x", "before")
 
-        async def unseen(*payloads: bytes) -> str | None:
+        async def unseen(*wanted: bytes) -> str | None:
             copies = [await contents(connections[region], "ledger", "ledger.x") for region in ("central", "east")]
             seen = [[message.data for message in copy] for copy in copies]
-            return None if seen == [list(payloads)] * 2 else str(seen)
+            return None if seen == [list(wanted)] * 2 else str(seen)
 
         await until(lambda: unseen(b"before"))
         lost = [server for server in lab.status("models").servers if server.region == "west"]

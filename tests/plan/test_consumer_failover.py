@@ -13,9 +13,9 @@ ORIGINS = ("w", "c", "e")
 
 
 def walk_back(
-    steps: list[SourcedMessage], position: dict[str, int], cursors: dict[str, int] | None = None, *filters: str
+    steps: list[SourcedMessage], position: dict[str, int], taken: dict[str, int] | None = None, *filters: str
 ) -> BackwardScan:
-    walk = BackwardScan(position, cursors or {}, filters)
+    walk = BackwardScan(position, taken or {}, filters)
     for step in reversed(steps):
         if walk.is_over:
             break

@@ -20,8 +20,8 @@ from vstream.topology.bundle import Bundle
 from vstream.topology.stream_config import ObservedStream, StreamConfig
 
 
-def plan(bundle: Bundle, observed: Observed, *adopt: str) -> Plan:
-    return make_plan("acme", bundle, observed, adopt=frozenset(adopt))
+def plan(wanted: Bundle, observed: Observed, *adopt: str) -> Plan:
+    return make_plan("acme", wanted, observed, adopt=frozenset(adopt))
 
 
 async def world(of: Bundle) -> FakeServers:

@@ -35,14 +35,14 @@ def regions(names: list[str], **over: Any) -> Bundle:
     return render_streams({"foo": {"subjects": ["foo.>"], "regions": names}}, **over)
 
 
-def plan_change(servers: FakeServers, bundle: Bundle, version: tuple[int, int] = (2, 12)) -> Plan:
-    return make_plan("acme", bundle, servers.observe(), server_version=version)
+def plan_change(servers: FakeServers, wanted: Bundle, version: tuple[int, int] = (2, 12)) -> Plan:
+    return make_plan("acme", wanted, servers.observe(), server_version=version)
 
 
-async def run(servers: FakeServers, bundle: Bundle, patience: float = 5.0) -> ApplyResult:
-    plan = plan_change(servers, bundle)
+async def run(servers: FakeServers, wanted: Bundle, patience: float = 5.0) -> ApplyResult:
+    plan = plan_change(servers, wanted)
     return await apply(
-        plan, servers, servers.loader(bundle), servers, readers=servers, watch=ApplyWatch(patience=patience)
+        plan, servers, servers.loader(wanted), servers, readers=servers, watch=ApplyWatch(patience=patience)
     )
 
 

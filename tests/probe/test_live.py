@@ -23,7 +23,7 @@ API = "$JS.API"
 def rule(source: str, change: Callable[[str], str]) -> Callable[[str], str]:
     """Change the rule of *source* in the text of a mappings.cfg."""
     block = re.compile(rf"  \"{re.escape(source)}\": \[\n.*?\n  \]\n", re.DOTALL)
-    return lambda text: block.sub(lambda match: change(match[0]), text)
+    return lambda text: block.sub(lambda found: change(found[0]), text)
 
 
 def without(source: str) -> Callable[[str], str]:

@@ -121,7 +121,7 @@ class SuperCluster:
     def has_meta_leader(self) -> bool:
         return bool(self.ask("west-1", "jsz").get("meta_cluster", {}).get("leader"))
 
-    def wait(self, is_true: Callable[[], bool], reason: str) -> None:
+    def wait(self, is_true: Callable[[], bool], what: str) -> None:
         deadline = time.monotonic() + PATIENCE
         while True:
             with suppress(OSError):
@@ -129,7 +129,7 @@ class SuperCluster:
                     return
             for name, process in self.processes.items():
                 assert process.poll() is None, f"{name} ended: {self.log(name)}"
-            assert time.monotonic() < deadline, f"{reason} within {PATIENCE} s"
+            assert time.monotonic() < deadline, f"{what} within {PATIENCE} s"
             time.sleep(0.05)
 
 

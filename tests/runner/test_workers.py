@@ -46,8 +46,8 @@ def readers(stream: str, kind: ReaderKind, *regions: str) -> Readers:
     return Readers(stream=stream, kind=kind, regions=regions, rate=5, timeout=NS, span=HERE)
 
 
-def make_environment(scenario: Scenario) -> Environment:
-    topology = topology_of(scenario)
+def make_environment(wanted: Scenario) -> Environment:
+    topology = topology_of(wanted)
     endpoints = {
         region.name: Endpoint(urls=(f"nats://{region.name}:4222",), monitor=(f"http://{region.name}:8222",))
         for region in topology.regions
@@ -59,7 +59,7 @@ def make_environment(scenario: Scenario) -> Environment:
         endpoints=endpoints,
         clients=endpoints,
         logs=Path("log"),
-        edit=TopologyEdit(file=scenario.topology_file, text=scenario.topology_text, topology=topology),
+        edit=TopologyEdit(file=wanted.topology_file, text=wanted.topology_text, topology=topology),
     )
 
 

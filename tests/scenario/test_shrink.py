@@ -57,14 +57,14 @@ def with_words(*words: str) -> ScenarioData:
 )
 async def test_what_is_left_is_what_the_failure_needs(words: tuple[str, ...]) -> None:
     data = with_words(*words)
-    runs = Runs(lambda data: has(data, *words))
+    runs = Runs(lambda one: has(one, *words))
     shrunk = await shrink(data, runs.fails, is_valid=is_valid, most=MOST)
     assert [action(step) for step in shrunk["steps"]] == list(words)
 
 
 async def test_times_and_load_become_small() -> None:
     data = with_words("kill-region")
-    runs = Runs(lambda data: has(data, "wait"))
+    runs = Runs(lambda one: has(one, "wait"))
     shrunk = await shrink(data, runs.fails, is_valid=is_valid, most=MOST)
     assert [step["wait"] for step in shrunk["steps"]] == ["500ms"]
     assert shrunk["workload"] == {"rate": "10/s", "size": "64B", "keys": 1, "retry": "none", "readers": []}
@@ -74,8 +74,8 @@ async def test_what_the_failure_needs_of_the_load_stays() -> None:
     data = with_words("kill-region")
     data["workload"]["rate"] = "200/s"
 
-    def is_broken(data: ScenarioData) -> bool:
-        return has(data, "kill-region") and int(data["workload"]["rate"].removesuffix("/s")) >= 50
+    def is_broken(one: ScenarioData) -> bool:
+        return has(one, "kill-region") and int(one["workload"]["rate"].removesuffix("/s")) >= 50
 
     shrunk = await shrink(data, Runs(is_broken).fails, is_valid=is_valid, most=MOST)
     assert shrunk["workload"]["rate"] == "50/s"
@@ -88,7 +88,7 @@ async def test_every_candidate_is_valid_and_none_is_run_twice(seed: int, needed:
     essential = [
         step for index, step in enumerate(data["steps"]) if index in needed and action(step) not in {"wait", "heal"}
     ]
-    runs = Runs(lambda data: all(step in data["steps"] for step in essential))
+    runs = Runs(lambda one: all(step in one["steps"] for step in essential))
     shrunk = await shrink(data, runs.fails, is_valid=is_valid, most=MOST)
     assert len(runs.asked) == len({repr(candidate) for candidate in runs.asked})
     for candidate in [*runs.asked, shrunk]:

@@ -92,7 +92,7 @@ def test_subset_agrees_with_matching(narrow: str, wide: str, expected: bool) -> 
 
 
 @pytest.mark.parametrize(
-    ("first", "second", "example"),
+    ("one", "other", "example"),
     [
         ("a.*", "*.b", "a.b"),
         ("a.>", "*.b.*", "a.b.x"),
@@ -106,35 +106,35 @@ def test_subset_agrees_with_matching(narrow: str, wide: str, expected: bool) -> 
         ("*a", "b", None),
     ],
 )
-def test_example_of_overlap(first: str, second: str, example: str | None) -> None:
-    assert example == example_of_overlap(first, second)
+def test_example_of_overlap(one: str, other: str, example: str | None) -> None:
+    assert example == example_of_overlap(one, other)
 
 
 @laws
 @given(patterns(), patterns())
-def test_an_example_of_overlap_matches_both(first: str, second: str) -> None:
-    example = example_of_overlap(first, second)
-    assert overlaps(first, second) is overlaps(second, first) is (example is not None)
+def test_an_example_of_overlap_matches_both(one: str, other: str) -> None:
+    example = example_of_overlap(one, other)
+    assert overlaps(one, other) is overlaps(other, one) is (example is not None)
     if example is not None:
         assert is_literal(example)
-        assert matches(example, first)
-        assert matches(example, second)
+        assert matches(example, one)
+        assert matches(example, other)
 
 
 @laws
 @given(literals, patterns(), patterns())
-def test_what_matches_both_makes_them_overlap(subject: str, first: str, second: str) -> None:
-    if matches(subject, first) and matches(subject, second):
-        assert overlaps(first, second)
-    if is_subset(first, second) and matches(subject, first):
-        assert matches(subject, second)
+def test_what_matches_both_makes_them_overlap(subject: str, one: str, other: str) -> None:
+    if matches(subject, one) and matches(subject, other):
+        assert overlaps(one, other)
+    if is_subset(one, other) and matches(subject, one):
+        assert matches(subject, other)
 
 
 @laws
 @given(patterns(), patterns())
-def test_a_subset_overlaps(first: str, second: str) -> None:
-    if is_subset(first, second):
-        assert overlaps(first, second)
+def test_a_subset_overlaps(one: str, other: str) -> None:
+    if is_subset(one, other):
+        assert overlaps(one, other)
 
 
 @laws

@@ -31,10 +31,10 @@ def table(*rules: Mapping) -> MappingTable:
     return compiled
 
 
-def resolve_outcomes(table: MappingTable, subject: str, cluster: str | None = None) -> set[tuple[int, str, str]]:
+def resolve_outcomes(one: MappingTable, subject: str, cluster: str | None = None) -> set[tuple[int, str, str]]:
     return {
         (outcome.probability_percent, outcome.kind.value, outcome.subject)
-        for outcome in table.resolve(subject, cluster).outcomes
+        for outcome in one.resolve(subject, cluster).outcomes
     }
 
 

@@ -163,7 +163,7 @@ class Audit:
     def run(self) -> Counter[Fault]:
         by_reader: dict[str, list[Copy]] = defaultdict(list)
         by_origin: dict[str, list[Copy]] = defaultdict(list)
-        for copy in sorted(self.copies, key=lambda copy: (copy.seq, copy.origin_seq)):
+        for copy in sorted(self.copies, key=lambda one: (one.seq, one.origin_seq)):
             (by_origin if copy.stream in self.origins else by_reader)[copy.stream].append(copy)
         compared: dict[str, dict[tuple[str, str, int], list[Copy]]] = {name: defaultdict(list) for name in self.readers}
         for name, rows in by_reader.items():
@@ -238,37 +238,33 @@ class Audit:
     def _message(
         self,
         message: tuple[str, str, int],
-        copies_of: list[Copy],
+        own: list[Copy],
         compared: dict[str, dict[tuple[str, str, int], list[Copy]]],
         by_reader: dict[str, list[Copy]],
     ) -> None:
         origin, former, seq = message
         info = self.origins[origin]
         at_readers = {name: rows[message] for name, rows in compared.items() if message in rows}
-        digest = (
-            copies_of[0].digest
-            if copies_of
-            else usual([min(row.digest for row in rows) for rows in at_readers.values()])
-        )
-        if copies_of:
-            digest = min(copy.digest for copy in copies_of)
+        digest = own[0].digest if own else usual([min(row.digest for row in rows) for rows in at_readers.values()])
+        if own:
+            digest = min(copy.digest for copy in own)
         key = usual([k for rows in at_readers.values() if (k := least(row.key for row in rows)) is not None])
         _, own_key, msg_id, written = self.facts[message]
-        if len(copies_of) > 1:
-            self._add("row-twice", origin, message, copies_of[0].seq, len(copies_of) - 1)
-        ttl = least(row.ttl for rows in [copies_of, *at_readers.values()] for row in rows)
+        if len(own) > 1:
+            self._add("row-twice", origin, message, own[0].seq, len(own) - 1)
+        ttl = least(row.ttl for rows in [own, *at_readers.values()] for row in rows)
         may_be_gone = former != "" or may_be_gone_at_origin(info, seq, written, ttl)
-        if not copies_of and former == "" and info["last_seq"] is not None and not may_be_gone:
+        if not own and former == "" and info["last_seq"] is not None and not may_be_gone:
             self._add("not-at-origin", origin, message)
         for name, reader in self.readers.items():
             rows = at_readers.get(name)
             if rows:
-                self._present(name, message, rows, copies_of, digest, key)
+                self._present(name, message, rows, own, digest, key)
             else:
                 kind = self._absent(
                     reader,
                     message,
-                    copies_of,
+                    own,
                     digest,
                     own_key,
                     msg_id,
@@ -285,7 +281,7 @@ class Audit:
                         self.missing.append((name, origin, written, 1))
 
     def _present(
-        self, name: str, message: tuple[str, str, int], rows: list[Copy], copies_of: list[Copy], digest: Any, key: Any
+        self, name: str, message: tuple[str, str, int], rows: list[Copy], own: list[Copy], digest: Any, key: Any
     ) -> None:
         seq = min(row.seq for row in rows)
         if len(rows) > 1:
@@ -293,14 +289,14 @@ class Audit:
         is_reused = False
         if any(row.digest != digest for row in rows):
             theirs = least(row.msg_id for row in rows)
-            mine = least(copy.msg_id for copy in copies_of)
-            is_reused = bool(copies_of) and (
-                min(copy.time for copy in copies_of) > min(row.time for row in rows)
+            mine = least(copy.msg_id for copy in own)
+            is_reused = bool(own) and (
+                min(copy.time for copy in own) > min(row.time for row in rows)
                 or (theirs is not None and mine is not None and theirs != mine)
             )
             self._add("reused" if is_reused else "payload", name, message, seq)
         sent = {row.sent for row in rows if row.sent is not None}
-        expected = least(copy.sent for copy in copies_of)
+        expected = least(copy.sent for copy in own)
         if not is_reused and (
             any(row.key != key for row in rows)
             or (expected is not None and any(sent_subject != expected for sent_subject in sent))
@@ -311,7 +307,7 @@ class Audit:
         self,
         reader: dict[str, Any],
         message: tuple[str, str, int],
-        copies_of: list[Copy],
+        own: list[Copy],
         digest: Any,
         key: str | None,
         msg_id: str | None,
@@ -337,14 +333,14 @@ class Audit:
         if cursor is None and may_be_removed:
             return "removed"
         if seq > reached:
-            if copies_of or info["last_seq"] is None:
+            if own or info["last_seq"] is None:
                 is_late = reader["path"] == "capture" or written + 30 * SKEW <= reader["cut_at_ns"]
                 return "late" if is_late else "pending"
             if former == "" and cursor is not None and seq < info["first_seq"]:
                 return None
         elif may_be_removed:
             return "removed"
-        if not copies_of and info["last_seq"] is not None and may_be_gone:
+        if not own and info["last_seq"] is not None and may_be_gone:
             return "expired"
         if not mine or seq < min(mine):
             return "lost-prefix"
@@ -490,9 +486,7 @@ def disputes(audit: Audit) -> set[Dispute]:
     result = set()
     for key in find_contested(audit):
         last: dict[str, Copy] = {}
-        for copy in sorted(
-            arrivals(audit), key=lambda copy: (copy.seq, copy.origin or "", copy.former, copy.origin_seq)
-        ):
+        for copy in sorted(arrivals(audit), key=lambda one: (one.seq, one.origin or "", one.former, one.origin_seq)):
             if copy.key == key:
                 last[copy.stream] = copy
         winners = {(winner.origin or "", winner.former, winner.origin_seq) for winner in last.values()}
@@ -530,7 +524,7 @@ def conflicts(audit: Audit) -> dict[str, int]:
             )
             if written_at is not None:
                 timed.append((written_at, origin, seq, region, arrived))
-        timed.sort(key=lambda row: row[:3])
+        timed.sort(key=lambda one: one[:3])
         for before, after in pairwise(timed):
             seen = before[4].get(after[3])
             if before[1] != after[1] and (seen is None or seen > after[0]):
@@ -702,4 +696,4 @@ def least(values: Any) -> Any:
 def usual(values: list[Any]) -> Any:
     """The most frequent value; of several, the least."""
     counts = Counter(values)
-    return min(counts, key=lambda value: (-counts[value], value)) if counts else None
+    return min(counts, key=lambda one: (-counts[one], one)) if counts else None

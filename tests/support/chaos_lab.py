@@ -150,7 +150,7 @@ async def read_stored(region: str, role: str = "read") -> list[str]:
         return [reply.data.decode() for reply in replies if reply.status is None]
 
 
-async def until_stored(expected: int, *, within: float) -> dict[str, float]:
+async def until_stored(wanted: int, *, within: float) -> dict[str, float]:
     """After how many seconds each read stream held *wanted* messages; without those that did not in time."""
     began = time.monotonic()
     seen: dict[str, float] = {}
@@ -164,7 +164,7 @@ async def until_stored(expected: int, *, within: float) -> dict[str, float]:
                 counts[region] = error.message
                 continue
             counts[region] = info.get("state", {}).get("messages")
-            if counts[region] is not None and counts[region] >= expected:
+            if counts[region] is not None and counts[region] >= wanted:
                 seen.setdefault(region, round(time.monotonic() - began, 1))
         if time.monotonic() - began > within:
             break  # what is missing is for the caller to say

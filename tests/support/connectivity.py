@@ -71,22 +71,22 @@ class Ears:
                 assert self._heard[number] <= allowed, sorted(self._heard[number] - allowed)
             assert time.monotonic() < deadline, sorted(set(expected) - self._heard[self._round])
 
-    async def round_trip(self, first: str, second: str) -> float:
+    async def round_trip(self, one: str, other: str) -> float:
         """Seconds of the quickest of a few requests from *one* to *other*."""
-        return min(await self.round_trips(first, second, 5))
+        return min(await self.round_trips(one, other, 5))
 
-    async def until_quicker(self, first: str, second: str, seconds: float, *, within: float = 60.0) -> None:
+    async def until_quicker(self, one: str, other: str, seconds: float, *, within: float = 60.0) -> None:
         """Return once a round trip has taken less than *seconds*: a busy machine may need a few."""
         deadline = time.monotonic() + within
-        while (took := await self.round_trip(first, second)) >= seconds:
+        while (took := await self.round_trip(one, other)) >= seconds:
             assert time.monotonic() < deadline, took
 
-    async def round_trips(self, first: str, second: str, count: int, *, size: int = 0) -> list[float]:
+    async def round_trips(self, one: str, other: str, count: int, *, size: int = 0) -> list[float]:
         """Seconds of *count* requests of *size* bytes from *one* to *other*, one after the other."""
         took = []
         for _ in range(count):
             begun = time.monotonic()
-            await self._clients[first].request(f"echo.{second}", b" " * size, timeout=60)
+            await self._clients[one].request(f"echo.{other}", b" " * size, timeout=60)
             took.append(time.monotonic() - begun)
         return took
 

@@ -47,8 +47,8 @@ class Mortal:
         self._done = done
         self._left = REQUESTS
 
-    def _dies(self, request: str) -> None:
-        self._done.append(request)
+    def _dies(self, what: str) -> None:
+        self._done.append(what)
         self._left -= 1
         if self._left == 0:
             raise KilledError
@@ -108,15 +108,15 @@ async def running_lab(name: str, topology: Topology, version: str) -> AsyncItera
 
 
 async def plan_lab(
-    topology: Topology, name: str, *, adopt: frozenset[str] = frozenset(), lost: tuple[str, ...] = ()
+    wanted: Topology, name: str, *, adopt: frozenset[str] = frozenset(), lost: tuple[str, ...] = ()
 ) -> Plan:
     """What is left to do on lab *name*, once its servers say so: with a link cut, they may elect for longer than a plan waits."""
-    request = build_request(topology, find_servers(topology, name), None, adopt=adopt, lost=lost)
+    request = build_request(wanted, find_servers(wanted, name), None, adopt=adopt, lost=lost)
     return await ask_until_available(lambda: make_plan(request))
 
 
 async def run(
-    topology: Topology,
+    wanted: Topology,
     name: str,
     done: list[str] | None = None,
     *,
@@ -124,11 +124,11 @@ async def run(
     lost: tuple[str, ...] = (),
 ) -> Plan:
     """One run of `apply`, which dies after a few requests, added to *done*, if that is given. The plan that it had."""
-    where = find_servers(topology, name)
-    request = build_request(topology, where, None, adopt=adopt, lost=lost)
+    where = find_servers(wanted, name)
+    request = build_request(wanted, where, None, adopt=adopt, lost=lost)
     plan = await make_plan(request)
     assert not plan.blocked, plan.blocked
-    async with connect_all(topology, where.endpoints) as connections:
+    async with connect_all(wanted, where.endpoints) as connections:
         connection = any_connection(connections)
         admin, mappings = JetStreamAdmin(connection), LabMappings(name, request.bundle, lost=lost)
         servers = LabServerAdmin(name)
@@ -146,7 +146,7 @@ async def run(
 
 
 async def apply_until_done(
-    topology: Topology, name: str, *, adopt: frozenset[str] = frozenset(), lost: tuple[str, ...] = ()
+    wanted: Topology, name: str, *, adopt: frozenset[str] = frozenset(), lost: tuple[str, ...] = ()
 ) -> list[str]:
     """What all runs together did."""
     done: list[str] = []
@@ -154,7 +154,7 @@ async def apply_until_done(
     try:
         for _ in range(RUNS):
             try:
-                plan = await run(topology, name, done, adopt=adopt, lost=lost)
+                plan = await run(wanted, name, done, adopt=adopt, lost=lost)
             except KilledError:
                 continue
             if plan.is_empty:

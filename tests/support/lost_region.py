@@ -195,12 +195,12 @@ async def foo_in_living(load: Load, number: int) -> None:
         await asyncio.sleep(0.05)
 
 
-def is_said_lost(load: Load, identity: str, write: str, losses: dict[str, int]) -> bool:
+def is_said_lost(load: Load, identity: str, write: str, said: dict[str, int]) -> bool:
     """Whether the command said of this message that it is lost: of what went into *write* before the region died."""
     region = identity.partition("-")[0]
     if write == "prices":
-        return identity in load.before and load.seqs[identity] > losses["prices"]
-    return region == "west" and load.seqs[identity] > losses[write]
+        return identity in load.before and load.seqs[identity] > said["prices"]
+    return region == "west" and load.seqs[identity] > said[write]
 
 
 async def wait_for(name: str, region: str, stream: str, expected: set[str]) -> dict[str, int]:

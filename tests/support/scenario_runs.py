@@ -90,10 +90,10 @@ def scenario(
     )
 
 
-async def run_scenario(scenario: Scenario, directory: Path) -> tuple[Capture, list[Event]]:
+async def run_scenario(wanted: Scenario, directory: Path) -> tuple[Capture, list[Event]]:
     """Run *wanted*, and take its lab down."""
     seen: list[Event] = []
-    capture = await run(scenario, capture_dir=directory, lab_name="rehearsal", on_event=seen.append)
+    capture = await run(wanted, capture_dir=directory, lab_name="rehearsal", on_event=seen.append)
     return capture, seen
 
 

@@ -89,13 +89,13 @@ def test_the_environment_is_empty_unless_given(monkeypatch: pytest.MonkeyPatch) 
     assert only(parse("a: $VSTREAM_NATSCONF", FILE)).code == "VS012"
 
 
-def files(contents: Mapping[str, str], text: str, **env: str) -> ConfDocument:
+def files(known: Mapping[str, str], text: str, **env: str) -> ConfDocument:
     def include(path: str, including: str) -> tuple[str, str]:
         if path == "broken":
             raise ValueError(f"{including} asked")
-        if path not in contents:
+        if path not in known:
             raise FileNotFoundError(2, "No such file or directory")
-        return path, contents[path]
+        return path, known[path]
 
     return parse(text, FILE, include=include, env=env)
 

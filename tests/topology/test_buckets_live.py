@@ -135,7 +135,7 @@ async def keys_are_written_and_read(app: dict[str, Client], model: str) -> None:
     await buckets["central"].purge_deletes(olderthan=-1)
 
 
-async def objects_are_stored_and_deleted_everywhere(app: dict[str, Client], client: Client, model: str) -> None:
+async def objects_are_stored_and_deleted_everywhere(app: dict[str, Client], own: Client, model: str) -> None:
     stores = {region: await app[region].jetstream(timeout=PATIENCE).object_store(model) for region in REGIONS}
     await stores["west"].put("one", b"x" * LARGE)
 
@@ -151,7 +151,7 @@ async def objects_are_stored_and_deleted_everywhere(app: dict[str, Client], clie
         return None
 
     async def is_left() -> str | None:
-        held = {account: await bytes_of(client, account, f"OBJ_{model}") for account in ACCOUNTS}
+        held = {account: await bytes_of(own, account, f"OBJ_{model}") for account in ACCOUNTS}
         return f"bytes are left: {held}" if any(held[account] > LARGE for account in ACCOUNTS) else None
 
     async def is_known() -> str | None:
@@ -176,8 +176,8 @@ async def objects_are_stored_and_deleted_everywhere(app: dict[str, Client], clie
 ACCOUNTS = ("W_west", "W_central", "W_east", "R_west", "R_central", "R_east", "S_stretch")
 
 
-async def bytes_of(client: Client, account: str, stream: str) -> int:
-    answer = await client.request(f"_vs.api.{account}.STREAM.INFO.{stream}", b"", timeout=PATIENCE)
+async def bytes_of(own: Client, account: str, stream: str) -> int:
+    answer = await own.request(f"_vs.api.{account}.STREAM.INFO.{stream}", b"", timeout=PATIENCE)
     return int(json.loads(answer.data).get("state", {}).get("bytes", 0))
 
 

@@ -57,7 +57,7 @@ def test_options_have_the_names_that_kafka_readers_know() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "reason"),
+    ("given", "said"),
     [
         ({"stream": ""}, "no stream is given"),
         ({"servers": ""}, "no server is given"),
@@ -71,9 +71,9 @@ def test_options_have_the_names_that_kafka_readers_know() -> None:
         ({"token": "x"}, "the secret in option `token` would appear"),
     ],
 )
-def test_impossible_options_are_refused_with_the_reason(options: dict[str, str], reason: str) -> None:
-    with pytest.raises(VstreamError, match=reason):
-        parse_options(GIVEN | options)
+def test_impossible_options_are_refused_with_the_reason(given: dict[str, str], said: str) -> None:
+    with pytest.raises(VstreamError, match=said):
+        parse_options(GIVEN | given)
 
 
 MOMENT = datetime(2026, 11, 20, 17, 0, 0, 250_000, tzinfo=UTC)

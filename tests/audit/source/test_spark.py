@@ -288,7 +288,7 @@ def test_secrets_are_in_no_plan_no_event_and_no_log(
 
 
 @pytest.mark.parametrize(
-    ("options", "reason"),
+    ("options", "said"),
     [
         ({"password": PASSWORD}, "the secret in option `password` would appear in plans and logs"),
         ({"servers": f"nats://a:{PASSWORD}@127.0.0.1"}, "a password in an address would appear in plans"),
@@ -302,12 +302,12 @@ def test_secrets_are_in_no_plan_no_event_and_no_log(
     ],
 )
 def test_options_that_are_wrong_are_refused_without_a_secret(
-    spark: SparkSession, options: dict[str, str], reason: str
+    spark: SparkSession, options: dict[str, str], said: str
 ) -> None:
     settings = {"servers": "nats://127.0.0.1:1", "stream": "foo", **options}
     with pytest.raises(PySparkException) as refused:
         spark.read.format("jetstream").options(**settings).load().count()
-    assert reason in str(refused.value)
+    assert said in str(refused.value)
     assert PASSWORD not in str(refused.value)
 
 

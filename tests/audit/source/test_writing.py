@@ -120,7 +120,7 @@ def test_a_row_that_the_stream_does_not_store_fails_the_task_with_its_place(serv
 
 
 @pytest.mark.parametrize(
-    ("schema", "reason"),
+    ("schema", "said"),
     [
         ({"subject": "string"}, "there is no column `payload`"),
         ({"payload": "string"}, "set either the column"),
@@ -128,16 +128,16 @@ def test_a_row_that_the_stream_does_not_store_fails_the_task_with_its_place(serv
         ({"subject": "string", "payload": "binary", "seq": "long"}, "messages have no column `seq`"),
     ],
 )
-def test_rows_that_cannot_be_messages_are_refused_on_the_driver(schema: dict[str, str], reason: str) -> None:
+def test_rows_that_cannot_be_messages_are_refused_on_the_driver(schema: dict[str, str], said: str) -> None:
     columns = StructType()
     for name, kind in schema.items():
         columns.add(name, kind)
-    with pytest.raises(VstreamError, match=reason):
+    with pytest.raises(VstreamError, match=said):
         check_columns(columns, None)
 
 
 @pytest.mark.parametrize(
-    ("row", "reason"),
+    ("row", "said"),
     [
         ({"subject": "foo.*"}, "is not a subject to publish on"),
         ({"subject": "foo. a"}, "is not a subject to publish on"),
@@ -145,9 +145,9 @@ def test_rows_that_cannot_be_messages_are_refused_on_the_driver(schema: dict[str
         ({"subject": "foo.a", "headers": b"nonsense"}, "not a block as streams store it"),
     ],
 )
-def test_a_row_that_is_no_message_is_named(row: dict[str, Any], reason: str) -> None:
+def test_a_row_that_is_no_message_is_named(row: dict[str, Any], said: str) -> None:
     batch = pa.RecordBatch.from_pylist([{"payload": b"x", **row}])
-    with pytest.raises(VstreamError, match=f"row 0 of q/1/2: .*{reason}"):
+    with pytest.raises(VstreamError, match=f"row 0 of q/1/2: .*{said}"):
         list(convert_rows(iter([batch]), parse_write_options({"servers": "x", "stream": "foo"}), "q/1/2"))
 
 

@@ -204,14 +204,14 @@ def test_any_two_swapped_rows_are_found_where_all_regions_promise_one_order(
 
 @MANY
 @given(history_places(*MODELS), st.sampled_from(["digest", "subject"]))
-def test_one_changed_row_is_found(case: tuple[History, str, int, st.DrawFn], file: str) -> None:
+def test_one_changed_row_is_found(case: tuple[History, str, int, st.DrawFn], what: str) -> None:
     history, name, place, _ = case
     rows = history.streams[name]
-    changed = replace(rows[place], digest="0" * 15 + "7") if file == "digest" else replace(rows[place], subject="foo.x")
+    changed = replace(rows[place], digest="0" * 15 + "7") if what == "digest" else replace(rows[place], subject="foo.x")
     has_digests = any(operation.digest for operation in history.operations)
     rows[place] = changed
     judged = verdict(history)
-    if file == "subject" or has_digests or not history.is_published_to(name):
+    if what == "subject" or has_digests or not history.is_published_to(name):
         assert judged.status is CaseStatus.FAIL
         assert collect_wrong(judged) == {("unexpected", name): 1}
     elif history.reads():

@@ -134,7 +134,7 @@ def test_the_stretch_clusters_member_is_lost_with_its_region(file: Path) -> None
 
 
 @pytest.mark.parametrize(
-    ("arguments", "reason"),
+    ("arguments", "said"),
     [
         (["west", "east", "--rtt", "2m"], "no link is longer than 1m"),
         (["west", "east", "--rate", "fast"], "is not a valid rate"),
@@ -142,10 +142,10 @@ def test_the_stretch_clusters_member_is_lost_with_its_region(file: Path) -> None
         (["west", "east"], "say what to change"),
     ],
 )
-def test_what_is_no_link_is_a_usage_error(arguments: list[str], reason: str, state: Path) -> None:
+def test_what_is_no_link_is_a_usage_error(arguments: list[str], said: str, state: Path) -> None:
     ran = vstream("lab", "link", *arguments)
     assert ran.code == 2
-    assert reason in ran.err
+    assert said in ran.err
 
 
 @pytest.mark.parametrize(

@@ -117,13 +117,13 @@ def test_the_shipped_ones_are_listed_and_shown() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "message"),
+    ("name", "said"),
     [("walkthru", "did you mean `walkthrough`?"), ("zzz", "`vstream scenario list`"), ("a/b.yaml", "check the path")],
 )
-def test_a_missing_scenario_is_an_error_with_a_suggestion(directory: Path, name: str, message: str) -> None:
+def test_a_missing_scenario_is_an_error_with_a_suggestion(directory: Path, name: str, said: str) -> None:
     ran = vstream("scenario", "validate", name)
     assert ran.code == 3
-    assert message in ran.err
+    assert said in ran.err
 
 
 def test_a_schema_for_editors() -> None:

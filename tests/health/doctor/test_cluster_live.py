@@ -71,10 +71,10 @@ def topology(text: str = TEXT) -> Topology:
     return load_topology.load(text.encode(), "crowd.yaml").require()
 
 
-async def look(topology: Topology) -> dict[str, list[Finding]]:
-    facts = await collect_snapshot(topology, lab.endpoints(LAB), deadline=15, is_deep=True)
+async def look(wanted: Topology) -> dict[str, list[Finding]]:
+    facts = await collect_snapshot(wanted, lab.endpoints(LAB), deadline=15, is_deep=True)
     result: dict[str, list[Finding]] = {}
-    for finding in examine(topology, load_topology.render_bundle(topology), facts).findings:
+    for finding in examine(wanted, load_topology.render_bundle(wanted), facts).findings:
         result.setdefault(finding.code, []).append(finding)
     return result
 

@@ -29,11 +29,11 @@ def message(stream: str, seq: int, data: str, *, of: int | None = None, second: 
 
 
 async def find_gaps(
-    monkeypatch: pytest.MonkeyPatch, messages: list[tuple[int, str]], held: dict[int, tuple[str, int]]
+    monkeypatch: pytest.MonkeyPatch, taken: list[tuple[int, str]], held: dict[int, tuple[str, int]]
 ) -> tuple[Gap | Repeat, ...]:
     """What is found where the reader took these sequences and payloads in second 1, and the origin holds those."""
     at_origin = {seq: message(ORIGIN, seq, data, second=second) for seq, (data, second) in held.items()}
-    at_reader = {seq: message(READER, seq, data, of=origin, second=1) for seq, (origin, data) in enumerate(messages, 1)}
+    at_reader = {seq: message(READER, seq, data, of=origin, second=1) for seq, (origin, data) in enumerate(taken, 1)}
 
     async def get(_: object, stream: str, seq: int, __: float) -> DirectMessage | None:
         return (at_reader if stream == READER else at_origin if stream == ORIGIN else {}).get(seq)
@@ -44,7 +44,7 @@ async def find_gaps(
 
     monkeypatch.setattr(lag, "get_message", get)
     monkeypatch.setattr(lag, "next_message", following)
-    streams = {READER: replace(healthy().streams[READER], first_seq=1, last_seq=len(messages))}
+    streams = {READER: replace(healthy().streams[READER], first_seq=1, last_seq=len(taken))}
     connection = cast("Connection", object())
     return await gaps.find_gaps(TOPOLOGY, streams, {"west": connection, "east": connection}, time.monotonic() + 60)
 

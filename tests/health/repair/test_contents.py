@@ -31,23 +31,23 @@ from vstream.lint import load_topology
 numbers = st.lists(st.integers(0, 40))
 
 
-def runs(numbers: list[int]) -> SequenceSet:
+def runs(some: list[int]) -> SequenceSet:
     sequences = SequenceSet()
-    for seq in numbers:
+    for seq in some:
         sequences.add(seq)
     return sequences
 
 
 @given(numbers, numbers, st.integers(0, 40), st.integers(0, 40))
-def test_a_sequence_set_behaves_as_a_set(left: list[int], right: list[int], first: int, last: int) -> None:
-    a, b = runs(left), runs(right)
-    assert list(a) == sorted(set(left))
-    assert len(a) == len(set(left))
-    assert list(a | b) == sorted({*left, *right})
-    assert list(a - b) == sorted(set(left) - set(right))
-    assert list(a & b) == sorted(set(left) & set(right))
-    assert list(a.within(first, last)) == sorted(n for n in set(left) if first <= n <= last)
-    assert all(n in a for n in left)
+def test_a_sequence_set_behaves_as_a_set(one: list[int], other: list[int], first: int, last: int) -> None:
+    a, b = runs(one), runs(other)
+    assert list(a) == sorted(set(one))
+    assert len(a) == len(set(one))
+    assert list(a | b) == sorted({*one, *other})
+    assert list(a - b) == sorted(set(one) - set(other))
+    assert list(a & b) == sorted(set(one) & set(other))
+    assert list(a.within(first, last)) == sorted(n for n in set(one) if first <= n <= last)
+    assert all(n in a for n in one)
     assert [n for n in range(41) if n in a] == list(a)
     assert a == SequenceSet(a.runs())
     assert all(after[0] > before[1] + 1 for before, after in zip(a.runs(), a.runs()[1:], strict=False))

@@ -75,14 +75,14 @@ async def read_held(world: World, stream: str) -> list[Message]:
     return result
 
 
-async def all_hold(world: World, expected: set[Message], *streams: str) -> None:
+async def all_hold(world: World, wanted: set[Message], *streams: str) -> None:
     """Return once all read streams hold *wanted*, each once, and nothing else."""
 
     async def complaint() -> str | None:
         for stream in streams or READ:
             counts = Counter(await read_held(world, stream))
-            if counts != Counter(dict.fromkeys(expected, 1)):
-                lacks, has = Counter(expected) - counts, counts - Counter(expected)
+            if counts != Counter(dict.fromkeys(wanted, 1)):
+                lacks, has = Counter(wanted) - counts, counts - Counter(wanted)
                 return f"{stream} lacks {dict(lacks)} and has besides {dict(has)}"
         return None
 

@@ -69,12 +69,12 @@ class Regions:
             seq = message.seq + 1
         return result
 
-    async def until_held(self, expected: set[Message], *streams: str) -> None:
+    async def until_held(self, wanted: set[Message], *streams: str) -> None:
         """Return once *streams* hold *wanted*, each once, and nothing else."""
         deadline = time.monotonic() + 60
         while True:
             contents = {stream: Counter(await self.read_held(stream)) for stream in streams or (EAST,)}
-            if all(messages == Counter(expected) for messages in contents.values()):
+            if all(messages == Counter(wanted) for messages in contents.values()):
                 return
             assert time.monotonic() < deadline, contents
             await asyncio.sleep(0.02)

@@ -248,7 +248,7 @@ def test_the_request_that_was_meant_is_found(written: str, meant: str) -> None:
     assert api.suggestion(request) == meant
 
 
-@pytest.mark.parametrize("operation", api.OPERATIONS, ids=lambda operation: operation.pattern)
+@pytest.mark.parametrize("operation", api.OPERATIONS, ids=lambda one: one.pattern)
 def test_every_request_is_known_by_its_pattern(operation: api.Operation) -> None:
     request = api.read(api.PREFIX + operation.pattern)
     assert request is not None

@@ -64,18 +64,18 @@ def discover_made(naming: str = "isolated") -> Discovered:
     return replace(observed, streams={**observed.streams, "plain": plain})
 
 
-def without_marks(discovered: Discovered) -> Discovered:
+def without_marks(found: Discovered) -> Discovered:
     """The same streams, made by hand: no metadata of anybody's."""
     streams = {
         name: imports.make_observed({**stream.config.fields, "metadata": {}}, stream.cluster)
-        for name, stream in discovered.streams.items()
+        for name, stream in found.streams.items()
     }
-    return replace(discovered, streams=streams, consumers={})
+    return replace(found, streams=streams, consumers={})
 
 
-def again(discovered: Discovered, name: str | None = None) -> tuple[ImportedTopology, Topology]:
+def again(found: Discovered, name: str | None = None) -> tuple[ImportedTopology, Topology]:
     """The import of *found*, which must be valid, and its topology."""
-    written = import_topology(discovered, name=name, file="found.yaml")
+    written = import_topology(found, name=name, file="found.yaml")
     assert [diagnostic for diagnostic in written.diagnostics if diagnostic.is_error] == []
     return written, load(written.text.encode(), "found.yaml").require()
 
@@ -263,14 +263,14 @@ def test_a_source_of_a_stream_that_is_gone_is_said() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "reason"),
+    ("change", "said"),
     [
         ({"servers": (DiscoveredServer(name="w", cluster="west", version=(2, 9)),)}, "server_version"),
         ({"clusters": ("far.away",)}, "far.away"),
     ],
 )
-def test_what_the_language_has_no_word_for_is_one_clear_error(change: dict[str, Any], reason: str) -> None:
-    with pytest.raises(VstreamError, match=f"a topology cannot describe what runs: .*{reason}"):
+def test_what_the_language_has_no_word_for_is_one_clear_error(change: dict[str, Any], said: str) -> None:
+    with pytest.raises(VstreamError, match=f"a topology cannot describe what runs: .*{said}"):
         import_topology(replace(discover_made(), **change), name=None, file="found.yaml")
 
 

@@ -91,10 +91,10 @@ async def client(region: str) -> AsyncIterator[tuple[Client, list[str]]]:
         await connection.close()
 
 
-def run_recorded(*arguments: str | Path, code: int = 0, runs: list[Ran]) -> Ran:
+def run_recorded(*arguments: str | Path, code: int = 0, said: list[Ran]) -> Ran:
     ran = vstream(*arguments)
     assert ran.code == code, f"{arguments}\n{ran.out}\n{ran.err}"
-    runs.append(ran)
+    said.append(ran)
     return ran
 
 
@@ -103,7 +103,7 @@ def run_recorded(*arguments: str | Path, code: int = 0, runs: list[Ran]) -> Ran:
 @pytest.mark.asyncio
 async def test_accounts_are_pushed_and_kept_as_the_topology_says(file: Path, tmp_path: Path, version: str) -> None:
     runs: list[Ran] = []
-    run = partial(run_recorded, runs=runs)
+    run = partial(run_recorded, said=runs)
     run("lab", "up", file, "--server-version", version)
     # What servers begin with is what is compared: nothing of it is to load.
     saved = tmp_path / "plan.json"
@@ -154,7 +154,7 @@ def test_other_profiles_are_pushed_through_connect(
 ) -> None:
     """From the first apply on, vstream knows of these servers what it knows of real ones."""
     runs: list[Ran] = []
-    run = partial(run_recorded, runs=runs)
+    run = partial(run_recorded, said=runs)
     text = TOPOLOGY.replace("routing: accounts", f"routing: {routing}")
     if routing == "mapped":
         text = text.replace("roots: [v.>]\n", "")
@@ -169,7 +169,7 @@ def test_other_profiles_are_pushed_through_connect(
     section = connect_section(tmp_path / "keys" / "signed")
     if routing == "regional":
         swapped = {"west.creds": "east.creds", "east.creds": "west.creds"}
-        file.write_text(text + re.sub(r"\w+\.creds", lambda match: swapped[match[0]], section))
+        file.write_text(text + re.sub(r"\w+\.creds", lambda found: swapped[found[0]], section))
         assert "is in account `APP_east`, not in `APP_west`" in run("apply", file, "--yes", code=3).err
     if routing == "mapped":
         file.write_text(text + re.sub(r", monitor: \[.*?\]", "", section))
@@ -291,7 +291,7 @@ def lab_credentials(ring: Keyring, user: str) -> Path:
     return next(path for path in files if path.is_file())
 
 
-def nothing_secret_is_anywhere(more_secrets: list[str], runs: list[Ran]) -> None:
+def nothing_secret_is_anywhere(others: list[str], said: list[Ran]) -> None:
     directory = lab_directory("signed").path
     ring = directory / "keys"
     assert stat.S_IMODE(ring.stat().st_mode) == 0o700
@@ -301,8 +301,8 @@ def nothing_secret_is_anywhere(more_secrets: list[str], runs: list[Ran]) -> None
         lines = re.findall(r"^(S[A-Z2-7]{20,}|eyJ\S+)$", path.read_text(), re.MULTILINE)
         assert len(lines) == {".nk": 1, ".creds": 2}.get(path.suffix, 0), path
         secrets.update(lines)
-    secrets |= set(re.findall(r"^(S[A-Z2-7]{20,}|eyJ\S+)$", more_secrets[0], re.MULTILINE))
-    texts = [more_secrets[1], *(text for ran in runs for text in (ran.out, ran.err))]
+    secrets |= set(re.findall(r"^(S[A-Z2-7]{20,}|eyJ\S+)$", others[0], re.MULTILINE))
+    texts = [others[1], *(text for ran in said for text in (ran.out, ran.err))]
     assert not any("eyJ" in text for text in texts), "a token was printed, or saved with a plan"
     texts += [
         path.read_bytes().decode(errors="replace")

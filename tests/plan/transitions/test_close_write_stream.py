@@ -18,22 +18,22 @@ TWO = ["west", "central"]
 ALL = [*TWO, "east"]
 
 
-def regions(routing: str, names: list[str], region_names: list[str] = ALL) -> Bundle:
+def regions(routing: str, names: list[str], known: list[str] = ALL) -> Bundle:
     stream = {"subjects": ["v.foo.>"], "regions": names}
     more: dict[str, Any] = {} if routing == "mapped" else {"roots": ["v.>"], "server_version": "2.12"}
     return render_streams(
-        {"foo": stream}, routing=routing, regions={region: {"servers": 1} for region in region_names}, **more
+        {"foo": stream}, routing=routing, regions={region: {"servers": 1} for region in known}, **more
     )
 
 
-def plan_change(servers: FakeServers, bundle: Bundle, region_names: list[str] = ALL) -> Plan:
-    is_apart = any("/" in stream.config.name and "_" not in stream.config.name for stream in bundle.streams)
+def plan_change(servers: FakeServers, wanted: Bundle, known: list[str] = ALL) -> Plan:
+    is_apart = any("/" in stream.config.name and "_" not in stream.config.name for stream in wanted.streams)
     observed = replace(servers.observe(), rules={})
-    return make_plan("acme", bundle, observed, domains=region_names if is_apart else ())
+    return make_plan("acme", wanted, observed, domains=known if is_apart else ())
 
 
-async def run(servers: FakeServers, bundle: Bundle) -> ApplyResult:
-    return await apply(plan_change(servers, bundle), servers, None, servers)
+async def run(servers: FakeServers, wanted: Bundle) -> ApplyResult:
+    return await apply(plan_change(servers, wanted), servers, None, servers)
 
 
 @pytest.mark.parametrize(

@@ -85,7 +85,7 @@ async def test_the_published_layout_becomes_the_safe_one_in_steps_that_die(
     desired = topology()
     rendered = render_bundle(desired, addresses=lab.addresses(NAME))
     admin = JetStreamAdmin(connection)
-    for stream in sorted(rendered.streams, key=lambda candidate: candidate.role is Role.READ):
+    for stream in sorted(rendered.streams, key=lambda one: one.role is Role.READ):
         bare = {key: value for key, value in stream.config.fields.items() if key != "metadata"}
         is_read = stream.role is Role.READ
         config = as_published(stream.config) if is_read else StreamConfig(name=stream.config.name, fields=bare)

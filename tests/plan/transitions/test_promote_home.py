@@ -64,9 +64,9 @@ async def make_orphaned(central: int = 5, east: int = 3) -> FakeServers:
     return servers
 
 
-def plan_for(topology: Topology, servers: FakeServers, *missing: str) -> Plan:
+def plan_for(wanted: Topology, servers: FakeServers, *missing: str) -> Plan:
     observed: Observed = servers.observe()
-    return diff(topology, render_bundle(topology), replace(observed, missing=missing))
+    return diff(wanted, render_bundle(wanted), replace(observed, missing=missing))
 
 
 async def test_the_copy_becomes_the_origin_and_nothing_is_open_before_the_copy_is_gone() -> None:

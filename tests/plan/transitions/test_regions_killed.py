@@ -31,7 +31,7 @@ ALL = ["west", "central", "east"]
 RATE = repetitions(20, night=60)
 
 
-def document(regions: list[str], names: list[str]) -> str:
+def document(regions: list[str], known: list[str]) -> str:
     streams = {
         "foo": {"subjects": ["foo.>"], "regions": regions, "write": {"max_age": "1h"}, "consumers": {"reader": {}}}
     }
@@ -40,14 +40,14 @@ def document(regions: list[str], names: list[str]) -> str:
             "version": 1,
             "name": "killed",
             "server_version": "2.12",
-            "regions": {name: {"servers": 1} for name in names},
+            "regions": {name: {"servers": 1} for name in known},
             "streams": streams,
         }
     )
 
 
-def topology(regions: list[str], names: list[str] = ALL) -> Topology:
-    return load(document(regions, names).encode(), "topology.yaml").require()
+def topology(regions: list[str], known: list[str] = ALL) -> Topology:
+    return load(document(regions, known).encode(), "topology.yaml").require()
 
 
 @pytest.mark.night

@@ -219,6 +219,6 @@ async def no_consumer_asks_for_it(connection: Client) -> None:
     await connection.request("$JS.API.CONSUMER.DELETE.foo.evil", timeout=PATIENCE)
 
 
-async def lines(refused: list[str], phrase: str, expected: int) -> str | None:
-    count = sum(f"permissions violation for {phrase}" in text.lower() for text in refused)
-    return None if count >= expected else f"{count} of {expected}: {refused}"
+async def lines(refused: list[str], what: str, wanted: int) -> str | None:
+    count = sum(f"permissions violation for {what}" in text.lower() for text in refused)
+    return None if count >= wanted else f"{count} of {wanted}: {refused}"

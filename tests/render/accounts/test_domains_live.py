@@ -114,9 +114,9 @@ async def publishes(js: JetStreamContext, region: str, when: str) -> None:
     await kv.put(f"{region}.{when}", b"1")
 
 
-async def lacking(js: JetStreamContext, **expected: int) -> str | None:
-    held = {name: (await js.stream_info(name)).state.messages for name in expected}
-    return None if held == expected else f"{held} of {expected}"
+async def lacking(js: JetStreamContext, **wanted: int) -> str | None:
+    held = {name: (await js.stream_info(name)).state.messages for name in wanted}
+    return None if held == wanted else f"{held} of {wanted}"
 
 
 async def reads_everything(js: JetStreamContext, region: str) -> None:

@@ -127,9 +127,9 @@ async def publishes(js: JetStreamContext, region: str) -> None:
             await asyncio.gather(*(js.publish(f"{subject}.{region}.burst", b"x" * SIZE) for _ in range(100)))
 
 
-async def lacking(js: JetStreamContext, expected: int) -> str | None:
+async def lacking(js: JetStreamContext, wanted: int) -> str | None:
     held = {name: (await js.stream_info(name)).state.messages for name in STREAMS}
-    return None if set(held.values()) == {expected} else f"{held} of {expected}"
+    return None if set(held.values()) == {wanted} else f"{held} of {wanted}"
 
 
 async def reads_everything(js: JetStreamContext, region: str) -> None:

@@ -219,7 +219,7 @@ async def test_nothing_is_sent_to_a_stranger_that_has_got_the_port(world: World,
         await world.server.start()
 
         async def acknowledged_again() -> bool:
-            latest = max(world.operations(), key=lambda operation: operation.due)
+            latest = max(world.operations(), key=lambda one: one.due)
             return latest.outcome is OperationOutcome.OK
 
         await eventually(acknowledged_again)
@@ -287,8 +287,7 @@ async def test_an_error_of_the_stream_is_kept_in_its_words(world: World) -> None
     async with world.working(replace(world.spec, publishers=(publisher,))):
         await world.wait_for_record(OperationOutcome.REJECTED, "maximum messages exceeded (503/10077)")
     first, *rest = [
-        (operation.outcome, operation.error)
-        for operation in sorted(world.operations(), key=lambda operation: operation.due)
+        (operation.outcome, operation.error) for operation in sorted(world.operations(), key=lambda one: one.due)
     ]
     assert first == (OperationOutcome.OK, None)
     assert set(rest) == {(OperationOutcome.REJECTED, "maximum messages exceeded (503/10077)")}
