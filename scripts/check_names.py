@@ -26,6 +26,7 @@ LIMITS = {
     "participle as a function name": 0,
     "vague local": 0,
     "vague parameter": 0,
+    "vague function name": 6,
     "nested conditional": 0,
     "comprehension over three lines": 0,
     "import inside a function": 0,
@@ -164,6 +165,8 @@ def find_function_problems(function: ast.FunctionDef | ast.AsyncFunctionDef, pat
     """What is wrong with a function as a whole."""
     if is_participle(function.name):
         yield Problem(function.lineno, "participle as a function name", function.name)
+    if function.name.strip("_") in VAGUE:
+        yield Problem(function.lineno, "vague function name", function.name)
     if path not in LAZY_LOADERS:
         yield from find_late_imports(function)
     if is_command(function, path) and count_body_lines(function) > MOST_COMMAND_LINES:

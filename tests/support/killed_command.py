@@ -84,9 +84,9 @@ def arm(record: Record) -> None:
     after(reload, "reload_server", lambda *_: "a server has reloaded")
     after(reload, "wait_loaded", lambda _read, server, _patience: server and "the canary has what is planned")
     after(reload.RemoteReload, "run", lambda *_: "all have reloaded")
-    after(apply._Run, "load", lambda *_: "all have what is planned")
-    after(apply._Run, "make_changes", lambda _run, changes: phase_of(changes[0]).name if changes else None)
-    after(apply._Run, "_refresh_readers", lambda *_: "readers are refreshed")
+    after(apply._PlanRun, "load", lambda *_: "all have what is planned")
+    after(apply._PlanRun, "make_changes", lambda _run, changes: phase_of(changes[0]).name if changes else None)
+    after(apply._PlanRun, "_refresh_readers", lambda *_: "readers are refreshed")
 
 
 if __name__ == "__main__":

@@ -60,7 +60,7 @@ def test_python_and_the_reader_of_places_say_the_same(value: object, indent: int
 
 def test_places_are_read_once_somebody_asks() -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.delattr(jsontext._Reader, "document")
+        patch.delattr(jsontext._JsonReader, "document")
         document = jsontext.parse('{"a": [1]}', "f.json")
     assert document.source.value(("a", 0)) == Span("f.json", 1, 8, 1, 9)
 

@@ -122,13 +122,13 @@ class TargetServers:
     async def _connect_to_each(self, regions: Sequence[str]) -> AsyncIterator[Connection]:
         """To the first of *regions* that can be reached; what is asked of another domain goes there."""
 
-        async def one(region: str) -> Connection | NotReachableError:
+        async def open_region(region: str) -> Connection | NotReachableError:
             try:
                 return await self._open([(region, self._serving(region))])
             except NotReachableError as error:
                 return error
 
-        opened = dict(zip(regions, await asyncio.gather(*map(one, regions)), strict=True))
+        opened = dict(zip(regions, await asyncio.gather(*map(open_region, regions)), strict=True))
         try:
             yield any_connection(opened)
         finally:

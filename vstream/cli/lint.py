@@ -191,7 +191,7 @@ def command(
         _watch(options)
     # Trees of a hundred thousand nodes, without a cycle among them: looking for cycles takes as long as the work.
     gc.disable()
-    code = _Run(options).run()
+    code = _LintRun(options).run()
     # Nor at the end of the process, which would look through all of it once more.
     gc.freeze()
     raise typer.Exit(code)
@@ -216,7 +216,7 @@ def _watch(options: LintOptions) -> None:
     while True:
         if console.stdout().is_terminal:
             typer.echo(_CLEAR, nl=False)
-        run = _Run(options)
+        run = _LintRun(options)
         # Taken before the run, so that no change is missed that comes while it reads.
         before = lint_files.stamps(run.names, run.other_files)
         try:
@@ -229,7 +229,7 @@ def _watch(options: LintOptions) -> None:
         lint_files.wait_for_change(run.names, before, run.other_files)
 
 
-class _Run:
+class _LintRun:
     """One run: settings and options to findings."""
 
     def __init__(self, options: LintOptions) -> None:

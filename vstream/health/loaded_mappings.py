@@ -160,11 +160,11 @@ def _without_other_clusters(
     its own miss nothing, and `plan` has the difference.
     """
     clusters = {"*", *topology.clusters}
-    result = dict(rules)
+    relevant = dict(rules)
     for source in expected.keys() & rules.keys():
         if kind_of(source) == RULE:
-            result[source] = tuple(entry for entry in rules[source] if entry.partition(" ")[0] in clusters)
-    return result
+            relevant[source] = tuple(entry for entry in rules[source] if entry.partition(" ")[0] in clusters)
+    return relevant
 
 
 def _foreign_token(change: RuleChange) -> ForeignToken:

@@ -47,7 +47,7 @@ class RefreshDecision:
 
 
 @dataclass(slots=True)
-class _Past:
+class _EarlierLooks:
     """What earlier checks have shown of a stream."""
 
     cursors: Mapping[str, int | None] = field(default_factory=dict)
@@ -68,7 +68,7 @@ class RefreshPolicy:
         """When each leader was asked to hand over."""
         self._physical = all_physical_streams(topology)
         self._role = {stream.name: stream.role for stream in self._physical}
-        self._past: dict[str, _Past] = {}
+        self._past: dict[str, _EarlierLooks] = {}
 
     def decide(self, snapshot: Snapshot) -> tuple[RefreshDecision, ...]:
         """Every stream that stands still since the last look. Those to refresh count as refreshed at this moment."""
@@ -112,7 +112,7 @@ class RefreshPolicy:
 
     def _decide(self, snapshot: Snapshot, pairs: list[PairStatus], busy: set[str]) -> RefreshDecision | None:
         reader, place = pairs[0].reader, pairs[0].reader_place
-        past = self._past.setdefault(reader, _Past())
+        past = self._past.setdefault(reader, _EarlierLooks())
         stalled = frozenset(pair.origin for pair in pairs if _stands_still(pair, past.cursors.get(pair.origin)))
         confirmed = [pair for pair in pairs if pair.origin in stalled & past.stalled]
         past.cursors, past.stalled = {pair.origin: pair.cursor for pair in pairs}, stalled
@@ -176,7 +176,7 @@ def _stands_still(pair: PairStatus, before: int | None) -> bool:
     return pair.state is PairState.BEHIND and pair.cursor is not None and pair.cursor == before
 
 
-def _too_soon(past: _Past, now: float) -> str | None:
+def _too_soon(past: _EarlierLooks, now: float) -> str | None:
     if past.refreshed_at is None:
         return None
     patience = min(_LONGEST, AGAIN_AFTER * 2 ** (past.times - 1))

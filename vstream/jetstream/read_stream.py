@@ -180,7 +180,7 @@ async def read_headers(
 
 
 @value_class
-class _Reader:
+class _TemporaryConsumer:
     """A temporary consumer that acknowledges nothing."""
 
     pulls: str
@@ -194,7 +194,7 @@ class _Reader:
 
 async def _create_reader(
     connection: Connection, stream: str, from_seq: int, *, headers_only: bool, timeout: float
-) -> _Reader:
+) -> _TemporaryConsumer:
     config = {
         "deliver_policy": "by_start_sequence",
         "opt_start_seq": from_seq,
@@ -210,7 +210,7 @@ async def _create_reader(
         raise error
     with reading(subject):
         name = read_text(created["name"])
-        return _Reader(
+        return _TemporaryConsumer(
             pulls=f"{naming.api_subject('CONSUMER.MSG.NEXT', stream)}.{name}",
             deletes=f"{naming.api_subject('CONSUMER.DELETE', stream)}.{name}",
             pending=int(created.get("num_pending", 0)),

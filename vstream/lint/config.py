@@ -58,7 +58,7 @@ def read_config(text: str, file: str, codes: Collection[str], anchor: Anchor) ->
         match = _AT.search(str(error))
         place = f"{match[1]}:{match[2]}" if match and match[1] else f"{text.count(chr(10)) + 1}:1"
         raise VstreamError(f"{file}:{place}: not TOML: {_AT.sub('', str(error))}", hint="correct the file") from None
-    reader = _Reader(text, file, frozenset(codes))
+    reader = _SettingsReader(text, file, frozenset(codes))
     parents: Path = () if file.endswith(OWN_FILE) else ("tool", "vstream")
     table: object = document
     for key in parents:
@@ -70,7 +70,7 @@ def read_config(text: str, file: str, codes: Collection[str], anchor: Anchor) ->
     return None if section is None else reader.read(section, (*parents, "lint"), anchor)
 
 
-class _Reader:
+class _SettingsReader:
     """Settings to a value; whatever is wrong is said with its place."""
 
     def __init__(self, text: str, file: str, codes: frozenset[str]) -> None:

@@ -147,9 +147,8 @@ def _find_block(workspace: Workspace, account: str | None, server: ServerConf | 
     accounts = sorted({block.account for block in workspace.blocks if block.account} | without_rules.keys())
     if not blocks:
         raise _explain_no_rules(account, accounts, is_signed=is_signed)
-    listed = ", ".join(
-        f"{span.file}:{span.line}:{span.column}" for span in (block.key_span for block in blocks[:_MOST_NAMED])
-    )
+    spans = [block.key_span for block in blocks[:_MOST_NAMED]]
+    listed = ", ".join(f"{span.file}:{span.line}:{span.column}" for span in spans)
     several = accounts if account is None and len(accounts) > 1 else []
     hint = f"choose one with --account: {', '.join(several)}" if several else _list_servers(workspace, blocks)
     raise VstreamError(f"the files have {len(blocks)} blocks of mappings: {listed}", hint=hint)

@@ -133,7 +133,7 @@ async def apply(
     publishes there. Servers that leave are skipped where *servers* is None. Where *readers* is None, readers of moved
     streams resume by themselves. Never raises for what servers answer.
     """
-    run = _Run(streams, checker, readers, watch)
+    run = _PlanRun(streams, checker, readers, watch)
     await run.note_leaders(plan)
     is_loaded = is_pending = False
     waits_for: tuple[str, ...] = ()
@@ -172,7 +172,7 @@ async def apply(
     )
 
 
-class _Run:
+class _PlanRun:
     def __init__(
         self, streams: StreamAdmin, checker: GateChecker, readers: ReaderAdmin | None, watch: ApplyWatch
     ) -> None:

@@ -154,7 +154,7 @@ class Cleanup:
 
     async def _walk(self, region: str, name: str, subject: str, canary: Canary, from_seq: int) -> int | None:
         while True:
-            connection, timeout = self._way(region)
+            connection, timeout = self._choose_connection(region)
             message = await direct.leader_next_by_subject(connection, name, subject, from_seq, timeout=timeout)
             if message is None:
                 return None
@@ -190,7 +190,7 @@ class Cleanup:
             try:
                 if not await self._is_there(region, name, seq, canary):
                     return None
-                connection, timeout = self._way(region)
+                connection, timeout = self._choose_connection(region)
                 await _delete(connection, name, seq, timeout)
                 if not await self._is_there(region, name, seq, canary):
                     return None
@@ -208,11 +208,11 @@ class Cleanup:
         return problem
 
     async def _is_there(self, region: str, name: str, seq: int, canary: Canary) -> bool:
-        connection, timeout = self._way(region)
+        connection, timeout = self._choose_connection(region)
         message = await direct.leader_get_by_seq(connection, name, seq, timeout=timeout)
         return message is not None and message.headers.get(CANARY_HEADER) == canary.token
 
-    def _way(self, region: str) -> tuple[Connection, float]:
+    def _choose_connection(self, region: str) -> tuple[Connection, float]:
         """The connection to use for streams of *region*, and the seconds that one request may take."""
         regional = self.connections.get(region)
         connected = (connection for connection in self.connections.values() if connection.is_connected)

@@ -52,7 +52,7 @@ class Target:
 
 
 @dataclass(slots=True)
-class _Result:
+class _Answer:
     """What an answer said."""
 
     stream: str | None = None
@@ -82,7 +82,7 @@ class OperationChecks:
     async def run(self) -> list[OperationRecord]:
         """Run one operation for each Trial, in order."""
         target = self._target
-        works: dict[ClientOperation, Callable[[], Awaitable[_Result]]] = {
+        works: dict[ClientOperation, Callable[[], Awaitable[_Answer]]] = {
             ClientOperation.PUBLISH: self._publish,
             ClientOperation.DIRECT_GET: self._direct_get,
             ClientOperation.DIRECT_GET_SEQUENCE: self._direct_get_sequence,
@@ -94,12 +94,12 @@ class OperationChecks:
             ClientOperation.CREATE_CONSUMER: self._create_consumer,
             ClientOperation.CREATE_STREAM: self._create_stream,
         }
-        done = dict(zip(works, await asyncio.gather(*(self._one(*item) for item in works.items())), strict=True))
-        done[ClientOperation.ACKNOWLEDGE] = await self._one(ClientOperation.ACKNOWLEDGE, self._acknowledge)
+        done = dict(zip(works, await asyncio.gather(*(self._record(*item) for item in works.items())), strict=True))
+        done[ClientOperation.ACKNOWLEDGE] = await self._record(ClientOperation.ACKNOWLEDGE, self._acknowledge)
         return [done[trial] for trial in ClientOperation]
 
-    async def _one(self, trial: ClientOperation, work: Callable[[], Awaitable[_Result]]) -> OperationRecord:
-        sent, result, error, outcome = self._now(), _Result(), None, OperationOutcome.OK
+    async def _record(self, trial: ClientOperation, work: Callable[[], Awaitable[_Answer]]) -> OperationRecord:
+        sent, result, error, outcome = self._now(), _Answer(), None, OperationOutcome.OK
         try:
             result = await work()
         except VstreamError as problem:
@@ -134,49 +134,49 @@ class OperationChecks:
     def _payload(self) -> bytes:
         return f"{self._identity()} tried".encode()
 
-    async def _publish(self) -> _Result:
+    async def _publish(self) -> _Answer:
         reply = await self._connection.request(self._target.subject, self._payload(), timeout=TIMEOUT)
         error, stream, seq, _ = acknowledgement(reply, self._target.written)
         if error is not None:
             raise VstreamError(error)
-        return _Result(stream=stream, seq=seq)
+        return _Answer(stream=stream, seq=seq)
 
-    async def _direct_get(self) -> _Result:
+    async def _direct_get(self) -> _Answer:
         return self._read(
             await last_by_subject(self._connection, self._target.stream, self._target.subject, timeout=TIMEOUT)
         )
 
-    async def _direct_get_sequence(self) -> _Result:
+    async def _direct_get_sequence(self) -> _Answer:
         return self._read(await next_by_subject(self._connection, self._target.stream, ">", 1, timeout=TIMEOUT))
 
-    def _read(self, message: Any) -> _Result:
+    def _read(self, message: Any) -> _Answer:
         if message is None:
-            return _Result()
+            return _Answer()
         stream = naming.qualify_answer(message.stream, self._target.read)
-        return _Result(stream=stream, seq=message.seq, id=message_identity(message.data))
+        return _Answer(stream=stream, seq=message.seq, id=message_identity(message.data))
 
-    async def _message_get(self) -> _Result:
+    async def _message_get(self) -> _Answer:
         subject = f"{_API}.STREAM.MSG.GET.{self._target.stream}"
         answer = await self._connection.request_json(subject, {"last_by_subj": self._target.subject}, timeout=TIMEOUT)
         error = api_error(answer, subject)
         if error is not None and error.err_code != error_codes.MESSAGE_NOT_FOUND:
             raise error
-        return _Result()
+        return _Answer()
 
-    async def _plain(self, subject: str, body: dict[str, Any] | None = None) -> _Result:
+    async def _plain(self, subject: str, body: dict[str, Any] | None = None) -> _Answer:
         await self._api(subject, body)
-        return _Result()
+        return _Answer()
 
-    async def _fetch(self) -> _Result:
+    async def _fetch(self) -> _Answer:
         reply = await self._next(self._target.bound, CONSUMER)
         if reply is None:
-            return _Result()
+            return _Answer()
         self._fetched = reply.reply
         return self._delivery_result(reply)
 
     @staticmethod
-    def _delivery_result(reply: Reply, stream: str | None = None) -> _Result:
-        return _Result(stream=stream, id=message_identity(reply.data), seq=AckSubject.parse(reply.reply).seq, count=1)
+    def _delivery_result(reply: Reply, stream: str | None = None) -> _Answer:
+        return _Answer(stream=stream, id=message_identity(reply.data), seq=AckSubject.parse(reply.reply).seq, count=1)
 
     async def _next(self, stream: str, consumer: str) -> Reply | None:
         """The next message of *consumer* on *stream*; None: it has none. Raises VstreamError."""
@@ -202,22 +202,22 @@ class OperationChecks:
             raise VstreamError(refusal(reply))
         return reply
 
-    async def _acknowledge(self) -> _Result:
+    async def _acknowledge(self) -> _Answer:
         if self._fetched is None:
             raise VstreamError("nothing was fetched")
         await self._connection.request(self._fetched, ACK, timeout=TIMEOUT)
-        return _Result()
+        return _Answer()
 
-    async def _create_consumer(self) -> _Result:
+    async def _create_consumer(self) -> _Answer:
         target = self._target
         config = {"ack_policy": "explicit", "inactive_threshold": 10 * _NS}
         made = await self._api(
             f"CONSUMER.CREATE.{self._consumer_stream}", {"stream_name": self._consumer_stream, "config": config}
         )
         reply = await self._next(self._consumer_stream, made["name"])
-        return _Result(stream=target.read) if reply is None else self._delivery_result(reply, target.read)
+        return _Answer(stream=target.read) if reply is None else self._delivery_result(reply, target.read)
 
-    async def _create_stream(self) -> _Result:
+    async def _create_stream(self) -> _Answer:
         target = self._target
         name = f"vstream-try-{target.region}-{target.stream}-{target.number}"
         config = {
@@ -229,7 +229,7 @@ class OperationChecks:
             "placement": {"cluster": target.cluster},
         }
         await self._api(f"STREAM.CREATE.{name}", config)
-        return _Result(stream=name)
+        return _Answer(stream=name)
 
     async def _api(self, subject: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
         full = f"{_API}.{subject}"

@@ -40,7 +40,7 @@ class ConvergenceResult:
 
 
 @dataclass(slots=True)
-class _Reader:
+class _Target:
     """What is known of one stream that takes from others."""
 
     stream: RenderedStream
@@ -57,7 +57,7 @@ class ConvergenceWait:
         self._connections = connections
         self._places = {stream.config.name: stream.region for stream in streams}
         self._readers = [
-            _Reader(stream, sources, is_mirror) for stream in streams for sources, is_mirror in _sources_of(stream)
+            _Target(stream, sources, is_mirror) for stream in streams for sources, is_mirror in _sources_of(stream)
         ]
 
     async def wait_until_reached(self, *, within: float) -> ConvergenceResult:
@@ -105,7 +105,7 @@ class ConvergenceWait:
                 return ConvergenceResult(is_reached=False, missing="; ".join(behind))
             await asyncio.sleep(_POLL)
 
-    async def _behind(self, reader: _Reader, targets: Mapping[str, int]) -> list[str]:
+    async def _behind(self, reader: _Target, targets: Mapping[str, int]) -> list[str]:
         """What *reader* still lacks of *targets*."""
         name = reader.stream.config.name
         if self._lacking(reader, targets):
@@ -125,14 +125,14 @@ class ConvergenceWait:
         return lines
 
     @staticmethod
-    def _lacking(reader: _Reader, targets: Mapping[str, int]) -> list[str]:
+    def _lacking(reader: _Target, targets: Mapping[str, int]) -> list[str]:
         return [source for source in reader.sources if reader.reached.get(source, 0) < targets[source]]
 
     @staticmethod
-    def _advance(reader: _Reader, source: str, seq: int) -> None:
+    def _advance(reader: _Target, source: str, seq: int) -> None:
         reader.reached[source] = max(seq, reader.reached.get(source, 0))
 
-    async def _look(self, reader: _Reader, last: int, targets: Mapping[str, int]) -> None:
+    async def _look(self, reader: _Target, last: int, targets: Mapping[str, int]) -> None:
         """Find in the messages themselves how far *reader* has come."""
         start, tail = reader.looked_to, _TAIL
         while last > reader.looked_to:

@@ -186,7 +186,7 @@ async def explore(
             return
         data = compose(seed)
         directory = out / f"{number:03}-{seed}"
-        trial = _One(number, seed, data, directory, run, watcher)
+        trial = _Trial(number, seed, data, directory, run, watcher)
         explored = await trial.explore(bounds.shrinking_runs, is_kept=is_kept)
         into.runs.append(explored)
         save_output(out / "explored.json", json.dumps(into.as_dict(), indent=2) + "\n")
@@ -194,7 +194,7 @@ async def explore(
 
 
 @dataclass(slots=True)
-class _One:
+class _Trial:
     """One scenario: run, and made short if it fails."""
 
     number: int

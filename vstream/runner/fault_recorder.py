@@ -40,7 +40,7 @@ class StepResult:
 
 
 @value_class
-class _Open:
+class _OpenFault:
     """A fault that is to be healed: its record so far, and its name in the lab's journal."""
 
     record: FaultRecord
@@ -57,7 +57,7 @@ class FaultRecorder:
         self._lines = RecordWriter(capture.faults_file, FaultRecord)
         self._now = now
         self._on_event = on_event
-        self._open: dict[str, _Open] = {}
+        self._open: dict[str, _OpenFault] = {}
 
     @property
     def _target(self) -> TargetServers:
@@ -109,7 +109,7 @@ class FaultRecorder:
                 injected = await drill.inject(replace(request, also_confirm=injection.also_confirm), injection.fault)
                 assert injected.entry is not None
                 record = self._confirm(begun, injection.regions, signals, injected.evidence)
-                self._open[step.id] = _Open(record=record, entry=injected.entry.id)
+                self._open[step.id] = _OpenFault(record=record, entry=injected.entry.id)
                 if step.lasting is not None:
                     await pause(step.lasting)
                 end = self._now()

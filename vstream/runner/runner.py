@@ -93,7 +93,7 @@ async def run(
         progress.handle(event)
         on_event(event)
 
-    active_run = _Run(scenario, topology, capture, lab_name, watch)
+    active_run = _ScenarioRun(scenario, topology, capture, lab_name, watch)
     try:
         try:
             return await active_run.run()
@@ -108,7 +108,7 @@ async def run(
         ) from error
 
 
-class _Run:
+class _ScenarioRun:
     def __init__(
         self, scenario: model.Scenario, topology: Topology, capture: Capture, lab_name: str, on_event: Watcher
     ) -> None:

@@ -198,7 +198,7 @@ class Workers:
         await asyncio.gather(*(helper.say(*words) for helper in self._helpers))
 
 
-_One = TypeVar("_One", Publishers, Readers)
+_Item = TypeVar("_Item", Publishers, Readers)
 
 
 def specify_workers(scenario: Scenario, environment: Environment, capture: Path, start: int) -> tuple[WorkerSpec, ...]:
@@ -331,7 +331,7 @@ def _consumers(scenario: Scenario, environment: Environment, region: str) -> Ite
             )
 
 
-def _with_numbers(items: tuple[_One, ...], region: str) -> Iterator[tuple[str, _One]]:
+def _with_numbers(items: tuple[_Item, ...], region: str) -> Iterator[tuple[str, _Item]]:
     """Those of *region*, each with what tells it from others of its stream and kind: nothing for the first."""
     seen: Counter[tuple[str, ReaderKind | None]] = Counter()
     for item in items:

@@ -33,7 +33,7 @@ _UNKNOWN = "?"
 
 
 @dataclass(frozen=True, slots=True)
-class _Open:
+class _PlannedFault:
     """A fault that is open, the servers that it takes, by region, whether it cuts links, and whether in one direction."""
 
     name: str
@@ -54,7 +54,7 @@ def generate(topology: Topology, written: Json, seed: int, *, has_links: bool = 
         "description": f"Generated at random from seed {seed}: whatever happens, nothing is lost or duplicated.",
         "seed": seed,
         "topology": written,
-        **_Composer(topology, random.Random(seed), has_links=has_links).compose(),  # noqa: S311 - it has to be repeatable
+        **_ScenarioComposer(topology, random.Random(seed), has_links=has_links).compose(),  # noqa: S311 - it has to be repeatable
     }
 
 
@@ -65,14 +65,14 @@ def to_yaml(data: ScenarioData) -> str:
     return yaml.safe_dump({**data, "steps": steps}, sort_keys=False, allow_unicode=True, width=120)
 
 
-class _Composer:
+class _ScenarioComposer:
     def __init__(self, topology: Topology, chance: random.Random, *, has_links: bool) -> None:
         self._topology = topology
         self._chance = chance
         self._servers = servers_by_region(topology)
         self._regions = list(self._servers)
         self._has_links = has_links and len(self._regions) > 1
-        self._open: list[_Open] = []
+        self._open: list[_PlannedFault] = []
         self._count = 0
         self._steps: list[ScenarioData] = []
 
@@ -156,7 +156,7 @@ class _Composer:
     ) -> bool:
         self._count += 1
         name = f"fault-{self._count}"
-        self._open.append(_Open(name, servers or {}, is_cut, "one-way" in step))
+        self._open.append(_PlannedFault(name, servers or {}, is_cut, "one-way" in step))
         self._steps.append({**step, "as": name})
         return True
 

@@ -76,7 +76,7 @@ def compose(topology: Topology, cells: Sequence[SurvivalCell], *, rate: int) -> 
             if failure is Failure.POWER:
                 scenario = _Scenario()
                 dark.append(scenario)
-            _Composer(topology, streams, scenario).add(incident, chosen)
+            _RehearsalComposer(topology, streams, scenario).add(incident, chosen)
     return tuple(_finish(scenario, rate) for scenario in (lasting, *dark) if scenario.steps)
 
 
@@ -119,7 +119,7 @@ def _is_as_bad(topology: Topology, stream: VirtualStream, cell: SurvivalCell, in
     return any(ruling.answer is cell.ruling.answer and ruling.is_certain for ruling in rulings)
 
 
-class _Composer:
+class _RehearsalComposer:
     def __init__(self, topology: Topology, streams: Mapping[str, VirtualStream], scenario: _Scenario) -> None:
         self._topology = topology
         self._streams = streams

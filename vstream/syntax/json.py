@@ -46,7 +46,7 @@ def parse(text: str, file: str) -> Document:
 
     After VS001 and VS003, data is None.
     """
-    reader = _Reader(text, file)
+    reader = _JsonReader(text, file)
     if (data := _read_plain(text)) is not None:
         places = SourceMap(file, _Places(reader, reader.values), _Places(reader, reader.keys))
         return Document(data=data, source=places, text=text, diagnostics=())
@@ -60,7 +60,7 @@ def parse(text: str, file: str) -> Document:
 
 
 def _read_plain(text: str) -> Json:
-    """The value of a text with which nothing can be wrong; None where `_Reader` has to say what is meant."""
+    """The value of a text with which nothing can be wrong; None where `_JsonReader` has to say what is meant."""
     if "\\" in text or len(text) >= MAX_VALUES or text.count("[") + text.count("{") > MAX_DEPTH:
         return None
     with suppress(ValueError):
@@ -87,7 +87,7 @@ _PLAIN: Final = json.JSONDecoder(
 class _Places(UserDict[Path, Span]):
     """Where the values or keys of a text are, which *reader* reads once somebody asks: Python's own takes a tenth of the time."""
 
-    def __init__(self, reader: _Reader, places: dict[Path, Span]) -> None:
+    def __init__(self, reader: _JsonReader, places: dict[Path, Span]) -> None:
         self._reader, self._places = reader, places
 
     @property
@@ -105,7 +105,7 @@ class _StopError(Exception):
         self.diagnostic = diagnostic
 
 
-class _Reader:
+class _JsonReader:
     def __init__(self, text: str, file: str) -> None:
         self.diagnostics: list[Finding] = []
         self.values: dict[Path, Span] = {}

@@ -60,64 +60,68 @@ def check(capture: Capture, expectations: Sequence[Expectation] = ()) -> Verdict
     )
     samples = sorted(capture.samples(), key=lambda sample: sample.at)
     seen = progress_by_stream(samples)
-    regions = manifest.regions
     deliveries = Deliveries(history.attempts)
     for delivery in capture.deliveries():
         deliveries.add(delivery)
-    healed = sorted({fault.healed for fault in faults if fault.healed is not None})
-    shown = _timeline_span(context)
-    interval, count = timeline_intervals(shown)
     streams: dict[str, StreamVerdict] = {}
     flows: dict[str, Propagation] = {}
-    converged: dict[int, list[Convergence]] = {moment: [] for moment in healed}
-    lag: dict[str, dict[str, tuple[int, ...]]] = {}
     for name in _virtual_streams(manifest, history):
-        streams[name], flow = _judge_stream(capture, context, name, history, deliveries, seen)
-        flows[name] = flow
-        for moment, result in zip(healed, flow.convergences(healed), strict=True):
-            converged[moment] += result
-        for origin, reader, values in flow.lag(shown.start, interval, count):
-            readers = lag.setdefault(origin, {})
-            before = readers.get(reader, (0,) * count)
-            readers[reader] = tuple(map(sum, zip(before, values, strict=True)))
+        streams[name], flows[name] = _judge_stream(capture, context, name, history, deliveries, seen)
     facts = Measurements(
         context=context,
         history=history,
         deliveries=deliveries,
         samples=samples,
         lines=capture.lines() if manifest.lines else {},
-        windows={window.name: judge_window(window, history, samples, regions) for window in windows},
-        run=judge_window(context.run, history, samples, regions),
+        windows={window.name: judge_window(window, history, samples, manifest.regions) for window in windows},
+        run=judge_window(context.run, history, samples, manifest.regions),
         streams=streams,
         flows=flows,
     )
     lateness = summarize(history.lateness())
-    fault_verdicts = []
-    for fault in faults:
-        fault_verdicts.append(
-            FaultVerdict(
-                fault=fault,
-                outages=tuple(find_outages(context, fault, history)),
-                convergences=tuple(converged[fault.healed]) if fault.healed is not None else (),
-            )
-        )
     return Verdict(
         manifest=manifest,
         cases=tuple(judge(facts, expectations)),
         streams=tuple(streams.values()),
         windows=(facts.run, *facts.windows.values()),
-        faults=tuple(fault_verdicts),
+        faults=tuple(_judge_faults(facts)),
         lateness=lateness,
-        timeline=Timeline(
-            start=shown.start,
-            interval=interval,
-            intervals=count,
-            publishes=publish_seconds(history, shown.start, interval, count),
-            reads=read_shares(history, shown.start, interval, count),
-            control_plane=control_plane_seconds(samples, shown.start, interval, count, regions),
-            lag=lag,
-        ),
+        timeline=_build_timeline(facts),
         warnings=tuple(_warnings(context, lateness, samples, streams.values())),
+    )
+
+
+def _judge_faults(facts: Measurements) -> Iterator[FaultVerdict]:
+    """What each fault stopped, and how long regions took to agree once it was healed."""
+    faults = facts.context.faults
+    healed = sorted({fault.healed for fault in faults if fault.healed is not None})
+    converged: dict[int | None, list[Convergence]] = {moment: [] for moment in healed}
+    for flow in facts.flows.values():
+        for moment, convergences in zip(healed, flow.convergences(healed), strict=True):
+            converged[moment] += convergences
+    for fault in faults:
+        outages = tuple(find_outages(facts.context, fault, facts.history))
+        yield FaultVerdict(fault=fault, outages=outages, convergences=tuple(converged.get(fault.healed, ())))
+
+
+def _build_timeline(facts: Measurements) -> Timeline:
+    shown = _timeline_span(facts.context)
+    interval, count = timeline_intervals(shown)
+    lag: dict[str, dict[str, tuple[int, ...]]] = {}
+    for flow in facts.flows.values():
+        for origin, reader, behind in flow.lag(shown.start, interval, count):
+            readers = lag.setdefault(origin, {})
+            before = readers.get(reader, (0,) * count)
+            readers[reader] = tuple(map(sum, zip(before, behind, strict=True)))
+    regions = facts.context.manifest.regions
+    return Timeline(
+        start=shown.start,
+        interval=interval,
+        intervals=count,
+        publishes=publish_seconds(facts.history, shown.start, interval, count),
+        reads=read_shares(facts.history, shown.start, interval, count),
+        control_plane=control_plane_seconds(facts.samples, shown.start, interval, count, regions),
+        lag=lag,
     )
 
 
@@ -180,7 +184,7 @@ def _judge_stream(
 
 
 def _unexpected_reads(context: CaptureContext, stream: str, history: History) -> Mapping[str, Affected]:
-    result: dict[str, Affected] = {}
+    by_region: dict[str, Affected] = {}
     for (name, region), operations in sorted(history.read_ids.items()):
         if name != stream or not operations:
             continue
@@ -195,8 +199,8 @@ def _unexpected_reads(context: CaptureContext, stream: str, history: History) ->
                     faults=context.open_at(operation.sent),
                 )
             )
-        result[region] = collector.finding()
-    return result
+        by_region[region] = collector.finding()
+    return by_region
 
 
 def _timeline_span(context: CaptureContext) -> Window:
@@ -284,12 +288,12 @@ def _availabilities(calls: Mapping[tuple[str, str], OperationLog], window: Windo
 
 
 def _control_plane(samples: Sequence[Sample], window: Window, regions: Sequence[str]) -> Iterator[ControlPlane]:
-    result: defaultdict[str, list[int | None]] = defaultdict(list)
+    answers_by_region: defaultdict[str, list[int | None]] = defaultdict(list)
     for sample in samples:
         if window.start <= sample.at < window.end:
-            result[sample.region].append(sample.control_plane)
-    for region in dict.fromkeys((*regions, *result)):
-        answers = result.get(region, [])
+            answers_by_region[sample.region].append(sample.control_plane)
+    for region in dict.fromkeys((*regions, *answers_by_region)):
+        answers = answers_by_region.get(region, [])
         if not answers:
             continue
         times = [took for took in answers if took is not None]
@@ -371,15 +375,15 @@ def control_plane_seconds(
     samples: Sequence[Sample], start: int, interval: int, count: int, regions: Sequence[str]
 ) -> Mapping[str, tuple[int | None, ...]]:
     """The meta leader's slowest answer in each interval, by region; -1 if a request failed."""
-    result: dict[str, list[int | None]] = {}
+    slowest: dict[str, list[int | None]] = {}
     for sample in samples:
         place = (sample.at - start) // interval
         if not 0 <= place < count:
             continue
-        values = result.setdefault(sample.region, [None] * count)
+        values = slowest.setdefault(sample.region, [None] * count)
         existing = values[place]
         if sample.control_plane is None or existing == _FAILED:
             values[place] = _FAILED
         else:
             values[place] = max(existing or 0, sample.control_plane)
-    return {region: tuple(result[region]) for region in dict.fromkeys((*regions, *result)) if region in result}
+    return {region: tuple(slowest[region]) for region in dict.fromkeys((*regions, *slowest)) if region in slowest}

@@ -78,10 +78,10 @@ class Deliveries:
 
     def count_delivered(self, stream: str, region: str, window: Window) -> int | None:
         """Messages that consumers of *stream* in *region* received in *window*; None without any delivery at all."""
-        result = [received for (_, at, name), received in self._received.items() if (name, at) == (stream, region)]
-        if not result:
+        consumers = [received for (_, at, name), received in self._received.items() if (name, at) == (stream, region)]
+        if not consumers:
             return None
-        return sum(window.start <= moment < window.end for received in result for moment in received.at)
+        return sum(window.start <= moment < window.end for received in consumers for moment in received.at)
 
     def propagation(self, stream: str, origin: str | None, region: str, window: Window) -> int | None:
         """

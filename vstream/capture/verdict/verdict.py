@@ -361,10 +361,10 @@ class Verdict:
     @property
     def status(self) -> CaseStatus:
         """FAIL if a problem is proven, UNKNOWN if a case is unknown or there are no cases, otherwise PASS."""
-        result = {case.status for case in self.cases}
-        if CaseStatus.FAIL in result:
+        statuses = {case.status for case in self.cases}
+        if CaseStatus.FAIL in statuses:
             return CaseStatus.FAIL
-        return CaseStatus.UNKNOWN if CaseStatus.UNKNOWN in result or not result else CaseStatus.PASS
+        return CaseStatus.UNKNOWN if CaseStatus.UNKNOWN in statuses or not statuses else CaseStatus.PASS
 
     @property
     def zero(self) -> int:

@@ -102,18 +102,14 @@ def command(
         )
     finally:
         # Also after Ctrl-C: what has ended until then is known.
-        _show(exploration, output)
+        if output == "json":
+            print_json("scenario-explore", exploration.as_dict())
+        else:
+            console.print_lines(table(exploration))
     if exploration.count(CaseStatus.FAIL):
         raise typer.Exit(NO)
     if exploration.count(CaseStatus.UNKNOWN) or not exploration.runs:
         raise typer.Exit(FAILED)
-
-
-def _show(exploration: Exploration, output: str) -> None:
-    if output == "json":
-        print_json("scenario-explore", exploration.as_dict())
-    else:
-        console.print_lines(table(exploration))
 
 
 def _generator(topology: Path | None, lab: Lab) -> Callable[[int], ScenarioData]:
@@ -190,9 +186,8 @@ def table(exploration: Exploration) -> Iterator[Table | Text]:
         if run.note:
             yield Text(f"  {run.note}")
     grid = Table(box=None, pad_edge=False, header_style="bold")
-    words = ("seed", "runs", "passed", "failed", "unknown", "acknowledged", "lost", "duplicated")
-    for word in words:
-        grid.add_column(word, justify="right")
+    for heading in ("seed", "runs", "passed", "failed", "unknown", "acknowledged", "lost", "duplicated"):
+        grid.add_column(heading, justify="right")
     sums = (
         sum(run.outcome.acknowledged for run in exploration.runs),
         sum(run.outcome.lost for run in exploration.runs),

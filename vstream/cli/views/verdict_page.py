@@ -91,12 +91,12 @@ def _player(timeline: Timeline) -> dict[str, Any]:
     for origin, lags in timeline.lag.items():
         for reader in lags:
             if origin != reader and {origin, reader} <= points.keys():
-                arrows.append(_way(origin, reader, points))
+                arrows.append(_line_between(origin, reader, points))
     drawn = [{"name": name, "x": charts.short(x), "y": charts.short(y)} for name, (x, y) in points.items()]
     return {"regions": drawn, "ways": arrows}
 
 
-def _way(origin: str, reader: str, points: Mapping[str, tuple[float, float]]) -> dict[str, Any]:
+def _line_between(origin: str, reader: str, points: Mapping[str, tuple[float, float]]) -> dict[str, Any]:
     """The line from *origin* to *reader*, a little to its right, so that the way back has a line of its own."""
     (x1, y1), (x2, y2) = points[origin], points[reader]
     length = max(1.0, ((x2 - x1) ** 2 + (y2 - y1) ** 2) ** 0.5)

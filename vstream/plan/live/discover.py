@@ -60,7 +60,7 @@ async def discover(
     return Discovered(
         streams=streams,
         consumers=consumers,
-        endpoints=tuple(_ways(connections, endpoints, is_lab=lab is not None)),
+        endpoints=tuple(_cluster_endpoints(connections, endpoints, is_lab=lab is not None)),
         servers=(*(server for server, _, _ in read), *connected),
         rules={server.name: rules for server, rules, _ in read},
         clusters=tuple(dict.fromkeys(cluster for _, _, heard in read for cluster in heard)),
@@ -74,7 +74,7 @@ def _connected_server(connection: Connection) -> DiscoveredServer:
     return DiscoveredServer(name=connection.server_name, cluster=connection.cluster, version=version)
 
 
-def _ways(
+def _cluster_endpoints(
     connections: Sequence[Connection], endpoints: Sequence[tuple[str, Endpoint]], *, is_lab: bool
 ) -> Iterable[ClusterEndpoint]:
     """One way for each cluster. Two that lead to one cluster are one with more addresses, if they are alike."""

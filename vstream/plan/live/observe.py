@@ -210,7 +210,7 @@ async def observe(
     # Tokens are of public keys, and what servers have loaded of them is told by the accounts' names.
     asking = physical.client_account(topology, connection.region) if is_signed else account
     if _may_be_in_one_account(topology, loaded_here, asking):
-        streams_here = await _own(connection)
+        streams_here = await _list_own_streams(connection)
         if any(stream.config.owner == topology.name for stream in streams_here.values()):
             return Observed(streams=streams_here, rules=rules, unread_servers=tuple(sorted(unread)))
     at = datetime.now(UTC)
@@ -323,7 +323,7 @@ _GLOBAL = "$G"
 """The account of clients without a user. It can neither export nor import (server/opts.go, isReservedAccount)."""
 
 
-async def _own(connection: Connection) -> Mapping[str, ObservedStream]:
+async def _list_own_streams(connection: Connection) -> Mapping[str, ObservedStream]:
     """The streams of the account of *connection*; none if it has no JetStream."""
     try:
         return (await JetStreamAdmin(connection).streams())[0]

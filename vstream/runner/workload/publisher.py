@@ -33,7 +33,7 @@ _NS = 1_000_000_000
 
 
 @dataclass(slots=True)
-class _Open:
+class _OpenMessage:
     """A message without an outcome. *unanswered* of its attempts may still have an effect."""
 
     number: int
@@ -56,7 +56,7 @@ class Publisher:
         self._random = random.Random(f"{seed}/{spec.client}")  # noqa: S311 - the seed is what it is for
         self._padding = self._random.randbytes(spec.size[1] // 2 + 1).hex().encode()
         self._inbox = connection.inbox()
-        self._open: dict[int, _Open] = {}
+        self._open: dict[int, _OpenMessage] = {}
         self._expiring: deque[tuple[int, int, int]] = deque()
         """When, which message, after which attempt."""
         self._again: deque[tuple[int, int]] = deque()
@@ -98,7 +98,7 @@ class Publisher:
         identity, key = f"{self._spec.prefix}{number}", self._random.randrange(self._spec.keys)
         head = f"{identity} ".encode()
         size = self._random.randint(*self._spec.size)
-        message = _Open(
+        message = _OpenMessage(
             number=number,
             subject=self._spec.subject.replace("{n}", str(number)).replace("{key}", str(key)),
             payload=head + self._padding[: max(0, size - len(head))],
@@ -109,7 +109,7 @@ class Publisher:
         self._open[number] = message
         await self._send(message)
 
-    async def _send(self, message: _Open) -> None:
+    async def _send(self, message: _OpenMessage) -> None:
         identity = f"{self._spec.prefix}{message.number}"
         message.attempts += 1
         try:
@@ -153,7 +153,7 @@ class Publisher:
             message.unanswered -= 1
             self._handle_refusal(message, error)
 
-    def _handle_refusal(self, message: _Open, error: str) -> None:
+    def _handle_refusal(self, message: _OpenMessage, error: str) -> None:
         """One attempt came to nothing for certain."""
         message.error = error
         now = self._recorder.now()
@@ -162,12 +162,12 @@ class Publisher:
         else:
             self._again.append((now + _AGAIN, message.number))
 
-    def _may_retry(self, message: _Open, at: int) -> bool:
+    def _may_retry(self, message: _OpenMessage, at: int) -> bool:
         return self._spec.is_retrying and at < message.due + self._spec.give_up
 
     def _end(
         self,
-        message: _Open,
+        message: _OpenMessage,
         *,
         done: int | None = None,
         stream: str | None = None,

@@ -126,13 +126,13 @@ async def _info(connection: ReconnectingConnection, stream: str) -> dict[str, An
 
 
 async def _links(region: SampledRegion) -> dict[str, int]:
-    async def one(url: str) -> Mapping[str, int]:
+    async def read_gateways(url: str) -> Mapping[str, int]:
         try:
             return await monitoring.outbound_gateways(url, DEADLINE)
         except VstreamError:
             return {}
 
-    answers = await asyncio.gather(*(one(url) for url in region.endpoint.monitor))
+    answers = await asyncio.gather(*(read_gateways(url) for url in region.endpoint.monitor))
     return dict(sorted(Counter(cluster for clusters in answers for cluster in clusters).items()))
 
 

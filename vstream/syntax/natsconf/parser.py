@@ -55,7 +55,7 @@ def parse(
     """
     session = _Session(include=include, env={} if env is None else env)
     output = _Output()
-    root = _Reader(text, _Source(file, files=(file,)), session, output).read()
+    root = _TextReader(text, _Source(file, files=(file,)), session, output).read()
     return ConfDocument(root.node, tuple(output.diagnostics), tuple(output.comments), tuple(output.references))
 
 
@@ -79,7 +79,7 @@ class _Session:
     include: Include | None
     env: Mapping[str, str]
     includes: int = 0
-    environment: dict[str, _Found | str] = field(default_factory=dict)
+    environment: dict[str, _Variable | str] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -90,7 +90,7 @@ class _Output:
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
+class _Variable:
     """The value of a variable, how many levels of maps and arrays it has, and the key that holds it."""
 
     node: ConfNode
@@ -120,7 +120,7 @@ class _Frame:
         self._known: dict[str, int] = {}
         self._seen = 0
 
-    def find(self, key: str) -> _Found | None:
+    def find(self, key: str) -> _Variable | None:
         """What was written under *key* so far. Only variables ask, so the index is built when one does."""
         for index in range(self._seen, len(self.entries)):
             self._known[self.entries[index].key] = index
@@ -128,10 +128,10 @@ class _Frame:
         node = self._known.get(key)
         if node is None:
             return None
-        return _Found(self.entries[node].value, self.levels_of[node], self.entries[node].key_span)
+        return _Variable(self.entries[node].value, self.levels_of[node], self.entries[node].key_span)
 
 
-class _Reader:
+class _TextReader:
     """Reads one text; the sink of its lexer."""
 
     def __init__(self, text: str, source: _Source, session: _Session, output: _Output) -> None:
@@ -206,7 +206,7 @@ class _Reader:
                 hint = "write the path out: variables have no meaning in the path of an include directive"
             self._report("VS011", f"cannot include `{path}`: {reason}", hint, start, end)
             return
-        included = _Reader(text, source, self._session, self._output).read().frame
+        included = _TextReader(text, source, self._session, self._output).read().frame
         frame = self._frames[-1]
         if len(self._frames) + included.levels > MAX_DEPTH + 2:
             message = f"with `{path}`, maps and arrays are nested deeper than {MAX_DEPTH} levels"
@@ -258,14 +258,14 @@ class _Reader:
             self._place(ConfScalar(raw, ScalarKind.STRING, raw, span))
             return
         variable = self._find(name)
-        if isinstance(variable, _Found) and len(self._frames) + variable.levels > MAX_DEPTH + 1:
+        if isinstance(variable, _Variable) and len(self._frames) + variable.levels > MAX_DEPTH + 1:
             variable = f"with the variable `{name}`, maps and arrays are nested deeper than {MAX_DEPTH} levels"
         if isinstance(variable, str):
             hint = f"define `{name}` above this line or in the environment, or put the value in quotes if it is text"
             if name.startswith(_OTHER_BCRYPT):
                 hint = "put the hash in quotes: only those that begin with `$2a$` can do without"
             self._report("VS012", variable, hint, start, end)
-            variable = _Found(ConfScalar(raw, ScalarKind.UNRESOLVED, raw, span), 0, None)
+            variable = _Variable(ConfScalar(raw, ScalarKind.UNRESOLVED, raw, span), 0, None)
         self._output.references.append(Reference(name, span, variable.definition))
         match variable.node:
             case ConfScalar(value=value, kind=kind):
@@ -275,7 +275,7 @@ class _Reader:
             case ConfArray(items=items):
                 self._place(ConfArray(items, span), variable.levels)
 
-    def _find(self, name: str) -> _Found | str:
+    def _find(self, name: str) -> _Variable | str:
         """The value of a variable, or what is wrong with it."""
         for frame in reversed(self._frames):
             if frame.is_map and (reference := frame.find(name)):
@@ -287,7 +287,7 @@ class _Reader:
             self._session.environment[name] = self._from_environment(name)
         return self._session.environment[name]
 
-    def _from_environment(self, name: str) -> _Found | str:
+    def _from_environment(self, name: str) -> _Variable | str:
         text = self._session.env.get(name)
         if text is None:
             return f"the variable `{name}` is not defined"
@@ -296,14 +296,14 @@ class _Reader:
             return f"the variable `{name}` is defined through more than {MAX_SOURCES_DEPTH} others"
         # The server reads the value as that of a key, and so its first line is ours shifted by the key.
         output = _Output()
-        root = _Reader(f"{_ENVIRONMENT_KEY}={text}", source, self._session, output).read()
+        root = _TextReader(f"{_ENVIRONMENT_KEY}={text}", source, self._session, output).read()
         fault = next((diagnostic for diagnostic in output.diagnostics if diagnostic.is_error), None)
         if fault is not None:
             return f"the value of `{name}` in the environment cannot be read: {fault.message}"
         variable = root.frame.find(_ENVIRONMENT_KEY)
         if variable is None:
             return f"the value of `{name}` in the environment is none"
-        return _Found(variable.node, variable.levels, None)
+        return _Variable(variable.node, variable.levels, None)
 
     def _fetch(self, path: str) -> tuple[_Source, str]:
         """The file at *path* and its text; raises OSError or ValueError if there is none to be read."""

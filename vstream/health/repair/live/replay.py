@@ -66,7 +66,7 @@ async def replay_missing(
     Whatever happens, what is temporary is removed again; what a killed one leaves, `find_leftovers` finds.
     Raises NotReachableError without a connection to the reader's own region, and as requests do.
     """
-    connection = _own(topology, replay.place, connections)
+    connection = _connection_for(topology, replay.place, connections)
     admin = JetStreamAdmin(connection)
     mark = int((await admin.info(replay.reader))["state"]["last_seq"])
     origin = origin_named(stream, replay.origin)
@@ -95,7 +95,9 @@ async def replay_missing(
     return replay.sequences - arrived
 
 
-def _own(topology: Topology, place: str, connections: Mapping[str, ReconnectingConnection]) -> ReconnectingConnection:
+def _connection_for(
+    topology: Topology, place: str, connections: Mapping[str, ReconnectingConnection]
+) -> ReconnectingConnection:
     if place in connections:
         return connections[place]
     if place in {region.name for region in topology.regions} or not connections:
