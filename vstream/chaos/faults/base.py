@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -178,6 +179,26 @@ class ServerFault(LabFault):
     def from_journal(cls, entry: Mapping[str, Any]) -> Self:
         """The reverse of `journal_entry`."""
         return cls(servers=tuple(entry["servers"]))
+
+    def signal(self, target: TargetServers, number: signal.Signals) -> None:
+        """Send it to each of its servers that runs."""
+        for server in self.servers:
+            target.process(server).signal(number)
+
+    async def kill(self, target: TargetServers) -> str:
+        """Kill its servers, and return the evidence: no process is left, and no monitoring port answers."""
+        self.signal(target, signal.SIGKILL)
+        await wait_until_gone(target, self.servers)
+        await wait_until_silent(target, self.servers)
+        return f"{name_with_verb(self.servers)} gone, and silent on the monitoring port"
+
+    async def heal(self, target: TargetServers, name: str) -> Callable[[], None]:
+        """Start the servers that do not run."""
+        return start_missing(target, self.servers)
+
+    def is_over(self, target: TargetServers, name: str) -> bool:
+        """Whether they were started since."""
+        return are_started(target, self.servers)
 
 
 def are_started(target: TargetServers, servers: Sequence[str]) -> bool:

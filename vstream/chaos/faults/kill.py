@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import signal
-from collections.abc import Callable
 from dataclasses import replace
 from typing import ClassVar
 
@@ -23,19 +21,7 @@ class Kill(base.ServerFault):
 
     async def inject(self, target: TargetServers, name: str) -> str:
         """Send SIGKILL to each running server. Confirmed when no process is left and no monitoring port answers."""
-        for server in self.servers:
-            target.process(server).signal(signal.SIGKILL)
-        await base.wait_until_gone(target, self.servers)
-        await base.wait_until_silent(target, self.servers)
-        return f"{base.name_with_verb(self.servers)} gone, and silent on the monitoring port"
-
-    async def heal(self, target: TargetServers, name: str) -> Callable[[], None]:
-        """Start the servers that do not run."""
-        return base.start_missing(target, self.servers)
-
-    def is_over(self, target: TargetServers, name: str) -> bool:
-        """Whether they were started since."""
-        return base.are_started(target, self.servers)
+        return await self.kill(target)
 
 
 async def _kill_regions(request: base.FaultRequest) -> base.LastingInjection:

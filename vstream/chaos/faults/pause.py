@@ -20,8 +20,7 @@ class Pause(base.ServerFault):
 
     async def inject(self, target: TargetServers, name: str) -> str:
         """Send SIGSTOP to each running server. Confirmed when all are stopped and no monitoring port answers."""
-        for server in self.servers:
-            target.process(server).signal(signal.SIGSTOP)
+        self.signal(target, signal.SIGSTOP)
         await base.wait_until(
             self.servers, lambda server: target.is_alive(server, stopped=True), "is not stopped by SIGSTOP"
         )
@@ -30,8 +29,7 @@ class Pause(base.ServerFault):
 
     async def heal(self, target: TargetServers, name: str) -> Callable[[], None]:
         """Send SIGCONT to each running server."""
-        for server in self.servers:
-            target.process(server).signal(signal.SIGCONT)
+        self.signal(target, signal.SIGCONT)
         return base.do_nothing
 
     def is_over(self, target: TargetServers, name: str) -> bool:

@@ -62,21 +62,11 @@ class PowerLoss(base.ServerFault):
             await asyncio.sleep(self.seconds)
             pids = {server: process.pid for server in self.servers if (process := target.process(server).process())}
             write_private(place / "dead", json.dumps(pids))
-            for server in self.servers:
-                target.process(server).signal(signal.SIGKILL)
-            await base.wait_until_gone(target, self.servers)
-            await base.wait_until_silent(target, self.servers)
+            evidence = await self.kill(target)
             changed = await asyncio.to_thread(self._put_back, target, place, self.servers)
         except OSError as error:
             raise self._store_error(error) from error
-        return (
-            f"{base.name_with_verb(self.servers)} gone, and silent on the monitoring port; "
-            f"{changed} files that had changed in the last {self.seconds:g} s are as they were"
-        )
-
-    def is_over(self, target: TargetServers, name: str) -> bool:
-        """Whether they were started since."""
-        return base.are_started(target, self.servers)
+        return f"{evidence}; {changed} files that had changed in the last {self.seconds:g} s are as they were"
 
     def journal_entry(self) -> dict[str, Any]:
         """Its servers and seconds."""
@@ -95,8 +85,7 @@ class PowerLoss(base.ServerFault):
         otherwise for every server that, by the lab's records, was not started again since.
         """
         place = target.directory.faults / name
-        for server in self.servers:
-            target.process(server).signal(signal.SIGCONT)
+        self.signal(target, signal.SIGCONT)
         dead = base.read_pids(place / "dead")
         alive = base.find_running(target, dead)
         if len(alive) < len(dead):

@@ -28,8 +28,7 @@ class Restart(base.ServerFault):
 
     async def inject(self, target: TargetServers, name: str) -> str:
         """Send SIGTERM or SIGUSR2 to each running server. Confirmed when no process is left."""
-        for server in self.servers:
-            target.process(server).signal(signal.SIGUSR2 if self.is_lame_duck else signal.SIGTERM)
+        self.signal(target, signal.SIGUSR2 if self.is_lame_duck else signal.SIGTERM)
         await self._wait_until_ended(target, _LAME_DUCK_GRACE if self.is_lame_duck else _GRACE)
         return f"{base.name_with_verb(self.servers)} gone"
 
@@ -41,8 +40,7 @@ class Restart(base.ServerFault):
         stops them at once, while SIGTERM has no effect on a server that is disconnecting its clients.
         """
         base.require_awake(target, self.servers)
-        for server in self.servers:
-            target.process(server).signal(signal.SIGINT)
+        self.signal(target, signal.SIGINT)
         await self._wait_until_ended(target, _GRACE)
         return base.start_missing(target, self.servers)
 
