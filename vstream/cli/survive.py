@@ -126,7 +126,8 @@ def text(cells: Sequence[SurvivalCell], result: SurvivalRehearsal | None) -> Ite
             table.add_column(_name(ability))
         for failure in _failures(rows):
             row = {cell.ability: cell for cell in rows if cell.failure is failure}
-            marked = [Text(_mark(row[each], outcomes), style=_STYLES[row[each].ruling.answer]) for each in abilities]
+            in_order = [row[ability] for ability in abilities]
+            marked = [Text(_mark(cell, outcomes), style=_STYLES[cell.ruling.answer]) for cell in in_order]
             table.add_row(_name(failure), *marked)
         yield table
         for line in _reasons(rows):
@@ -146,7 +147,7 @@ def render_markdown(cells: Sequence[SurvivalCell], result: SurvivalRehearsal | N
         lines += [f"| if this fails | {' | '.join(map(_name, abilities))} |", f"|---|{'---|' * len(abilities)}"]
         for failure in _failures(rows):
             row = {cell.ability: cell for cell in rows if cell.failure is failure}
-            lines.append(f"| {_name(failure)} | {' | '.join(_mark(row[each], outcomes) for each in abilities)} |")
+            lines.append(f"| {_name(failure)} | {' | '.join(_mark(row[ability], outcomes) for ability in abilities)} |")
         lines += ["", *(f"- {line}" for line in _reasons(rows)), ""]
     lines += [f"{line}  " for line in summary(result)] if result is not None else []
     return "\n".join(lines).rstrip() + "\n"

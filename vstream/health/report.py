@@ -270,7 +270,7 @@ class Status:
         for pair in self.pairs:
             if virtual in {None, pair.virtual}:
                 key = pair.origin_place, pair.reader_place
-                worst[key] = max(worst.get(key, pair), pair, key=lambda each: each.badness)
+                worst[key] = max(worst.get(key, pair), pair, key=lambda candidate: candidate.badness)
         return worst
 
     def count_sent_bytes(self) -> dict[tuple[str, str], int | None]:

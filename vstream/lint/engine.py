@@ -86,34 +86,32 @@ def lint(
     """
     gathered = gather(sources, read=around.read, env=around.env)
     unknown = secrets.unknown_places(gathered.references, around.env or {})
-    before = gather(running, read=around.read, env=around.env)
-    judged = _judge(replace(gathered.workspace(topology, server_version), running=tuple(before.servers)))
+    now_loaded = gather(running, read=around.read, env=around.env)
+    judged = _judge(replace(gathered.workspace(topology, server_version), running=tuple(now_loaded.servers)))
     # What a rule says about a value that nobody knows is a guess.
     findings = [
         *gathered.diagnostics,
-        *before.diagnostics,
+        *now_loaded.diagnostics,
         *(finding for finding in judged if finding.span not in unknown),
     ]
     shown = dict(gathered.shown)
-    texts = {**before.texts, **gathered.texts}
+    texts = {**now_loaded.texts, **gathered.texts}
     comments = list(gathered.comments)
-    streams = list(gathered.streams)
     for source in gathered.topologies:
-        declared_topology = _Declared(source, around, server_version)
-        findings += declared_topology.diagnostics
-        shown |= declared_topology.shown
-        texts |= declared_topology.texts
-        comments += declared_topology.comments
+        linted = _LintedTopology(source, around, server_version)
+        findings += linted.diagnostics
+        shown |= linted.shown
+        texts |= linted.texts
+        comments += linted.comments
     for source in gathered.scenarios:
         scenario = around.load_scenario(source.content, source.name)
         findings += scenario.diagnostics
         texts |= scenario.texts
         comments += _comments(_parse_yaml(source), source.name)
-    declared = (*gathered.topologies, *gathered.scenarios)
-    placed = {_place_in_user_file(declared_topology, shown): None for declared_topology in findings}
-    suppressions = suppress.collect(comments, texts, streams, known_codes())
+    placed = {_place_in_user_file(finding, shown): None for finding in findings}
+    suppressions = suppress.collect(comments, texts, gathered.streams, known_codes())
     unsuppressed = suppress.apply(_merge_places(placed), suppressions)
-    unquoted = (gathered.unquoted | before.unquoted).difference(gathered.checked)
+    unquoted = (gathered.unquoted | now_loaded.unquoted).difference(gathered.checked)
     used = {place.span for place in gathered.references if place.definition and place.definition.file in unquoted}
 
     def quotes(span: Span | None) -> bool:
@@ -121,10 +119,11 @@ def lint(
 
     masked = (secrets.mask(finding, around.env or {}, quotes=quotes(finding.span)) for finding in unsuppressed)
     reported = (selection or Selection()).apply(masked)
+    declared = (source.name for source in (*gathered.topologies, *gathered.scenarios))
     return LintReport(
         diagnostics=tuple(sorted(reported, key=Finding.sort_key)),
         texts={file: text for file, text in texts.items() if file not in unquoted},
-        files=tuple(sorted({*gathered.checked, *(source.name for source in declared)})),
+        files=tuple(sorted({*gathered.checked, *declared})),
     )
 
 
@@ -146,7 +145,7 @@ def _judge(workspace: Workspace) -> tuple[Finding, ...]:
     return registry.run_rules(rules_for(workspace), workspace)
 
 
-class _Declared:
+class _LintedTopology:
     """A topology: what is wrong with it, and with what it renders to."""
 
     def __init__(self, source: Source, around: Surroundings, server_version: ServerVersion | None) -> None:

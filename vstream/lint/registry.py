@@ -81,8 +81,8 @@ def rule(code: str, name: str, severity: Severity) -> Callable[[Callable[[S], It
 def find_rules(package: str, path: Iterable[str]) -> tuple[Rule[Any], ...]:
     """Every rule in the modules of *package*, whose files are in *path*, in the order of their codes."""
     modules = (import_module(f"{package}.{module.name}") for module in pkgutil.iter_modules(path))
-    rules = {each for module in modules for each in vars(module).values() if isinstance(each, Rule)}
-    return tuple(sorted(rules, key=lambda each: each.code))
+    rules = {member for module in modules for member in vars(module).values() if isinstance(member, Rule)}
+    return tuple(sorted(rules, key=lambda member: member.code))
 
 
 def run_rules(
@@ -100,13 +100,13 @@ def run_rules(
     are a part of or about their parts may only be a consequence, and is left out.
     """
     findings: list[Finding] = []
-    for each in rules:
-        for violation in each.check(subject):
+    for checked in rules:
+        for violation in checked.check(subject):
             at = violation.at
             if not isinstance(at, Span):
                 at = written_at(at)
             if not any(_is_about(at, path) for path in unsure):
-                findings.append(_as_finding(each, violation, _span(at, source, on_key=violation.on_key)))
+                findings.append(_as_finding(checked, violation, _span(at, source, on_key=violation.on_key)))
     return tuple(sorted(findings, key=Finding.sort_key))
 
 

@@ -93,7 +93,7 @@ def _workload(workload: WorkloadDocument, source: SourceMap, topology: Topology)
     if workload.readers is None:
         both = (ReadersDocument(by="consumer"), ReadersDocument(by="direct"))
         span = source.key(place)
-        readers = [_readers(each, stream, topology, span) for stream in topology.streams for each in both]
+        readers = [_readers(readers, stream, topology, span) for stream in topology.streams for readers in both]
     else:
         readers = []
         for index, readers_written in enumerate(workload.readers):

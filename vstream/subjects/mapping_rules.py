@@ -94,11 +94,11 @@ def compile_mapping(mapping: Mapping) -> tuple[CompiledMapping | None, list[Mapp
         wording = f"Subject {go_quote(mapping.source)} is not a valid subject"
         return None, [_error(MappingErrorKind.INVALID_SOURCE, mapping, message, wording)]
     errors = []
-    for each_destination in mapping.destinations:
-        if not _is_weight(each_destination.weight):
-            errors.append(_weight_error(mapping, each_destination))
-    weighed = [each_destination for each_destination in mapping.destinations if _is_weight(each_destination.weight)]
-    transforms = [mapping_transform(mapping.source, each_destination.subject) for each_destination in weighed]
+    for destination in mapping.destinations:
+        if not _is_weight(destination.weight):
+            errors.append(_weight_error(mapping, destination))
+    weighed = [destination for destination in mapping.destinations if _is_weight(destination.weight)]
+    transforms = [mapping_transform(mapping.source, destination.subject) for destination in weighed]
     set_errors = list(_set_errors(mapping, weighed, transforms))
     routes: dict[str, list[Route]] = {"": []}
     for destination, transform in zip(weighed, transforms, strict=True):

@@ -43,7 +43,7 @@ def progress_by_stream(samples: Iterable[Sample]) -> dict[tuple[str, str], Sampl
     for sample in samples:
         for stream, seq in sample.last_seq.items():
             looks_by_stream[sample.region, stream].append((sample.at, seq))
-    return {place: SampledProgress(each) for place, each in looks_by_stream.items()}
+    return {place: SampledProgress(looks) for place, looks in looks_by_stream.items()}
 
 
 _MIRRORED = {model.value for model in Consistency if model.has_mirrors}

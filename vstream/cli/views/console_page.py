@@ -95,7 +95,7 @@ def _describe_scenario(scenario: ScenarioProgress) -> dict[str, Any]:
 
 def _describe_problems(problems: Iterable[Problem]) -> list[dict[str, Any]]:
     shown = list(problems)[:MAX_PROBLEMS]
-    return [{"about": clean(each.about), "text": clean(each.text), "code": each.code} for each in shown]
+    return [{"about": clean(problem.about), "text": clean(problem.text), "code": problem.code} for problem in shown]
 
 
 def _describe_streams(status: Status) -> list[dict[str, Any]]:

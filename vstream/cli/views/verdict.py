@@ -242,7 +242,7 @@ def _faults(faults: Sequence[FaultVerdict], zero: int) -> Table:
         fault = verdict.fault
         outcome = Text(fault.outcome.value, style="" if fault.outcome is FaultOutcome.CONFIRMED else "bold yellow")
         recovered = [outage.recovered for outage in verdict.outages]
-        took = [each.took for each in verdict.convergences]
+        took = [convergence.took for convergence in verdict.convergences]
         table.add_row(
             clean(fault.asked),
             outcome,

@@ -321,7 +321,7 @@ _MOST_FAULTS = 6
 def tell(verdict: Verdict) -> Iterator[str]:
     """Who published what, each fault and what came of it, and what became of the messages. It claims nothing that is unknown."""
     yield _tell_workload(verdict)
-    happened = [each for each in verdict.faults if each.fault.outcome is FaultOutcome.CONFIRMED]
+    happened = [fault for fault in verdict.faults if fault.fault.outcome is FaultOutcome.CONFIRMED]
     for fault in happened[:_MOST_FAULTS]:
         yield _tell_fault(fault, verdict.zero)
     if len(happened) > _MOST_FAULTS:
@@ -347,10 +347,10 @@ def _tell_fault(verdict: FaultVerdict, zero: int) -> str:
     healed = "" if fault.healed is None else f", healed at {duration(fault.healed - zero)}"
     failed = sum(outage.failed for outage in verdict.outages)
     sentence = f"At {duration(fault.injected - zero)}: {fault.asked}{healed}. {format_count(failed, 'publish', 'publishes')} failed."
-    took = [each.took for each in verdict.convergences]
-    if any(each is None for each in took):
+    took = [convergence.took for convergence in verdict.convergences]
+    if any(seconds is None for seconds in took):
         return f"{sentence} Something that was written before never arrived."
-    slowest = max((each for each in took if each is not None), default=None)
+    slowest = max((seconds for seconds in took if seconds is not None), default=None)
     if slowest is None:
         return sentence
     when = "at once" if slowest == 0 else f"{duration(slowest)} after healing"
@@ -359,11 +359,11 @@ def _tell_fault(verdict: FaultVerdict, zero: int) -> str:
 
 def _tell_messages(verdict: Verdict) -> str:
     safety = [case.status for case in verdict.cases if case.about is About.SAFETY]
-    copies = [each for stream in verdict.streams for each in stream.physical]
+    copies = [copy for stream in verdict.streams for copy in stream.physical]
     counts = {
         "lost": sum(sum(stream.lost_by_origin.values()) for stream in verdict.streams),
-        "doubled": sum(each.duplicated.count for each in copies),
-        "reordered": sum(each.reordered.count for each in copies),
+        "doubled": sum(copy.duplicated.count for copy in copies),
+        "reordered": sum(copy.reordered.count for copy in copies),
     }
     if any(counts.values()):
         return f"Of what was acknowledged: {', '.join(f'{count:,} {name}' for name, count in counts.items())}."

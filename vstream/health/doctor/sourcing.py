@@ -203,7 +203,7 @@ def retention_margin(patient: Patient) -> Iterator[Symptom]:
         if pair.left < _HALF * (pair.left + pair.age):
             # One for each pair of places: the one with the least time left.
             key = pair.origin_place, pair.reader_place
-            worst[key] = min(worst.get(key, pair), pair, key=lambda each: each.left or 0.0)
+            worst[key] = min(worst.get(key, pair), pair, key=lambda candidate: candidate.left or 0.0)
     for pair in worst.values():
         yield Symptom(
             about=pair.origin,

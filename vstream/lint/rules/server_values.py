@@ -154,7 +154,7 @@ def _listeners(servers: list[ServerConf], block: str) -> dict[tuple[str, str, in
     listening: dict[tuple[str, str, int | None], set[int]] = {}
     for index, server in enumerate(servers):
         names = [server.server_name.text] if server.server_name else []
-        for listener in (each for each in server.listeners if each.block == block):
+        for listener in (listener for listener in server.listeners if listener.block == block):
             for host in (*names, *([] if listener.is_everywhere else [listener.host])):
                 listening.setdefault((directory(server), str(host).lower(), listener.port), set()).add(index)
     return listening
@@ -203,8 +203,9 @@ def split_systems(workspace: Workspace) -> list[Workspace]:
         return [workspace]
     parts = []
     for path in several:
-        parts.append(replace(workspace, servers=tuple(each for each in workspace.servers if directory(each) == path)))
-    rest = tuple(each for each in workspace.servers if directory(each) not in several)
+        servers = tuple(server for server in workspace.servers if directory(server) == path)
+        parts.append(replace(workspace, servers=servers))
+    rest = tuple(server for server in workspace.servers if directory(server) not in several)
     return [*parts, replace(workspace, servers=rest)]
 
 
@@ -281,7 +282,7 @@ def clusters_alone(workspace: Workspace) -> dict[str, str]:
     alone = {}
     for path, servers in beside.items():
         names = {name.text if (name := cluster(server)) is not None else None for server in servers}
-        is_linked = any(each.gateway or has_any(each.root, "leafnodes", "leaf") for each in servers)
+        is_linked = any(server.gateway or has_any(server.root, "leafnodes", "leaf") for server in servers)
         # A route to the name of a service leads to servers that the files do not show.
         if len(names) == 1 and not is_linked and lead_to_each_other(servers, "cluster"):
             alone[path] = str(names.pop())

@@ -389,9 +389,9 @@ def _without_rules(group: list[ServerConf]) -> Iterator[Violation]:
         named = {name for entry in block.entries for name in entry.clusters} | {_cluster_name(holder)}
         for server in group:
             # VS353 reports rules of the global account that are missing beside other accounts.
-            has_account = not server.accounts if account is None else account in {each.name for each in server.accounts}
+            has_account = not server.accounts if account is None else account in {conf.name for conf in server.accounts}
             is_meant = has_account and _cluster_name(server) in named
-            if is_meant and all(each.account != account for each in server.mappings):
+            if is_meant and all(mapping.account != account for mapping in server.mappings):
                 rules = f"rules of account `{account}`" if account else "rules"
                 yield Violation(
                     at=place(server),

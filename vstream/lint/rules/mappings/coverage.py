@@ -228,7 +228,7 @@ def origin_mapped(workspace: Workspace) -> Iterator[Violation]:
             yield Violation(
                 at=entry.key_span,
                 message=f"`{entry.source}` is mapped, but `{name}` has "
-                f"{'an origin' if name in {api_rule.name for api_rule in origins} else 'an order of that name'} that takes it as it is",
+                f"{'an origin' if name in {stream.name for stream in origins} else 'an order of that name'} that takes it as it is",
                 hint="remove the rule, or render the topology again",
             )
 

@@ -45,9 +45,7 @@ def permission_misses_mapped_subject(workspace: Workspace) -> Iterator[Violation
     block_at = {block.key_span: block for block in workspace.blocks}
     seen: set[Span] = set()
     for server in workspace.servers:
-        blocks = {
-            own_block.account or _GLOBAL: block_at.get(own_block.key_span, own_block) for own_block in server.mappings
-        }
+        blocks = {mapping.account or _GLOBAL: block_at.get(mapping.key_span, mapping) for mapping in server.mappings}
         cluster = server.cluster_name.text if server.cluster_name else None
         for user in server.users:
             block = blocks.get(user.account or _GLOBAL)
@@ -72,11 +70,11 @@ def _refusals(
             why = f"user `{user.name}` may publish to `{allowed_value.text}`, but not to the subject it is mapped to"
             hint = f"also allow `{pattern(lost[allowed_value.text][1].model.subject)}`"
             yield _finding(allowed_value, lost[allowed_value.text], why, hint), allowed_value.span
-    for allowed_value in publish.deny:
-        if allowed_value.text and allowed_value.text in refused:
-            why = f"`deny` of `{allowed_value.text}` forbids user `{user.name}` to publish to `{refused[allowed_value.text][0].source}`"
+    for denied_value in publish.deny:
+        if denied_value.text and denied_value.text in refused:
+            why = f"`deny` of `{denied_value.text}` forbids user `{user.name}` to publish to `{refused[denied_value.text][0].source}`"
             hint = "remove it: the server cannot distinguish a mapped publish from a direct publish to the physical subject"
-            yield _finding(allowed_value, refused[allowed_value.text], why, hint), allowed_value.span
+            yield _finding(denied_value, refused[denied_value.text], why, hint), denied_value.span
 
 
 def _finding(at: ConfValue, refusal: Refusal, why: str, hint: str) -> Violation:
@@ -130,8 +128,8 @@ def _refusals_of_deny(
         for number in index.overlapping(subject):
             entry, target = targets[number]
             source, result = effective_source(entry.source), pattern(target.model.subject)
-            may_publish = allowed is None or any(overlaps(source, allowed_subject) for allowed_subject in allowed)
-            is_meant = any(is_subset(source, allowed_subject) for allowed_subject in denied)
+            may_publish = allowed is None or any(overlaps(source, permitted) for permitted in allowed)
+            is_meant = any(is_subset(source, forbidden) for forbidden in denied)
             if may_publish and not is_meant and result and is_subset(result, subject) and _applies(target, cluster):
                 refusals[subject] = (entry, target)
                 break

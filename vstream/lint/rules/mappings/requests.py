@@ -262,7 +262,7 @@ def system_subjects_mapped(workspace: Workspace) -> Iterator[Violation]:
 def _reaches_other_accounts(workspace: Workspace, block: MappingsBlock) -> bool:
     """Whether the account imports services or crosses leaf nodes, so that mapped requests may be answered elsewhere."""
     for server in workspace.servers:
-        if any(mapped_block.key_span == block.key_span for mapped_block in server.mappings):
+        if any(mapping.key_span == block.key_span for mapping in server.mappings):
             account = next((account for account in server.accounts if account.name == block.account), None)
             if account is not None and account.conf.get_folded("imports") is not None:
                 return True

@@ -105,7 +105,7 @@ def _ends(subject: ScenarioSubject, value: tuple[str, ...]) -> tuple[str, ...]:
     names = link_ends(value, subject.topology) if subject.topology is not None else value
     if len(names) != 1:
         return names
-    separator = next(separator_sign for separator_sign in naming.LINK_SEPARATORS if separator_sign in names[0])
+    separator = next(sign for sign in naming.LINK_SEPARATORS if sign in names[0])
     return () if naming.link_ends(names[0], subject.regions) else tuple(names[0].split(separator, 1))
 
 

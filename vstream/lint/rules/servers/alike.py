@@ -224,7 +224,7 @@ def _leads_both_ways(
     """Each is a leaf node of the other, for the same accounts: a loop, which servers cut again and again."""
     for back in hub.leaf_remotes:
         is_back = back.span > remote.span and _find_hub(workspace, hub, back) is leaf
-        if is_back and not any(has_any(each.conf, "account") or url_parts(each.urls[0])[2] for each in (remote, back)):
+        if is_back and not any(has_any(side.conf, "account") or url_parts(side.urls[0])[2] for side in (remote, back)):
             yield Violation(
                 at=back.span,
                 message=f"`{leaf.file}` is a leaf node of this server already: servers cut such a loop",

@@ -441,7 +441,7 @@ def _renames_all(taking: MappingEntry, subject: str) -> bool:
 
 
 def _leads_to(entries: Sequence[MappingEntry], subject: str) -> bool:
-    targets = (FUNCTION.sub("*", destination.model.subject) for each in entries for destination in each.destinations)
+    targets = (FUNCTION.sub("*", destination.model.subject) for entry in entries for destination in entry.destinations)
     return any(overlaps(target, subject) for target in targets)
 
 

@@ -180,5 +180,5 @@ def consumer_nowhere(subject: TopologySubject) -> Iterator[Violation]:
                 yield Violation(
                     at=(*path, "regions", index),
                     message=f"stream `{name}` does not exist in region `{region}`",
-                    hint=f"it is in {', '.join(f'`{region_name}`' for region_name in exists)}",
+                    hint=f"it is in {', '.join(f'`{place}`' for place in exists)}",
                 )
