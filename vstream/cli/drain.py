@@ -12,7 +12,7 @@ from vstream.cli.apply import GateTimeout
 from vstream.cli.asyncio_runner import run
 from vstream.cli.chaos.session import find_target_servers
 from vstream.cli.exit_codes import FAILED, NO, OK
-from vstream.cli.failover import ShipWith, carry_out_edit, end, read_edit
+from vstream.cli.failover import EditOptions, ShipWith, carry_out_edit, end, read_edit
 from vstream.cli.plan import Planned, plan_servers
 from vstream.cli.views import console
 from vstream.cli.views import failover as view
@@ -20,7 +20,7 @@ from vstream.cli.views import plan as plan_view
 from vstream.cli.views.json_output import print_json
 from vstream.errors import UnknownNameError
 from vstream.health.live.drain import Emptiness, empty_region, empty_server
-from vstream.plan.pipeline import require_nothing_else, require_nothing_lost
+from vstream.plan.pipeline import require_nothing_else
 from vstream.plan.topology_edit import TopologyEdit
 
 _LOOK = 5.0
@@ -64,7 +64,9 @@ def command(
         if edit.topology is not current:
             require_nothing_else(run(plan_servers(current, lab, templates)).plan)
         planned = run(plan_servers(edit.topology, lab, templates))
-        _drain_region(edit, target, planned, output, gate_timeout, ship_with, is_undone=is_undone, yes=yes)
+        is_json = output == "json"
+        how = EditOptions(is_allowed=yes, gate_timeout=gate_timeout, ship_with=ship_with, is_json=is_json)
+        _drain_region(edit, target, planned, how, is_undone=is_undone)
         return
     servers = [seat.server.name for seat in current.processes]
     if target not in servers:
@@ -74,29 +76,15 @@ def command(
             raise typer.BadParameter("has no effect for a server", param_hint=option)
     within = gate_timeout if yes else _LOOK
     seen = run(empty_server(current, find_target_servers(current, lab), target, within=within, moves=yes))
-    _end(target, seen, None, output, is_done=yes, servers=[target])
+    _end(target, seen, None, is_json=output == "json", is_done=yes, servers=[target])
 
 
-def _drain_region(
-    edit: TopologyEdit,
-    region: str,
-    planned: Planned,
-    output: str,
-    gate_timeout: float,
-    ship_with: str | None,
-    *,
-    is_undone: bool,
-    yes: bool,
-) -> None:
-    topology, is_json = edit.topology, output == "json"
+def _drain_region(edit: TopologyEdit, region: str, planned: Planned, how: EditOptions, *, is_undone: bool) -> None:
+    topology, is_json = edit.topology, how.is_json
     if not is_json:
         console.print_note(f"{topology.name} on {planned.where.description}")
         console.print_lines(plan_view.text(planned.plan, is_allowed=True))
-    left = planned.plan
-    require_nothing_lost(left, topology)
-    is_done = yes and not left.blocked
-    if is_done:
-        left = carry_out_edit(edit, planned, gate_timeout, ship_with, is_quiet=is_json)
+    left, is_done = carry_out_edit(edit, planned, how)
     if is_undone or not (is_done or left.is_empty):
         reason = f"{region} is not drained: it is not safe to stop"
         if is_json:
@@ -107,22 +95,21 @@ def _drain_region(
             console.print_note(f"{reason}.", style="bold red")
             raise typer.Exit(NO)
         return
-    within = gate_timeout if yes else _LOOK
-    seen = run(
-        empty_region(topology, find_target_servers(topology, planned.where.lab), region, within=within, moves=yes)
-    )
+    within = how.gate_timeout if how.is_allowed else _LOOK
+    target = find_target_servers(topology, planned.where.lab)
+    seen = run(empty_region(topology, target, region, within=within, moves=how.is_allowed))
     if unread := left.unknown_servers:
         rules = f"whether the rules that lead publishes away from {region} are loaded on {', '.join(unread)}"
         seen = replace(seen, unknown=(*seen.unknown, rules))
     servers = [seat.server.name for seat in topology.processes if seat.region == region]
-    _end(region, seen, planned, output, is_done=is_done, servers=servers)
+    _end(region, seen, planned, is_json=is_json, is_done=is_done, servers=servers)
 
 
 def _end(
-    target: str, seen: Emptiness, planned: Planned | None, output: str, *, is_done: bool, servers: list[str]
+    target: str, seen: Emptiness, planned: Planned | None, *, is_json: bool, is_done: bool, servers: list[str]
 ) -> NoReturn:
     """Show what was seen, and exit with whether it is safe."""
-    if output == "json":
+    if is_json:
         print_json("drain", view.drain_as_dict(target, seen, planned.plan if planned else None, is_done=is_done))
     else:
         console.print_lines(view.describe_drain(seen, target, servers, is_done=is_done))

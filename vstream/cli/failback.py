@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from vstream.cli import options
 from vstream.cli.apply import GateTimeout
 from vstream.cli.asyncio_runner import run
-from vstream.cli.failover import RegionName, ShipWith, carry_out_edit, end, read_edit
+from vstream.cli.failover import EditOptions, RegionName, ShipWith, carry_out_edit, end, read_edit
 from vstream.cli.plan import plan_servers
 from vstream.cli.servers import Servers, find_servers
 from vstream.cli.views import console
@@ -66,11 +66,8 @@ def command(
     planned = run(plan_servers(edit.topology, lab, templates))
     if not is_json:
         console.print_lines(plan_view.text(planned.plan, is_allowed=True))
-    left = planned.plan
-    require_nothing_lost(left, edit.topology)
-    is_done = yes and not left.blocked
-    if is_done:
-        left = carry_out_edit(edit, planned, gate_timeout, ship_with, is_quiet=is_json)
+    how = EditOptions(is_allowed=yes, gate_timeout=gate_timeout, ship_with=ship_with, is_json=is_json)
+    left, is_done = carry_out_edit(edit, planned, how)
     if is_json:
         print_json("failback", view.as_dict(None, (region,), {}, planned.plan, is_done=is_done))
     end(edit.topology, left, is_done, f"Region {region} is in again. {topology} says so: commit it.")

@@ -32,6 +32,7 @@ from vstream.plan.plan import Plan
 from vstream.plan.topology_edit import TopologyEdit
 from vstream.topology.bundle import loaded_path
 from vstream.topology.model import Endpoint, Topology
+from vstream.value_class import value_class
 
 RegionName = Annotated[str, typer.Argument(help="The region.", metavar="REGION")]
 ShipWith = Annotated[
@@ -40,22 +41,36 @@ ShipWith = Annotated[
 ]
 
 
-def carry_out_edit(
-    edit: TopologyEdit, planned: Planned, gate_timeout: float, ship_with: str | None, *, is_quiet: bool
-) -> Plan:
-    """
-    Write *edit*, carry out the plan of it, and make read streams that stand still source again.
+@value_class
+class EditOptions:
+    """How a command carries out a change of the topology file."""
 
-    Returns the plan of what is left. Exits unless all is done.
+    is_allowed: bool
+    """Whether anything may be changed: `--yes`."""
+    gate_timeout: float
+    ship_with: str | None
+    is_json: bool
+
+
+def carry_out_edit(edit: TopologyEdit, planned: Planned, how: EditOptions) -> tuple[Plan, bool]:
     """
+    Where *how* allows it and nothing is blocked, write *edit*, carry out the plan of it, and make readers source again.
+
+    Returns the plan of what is left, and whether anything was done. Exits unless all is done. Raises RefusedError where
+    the plan loses what nobody has given up.
+    """
+    require_nothing_lost(planned.plan, edit.topology)
+    if not how.is_allowed or planned.plan.blocked:
+        return planned.plan, False
     edit.save()
-    applied, left = run(apply_with_progress(planned, gate_timeout, Shipping(command=ship_with, loaded_timeout=None)))
-    if not is_quiet or not applied.is_complete or (left is not None and not left.is_empty):
+    shipping = Shipping(command=how.ship_with, loaded_timeout=None)
+    applied, left = run(apply_with_progress(planned, how.gate_timeout, shipping))
+    if not how.is_json or not applied.is_complete or (left is not None and not left.is_empty):
         report(planned, applied, left, is_verbose=False)
     behind = run(resume_reading(edit.topology, find_target_servers(edit.topology, planned.where.lab)))
     if behind:
         console.print_note(f"{', '.join(behind)} will source again later: `vstream repair sources` says when.")
-    return planned.plan if left is None else left
+    return planned.plan if left is None else left, True
 
 
 def read_edit(file: Path, topology: Topology) -> TopologyEdit:
@@ -111,13 +126,11 @@ def command(
         raise typer.Exit(NO if proof.alive else FAILED)
     edit, homes = run(give_up(read_edit(topology, current), regions, where.endpoints))
     planned = run(plan_servers(edit.topology, lab, templates))
-    left = planned.plan
     if not is_json:
-        console.print_lines((*view.describe_homes(homes), *plan_view.text(left, is_allowed=True)))
-    require_nothing_lost(left, edit.topology)
-    is_done = yes and not left.blocked
+        console.print_lines((*view.describe_homes(homes), *plan_view.text(planned.plan, is_allowed=True)))
+    how = EditOptions(is_allowed=yes, gate_timeout=gate_timeout, ship_with=ship_with, is_json=is_json)
+    left, is_done = carry_out_edit(edit, planned, how)
     if is_done:
-        left = carry_out_edit(edit, planned, gate_timeout, ship_with, is_quiet=is_json)
         _remove_from_meta_group(edit.topology, regions, where)
     if is_json:
         print_json("failover", view.as_dict(proof, regions, homes, planned.plan, is_done=is_done))
