@@ -29,7 +29,7 @@ from vstream.plan.pipeline import make_plan
 from vstream.topology.model import Topology
 
 _ARCHIVE = ".tar.gz"
-_OTHER = "name another one with `--bundle`"
+_ELSEWHERE_HINT = "name another one with `--bundle`"
 
 
 def collect_bundle(
@@ -42,7 +42,7 @@ def collect_bundle(
     RefusedError if *target* exists, and VstreamError if it cannot be written.
     """
     if target.exists():
-        raise RefusedError(f"{target} already exists", hint=_OTHER)
+        raise RefusedError(f"{target} already exists", hint=_ELSEWHERE_HINT)
     files, problems, secrets = _gather(topology, text, lab, templates, deadline)
     manifest = {
         "topology": topology.name,
@@ -124,7 +124,7 @@ def _write(target: Path, files: Mapping[str, str]) -> None:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             write_private(path, text)
     except OSError as error:
-        raise VstreamError(f"{target} cannot be written: {error.strerror}", hint=_OTHER) from None
+        raise VstreamError(f"{target} cannot be written: {error.strerror}", hint=_ELSEWHERE_HINT) from None
 
 
 def _write_archive(target: Path, files: Mapping[str, str]) -> None:

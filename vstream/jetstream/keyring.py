@@ -38,7 +38,7 @@ _PRIVATE_DIRECTORY = 0o700
 _PRIVATE = 0o600
 _OF_OPERATOR = frozenset({signing.OPERATOR, signing.SIGNER})
 _SEED_BYTES = 32
-_OTHERS = 0o077
+_READABLE_BY_OTHERS = 0o077
 
 
 def default_directory(topology: str) -> Path:
@@ -155,7 +155,7 @@ class Keyring:
         if name not in self._pairs:
             path = self._file(name)
             try:
-                if path.stat().st_mode & _OTHERS:
+                if path.stat().st_mode & _READABLE_BY_OTHERS:
                     raise VstreamError(f"others can read the key {path}", hint=f"`chmod 600 {path}`")
                 self._pairs[name] = nkeys.from_seed(bytearray(path.read_bytes().strip()))
             except FileNotFoundError:

@@ -35,7 +35,7 @@ def split_words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-_OWN: Final = split_words(
+_NATS: Final = split_words(
     "accounts authorization gateway jetstream lame_duck_duration leafnodes mappings max_control_line max_payload mqtt "
     "no_auth_user resolver_preload server_tags system_account websocket write_deadline"
 )
@@ -49,7 +49,7 @@ _WEAK: Final = split_words(
 )
 """Options that say nothing alone."""
 _OPTIONS: Final = re.compile(
-    rf"""(?mi)^[\s{{]*["']?(?:{"|".join(sorted(_OWN | _SHARED))})["']?(?:\s*[:={{]|[ \t]+\S)"""
+    rf"""(?mi)^[\s{{]*["']?(?:{"|".join(sorted(_NATS | _SHARED))})["']?(?:\s*[:={{]|[ \t]+\S)"""
 )
 
 
@@ -135,8 +135,8 @@ def may_be_conf(text: str, file: str) -> bool:
 def belongs_to_others(keys: Iterable[str], *, is_broken: bool) -> bool:
     """Whether a file with *keys* at its top is another program's, which shares a few options with servers."""
     folded = {key.lower() for key in keys}
-    strangers = folded - _OWN - _SHARED - _WEAK
-    return not (folded & _OWN or any(map(nearest_option, folded))) and len(strangers) * 2 + is_broken > len(folded)
+    strangers = folded - _NATS - _SHARED - _WEAK
+    return not (folded & _NATS or any(map(nearest_option, folded))) and len(strangers) * 2 + is_broken > len(folded)
 
 
 def is_server_json(data: Mapping[str, Json], *, is_named: bool) -> bool:
@@ -147,10 +147,10 @@ def is_server_json(data: Mapping[str, Json], *, is_named: bool) -> bool:
     """
     is_index = "properties" in read_object(data.get("mappings"))
     folded = {key.lower() for key in data}
-    strangers = len(folded - _OWN - _SHARED - _WEAK)
+    strangers = len(folded - _NATS - _SHARED - _WEAK)
     if is_named:
         return strangers <= _MOST_STRANGERS or strangers * 2 < len(folded)
-    return not is_index and bool(folded & _OWN) and strangers * 2 < len(folded)
+    return not is_index and bool(folded & _NATS) and strangers * 2 < len(folded)
 
 
 def nearest_option(key: str) -> str | None:

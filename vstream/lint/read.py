@@ -277,7 +277,7 @@ class _Including:
     def __init__(self, read: Read, contents: dict[str, str], texts: dict[str, str], size: int, marks: int) -> None:
         self.names: dict[str, None] = {}
         self._read = read
-        self._known = contents
+        self._contents = contents
         self._texts = texts
         self._size = size
         self._marks = marks
@@ -286,12 +286,12 @@ class _Including:
         # To the server a leading slash makes no difference: every path is relative.
         directory = "" if file.startswith("$") else posixpath.dirname(file)
         name = posixpath.normpath(posixpath.join(directory, path.lstrip("/")))
-        if name not in self._known:
+        if name not in self._contents:
             text = detect.decode(self._read(name), name)
             if isinstance(text, Finding):
                 raise ValueError(text.message)
-            self._known[name] = text
-        text = self._known[name]
+            self._contents[name] = text
+        text = self._contents[name]
         self._size += len(text)
         self._marks += detect.count_values(text)
         if self._size > detect.MAX_BYTES or self._marks > detect.MAX_MARKS:

@@ -55,7 +55,7 @@ DEFAULTS: Mapping[str, Json] = {
 }
 """Every field that servers up to 2.15 know, with the value that leaving it out means."""
 
-_OWN = ("name", "subjects", "sources", "mirror", "metadata")
+_IDENTITY_FIELDS = ("name", "subjects", "sources", "mirror", "metadata")
 """Fields that say what a stream is called and takes: they differ from stream to stream."""
 _SERVERS = "_nats."
 """What metadata of servers themselves begins with."""
@@ -107,7 +107,7 @@ class Likeness:
     """
 
     def __init__(self) -> None:
-        self._known: list[tuple[list[bool], dict[str, Json], dict[str, Json]]] = []
+        self._alike: list[tuple[list[bool], dict[str, Json], dict[str, Json]]] = []
         """Of two configurations that mean the same: which fields of their own they have, and their other fields."""
 
     def is_certain(self, desired: Mapping[str, Json], observed: Mapping[str, Json]) -> bool:
@@ -119,17 +119,17 @@ class Likeness:
         if own_fields != own_observed:
             return False
         pair = [*map(bool, own_fields)], common, common_observed
-        if pair not in self._known:
+        if pair not in self._alike:
             if canonical(desired) != canonical(observed):
                 return False
-            self._known = [pair, *self._known[: _MOST_KNOWN - 1]]
+            self._alike = [pair, *self._alike[: _MOST_KNOWN - 1]]
         return True
 
 
 def _split(fields: Mapping[str, Json]) -> tuple[list[Json], dict[str, Json]]:
     """The values of a stream's own *fields*, and all other fields."""
     common = dict(fields)
-    return [common.pop(field, None) for field in _OWN], common
+    return [common.pop(field, None) for field in _IDENTITY_FIELDS], common
 
 
 def _without_zeros(limits: Json) -> Json:

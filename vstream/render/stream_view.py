@@ -189,7 +189,7 @@ def consumer_problem(fields: Mapping[str, Json], name: str, metadata: Mapping[st
     return None
 
 
-_WANTED = {
+_EXPECTED = {
     "subjects": (str, "`subjects`, a list of texts"),
     "sources": (dict, "`sources`, a list of objects"),
     "mirror": (dict, "`mirror`, an object"),
@@ -210,7 +210,7 @@ def stream_problem(
         return (
             f"the stream `{name}` comes out without its metadata `{missing}`, by which vstream knows that it is its own"
         )
-    written, (item_type, description) = fields.get(kind.takes), _WANTED[kind.takes]
+    written, (item_type, description) = fields.get(kind.takes), _EXPECTED[kind.takes]
     items = [written] if kind.takes == "mirror" else written
     if not isinstance(items, list) or not items or any(not isinstance(item, item_type) for item in items):
         return f"the stream `{name}` needs {description}"

@@ -128,14 +128,14 @@ class _ScenarioRun:
         self._connections: dict[str, ReconnectingConnection] = {}
         self._tried: dict[str, RecordWriter[OperationRecord]] = {}
         self._load = 0
-        self._said = ""
+        self._last_activity = ""
 
     def _now(self) -> int:
         return time.monotonic_ns() - self._start
 
     def _say(self, text: str) -> None:
-        if text != self._said:
-            self._said = text
+        if text != self._last_activity:
+            self._last_activity = text
             self._on_event(Activity(at=self._now(), description=text))
 
     async def run(self) -> Capture:

@@ -45,16 +45,16 @@ class _Budget:
         self._fails = fails
         self._is_valid = is_valid
         self._left = most
-        self._known: dict[str, bool] = {}
+        self._outcomes: dict[str, bool] = {}
 
     async def fails(self, data: ScenarioData) -> bool:
         key = repr(data)
-        if key not in self._known:
+        if key not in self._outcomes:
             if self._left <= 0 or not self._is_valid(data):
                 return False
             self._left -= 1
-            self._known[key] = await self._fails(data)
-        return self._known[key]
+            self._outcomes[key] = await self._fails(data)
+        return self._outcomes[key]
 
 
 async def _fewer_steps(data: ScenarioData, budget: _Budget) -> ScenarioData:

@@ -339,7 +339,7 @@ class RoundPrinter:
     """Prints rounds; remembers the findings of the last one."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[str | None, ...], MessageFinding] = {}
+        self._findings_shown: dict[tuple[str | None, ...], MessageFinding] = {}
 
     def lines(self, report: Report) -> Iterator[Text]:
         """The lines for one round: its verdict, and findings that are new or gone."""
@@ -356,18 +356,18 @@ class RoundPrinter:
         )
         text = f"{time.strftime('%H:%M:%S')} {report.messages:,} stored messages{late}"
         yield Text.assemble((f"{mark} {verdict.name} ", style), clean(text))
-        result = {_about(finding): finding for finding in report.findings if finding.severity is not Severity.NOTE}
-        for about, entry in result.items():
-            before = self._known.get(about)
+        findings = {_about(finding): finding for finding in report.findings if finding.severity is not Severity.NOTE}
+        for about, entry in findings.items():
+            before = self._findings_shown.get(about)
             if before is None or before.count < entry.count:
                 where = f"{entry.region}: " if entry.region else ""
                 why = f": {entry.examples[0]}" if entry.leaves_open and entry.examples else ""
                 yield Text(clean(f"    {entry.code} {entry.virtual} {where}{entry.message}{why}"), style="bold")
-        for about, entry in self._known.items():
-            if about not in result:
+        for about, entry in self._findings_shown.items():
+            if about not in findings:
                 how = "older than the followed messages, and not repaired" if _is_left_behind(entry, report) else "over"
                 yield Text(clean(f"    {how}: {entry.code} {entry.virtual} {entry.message}"), style="dim")
-        self._known = result
+        self._findings_shown = findings
 
 
 def _is_left_behind(finding: MessageFinding, report: Report) -> bool:

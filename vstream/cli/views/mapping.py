@@ -21,7 +21,7 @@ from vstream.subjects.resolve import Candidate, Outcome, OutcomeKind, Resolution
 from vstream.topology import physical
 from vstream.topology.model import Topology, VirtualStream
 
-_KEPT = "unchanged"
+_UNCHANGED = "unchanged"
 _ALL = 100
 _ESCAPED = 0xDC00
 """Where Python puts bytes that are not UTF-8."""
@@ -210,7 +210,7 @@ def _becomes(outcome: Outcome) -> str:
         case OutcomeKind.PANICS:
             return "the server crashes: the rule has no destination"
         case OutcomeKind.IDENTITY:
-            return _KEPT
+            return _UNCHANGED
         case OutcomeKind.MAPPED:
             drawn = " and ".join(f"0 to {bound - 1}" for _, bound in outcome.expansion.draws)
             return f"→ {clean(show_bytes(outcome.subject))}" + (f"  (`*` is chosen from {drawn})" if drawn else "")

@@ -160,7 +160,7 @@ class Tally:
 
     def __init__(self) -> None:
         self._same: list[DuplicatePair] = []
-        self._other: list[DuplicatePair] = []
+        self._different: list[DuplicatePair] = []
         self._differing: Counter[str] = Counter()
         self._count = 0
 
@@ -170,7 +170,7 @@ class Tally:
             self._count += 1
         else:
             self._differing[twin.differs] += 1
-        examples = self._same if twin.differs is None else self._other
+        examples = self._same if twin.differs is None else self._different
         if len(examples) < _NAMED:
             examples.append(twin)
 
@@ -183,7 +183,7 @@ class Tally:
             count=self._count,
             examples=tuple(self._same),
             differing=dict(self._differing),
-            stay=tuple(self._other),
+            stay=tuple(self._different),
         )
 
 

@@ -31,14 +31,14 @@ class BlockCache:
     """Blocks of files that several servers include: the same text at the same place is compiled once."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[Span, str | None], MappingsBlock] = {}
+        self._blocks: dict[tuple[Span, str | None], MappingsBlock] = {}
 
     def block(self, entry: ConfEntry, account: str | None) -> MappingsBlock:
         """As `conf_block`. Only for entries whose value cannot depend on the including file."""
         key = (entry.key_span, account)
-        if key not in self._known:
-            self._known[key] = conf_block(entry, account)
-        return self._known[key]
+        if key not in self._blocks:
+            self._blocks[key] = conf_block(entry, account)
+        return self._blocks[key]
 
 
 def conf_block(entry: ConfEntry, account: str | None) -> MappingsBlock:

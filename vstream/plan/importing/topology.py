@@ -24,7 +24,7 @@ from vstream.value_class import value_class
 
 UNNAMED = "imported"
 """Name of a topology if nothing on the servers gives one."""
-_OTHERS = tuple(profile for profile in PROFILES.values() if not profile.has_physical_names)
+_HIDING = tuple(profile for profile in PROFILES.values() if not profile.has_physical_names)
 
 
 @value_class
@@ -104,14 +104,14 @@ def import_topology(system: Discovered, *, name: str | None, file: str) -> Impor
 def check_routing(system: Discovered) -> None:
     """Raises RefusedError if the running streams have another routing than `mapped`."""
     marks = {destination.config.metadata.get(ROUTING_KEY) for destination in system.streams.values()}
-    marked = [profile.routing for profile in _OTHERS if profile.routing.value in marks]
+    marked = [profile.routing for profile in _HIDING if profile.routing.value in marks]
     if marked:
         raise unsupported_routing(*marked)
     for rules in system.rules.values():
         for destinations in rules.values():
             for destination in destinations:
                 subject = destination.rpartition(" ")[2]
-                routings = [profile.routing for profile in _OTHERS if subject.startswith(profile.rules_lead_to)]
+                routings = [profile.routing for profile in _HIDING if subject.startswith(profile.rules_lead_to)]
                 if routings:
                     raise unsupported_routing(*routings)
 

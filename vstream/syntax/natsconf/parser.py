@@ -107,7 +107,7 @@ class _Root:
 class _Frame:
     """A map or an array that is being read."""
 
-    __slots__ = ("_known", "_seen", "entries", "is_map", "items", "keys_before", "levels", "levels_of", "start")
+    __slots__ = ("_index_of", "_seen", "entries", "is_map", "items", "keys_before", "levels", "levels_of", "start")
 
     def __init__(self, start: int, *, is_map: bool, keys_before: int) -> None:
         self.start = start
@@ -117,15 +117,15 @@ class _Frame:
         self.items: list[ConfNode] = []
         self.levels = 1
         self.levels_of: list[int] = []
-        self._known: dict[str, int] = {}
+        self._index_of: dict[str, int] = {}
         self._seen = 0
 
     def find(self, key: str) -> _Variable | None:
         """What was written under *key* so far. Only variables ask, so the index is built when one does."""
         for index in range(self._seen, len(self.entries)):
-            self._known[self.entries[index].key] = index
+            self._index_of[self.entries[index].key] = index
         self._seen = len(self.entries)
-        node = self._known.get(key)
+        node = self._index_of.get(key)
         if node is None:
             return None
         return _Variable(self.entries[node].value, self.levels_of[node], self.entries[node].key_span)

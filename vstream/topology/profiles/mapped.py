@@ -27,7 +27,7 @@ from vstream.topology.profiles.profile import Profile, other_layout
 from vstream.topology.profiles.shared import canaries, delivery_export, managed_below, purge_subject, service, user
 from vstream.topology.stream_config import SOURCE_API_PREFIX
 
-_OWN = f"{ACCOUNT_API_PREFIX}.{FORMER_ACCOUNT}"
+_FORMER_API = f"{ACCOUNT_API_PREFIX}.{FORMER_ACCOUNT}"
 _CREATE = "CONSUMER.CREATE.>"
 READ_RULES: tuple[tuple[str, str], ...] = (
     (f"{API}.STREAM.INFO.<stream>", f"{API}.STREAM.INFO.<read>"),
@@ -156,7 +156,7 @@ def join_accounts(topology: Topology, former: Topology, *, clients_in: Topology)
         users=tuple(users),
         exports=(
             *clients.exports,
-            accounts.Export(kind=accounts.ShareKind.SERVICE, subject=f"{_OWN}.{_CREATE}", accounts=takers),
+            accounts.Export(kind=accounts.ShareKind.SERVICE, subject=f"{_FORMER_API}.{_CREATE}", accounts=takers),
             delivery_export(FORMER_ACCOUNT, takers),
         ),
         imports=(
@@ -183,7 +183,7 @@ def _fed(reading: accounts.Account, clients: str) -> accounts.Account:
         ),
         imports=(
             *reading.imports,
-            service(clients, f"{_OWN}.{_CREATE}", f"{SOURCE_API_PREFIX}.{FORMER_ACCOUNT}.{_CREATE}"),
+            service(clients, f"{_FORMER_API}.{_CREATE}", f"{SOURCE_API_PREFIX}.{FORMER_ACCOUNT}.{_CREATE}"),
             accounts.Import(
                 kind=accounts.ShareKind.STREAM,
                 account=clients,

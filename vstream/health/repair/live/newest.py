@@ -44,7 +44,7 @@ class NewestMessages:
     def __init__(self, lacks: SequenceSet, held: SequenceSet, limit: int) -> None:
         self._lacks = lacks
         self._held = held
-        self._kept = limit
+        self._most = limit
         self._subjects: dict[str, _Subject] = defaultdict(_Subject)
 
     def take(self, subject: str, seq: int) -> None:
@@ -52,7 +52,7 @@ class NewestMessages:
         entry = self._subjects[subject]
         entry.newest = max(entry.newest, seq)
         if seq in self._lacks:
-            entry.missing = sorted({*entry.missing, seq})[-self._kept :]
+            entry.missing = sorted({*entry.missing, seq})[-self._most :]
         elif seq in self._held and not entry.oldest_held:
             entry.oldest_held = seq
 
@@ -62,7 +62,7 @@ class NewestMessages:
         counts = await _count_messages(scan, tuple(subjects))
         newest, lost = SequenceSet(), SequenceSet()
         for name, entry in sorted(subjects.items(), key=lambda item: item[1].missing):
-            room = self._kept - counts.get(name, 0)
+            room = self._most - counts.get(name, 0)
             if entry.missing[-1] == entry.newest:
                 newest.add(entry.newest)
             # A limit removes the oldest first: not what is newer than one that is there.

@@ -29,7 +29,7 @@ class SocketOwners:
     def __init__(self, configs: str, regions: Mapping[str, str]) -> None:
         self._configs = configs if configs.endswith(os.sep) else configs + os.sep
         self.regions = regions
-        self._known: list[int] = []
+        self._server_pids: list[int] = []
         self._asked: set[End] = set()
         self._next: asyncio.Task[Mapping[End, str]] | None = None
         self._one_at_a_time = asyncio.Lock()
@@ -53,7 +53,7 @@ class SocketOwners:
             return await asyncio.to_thread(self._regions_of, asked)
 
     def _regions_of(self, asked: set[End]) -> Mapping[End, str]:
-        regions = self._regions_of_ends(asked, self._known)
+        regions = self._regions_of_ends(asked, self._server_pids)
         return (
             regions
             if len(regions) == len(asked)
@@ -67,8 +67,8 @@ class SocketOwners:
         return {end: regions[server] for end, server in servers.items() if server in regions}
 
     def _servers(self) -> list[int]:
-        self._known = [pid for pid in _process_ids() if self._server(pid)]
-        return self._known
+        self._server_pids = [pid for pid in _process_ids() if self._server(pid)]
+        return self._server_pids
 
     def _server(self, pid: int) -> str | None:
         """The server that process *pid* is, by the arguments that only servers of this lab have."""

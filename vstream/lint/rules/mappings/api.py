@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 PREFIX = "$JS.API."
 _STREAM = "<stream>"
-_OTHER = "x"
+_ANY_TOKEN = "x"
 _OPEN = frozenset({PARTIAL_WILDCARD, FULL_WILDCARD})
 _CLOSE = 0.7
 _ONE_TOKEN = frozenset({Function.WILDCARD, Function.PARTITION, Function.RANDOM, Function.LEFT, Function.RIGHT})
@@ -180,7 +180,7 @@ def _is_open(token: str) -> bool:
 
 def _mask(token: str) -> str:
     if not _is_open(token):
-        return _OTHER
+        return _ANY_TOKEN
     return FULL_WILDCARD if token == FULL_WILDCARD else PARTIAL_WILDCARD
 
 

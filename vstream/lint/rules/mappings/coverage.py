@@ -44,7 +44,7 @@ _CREATE = (
     ),
     _Need("CONSUMER.DURABLE.CREATE.<V>.*", "durable consumers: nats.py `pull_subscribe(durable=…)`"),
 )
-_OTHERS = (
+_MORE_OPERATIONS = (
     _Need(
         "STREAM.INFO.<V>",
         "looking up the stream: nats.py `stream_info`, nats.go `Stream`, nats.js `streams.get`, most of the CLI",
@@ -164,7 +164,7 @@ def request_not_mapped(workspace: Workspace) -> Iterator[Violation]:
     """
     for block in workspace.blocks:
         for virtual in _virtuals(block):
-            yield from _missing(virtual, _OTHERS, "part of the API")
+            yield from _missing(virtual, _MORE_OPERATIONS, "part of the API")
 
 
 @rule("VS343", "creation-by-virtual-name", Severity.NOTE)

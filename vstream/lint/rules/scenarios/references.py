@@ -80,7 +80,7 @@ def _names(subject: ScenarioSubject) -> Iterator[tuple[str, _Named]]:
     yield from _name_kinds(subject)
 
 
-_WHAT = {Aim.REGIONS: "region", Aim.SERVERS: "server", Aim.MACHINES: "region or server", Aim.ENDS: "region"}
+_NOUNS = {Aim.REGIONS: "region", Aim.SERVERS: "server", Aim.MACHINES: "region or server", Aim.ENDS: "region"}
 
 
 def _targets(subject: ScenarioSubject, index: int, step: StepDocument, field: str) -> Iterator[tuple[str, _Named]]:
@@ -94,10 +94,10 @@ def _targets(subject: ScenarioSubject, index: int, step: StepDocument, field: st
     elif aim is Aim.COMMAND:
         for name in value[1:]:
             yield "region", (place, name, False)
-    elif aim in _WHAT:
+    elif aim in _NOUNS:
         names = _ends(subject, value) if aim is Aim.ENDS else value or ()
         for number, name in enumerate(names):
-            yield _WHAT[aim], ((*place, number), name, False)
+            yield _NOUNS[aim], ((*place, number), name, False)
 
 
 def _ends(subject: ScenarioSubject, value: tuple[str, ...]) -> tuple[str, ...]:
