@@ -14,7 +14,7 @@ from vstream.errors import NoRespondersError, NotReachableError, ServerError, Vs
 from vstream.jetstream import direct
 from vstream.jetstream.connection import Connection, Reply
 from vstream.probe import hops
-from vstream.probe.checks import run_probe
+from vstream.probe.checks import ProbeOptions, run_probe
 from vstream.probe.report import Check, CheckStatus, Hop
 from vstream.probe.target import ProbeTarget
 
@@ -127,7 +127,7 @@ async def test_a_topology_without_canaries_says_how_to_agree_on_one() -> None:
             for stream in desired.streams
         ),
     )
-    report = await run_probe(silent, {}, deadline=1.0, on_progress=lambda _: None)
+    report = await run_probe(silent, {}, ProbeOptions(deadline=1.0))
     (canary,) = [check for check in report.checks if check.hop is Hop.CANARY]
     assert (canary.status, canary.region) == (CheckStatus.SKIPPED, None)
     assert canary.hint is not None

@@ -11,7 +11,7 @@ from tests.support import probe_lab
 from tests.support.probe_lab import REGIONS, World, bad, of, physical, until
 from vstream.errors import VstreamError
 from vstream.lint import load_topology
-from vstream.probe.checks import run_probe
+from vstream.probe.checks import ProbeOptions, run_probe
 from vstream.probe.report import CheckStatus, Hop, Progress
 from vstream.topology.model import Role
 
@@ -294,7 +294,7 @@ async def test_canaries_are_removed_in_a_region_that_the_topology_leaves_out(wor
     await world.create_all()
     without_east = probe_lab.TOPOLOGY.replace(b"  east: {servers: 1}\n", b"")
     fewer = load_topology.load(without_east, "fewer.yaml").require()
-    report = await run_probe(fewer, world.connections, deadline=45.0, on_progress=lambda _: None)
+    report = await run_probe(fewer, world.connections, ProbeOptions(deadline=45.0))
     assert bad(report) == {}
     assert ("east", "foo-read-east") in {(check.region, check.answered_by) for check in of(report, Hop.CLEANUP)}
     assert set((await world.messages()).values()) == {0}

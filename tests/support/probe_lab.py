@@ -18,7 +18,7 @@ from vstream.jetstream.connection import Connection, open_connection
 from vstream.lab import lab
 from vstream.lab.readiness import ReadinessProgress
 from vstream.lint import load_topology
-from vstream.probe.checks import run_probe
+from vstream.probe.checks import ProbeOptions, run_probe
 from vstream.probe.report import Check, CheckStatus, Hop, ProbeReport, Progress
 from vstream.topology.bundle import Bundle, ServerAddress
 from vstream.topology.model import Role, Topology
@@ -158,10 +158,7 @@ class World:
         return await run_probe(
             topology(),
             self.connections if connections is None else connections,
-            regions=regions,
-            deadline=deadline,
-            on_progress=on_progress,
-            all_forms=all_forms,
+            ProbeOptions(regions=regions, deadline=deadline, on_progress=on_progress, all_forms=all_forms),
         )
 
 

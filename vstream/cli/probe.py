@@ -23,7 +23,7 @@ from vstream.errors import NotReachableError, VstreamError
 from vstream.health.live.beacons import publish_beacons, read_beacons, streams_with_beacons
 from vstream.health.snapshot import BeaconSighting
 from vstream.plan.live.observe import any_connection, connect_all
-from vstream.probe.checks import probe_each_server, probe_regions
+from vstream.probe.checks import ProbeOptions, probe_each_server, probe_regions
 from vstream.topology.accounts import PROBE_USER
 from vstream.topology.model import Topology
 
@@ -87,24 +87,21 @@ def command(
     loaded = options.load_topology(topology).require()
     _check_names("--stream", stream, [virtual.name for virtual in loaded.streams])
     _check_names("--region", region, [virtual.name for virtual in loaded.regions])
-    chosen = [virtual for virtual in loaded.streams if not stream or virtual.name in stream]
-    if not any(not region or set(region) & set(virtual.regions) for virtual in chosen):
+    probed = [virtual for virtual in loaded.streams if not stream or virtual.name in stream]
+    if not any(not region or set(region) & set(virtual.regions) for virtual in probed):
         raise typer.BadParameter("no chosen stream is in any of these regions", param_hint="--region")
     servers = find_servers(loaded, lab)
     endpoints = endpoints_as_user(loaded, servers, PROBE_USER)
     with progress_bar() as progress:
         task = progress.add_task("probing", total=None)
-        report = run(
-            (probe_each_server if each_server else probe_regions)(
-                loaded,
-                endpoints,
-                streams=stream,
-                regions=region,
-                deadline=deadline,
-                on_progress=lambda step: progress.update(task, completed=step.done, total=step.total),
-                all_forms=forms,
-            )
+        chosen = ProbeOptions(
+            streams=stream,
+            regions=region,
+            deadline=deadline,
+            on_progress=lambda step: progress.update(task, completed=step.done, total=step.total),
+            all_forms=forms,
         )
+        report = run((probe_each_server if each_server else probe_regions)(loaded, endpoints, chosen))
     if output == "json":
         print_json("probe", report.as_dict())
     elif output == "junit":

@@ -28,6 +28,7 @@ from vstream.topology.model import Endpoint, Role, Topology, VirtualStream
 from vstream.topology.physical import physical_name
 from vstream.topology.profiles import profile_of
 from vstream.topology.replication import all_physical_streams
+from vstream.value_class import value_class
 
 _Result = TypeVar("_Result")
 
@@ -38,19 +39,35 @@ _ASKING = 15.0
 _NO_CANARY = "no canary: the topology names no canary subject for it"
 
 
-async def probe_regions(topology: Topology, endpoints: Mapping[str, Endpoint], **options: Any) -> ProbeReport:
-    """Connect to *endpoints*, by region, and probe. *options* are those of `run_probe`."""
+@value_class
+class ProbeOptions:
+    """What is probed, of the names in the topology or all of them, and for how long."""
+
+    deadline: float
+    """Seconds from now. What has no answer by then is unknown; forms have 15 s in any case."""
+    on_progress: Callable[[Progress], None] = lambda _progress: None
+    """Called as each check ends."""
+    streams: Sequence[str] | None = None
+    regions: Sequence[str] | None = None
+    all_forms: bool = False
+    """Whether to try every form of Direct Get and of pull requests too, while the canaries are there."""
+
+
+async def probe_regions(topology: Topology, endpoints: Mapping[str, Endpoint], options: ProbeOptions) -> ProbeReport:
+    """Connect to *endpoints*, by region, and probe."""
     async with connect_all(topology, endpoints) as connections:
-        return await run_probe(topology, connections, **options)
+        return await run_probe(topology, connections, options)
 
 
-async def probe_each_server(topology: Topology, endpoints: Mapping[str, Endpoint], **options: Any) -> ProbeReport:
+async def probe_each_server(
+    topology: Topology, endpoints: Mapping[str, Endpoint], options: ProbeOptions
+) -> ProbeReport:
     """As `probe_regions`, once through every address. Each check names its server, or the address that does not answer."""
     reports = []
     for alone in _split_by_server(endpoints):
         async with connect_all(topology, alone) as connections:
             asked = {region: _name_server(connections.get(region), endpoint) for region, endpoint in alone.items()}
-            reports.append(name_servers(await run_probe(topology, connections, **options), asked))
+            reports.append(name_servers(await run_probe(topology, connections, options), asked))
     return join_reports(reports)
 
 
@@ -70,32 +87,21 @@ def _name_server(connection: Connection | NotReachableError | None, endpoint: En
 
 
 async def run_probe(
-    topology: Topology,
-    connections: Mapping[str, Connection | NotReachableError],
-    *,
-    streams: Sequence[str] | None = None,
-    regions: Sequence[str] | None = None,
-    deadline: float,
-    on_progress: Callable[[Progress], None],
-    all_forms: bool = False,
+    topology: Topology, connections: Mapping[str, Connection | NotReachableError], options: ProbeOptions
 ) -> ProbeReport:
     """
-    Probe *streams* in *regions*, or all of them, and report every check in the order of the topology.
+    Probe what *options* say, and report every check in the order of the topology.
 
-    With *all_forms*, every form of Direct Get and of pull requests is tried too, while the canaries are there.
-
-    *connections* are by region; where one could not be made, its error stands in
-    its place and is reported. *deadline* is in seconds from now; what has no answer
-    by then is unknown; forms have 15 s in any case, and cleaning up canaries may take `cleanup.PATIENCE` seconds
-    more for each batch of streams. Where the task is cancelled, canaries are removed first: the
-    checks of that cleanup go to *on_progress*, which is called as each check ends.
+    *connections* are by region; where one could not be made, its error stands in its place and is reported. Cleaning up
+    canaries may take `cleanup.PATIENCE` seconds more for each batch of streams. Where the task is cancelled, canaries are
+    removed first: the checks of that cleanup are told, too.
 
     Raises VstreamError for a stream or region that the topology does not have.
     What goes wrong on servers is in the report, never raised.
     """
-    chosen_streams = _select("stream", streams, {stream.name: stream for stream in topology.streams})
-    chosen_regions = _select("region", regions, {region.name: region.name for region in topology.regions})
-    probe = _Probe(topology, connections, chosen_regions, time.monotonic() + deadline, on_progress, all_forms=all_forms)
+    chosen_streams = _select("stream", options.streams, {stream.name: stream for stream in topology.streams})
+    chosen_regions = _select("region", options.regions, {region.name: region.name for region in topology.regions})
+    probe = _Probe(topology, connections, chosen_regions, options)
     checks = await probe.run(chosen_streams)
     return ProbeReport(topology=topology.name, regions=tuple(chosen_regions), checks=checks)
 
@@ -106,13 +112,10 @@ class _Probe:
         topology: Topology,
         connections: Mapping[str, Connection | NotReachableError],
         regions: Sequence[str],
-        deadline: float,
-        on_progress: Callable[[Progress], None],
-        *,
-        all_forms: bool,
+        options: ProbeOptions,
     ) -> None:
         self._topology = topology
-        self._all_forms = all_forms
+        self._options = options
         self._reached: dict[str, Connection] = {}
         self._unreached: dict[str, NotReachableError] = {}
         for region, connection in connections.items():
@@ -121,8 +124,7 @@ class _Probe:
             else:
                 self._reached[region] = connection
         self._regions = regions
-        self._deadline = deadline
-        self._on_progress = on_progress
+        self._deadline = time.monotonic() + options.deadline
         self._run_id = secrets.token_hex(8)
         self._checks: list[Check] = []
         self._total = 0
@@ -154,7 +156,7 @@ class _Probe:
         """The number of checks to expect."""
         regions = self._of(stream)
         reached = [region for region in regions if region in self._reached]
-        tried = (direct_get.NUMBER + len(pull_requests.NAMES)) if self._all_forms else 0
+        tried = (direct_get.NUMBER + len(pull_requests.NAMES)) if self._options.all_forms else 0
         checks = len(regions) - len(reached) + len(reached) * (len(stream.subjects) + 2 + tried)
         if _subject_without_wildcards(stream) is not None:
             return checks + 1
@@ -165,7 +167,9 @@ class _Probe:
     def _report(self, checks: Iterable[Check]) -> None:
         for check in checks:
             self._checks.append(check)
-            self._on_progress(Progress(check=check, done=len(self._checks), total=max(self._total, len(self._checks))))
+            self._options.on_progress(
+                Progress(check=check, done=len(self._checks), total=max(self._total, len(self._checks)))
+            )
 
     async def _hops(self, stream: VirtualStream, region: str) -> None:
         target = self._target(stream, region)
@@ -199,7 +203,7 @@ class _Probe:
                 stream=stream.name, region=None, hop=Hop.CANARY, status=CheckStatus.SKIPPED, detail=detail, hint=hint
             )
             self._report([check])
-            if self._all_forms:
+            if self._options.all_forms:
                 await self._ask_all(self._targets(stream), None)
             return
         regions = self._of(stream)
@@ -211,7 +215,7 @@ class _Probe:
         cleanup = Cleanup(self._topology, stream, flight, self._reached, partial(self._list_left_out, stream))
         try:
             await flight.fly(self._canary_slots)
-            if self._all_forms:
+            if self._options.all_forms:
                 await self._ask_all(targets, flight)
         except BaseException:
             cleaned, _ = await _run_shielded(cleanup.run(self._cleanup_slots))

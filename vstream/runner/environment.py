@@ -233,9 +233,7 @@ async def _prove(environment: Environment) -> None:
     deadline = time.monotonic() + _WORKS
     while True:
         async with connect_all(environment.topology, environment.endpoints) as connections:
-            report = await checks.run_probe(
-                environment.topology, connections, deadline=_PROBE, on_progress=lambda _step: None
-            )
+            report = await checks.run_probe(environment.topology, connections, checks.ProbeOptions(deadline=_PROBE))
         if report.is_pass:
             return
         if time.monotonic() > deadline:
