@@ -226,58 +226,46 @@ def _common_lines(changes: Sequence[Change], noun: str) -> Iterator[Text]:
 
 
 def _change_lines(change: Change) -> Iterator[Text]:
-    if isinstance(change, CreateConsumer | UpdateConsumer | DeleteConsumer):
-        yield from _consumer_lines(change)
-        return
     name = (change.config.name, "bold")
-    where = f"  {change.role.value if change.role else 'unknown'} stream in {change.region or '?'}"
+    if isinstance(change, CreateConsumer | UpdateConsumer | DeleteConsumer):
+        where = f"  consumer in {change.region or '?'}"
+    else:
+        where = f"  {change.role.value if change.role else 'unknown'} stream in {change.region or '?'}"
     match change:
-        case Create():
+        case Create() | CreateConsumer():
             yield Text.assemble(("  + ", "green"), name, where)
             yield Text(f"      {' · '.join(_create_details(change))}", style="dim")
-        case Update():
+        case Update() | UpdateConsumer():
             yield Text.assemble(("  ~ ", "yellow"), name, where, " (adopted)" if change.adopts else "")
             for field in change.fields:
                 yield _field_line(field)
-        case Delete():
-            held = "all its messages" if change.is_dead else format_count(change.messages, "message")
-            if change.is_replaced:
-                held = f"none of its {held}, which `{change.config.metadata.get(STREAM_KEY)}` has by then"
-            elif change.config.mirror_name is not None:  # whether that has lost some to its limits is not known
-                held = f"of its {held}, those that `{change.config.mirror_name}` no longer has"
-            held += f", positions of {format_count(change.consumers, 'consumer')}" if change.consumers else ""
+        case Delete() | DeleteConsumer():
+            held = _describe_held(change) if isinstance(change, Delete) else "its position"
             yield Text.assemble(("  - ", "bold red"), name, where, (f"  data loss: {held}", "bold red"))
         case _:
             assert_never(change)
 
 
-def _create_details(change: Create) -> Iterator[str]:
-    config = change.config
-    if config.mirror_name:
-        yield f"mirrors {config.mirror_name}"
-    if config.source_names:
-        yield f"sources {', '.join(config.source_names)}"
-    for field in _SHOWN_OF_CREATE:
-        if field in config.fields and config.fields[field] not in (-1, []):
-            yield f"{field} {format_value(field, config.fields[field])}"
-    if change.readers:
+def _describe_held(change: Delete) -> str:
+    held = "all its messages" if change.is_dead else format_count(change.messages, "message")
+    if change.is_replaced:
+        held = f"none of its {held}, which `{change.config.metadata.get(STREAM_KEY)}` has by then"
+    elif change.config.mirror_name is not None:  # whether that has lost some to its limits is not known
+        held = f"of its {held}, those that `{change.config.mirror_name}` no longer has"
+    return held + (f", positions of {format_count(change.consumers, 'consumer')}" if change.consumers else "")
+
+
+def _create_details(change: Create | CreateConsumer) -> Iterator[str]:
+    if isinstance(change, Create) and change.config.mirror_name:
+        yield f"mirrors {change.config.mirror_name}"
+    if isinstance(change, Create) and change.config.source_names:
+        yield f"sources {', '.join(change.config.source_names)}"
+    fields = change.config.fields
+    for field in _SHOWN_OF_CREATE if isinstance(change, Create) else _SHOWN_OF_CONSUMER:
+        if fields.get(field) not in (None, -1, []):
+            yield f"{field} {format_value(field, fields[field])}"
+    if isinstance(change, Create) and change.readers:
         yield f"starts after the last message that {', '.join(change.readers)} sourced from its predecessor"
-
-
-def _consumer_lines(change: CreateConsumer | UpdateConsumer | DeleteConsumer) -> Iterator[Text]:
-    name, where = (change.config.name, "bold"), f"  consumer in {change.region or '?'}"
-    match change:
-        case CreateConsumer():
-            stated = [field for field in _SHOWN_OF_CONSUMER if change.config.fields.get(field) not in (None, -1)]
-            details = [f"{field} {format_value(field, change.config.fields[field])}" for field in stated]
-            yield Text.assemble(("  + ", "green"), name, where)
-            yield Text(f"      {' · '.join(details)}", style="dim")
-        case UpdateConsumer():
-            yield Text.assemble(("  ~ ", "yellow"), name, where, " (adopted)" if change.adopts else "")
-            for field_change in change.fields:
-                yield _field_line(field_change)
-        case DeleteConsumer():
-            yield Text.assemble(("  - ", "bold red"), name, where, ("  data loss: its position", "bold red"))
 
 
 def _field_line(change: FieldChange) -> Text:
