@@ -228,8 +228,8 @@ def test_what_a_server_runs_with_is_another_only_if_more_than_whom_it_dials_diff
     conf.install(directory.conf, [Artifact(path=path, text=running), Artifact(path="mappings.cfg", text="a")])
     grown = Artifact(path=path, text=GATEWAYS.format('    {name: "a", urls: []}\n    {name: "b", urls: []}', 1))
     more = [grown, Artifact(path="servers/r1-0.conf", text="new"), Artifact(path="mappings.cfg", text="b")]
-    assert conf.differing(directory.conf, more) == ()
-    assert conf.differing(directory.conf, [Artifact(path=path, text=GATEWAYS.format("", 2))]) == (path,)
+    assert conf.list_differing(directory.conf, more) == ()
+    assert conf.list_differing(directory.conf, [Artifact(path=path, text=GATEWAYS.format("", 2))]) == (path,)
     texts = {file.path: file.text for file in conf.keeping_running(directory.conf, more)}
     assert texts == {path: running, "servers/r1-0.conf": "new", "mappings.cfg": "a"}
 

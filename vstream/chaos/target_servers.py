@@ -112,7 +112,7 @@ class TargetServers:
             async with self._connect_to_each(regions) as connection:
                 yield connection
             return
-        connection = await self._open([(region, self._serving(region)) for region in regions])
+        connection = await self._open([(region, self._living_endpoint(region)) for region in regions])
         try:
             yield connection
         finally:
@@ -124,7 +124,7 @@ class TargetServers:
 
         async def open_region(region: str) -> Connection | NotReachableError:
             try:
-                return await self._open([(region, self._serving(region))])
+                return await self._open([(region, self._living_endpoint(region))])
             except NotReachableError as error:
                 return error
 
@@ -145,7 +145,7 @@ class TargetServers:
             )
         endpoint = self.system
         if self.lab is not None:
-            urls = tuple(url for region in self.endpoints for url in self._serving(region).urls)
+            urls = tuple(url for region in self.endpoints for url in self._living_endpoint(region).urls)
             endpoint = replace(endpoint, urls=urls)
         connection = await self._open([("system account", endpoint)])
         try:
@@ -165,7 +165,7 @@ class TargetServers:
         """How to reach the lab's system account in *region*; without addresses if no server runs there."""
         assert self.system is not None
         if region not in self.hubs:
-            return replace(self.system, urls=self._serving(region).urls)
+            return replace(self.system, urls=self._living_endpoint(region).urls)
         # The system accounts of regions are their own; those of hubs are one.
         hub = self.address(self.hubs[region])
         serves = self.serves(self.hubs[region])
@@ -189,7 +189,7 @@ class TargetServers:
                 hint = hint if self.lab is not None else error.hint or hint
         raise NotReachableError("no region can be reached: " + "; ".join(reasons), hint=hint)
 
-    def _serving(self, region: str) -> Endpoint:
+    def _living_endpoint(self, region: str) -> Endpoint:
         """The endpoint of *region* without servers that are known to be lost: a paused one would keep us waiting."""
         if self.lab is None:
             return self.endpoints[region]

@@ -147,9 +147,9 @@ class RefreshPolicy:
         elif reader.current == 1 or reader.current <= reader.replicas // 2:
             yield f"{reader.current} of its {reader.replicas} replicas are current: nobody can take over"
         for pair in stalled:
-            yield from self._away(snapshot, pair, busy)
+            yield from self._find_obstacles(snapshot, pair, busy)
 
-    def _away(self, snapshot: Snapshot, pair: PairStatus, busy: set[str]) -> Iterator[str]:
+    def _find_obstacles(self, snapshot: Snapshot, pair: PairStatus, busy: set[str]) -> Iterator[str]:
         """Why the origin would not answer the next leader."""
         origin = snapshot.streams.get(pair.origin)
         if origin is None or origin.leader is None:

@@ -190,7 +190,7 @@ def _stream(stream: VirtualStream, load: Load) -> StreamSize:
         name=stream.name,
         load=load,
         parts=tuple(parts),
-        crossing=_crossing(stream, load),
+        crossing=_estimate_crossing(stream, load),
         outage=min(writes) if len(stream.regions) > 1 and writes else None,
     )
 
@@ -208,7 +208,7 @@ def find_limit(settings: StreamSettings, name: str) -> int | None:
     return value if isinstance(value, int) and value > 0 else None
 
 
-def _crossing(stream: VirtualStream, load: Load) -> float:
+def _estimate_crossing(stream: VirtualStream, load: Load) -> float:
     """Bits per second that pass between regions: publishes to elsewhere, replication, sources and mirrors."""
     regions = len(stream.regions)
     bits = 8 * load.rate * (load.size + SUBJECT + PROTOCOL)

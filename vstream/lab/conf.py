@@ -26,7 +26,7 @@ _DIALLED = re.compile(r"^[ \t]*(?:gateways|routes): \[\n.*?^[ \t]*\]\n", re.MULT
 def install(conf: Path, artifacts: Sequence[Artifact]) -> None:
     """Make *conf* hold exactly *artifacts*. Files that are already right are left alone."""
     for artifact in artifacts:
-        path = _inside(conf, artifact)
+        path = _path_in(conf, artifact)
         if _text(path) == artifact.text:
             continue
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -35,13 +35,13 @@ def install(conf: Path, artifacts: Sequence[Artifact]) -> None:
         else:
             # Thousands of stream files: if the power fails half way, the next call writes what is missing.
             path.write_text(artifact.text, encoding="utf-8", newline="")
-    paths = {_inside(conf, artifact) for artifact in artifacts}
+    paths = {_path_in(conf, artifact) for artifact in artifacts}
     for path in sorted(conf.rglob("*")):
         if path.is_file() and path not in paths:
             path.unlink()
 
 
-def differing(conf: Path, artifacts: Sequence[Artifact]) -> tuple[str, ...]:
+def list_differing(conf: Path, artifacts: Sequence[Artifact]) -> tuple[str, ...]:
     """
     Paths of the server configurations in *artifacts* that differ in *conf*.
 
@@ -50,7 +50,7 @@ def differing(conf: Path, artifacts: Sequence[Artifact]) -> tuple[str, ...]:
     """
     paths = []
     for artifact in artifacts:
-        text = _text(_inside(conf, artifact)) if artifact.path.startswith(_SERVERS) else None
+        text = _text(_path_in(conf, artifact)) if artifact.path.startswith(_SERVERS) else None
         if text is not None and _without_dialled(text) != _without_dialled(artifact.text):
             paths.append(artifact.path)
     return tuple(paths)
@@ -64,7 +64,7 @@ def keeping_running(conf: Path, artifacts: Sequence[Artifact]) -> tuple[Artifact
     """*artifacts*, except that files read by servers come from *conf*, which the servers run with."""
     kept_files = []
     for artifact in artifacts:
-        text = _text(_inside(conf, artifact)) if artifact.path.endswith(_SERVER_FILES) else None
+        text = _text(_path_in(conf, artifact)) if artifact.path.endswith(_SERVER_FILES) else None
         kept_files.append(artifact if text is None else dataclasses.replace(artifact, text=text))
     return tuple(kept_files)
 
@@ -119,7 +119,7 @@ async def replace(directory: LabDirectory, artifacts: Sequence[Artifact], *, bin
     install(directory.conf, artifacts)
 
 
-def _inside(conf: Path, artifact: Artifact) -> Path:
+def _path_in(conf: Path, artifact: Artifact) -> Path:
     path = PurePosixPath(artifact.path)
     if path.is_absolute() or ".." in path.parts:
         raise LabError(f"the bundle holds a file outside of its directory: `{artifact.path}`")

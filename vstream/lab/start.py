@@ -102,7 +102,7 @@ async def _begin_at_free_ports(start: Start, attempt: int) -> None:
             for server in records.recorded_servers(start.directory):
                 records.forget(start.directory, server)
             watch = _with_links(proxy, backend, start_servers(start.directory, names, start.programs))
-            await _accepting(start, chosen, watch)
+            await _wait_for_ports(start, chosen, watch)
         await _ready(start, chosen, watch, started=names)
 
 
@@ -132,7 +132,7 @@ async def _complete(start: Start, running: frozenset[str], record: LabRecord, hi
     links = add_regions.add_links(links, record, choose.initial_links(record.servers, links.backend, start.shape))
     # What runs, and how it maps, stays: new servers load the mappings that the others have, until `apply` changes them.
     bundle = start.render(record.servers)
-    if changed := conf.differing(directory.conf, _files(start, bundle)):
+    if changed := conf.list_differing(directory.conf, _files(start, bundle)):
         raise LabError(
             f"lab `{name}` runs with another configuration: {', '.join(changed)}",
             hint=f"{hint}; a change of mappings alone can be loaded while it runs, by `vstream apply`",
@@ -159,7 +159,7 @@ async def _complete(start: Start, running: frozenset[str], record: LabRecord, hi
         if answer is not None and answer.failure is not None:
             raise LabError(f"the links of lab `{name}` cannot be applied: {answer.failure}")
         watch = _with_links(proxy, links.backend, start_servers(start.directory, names, start.programs))
-        await _accepting(start, record.servers, watch)
+        await _wait_for_ports(start, record.servers, watch)
         # While links are cut, servers that are ready cannot be told from those that are not.
         if not any(links.state(pair).cut for pair in links.pairs):
             await _ready(start, record.servers, watch, started=names)
@@ -323,7 +323,7 @@ def _with_links(proxy: ProxyProcess, backend: Backend, watch: Callable[[], None]
     return watch_all
 
 
-async def _accepting(start: Start, at: Sequence[ServerAddress], watch: Callable[[], None]) -> None:
+async def _wait_for_ports(start: Start, at: Sequence[ServerAddress], watch: Callable[[], None]) -> None:
     await readiness.wait_for_stage(
         ReadinessStage.ACCEPTING,
         readiness.members(at),

@@ -149,7 +149,7 @@ class _Gatherer:
             case _ if detect.may_be_conf(text, source.name):
                 self._unknown_conf(text, source)
             case _:
-                self._nothing(source)
+                self._note_unchecked(source)
 
     def _unknown_conf(self, text: str, source: Source) -> None:
         """A file called like a configuration, without one option that servers know: broken, misspelt, or not ours."""
@@ -159,9 +159,9 @@ class _Gatherer:
         if is_misspelt or (is_broken and source.is_named):
             self._conf(text, source)
         else:
-            self._nothing(source)
+            self._note_unchecked(source)
 
-    def _nothing(self, source: Source, message: str = "nothing in this file is checked") -> None:
+    def _note_unchecked(self, source: Source, message: str = "nothing in this file is checked") -> None:
         if source.is_named:
             hint = "vstream lint reads NATS configurations, streams and account claims as JSON, JWTs, topologies and scenarios"
             finding = detect.unreadable_file(source.name, message, hint)
@@ -189,9 +189,9 @@ class _Gatherer:
             if detect.is_server_json(data, is_named=source.is_named):
                 self._conf(text, source)
             else:
-                self._nothing(source)
+                self._note_unchecked(source)
         else:
-            self._nothing(source)
+            self._note_unchecked(source)
 
     def _claims(self, document: Document) -> None:
         self.gathered.diagnostics += document.diagnostics
@@ -211,7 +211,7 @@ class _Gatherer:
         if self._token_claims(claims_text, span, f"{source.name}:claims"):
             self.gathered.checked.append(source.name)
         else:
-            self._nothing(source, "only tokens of accounts are checked")
+            self._note_unchecked(source, "only tokens of accounts are checked")
 
     def _token_claims(self, text: str, span: Span, name: str) -> bool:
         """Check the claims of a token, spread over lines so that a finding can show one."""

@@ -93,7 +93,7 @@ def _status(code: int) -> Callable[[DirectMessage, Sequence[Reply]], str | None]
     return judge
 
 
-def _after(stored_at: str) -> str:
+def _add_nanosecond(stored_at: str) -> str:
     """The RFC 3339 time one nanosecond after *stored_at*."""
     whole, _, fraction = stored_at.removesuffix("Z").partition(".")
     nanoseconds = int((fraction or "0").ljust(9, "0")) + 1
@@ -148,7 +148,7 @@ FORMS = (
     ),
     RequestForm(
         name="multi_last, up_to_time",
-        body=lambda m: {"multi_last": [m.subject], "up_to_time": _after(m.stored_at)},
+        body=lambda m: {"multi_last": [m.subject], "up_to_time": _add_nanosecond(m.stored_at)},
         judge=_is_multi_with_end,
         is_recent=True,
         is_many=True,

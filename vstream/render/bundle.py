@@ -283,19 +283,19 @@ class _Renderer:
         }
         text = self._text("VS301", template, view) or ""
         root = None if self.diagnostics else self._conf("VS301", template, text)
-        if is_whole and (whole := _within(root, ("accounts",))):
+        if is_whole and (whole := _find_map(root, ("accounts",))):
             # Of the text itself, so that what a template of yours adds counts too.
             mark = f"{naming.DIGEST_PREFIX}.{unreported_digest(whole)}"
             if self._is_foreign:
                 text = self._text("VS301", template, {**view, "mark": mark}) or ""
                 root = self._conf("VS301", template, text)
-                self.parsed_accounts = read_accounts(_within(root, ("accounts",)) or whole)
+                self.parsed_accounts = read_accounts(_find_map(root, ("accounts",)) or whole)
             else:  # vstream's own writes the mark as this subject, and nothing else of it
                 text = text.replace(quote(naming.DIGEST_PREFIX), quote(mark))
                 self.parsed_accounts = read_accounts(whole, marks={naming.DIGEST_PREFIX: mark})
         if not self.diagnostics:
             # The text of accounts is checked as a whole: the mappings are in the one that clients are in.
-            around = _within(root, ("accounts", physical.client_accounts(topology)[0]) if is_whole else ())
+            around = _find_map(root, ("accounts", physical.client_accounts(topology)[0]) if is_whole else ())
             block = around.get("mappings") if around else None
             if isinstance(block, natsconf.ConfMap):
                 self.parsed_mappings = read_mappings(block)
@@ -311,7 +311,7 @@ class _Renderer:
         self._check_tokens(view["preloaded"])
         text = self._text("VS301", template, view) or ""
         root = None if self.diagnostics else self._conf("VS301", template, text)
-        block = _within(root, ("resolver_preload",))
+        block = _find_map(root, ("resolver_preload",))
         if root is not None and block is None:
             self._fail("VS301", template, "the output has no `resolver_preload` block")
         elif block is not None:
@@ -445,7 +445,7 @@ class _Renderer:
                 )
 
 
-def _within(root: natsconf.ConfMap | None, path: tuple[str, ...]) -> natsconf.ConfMap | None:
+def _find_map(root: natsconf.ConfMap | None, path: tuple[str, ...]) -> natsconf.ConfMap | None:
     """The map at *path* below *root*, None if there is none."""
     node: object = root
     for key in path:

@@ -120,8 +120,8 @@ def account_claims(
         "exports": [_export(entry) for entry in account.exports],
         "limits": {
             **_LIMITS,
-            **(_existing(conn=limits.connections, subs=limits.subscriptions) if account.users else {}),
-            **({**_JETSTREAM, **_existing(consumer=limits.consumers)} if account.has_jetstream else {}),
+            **(_without_nulls(conn=limits.connections, subs=limits.subscriptions) if account.users else {}),
+            **({**_JETSTREAM, **_without_nulls(consumer=limits.consumers)} if account.has_jetstream else {}),
         },
         **_signing_keys(account.users, denied, signer),
         **({"mappings": {entry.source: _destinations(entry) for entry in mappings}} if mappings else {}),
@@ -131,7 +131,7 @@ def account_claims(
     return {"iat": EARLIEST, "name": account.name, "sub": signer.public(account_key(account.name)), "nats": nats}
 
 
-def _existing(**values: int | None) -> dict[str, Json]:
+def _without_nulls(**values: int | None) -> dict[str, Json]:
     return {key: value for key, value in values.items() if value is not None}
 
 

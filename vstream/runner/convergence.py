@@ -64,7 +64,7 @@ class ConvergenceWait:
         """Wait until everything that the sources hold now is everywhere, at most *within* seconds."""
         deadline = time.monotonic() + within
         targets, missing = await self._targets(deadline)
-        return ConvergenceResult(is_reached=False, missing=missing) if missing else await self._until(targets, deadline)
+        return ConvergenceResult(is_reached=False, missing=missing) if missing else await self._poll(targets, deadline)
 
     async def wait_until_settled(self, *, within: float) -> ConvergenceResult:
         """Like `wait_until_reached`, after publishing has ended: later messages count too."""
@@ -73,7 +73,7 @@ class ConvergenceWait:
             targets, missing = await self._targets(deadline)
             if missing:
                 return ConvergenceResult(is_reached=False, missing=missing)
-            result = await self._until(targets, deadline)
+            result = await self._poll(targets, deadline)
             quiet = quiet + 1 if targets == before else 0
             if not result.is_reached or quiet >= _SETTLED:
                 return result
@@ -95,20 +95,20 @@ class ConvergenceWait:
                 await asyncio.sleep(_POLL)
         return last, None
 
-    async def _until(self, targets: Mapping[str, int], deadline: float) -> ConvergenceResult:
+    async def _poll(self, targets: Mapping[str, int], deadline: float) -> ConvergenceResult:
         while True:
-            behind = [text for texts in await asyncio.gather(*(self._behind(reader, targets) for reader in self._readers))
-                      for text in texts]  # fmt: skip
+            lags = await asyncio.gather(*(self._lags_of(reader, targets) for reader in self._readers))
+            behind = [text for texts in lags for text in texts]
             if not behind:
                 return ConvergenceResult(is_reached=True)
             if time.monotonic() > deadline:
                 return ConvergenceResult(is_reached=False, missing="; ".join(behind))
             await asyncio.sleep(_POLL)
 
-    async def _behind(self, reader: _Target, targets: Mapping[str, int]) -> list[str]:
+    async def _lags_of(self, reader: _Target, targets: Mapping[str, int]) -> list[str]:
         """What *reader* still lacks of *targets*."""
         name = reader.stream.config.name
-        if self._lacking(reader, targets):
+        if self._lacks(reader, targets):
             info = await self._info(name)
             if info is None:
                 return [f"nobody answers for {name}"]
@@ -117,15 +117,15 @@ class ConvergenceWait:
                 reader.reached[reader.sources[0]] = last  # a mirror keeps sequences
             for source in info.get("sources") or ():
                 self._advance(reader, source_name(source, name), int(source.get("seq") or 0))
-            if self._lacking(reader, targets):
+            if self._lacks(reader, targets):
                 await self._look(reader, last, targets)
         lines = []
-        for source in self._lacking(reader, targets):
+        for source in self._lacks(reader, targets):
             lines.append(f"{name} has {source} up to {reader.reached.get(source, 0)} of {targets[source]}")
         return lines
 
     @staticmethod
-    def _lacking(reader: _Target, targets: Mapping[str, int]) -> list[str]:
+    def _lacks(reader: _Target, targets: Mapping[str, int]) -> list[str]:
         return [source for source in reader.sources if reader.reached.get(source, 0) < targets[source]]
 
     @staticmethod

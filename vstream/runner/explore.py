@@ -230,7 +230,7 @@ class _Trial:
 
     async def _outcome(self, data: ScenarioData, capture: Path, name: str) -> RunOutcome:
         text = to_yaml(data).encode()
-        scenario = load(text, str(capture.parent / name), _nothing).require()
+        scenario = load(text, str(capture.parent / name), _read_nothing).require()
         try:
             return await self.run(scenario, capture)
         except VstreamError as error:
@@ -276,9 +276,9 @@ class _Trial:
 
 
 def _is_valid(data: ScenarioData) -> bool:
-    return not load(to_yaml(data).encode(), "short.yaml", _nothing).diagnostics
+    return not load(to_yaml(data).encode(), "short.yaml", _read_nothing).diagnostics
 
 
-def _nothing(name: str) -> bytes:
+def _read_nothing(name: str) -> bytes:
     """Explored scenarios hold their topology."""
     raise FileNotFoundError(2, "No such file or directory", name)

@@ -85,12 +85,12 @@ class FaultRecorder:
         try:
             return await self._inject(step, begun, pause)
         except UnsupportedError as error:
-            self._over(replace(begun, outcome=FaultOutcome.UNSUPPORTED, error=error.message), FaultState.UNSUPPORTED)
+            self._end(replace(begun, outcome=FaultOutcome.UNSUPPORTED, error=error.message), FaultState.UNSUPPORTED)
             return StepResult(problem=error.message)
         except VstreamError as error:
             if step.id in self._open:
                 raise  # it does bite, and could not be healed: that is recorded
-            self._over(replace(begun, error=error.message), FaultState.FAILED)
+            self._end(replace(begun, error=error.message), FaultState.FAILED)
             return StepResult(problem=error.message)
 
     async def _inject(self, step: Inject, begun: FaultRecord, pause: Pause) -> StepResult:
@@ -120,7 +120,7 @@ class FaultRecorder:
                 injected = await drill.hand_over(request, injection.fault)
                 regions = () if injection.region is None else (injection.region,)
                 record = self._confirm(begun, regions, signals, injected.evidence)
-                self._over(record, FaultState.HEALED)
+                self._end(record, FaultState.HEALED)
                 return StepResult(window=(record.injected, self._now()))
             case RollingRestart():
                 done = await rolling_restart.restart(
@@ -139,7 +139,7 @@ class FaultRecorder:
                 )
                 restarted = tuple(dict.fromkeys(target.servers[server] for server in injection.servers))
                 record = self._confirm(begun, restarted, signals, evidence)
-                self._over(replace(record, healed=self._now()), FaultState.HEALED)
+                self._end(replace(record, healed=self._now()), FaultState.HEALED)
                 return StepResult(window=(record.injected, self._now()))
 
     def _confirm(
@@ -183,10 +183,10 @@ class FaultRecorder:
         except LabError as error:
             for step in chosen:
                 record = replace(self._open.pop(step).record, healing=healing, error=error.message)
-                self._over(record, FaultState.FAILED)
+                self._end(record, FaultState.FAILED)
             raise
         for step in chosen:
-            self._over(replace(self._open.pop(step).record, healing=healing, healed=self._now()), FaultState.HEALED)
+            self._end(replace(self._open.pop(step).record, healing=healing, healed=self._now()), FaultState.HEALED)
 
     async def continue_with(self, environment: Environment) -> None:
         """Go on with *environment*: faults in regions that it does not have any more are over."""
@@ -206,10 +206,10 @@ class FaultRecorder:
             await self._heal(list(self._open), within=within)
         except VstreamError:
             for left in self._open.values():
-                self._over(left.record, FaultState.FAILED)
+                self._end(left.record, FaultState.FAILED)
         self._lines.close()
 
-    def _over(self, record: FaultRecord, state: FaultState) -> None:
+    def _end(self, record: FaultRecord, state: FaultState) -> None:
         self._lines.write(record)
         self._lines.flush()
         self._tell(record, state, record.error)

@@ -46,7 +46,7 @@ _MAY_BE_EMPTY = {
 class _Written(_Closed):
     @field_validator("*", mode="before")
     @classmethod
-    def _something(cls, value: object, info: ValidationInfo) -> object:
+    def _refuse_empty(cls, value: object, info: ValidationInfo) -> object:
         """A key with nothing behind it is a mistake, not the same as no key."""
         if value is None and info.field_name not in _MAY_BE_EMPTY:
             raise PydanticCustomError("scenario", "nothing is written here", {"hint": "write something, or remove it"})

@@ -68,7 +68,7 @@ def _time(value: object) -> int:
         _refuse(str(error).replace(f", `30d` or `{units.UNLIMITED}`", " or `500ms`"))
 
 
-def _lasting(value: object) -> int:
+def _as_time(value: object) -> int:
     time = _time(value)
     if time == 0:
         _refuse("this would end at once", "give it a time, such as `20s`")
@@ -194,7 +194,7 @@ def _all_or_targets(expected: str) -> Callable[[object], tuple[str, ...]]:
     return check
 
 
-def _nothing(value: object) -> bool:
+def _refuse_value(value: object) -> bool:
     if value is not None:
         _refuse("this takes no value", "remove what follows the colon")
     return True
@@ -310,7 +310,7 @@ def _by_name(read_bound: Callable[[object], Bound | None]) -> Callable[[object],
             return ((None, read_bound(value)),)
         if not value:
             _refuse("nothing is expected here", 'such as `{west: ">= 99.9%"}`, or remove it')
-        return tuple((name, _inside(read_bound, bound, name)) for name, bound in value.items())
+        return tuple((name, _bound_at(read_bound, bound, name)) for name, bound in value.items())
 
     return check
 
@@ -324,12 +324,12 @@ def _by_pair(read_bound: Callable[[object], Bound | None]) -> Callable[[object],
         for name in value:
             if not _PAIR.fullmatch(name.strip()):
                 _refuse(f"{quote_value(name)} does not name two regions: write `west -> east`", index=name)
-        return tuple((name, _inside(read_bound, bound, name)) for name, bound in value.items())
+        return tuple((name, _bound_at(read_bound, bound, name)) for name, bound in value.items())
 
     return check
 
 
-def _inside(read_bound: Callable[[object], Bound | None], value: object, index: str) -> Bound | None:
+def _bound_at(read_bound: Callable[[object], Bound | None], value: object, index: str) -> Bound | None:
     """The bound *value*; an error is shown at *index*."""
     try:
         return read_bound(value)
@@ -389,10 +389,10 @@ _TIME_SCHEMA = {"type": "string", "pattern": _TIME}
 _ALL_SCHEMA = {"anyOf": [{"type": "null"}, *_NAMES["anyOf"]]}
 
 Time = Annotated[int, *_annotation(_time, _TIME_SCHEMA)]
-Lasting = Annotated[int, *_annotation(_lasting, _TIME_SCHEMA)]
+Lasting = Annotated[int, *_annotation(_as_time, _TIME_SCHEMA)]
 MaybeLasting = Annotated[
     int | None,
-    *_annotation(lambda value: None if value is None else _lasting(value), {"anyOf": [{"type": "null"}, _TIME_SCHEMA]}),
+    *_annotation(lambda value: None if value is None else _as_time(value), {"anyOf": [{"type": "null"}, _TIME_SCHEMA]}),
 ]
 Rate = Annotated[float, *_annotation(_rate, {"type": "string", "pattern": f"^{_RATE.pattern}$"})]
 Sizes = Annotated[tuple[int, int], *_annotation(_sizes, _AMOUNT)]
@@ -411,7 +411,7 @@ AllRegions = Annotated[tuple[str, ...], *_annotation(_all_or_targets("a region")
 AllMachines = Annotated[tuple[str, ...], *_annotation(_all_or_targets("a region, a server"), _ALL_SCHEMA)]
 Faults = Annotated[tuple[str, ...], *_annotation(_all_or_targets("the name of a fault"), _ALL_SCHEMA)]
 Command = Annotated[tuple[str, ...], *_annotation(_command, {"type": "string", "pattern": f"^({_COMMAND.pattern})$"})]
-Nothing = Annotated[bool, *_annotation(_nothing, {"type": "null"})]
+Nothing = Annotated[bool, *_annotation(_refuse_value, {"type": "null"})]
 Sides = Annotated[
     tuple[tuple[str, ...], ...],
     *_annotation(_sides, {"anyOf": [_TEXT, {"type": "array", "items": _NAMES, "minItems": 2}]}),

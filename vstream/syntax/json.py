@@ -133,7 +133,7 @@ class _JsonReader:
             if container is not root and self._text.startswith(closing, pos):
                 stack.pop()
                 self.values[path] = self._span(start, pos + 1)
-                pos = self._after(pos + 1, stack)
+                pos = self._skip_comma(pos + 1, stack)
                 continue
             value_path, pos = self._place(container, path, pos) if container is not root else ((), pos)
             value, end = self._value(pos)
@@ -150,7 +150,7 @@ class _JsonReader:
                 stack.append((value, value_path, pos))
                 pos = self._skip(end)
             else:
-                pos = self._after(end, stack)
+                pos = self._skip_comma(end, stack)
 
     def _place(self, container: Any, path: Path, pos: int) -> tuple[Path, int]:
         """The path of the value that comes next, and where it begins: behind its key, if it has one."""
@@ -216,7 +216,7 @@ class _JsonReader:
             return self._stop(end, f"the control character U+{ord(character):04X} in a string", "write it as an escape")
         return self._stop(pos, "the string is not closed", 'close it with `"` on the same line')
 
-    def _after(self, pos: int, stack: list[tuple[Any, Path, int]]) -> int:
+    def _skip_comma(self, pos: int, stack: list[tuple[Any, Path, int]]) -> int:
         """Where to go on after a value: behind the comma, or at the closing bracket."""
         pos = self._skip(pos)
         if len(stack) == 1:

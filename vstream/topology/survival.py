@@ -188,7 +188,7 @@ def _zones(topology: Topology) -> Iterator[Incident]:
             )
 
 
-def _without(topology: Topology, failure: Failure, number: int) -> Iterator[Incident]:
+def _list_losses(topology: Topology, failure: Failure, number: int) -> Iterator[Incident]:
     regions = _all_regions(topology)
     for lost in combinations(regions, number):
         clients = tuple(region for region in regions if region not in lost)
@@ -214,8 +214,8 @@ def _power(topology: Topology) -> Iterator[Incident]:
 _OUTAGES: Final = {
     Failure.SERVER: _servers,
     Failure.ZONE: _zones,
-    Failure.REGION: lambda topology: _without(topology, Failure.REGION, 1),
-    Failure.TWO_REGIONS: lambda topology: _without(topology, Failure.TWO_REGIONS, 2),
+    Failure.REGION: lambda topology: _list_losses(topology, Failure.REGION, 1),
+    Failure.TWO_REGIONS: lambda topology: _list_losses(topology, Failure.TWO_REGIONS, 2),
     Failure.PARTITION: lambda topology: _cuts(topology, Failure.PARTITION),
     Failure.CUT_OFF: lambda topology: _cuts(topology, Failure.CUT_OFF),
     Failure.POWER: _power,
@@ -238,7 +238,7 @@ class _Judge:
                 answer=Survival.NEVER, reason="each region has an order of its own; that of each origin is kept"
             )
         if self._incident.failure is Failure.POWER:
-            return self._after_power(ability)
+            return self._rule_after_power(ability)
         if ability is not Ability.ORDER and all(self._is_away(seat) for seat in self._local_seats()):
             return Ruling(answer=Survival.NO, reason=f"clients in {self._region} have no server left")
         rules: dict[Ability, Callable[[], Ruling]] = {
@@ -399,7 +399,7 @@ class _Judge:
 
     # What is left when the power is back
 
-    def _after_power(self, ability: Ability) -> Ruling:
+    def _rule_after_power(self, ability: Ability) -> Ruling:
         if ability in {Ability.READS, Ability.CONSUMERS}:
             return Ruling(answer=Survival.PAUSE, reason="again when the servers are back")
         if ability is Ability.ORDER:

@@ -105,13 +105,13 @@ def shape(topology: Topology, options: Sequence[str]) -> Mapping[Pair, LinkState
                 "where names "
                 f"contain `-`; regions: {', '.join(regions)}"
             )
-        values = dict(_setting(option, setting) for setting in settings.split(","))
+        values = dict(_parse_setting(option, setting) for setting in settings.split(","))
         for pair, state in link_states([read_link(ends[0], values)]).items():
             states[pair] = state.over(states.get(pair, IDEAL))
     return states
 
 
-def _setting(option: str, text: str) -> tuple[str, str]:
+def _parse_setting(option: str, text: str) -> tuple[str, str]:
     key, separator, value = text.partition("=")
     if key not in {"rtt", "jitter", "rate", "loss"} or not separator:
         raise typer.BadParameter(

@@ -170,8 +170,8 @@ def resync(result: ResyncResult) -> Table:
             stream.stream,
             stream.region,
             "yes" if stream.is_stepped_down else "no",
-            _after(stream.active),
-            _after(stream.caught_up),
+            _show_seconds(stream.active),
+            _show_seconds(stream.caught_up),
             stream.note or "",
         )
     return table
@@ -237,5 +237,5 @@ def _resynced_as_dict(stream: ResyncedStream) -> dict[str, Any]:
     }
 
 
-def _after(seconds: float | None) -> Text:
+def _show_seconds(seconds: float | None) -> Text:
     return Text("✗ not yet", style="bold red") if seconds is None else Text(f"✓ {seconds:.1f} s", style="green")

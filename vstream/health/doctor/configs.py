@@ -76,7 +76,7 @@ def other_flags(patient: Patient) -> Iterator[Symptom]:
     Use the same `feature_flags` in all configurations, and only flags that every server of the cluster knows: finish
     the upgrade first.
     """
-    reached = _answering(patient)
+    reached = _list_reached(patient)
     for flag in sorted({flag for server in reached for flag in server.flags}):
         yield from _flag_symptoms(flag, reached)
 
@@ -94,7 +94,7 @@ def too_old(patient: Patient) -> Iterator[Symptom]:
     Upgrade it, or set the older version in the topology and run `vstream validate`.
     """
     older: defaultdict[str, list[str]] = defaultdict(list)
-    for server in _answering(patient):
+    for server in _list_reached(patient):
         version = parse_version(server.version or "")
         if version is not None and version[:2] < patient.topology.server_version:
             older[server.version or ""].append(server.name)
@@ -140,7 +140,7 @@ def little_room(patient: Patient) -> Iterator[Symptom]:
     ## What to do
     Raise `max_file_store`, which needs a restart, or lower `max_age` and `max_bytes` of streams.
     """
-    for server in _answering(patient):
+    for server in _list_reached(patient):
         if server.is_nearly_full:
             used, limit = format_size(server.storage), format_size(server.storage_limit)
             yield Symptom(
@@ -150,13 +150,13 @@ def little_room(patient: Patient) -> Iterator[Symptom]:
             )
 
 
-def _answering(patient: Patient) -> list[ServerSnapshot]:
+def _list_reached(patient: Patient) -> list[ServerSnapshot]:
     return [server for server in patient.snapshot.servers if server.is_reached]
 
 
 def _files(patient: Patient) -> Iterator[tuple[ServerSnapshot, ConfigFile]]:
     """Each server that answers and whose file is known."""
-    for server in _answering(patient):
+    for server in _list_reached(patient):
         if server.name in patient.files:
             yield server, patient.files[server.name]
 

@@ -58,7 +58,7 @@ def recognise(system: Discovered, owner: str | None) -> RecognisedTopology:
     by_name: dict[str, list[MatchedStream]] = {}
     for part in parts:
         by_name.setdefault(part.virtual, []).append(with_region(part, where))
-    kind = _naming(parts)
+    kind = _guess_naming(parts)
     led = _leads_by_stream(system)
     virtual, used = [], set[str]()
     for name, matched in sorted(by_name.items()):
@@ -76,7 +76,7 @@ def recognise(system: Discovered, owner: str | None) -> RecognisedTopology:
         else:
             virtual.append(recognised)
         used |= {part.stream.config.name for part in matched}
-    leftovers.extend([*unsure, *_dangling(virtual, system)])
+    leftovers.extend([*unsure, *_find_dangling(virtual, system)])
     leftovers.extend(
         _plain(
             system,
@@ -128,7 +128,7 @@ def _list_subjects(part: MatchedStream) -> tuple[str, ...]:
     return tuple(str(subject) for subject in subjects) if isinstance(subjects, list | tuple) else ()
 
 
-def _naming(parts: Iterable[MatchedStream]) -> Naming:
+def _guess_naming(parts: Iterable[MatchedStream]) -> Naming:
     """The naming that most write streams have."""
     blog = Counter[bool]()
     for part in parts:
@@ -194,7 +194,7 @@ def _taken_over(name: str, parts: Sequence[MatchedStream]) -> str | None:
     return min(common) if common else None
 
 
-def _dangling(virtual: Iterable[RecognisedStream], system: Discovered) -> Iterable[UndescribedItem]:
+def _find_dangling(virtual: Iterable[RecognisedStream], system: Discovered) -> Iterable[UndescribedItem]:
     """Sources of streams that do not exist."""
     for recognised in virtual:
         for part in recognised.parts:

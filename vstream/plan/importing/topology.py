@@ -82,7 +82,7 @@ def import_topology(system: Discovered, *, name: str | None, file: str) -> Impor
         plan = _plan(topology, desired, system)
         leftovers += [*_other_rules(desired, plan, system), *_leftovers_of(plan)]
     written = write_yaml(
-        data, _head(system), dict((*_beside(system, seen), *_beside_buckets(data))), leftover_lines(leftovers)
+        data, _head(system), dict((*_note_gaps(system, seen), *_note_buckets(data))), leftover_lines(leftovers)
     )
     owners = {part.stream.config.owner for recognised in seen.virtual for part in recognised.parts}
     durables = {durable for virtual in data["streams"].values() for durable in virtual.get("consumers", {})}
@@ -198,7 +198,7 @@ def _head(system: Discovered) -> Iterator[str]:
     yield "No server knows the subjects that probes may publish on: see `canary` in docs/topology.md."
 
 
-def _beside(system: Discovered, seen: RecognisedTopology) -> Iterator[tuple[str, str]]:
+def _note_gaps(system: Discovered, seen: RecognisedTopology) -> Iterator[tuple[str, str]]:
     unsure = False
     for region, cluster in seen.places.regions.items():
         asked, number = servers_in(cluster, system)
@@ -222,7 +222,7 @@ def _beside(system: Discovered, seen: RecognisedTopology) -> Iterator[tuple[str,
             yield f"streams.{recognised.name}.write", "LOOK: without max_age, write streams grow for ever"
 
 
-def _beside_buckets(data: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _note_buckets(data: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     for part in ("kv", "objects"):
         for name, bucket in data.get(part, {}).items():
             if "writers" in bucket:

@@ -67,7 +67,7 @@ class LiveGateChecker:
     async def missing(self, gate: Gate) -> str | None:
         """See GateChecker."""
         try:
-            return await self._missing(gate)
+            return await self._check_gate(gate)
         except (NotReachableError, ServerError, NoRespondersError) as error:
             self._steady.pop(gate, None)
             return error.message
@@ -84,7 +84,7 @@ class LiveGateChecker:
         """See GateChecker."""
         return (await self._admin.consumer(stream, durable)).ack_floor
 
-    async def _missing(self, gate: Gate) -> str | None:
+    async def _check_gate(self, gate: Gate) -> str | None:
         match gate.kind:
             case GateKind.SETTLED:
                 return await self._check_settled(gate)
@@ -205,7 +205,7 @@ class LiveGateChecker:
         origins = [await self._stream(origin) for origin in gate.counterparts]
         reader = await self._stream(gate.stream)
         for origin in origins:
-            missing = await self._behind(reader, origin)
+            missing = await self._describe_lag(reader, origin)
             if missing is not None:
                 return missing
         return None
@@ -213,7 +213,7 @@ class LiveGateChecker:
     async def _check_drained(self, gate: Gate) -> str | None:
         origin = await self._stream(gate.stream)
         for reader in gate.counterparts:
-            missing = await self._behind(await self._stream(reader), origin)
+            missing = await self._describe_lag(await self._stream(reader), origin)
             if missing is not None:
                 self._steady.pop(gate, None)
                 return missing
@@ -229,7 +229,7 @@ class LiveGateChecker:
             return text if more else None
         # An earlier run has drained it, and nobody sources it now: what it holds must be in the readers.
         for name in gate.counterparts:
-            missing = await self._behind(await self._stream(name), origin)
+            missing = await self._describe_lag(await self._stream(name), origin)
             if missing is not None:
                 return f"{missing}, which no stream sources any more: {_BACK}"
         return None
@@ -242,7 +242,7 @@ class LiveGateChecker:
             return reason
         return None if time.monotonic() - since >= STEADY else reason
 
-    async def _behind(self, reader: _Stream, origin: _Stream) -> str | None:
+    async def _describe_lag(self, reader: _Stream, origin: _Stream) -> str | None:
         """How far *reader* is behind *origin*; None if it has taken everything that *origin* holds."""
         if not origin.messages:
             return None  # nothing is left in it that could be taken

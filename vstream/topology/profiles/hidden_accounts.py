@@ -114,7 +114,7 @@ def _write(topology: Topology, region: str) -> Account:
             *(Export(kind=ShareKind.STREAM, subject=subject, accounts=(clients,)) for subject in heard),
             *_export_services([shared.NAMES], clients),
             *purge_exports(topology, name),
-            *_feeding(name, _takers(topology)),
+            *_source_exports(name, _takers(topology)),
             shared.management_export((clients,)),
         ),
     )
@@ -127,12 +127,12 @@ def _read(topology: Topology, region: str) -> Account:
     takers = tuple(elsewhere) if homed else ()
     fed = {_CREATE: (clients, *takers), shared.FLOW: (clients, *takers)}
     feeders = (*(naming.write_account(peer.name) for peer in topology.regions), *stretch_accounts(topology))
-    imports = [entry for account in feeders for entry in _taking(account, name)]
+    imports = [entry for account in feeders for entry in _source_imports(account, name)]
     for account, stream in _origins(topology):
         if account.startswith(naming.read_account("")) and account != name and region in stream.regions:
             # Flow control for this stream alone: two accounts that import all of it from each other are a cycle.
             flow = f"$JS.FC.{stream.name}.>"
-            imports += [entry for entry in _taking(account, name, flow) if entry not in imports]
+            imports += [entry for entry in _source_imports(account, name, flow) if entry not in imports]
     reads = [subject for subject in shared.READS if subject != shared.NAMES]
     return Account(
         name=name,
@@ -141,8 +141,8 @@ def _read(topology: Topology, region: str) -> Account:
         exports=(
             *(Export(kind=ShareKind.SERVICE, subject=verb, accounts=fed.get(verb, (clients,))) for verb in reads),
             *purge_exports(topology, name),
-            _answering(shared.PULLS, shared.PULL_THRESHOLD, clients),
-            _answering(shared.GETS, shared.GET_THRESHOLD, clients),
+            _export_service(shared.PULLS, shared.PULL_THRESHOLD, clients),
+            _export_service(shared.GETS, shared.GET_THRESHOLD, clients),
             Export(kind=ShareKind.STREAM, subject=shared.INBOX, accounts=(clients,)),
             *_export_services((subject for stream in homed for subject in stream.subjects), clients),
             *([shared.delivery_export(name, takers)] if takers else []),
@@ -163,10 +163,10 @@ def _stretch(topology: Topology, cluster: str) -> Account:
         exports=(
             *_export_services((subject for stream in origins for subject in stream.subjects), clients),
             *purge_exports(topology, name),
-            *_feeding(name, tuple(map(naming.read_account, regions))),
+            *_source_exports(name, tuple(map(naming.read_account, regions))),
             shared.management_export((clients,)),
         ),
-        imports=tuple(entry for region in regions for entry in _taking(naming.write_account(region), name)),
+        imports=tuple(entry for region in regions for entry in _source_imports(naming.write_account(region), name)),
     )
 
 
@@ -217,21 +217,21 @@ def _takers(topology: Topology) -> tuple[str, ...]:
     return (*(naming.read_account(region.name) for region in topology.regions), *stretch_accounts(topology))
 
 
-def _feeding(name: str, takers: tuple[str, ...]) -> Iterator[Export]:
+def _source_exports(name: str, takers: tuple[str, ...]) -> Iterator[Export]:
     """What *takers* need to source or mirror streams of the account *name*."""
     yield Export(kind=ShareKind.SERVICE, subject=_CREATE, accounts=takers)
     yield Export(kind=ShareKind.SERVICE, subject=shared.FLOW, accounts=takers)
     yield shared.delivery_export(name, takers)
 
 
-def _taking(account: str, taker: str, flow: str = shared.FLOW) -> Iterator[Import]:
+def _source_imports(account: str, taker: str, flow: str = shared.FLOW) -> Iterator[Import]:
     """What *taker* needs to source or mirror streams of *account*."""
     yield shared.service(account, _CREATE, f"{SOURCE_API_PREFIX}.{account}.{_CREATE.removeprefix(f'{naming.API}.')}")
     yield Import(kind=ShareKind.SERVICE, account=account, subject=flow)
     yield Import(kind=ShareKind.STREAM, account=account, subject=f"{naming.DELIVER_PREFIX}.{account}.{taker}.>")
 
 
-def _answering(subject: str, threshold: str, taker: str) -> Export:
+def _export_service(subject: str, threshold: str, taker: str) -> Export:
     return Export(kind=ShareKind.SERVICE, subject=subject, accounts=(taker,), threshold=threshold)
 
 

@@ -102,7 +102,7 @@ def _virtuals(block: MappingsBlock) -> tuple[_Virtual, ...]:
     return tuple(virtuals)
 
 
-def _missing(virtual: _Virtual, needs: Sequence[_Need], clients: str) -> Iterator[Violation]:
+def _report_missing(virtual: _Virtual, needs: Sequence[_Need], clients: str) -> Iterator[Violation]:
     lacking = virtual.lacks(needs)
     if not lacking:
         return
@@ -131,7 +131,7 @@ def direct_get_not_mapped(workspace: Workspace) -> Iterator[Violation]:
     """
     for block in workspace.blocks:
         for virtual in _virtuals(block):
-            yield from _missing(virtual, _DIRECT, "Direct Get")
+            yield from _report_missing(virtual, _DIRECT, "Direct Get")
 
 
 @rule("VS341", "consumer-creation-not-mapped", Severity.WARNING)
@@ -147,7 +147,7 @@ def consumer_creation_not_mapped(workspace: Workspace) -> Iterator[Violation]:
     """
     for block in workspace.blocks:
         for virtual in _virtuals(block):
-            yield from _missing(virtual, _CREATE, "consumer creation")
+            yield from _report_missing(virtual, _CREATE, "consumer creation")
 
 
 @rule("VS342", "request-not-mapped", Severity.WARNING)
@@ -164,7 +164,7 @@ def request_not_mapped(workspace: Workspace) -> Iterator[Violation]:
     """
     for block in workspace.blocks:
         for virtual in _virtuals(block):
-            yield from _missing(virtual, _MORE_OPERATIONS, "part of the API")
+            yield from _report_missing(virtual, _MORE_OPERATIONS, "part of the API")
 
 
 @rule("VS343", "creation-by-virtual-name", Severity.NOTE)

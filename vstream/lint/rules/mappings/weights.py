@@ -219,7 +219,7 @@ def mapped_twice(workspace: Workspace) -> Iterator[Violation]:
         if is_chosen and not crosses:
             continue
         when = "it crosses a leaf node connection" if crosses else "a client publishes to it"
-        for entry, destination, taker in _inside(block):
+        for entry, destination, taker in _find_remapped(block):
             yield Violation(
                 at=place(destination),
                 message=f"`{destination.model.subject}` is mapped again by `{taker.source}` if {when}",
@@ -252,7 +252,7 @@ def _sides(server: ServerConf, account: str | None) -> Iterator[str]:
 
 
 @lru_cache(maxsize=_BLOCKS_AT_HAND)
-def _inside(block: MappingsBlock) -> tuple[tuple[MappingEntry, MappingDestination, MappingEntry], ...]:
+def _find_remapped(block: MappingsBlock) -> tuple[tuple[MappingEntry, MappingDestination, MappingEntry], ...]:
     """Destinations that rules take, each with its entry and the first rule that takes it and changes it."""
     inside: list[tuple[MappingEntry, MappingDestination, MappingEntry]] = []
     trie, entries = sources(block)

@@ -159,7 +159,7 @@ def converge_while_cut_off(subject: ScenarioSubject) -> Iterator[Violation]:
     for moment in subject.moments():
         if moment.field != "converge" or subject.topology is None:
             continue
-        blocking = _blocking(moment, subject.topology)
+        blocking = _find_blocking(moment, subject.topology)
         if blocking is not None:
             yield Violation(
                 at=("steps", moment.index, "converge"),
@@ -171,7 +171,7 @@ def converge_while_cut_off(subject: ScenarioSubject) -> Iterator[Violation]:
             )
 
 
-def _blocking(moment: StepContext, topology: Topology) -> OpenFaultStep | None:
+def _find_blocking(moment: StepContext, topology: Topology) -> OpenFaultStep | None:
     regions = servers_by_region(topology).values()
     for open_fault in moment.open:
         if open_fault.type.takes is Takes.LINKS or any(open_fault.down.issuperset(members) for members in regions):

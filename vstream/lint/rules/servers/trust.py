@@ -256,7 +256,7 @@ def _what_operators_need(server: ServerConf) -> Iterator[Violation]:
             yield refuse_start(name.span, f"`{name.text}` is not the public key of an account", _KEY_HINT)
 
 
-def _beside_operator(server: ServerConf) -> Iterator[Violation]:
+def _check_beside_operator(server: ServerConf) -> Iterator[Violation]:
     """What an operator's tokens say, and a file must not."""
     operator = entry(server.root, *OPERATORS)
     if operator is None:
@@ -338,7 +338,7 @@ START: Final[tuple[Callable[[ServerConf], Iterator[Violation]], ...]] = (
     _negative_waits,
     _pinned_twice,
     _guest_alone,
-    _beside_operator,
+    _check_beside_operator,
     _what_operators_need,
     _name_for_key,
 )

@@ -37,7 +37,7 @@ def find_misfits(workspace: Workspace) -> Iterator[Misfit]:
     Replicas where no server is in a cluster (10074), more bytes than any server has (10047, 10028), and what accounts
     (10113, 10122, 10047, 10028, 10027, 10026) and servers limit (10052).
     """
-    servers = _storing(workspace)
+    servers = _list_storing(workspace)
     if not servers:
         return
     accounts = _limited_accounts(servers)
@@ -62,7 +62,7 @@ def find_misfits(workspace: Workspace) -> Iterator[Misfit]:
 
 def find_consumer_misfits(workspace: Workspace, fields: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
     """Pending messages and requests beyond what each server or account allows (10121, 10125)."""
-    servers = _storing(workspace)
+    servers = _list_storing(workspace)
     blocks = [table(server.jetstream.conf, "limits") if server.jetstream else None for server in servers]
     accounts = [conf for _, conf in _limited_accounts(servers)]
     for name, option_name, confs, who in (
@@ -75,7 +75,7 @@ def find_consumer_misfits(workspace: Workspace, fields: Mapping[str, Any]) -> It
             yield name, f"`{name}` is {value}, and no {who} allows more than {most}", f"write {most} or less"
 
 
-def _storing(workspace: Workspace) -> list[ServerConf]:
+def _list_storing(workspace: Workspace) -> list[ServerConf]:
     # Beside a topology, what servers it has is known from there.
     servers = whole(workspace) if workspace.topology is None else []
     return [server for server in servers if has_jetstream(server)]
