@@ -13,7 +13,7 @@ from tests.support.paths import ROOT
 
 SCRIPT = ROOT / "scripts" / "check_names.py"
 CASES = {
-    "participle as a function name": ["def taken(): ...", "async def _judged(): ...", "def begun(): ..."],
+    "participle as a function name": ["def chosen(): ...", "async def _judged(): ...", "def begun(): ..."],
     "vague local": ["one = 1", "for found in (): ...", "[some for some in ()]"],
     "vague parameter": ["def f(one): ...", "def f(self, *, found): ...", "lambda some: 1", "def f(one, other): ..."],
     "nested conditional": ["1 if a else 2 if b else 3"],
