@@ -12,7 +12,7 @@ import pytest
 from tests.plan.test_diff import plan, world
 from tests.support.plans import make_plan, render_streams, topology
 from vstream.chaos import select
-from vstream.plan.plan import Create, Delete, GateKind, Phase, Update, phase_of, risk_of
+from vstream.plan.plan import Create, Delete, GateKind, Stage, Update, risk_of, stage_of
 from vstream.plan.risk import Risk
 from vstream.subjects.algebra import overlaps
 from vstream.topology import physical
@@ -120,7 +120,7 @@ async def test_what_is_needed_comes_first_and_goes_last() -> None:
     assert [getattr(change, "role", None) for change in created.changes] == [Role.WRITE] * 3 + [Role.ORDER] + [
         Role.READ
     ] * 3
-    assert all(phase_of(change) < Phase.MAPPINGS for change in created.changes)
+    assert all(stage_of(change) < Stage.MAPPINGS for change in created.changes)
     deleted = plan(render_streams({}, **WIDE), (await world(desired)).observe())
     assert [getattr(change, "role", None) for change in deleted.changes] == [Role.READ] * 3 + [Role.ORDER] + [
         Role.WRITE
@@ -130,9 +130,9 @@ async def test_what_is_needed_comes_first_and_goes_last() -> None:
 async def test_the_order_loses_a_region_only_when_nobody_publishes_there_any_more() -> None:
     narrow = streams("ordered", regions=["west", "east"])
     made = plan(narrow, (await world(streams("ordered"))).observe())
-    phases = {change.config.name: phase_of(change) for change in made.changes}
-    assert phases["foo-order-stretch"] is Phase.DROPPED_SOURCES
-    assert phases["foo-write-central"] > phases["foo-order-stretch"] > Phase.MAPPINGS
+    stages = {change.config.name: stage_of(change) for change in made.changes}
+    assert stages["foo-order-stretch"] is Stage.DROPPED_SOURCES
+    assert stages["foo-write-central"] > stages["foo-order-stretch"] > Stage.MAPPINGS
 
 
 async def test_nothing_changes_where_servers_say_what_was_rendered() -> None:
@@ -203,8 +203,8 @@ async def test_what_mirrored_the_order_sources_from_where_it_is() -> None:
     observed = (await world(streams("ordered"))).observe()
     made = plan(streams("virtual"), observed)
     assert made.blocked == ()
-    steps = {Phase.STOPPED_COPIES: 3, Phase.SOURCED_COPIES: 3, Phase.DELETED_ORDER_STREAMS: 1}
-    assert Counter(map(phase_of, made.changes)) == steps
+    steps = {Stage.STOPPED_COPIES: 3, Stage.SOURCED_COPIES: 3, Stage.DELETED_ORDER_STREAMS: 1}
+    assert Counter(map(stage_of, made.changes)) == steps
     assert {(gate.kind, gate.counterparts) for gate in made.gates if gate.stream == "foo-read-west"} == {
         (GateKind.COPIED, ("foo-order-stretch",)),
         (GateKind.AT_REST, ()),
@@ -233,14 +233,14 @@ async def test_an_origin_is_taken_over_as_a_plain_stream_is_and_goes_afterwards(
     made = plan(streams("virtual", takes_over="foo"), observed)
     assert made.blocked == ()
     assert not [change for change in made.changes if isinstance(change, Delete)]
-    stopped = {change.config.name for change in made.changes if phase_of(change) is Phase.STOPPED_COPIES}
+    stopped = {change.config.name for change in made.changes if stage_of(change) is Stage.STOPPED_COPIES}
     assert stopped == {"foo-read-central", "foo-read-east"} | ({"foo-read-west"} if before == "stretch" else set())
     # Once it is sourced, and nobody publishes into it: that is waited for.
     sourced = (await world(streams("virtual", takes_over="foo"))).observe()
     left = replace(sourced, streams={**sourced.streams, "foo": observed.streams["foo"]})
     ended = plan(streams("virtual"), left)
     assert [change.config.name for change in ended.changes if isinstance(change, Delete)] == ["foo"]
-    assert [change.config.name for change in ended.changes if phase_of(change) is Phase.CLOSED_WRITE_STREAMS] == ["foo"]
+    assert [change.config.name for change in ended.changes if stage_of(change) is Stage.CLOSED_WRITE_STREAMS] == ["foo"]
     assert [gate.kind for gate in ended.gates if gate.stream == "foo"] == [GateKind.DRAINED]
     # That of somebody else is not.
     foreign = replace(
@@ -308,17 +308,17 @@ async def test_an_order_lists_subjects_only_once_they_are_mapped_past_it() -> No
         for change in plan(desired, servers.observe()).changes
         if isinstance(change, Create | Update) and change.config.name == "foo"
     ]
-    assert [(phase_of(step), step.config.fields.get("subjects")) for step in steps] == [
-        (Phase.ORDER_STREAMS, None),
-        (Phase.NAMED_STREAMS, ["foo.>"]),
+    assert [(stage_of(step), step.config.fields.get("subjects")) for step in steps] == [
+        (Stage.ORDER_STREAMS, None),
+        (Stage.NAMED_STREAMS, ["foo.>"]),
     ]
-    assert Phase.NAMED_STREAMS > Phase.MAPPINGS
+    assert Stage.NAMED_STREAMS > Stage.MAPPINGS
     # Whoever was stopped in between goes on.
     servers = await world(desired)
     await servers.update(steps[0].config)
     (rest,) = plan(desired, servers.observe()).changes
     assert isinstance(rest, Update)
-    assert (rest.config.fields["subjects"], phase_of(rest)) == (["foo.>"], Phase.NAMED_STREAMS)
+    assert (rest.config.fields["subjects"], stage_of(rest)) == (["foo.>"], Stage.NAMED_STREAMS)
     await servers.update(rest.config)
     assert plan(desired, servers.observe()).is_empty
 
@@ -335,7 +335,7 @@ async def test_what_mirrored_an_order_of_the_name_becomes_virtual_like_any_other
     made = make_plan("acme", streams("virtual"), (await world(render_named())).observe(), server_version=(2, 12))
     assert made.blocked == ()
     deleted = [change for change in made.changes if isinstance(change, Delete)]
-    assert [(change.config.name, phase_of(change)) for change in deleted] == [("foo", Phase.DELETED_ORDER_STREAMS)]
+    assert [(change.config.name, stage_of(change)) for change in deleted] == [("foo", Stage.DELETED_ORDER_STREAMS)]
 
 
 async def test_rules_of_others_that_lead_to_an_order_of_the_name_are_left_alone() -> None:

@@ -11,7 +11,7 @@ from tests.support.plans import FakeServers, make_plan, render_streams
 from vstream.plan import saved
 from vstream.plan.apply import apply
 from vstream.plan.context import Observed
-from vstream.plan.plan import CreateConsumer, DeleteConsumer, Phase, Plan, UpdateConsumer
+from vstream.plan.plan import CreateConsumer, DeleteConsumer, Plan, Stage, UpdateConsumer
 from vstream.topology.bundle import Bundle
 from vstream.topology.consumer_config import FAILOVER_KEY, ConsumerConfig
 
@@ -44,7 +44,7 @@ async def test_a_durable_comes_in_every_region_after_the_streams_and_before_the_
     servers = await world(render_reader())
     created = [call for call in servers.calls if call.endswith("> reader")]
     assert {f"create foo-read-{region} > reader" for region in ("west", "central", "east")} == set(created)
-    assert Phase.SOURCED_COPIES < Phase.CONSUMERS < Phase.MAPPINGS
+    assert Stage.SOURCED_COPIES < Stage.CONSUMERS < Stage.MAPPINGS
     assert servers.calls.index("create foo-read-east") < min(map(servers.calls.index, created))
     assert plan(render_reader(), servers.observe()).is_empty
 
@@ -96,7 +96,7 @@ async def test_a_durable_that_the_topology_no_longer_has_goes_after_the_mappings
     made = plan(render_streams(), servers.observe())
     assert made.is_destructive
     assert {type(change) for change in made.changes} == {DeleteConsumer}
-    assert len(made.by_phase()[Phase.DELETED_CONSUMERS]) == 3
+    assert len(made.by_stage()[Stage.DELETED_CONSUMERS]) == 3
     await apply(made, servers, servers.loader(render_streams()), servers)
     assert plan(render_streams(), servers.observe()).is_empty
 

@@ -12,7 +12,7 @@ from tests.support.topologies import many_streams
 from vstream.lint.load_topology import load, render_bundle
 from vstream.plan.context import Observed
 from vstream.plan.diff import diff
-from vstream.plan.plan import Create, Delete, GateKind, Handover, Phase, Plan, Update, phase_of, risk_of
+from vstream.plan.plan import Create, Delete, GateKind, Handover, Plan, Stage, Update, risk_of, stage_of
 from vstream.plan.risk import Risk
 from vstream.plan.rules import spell_destinations
 from vstream.plan.transitions.seed_region import with_recorded_positions
@@ -170,11 +170,11 @@ async def test_a_source_that_is_dropped_waits_for_the_mappings() -> None:
     wide = render_streams()
     narrow = render_streams({"foo": {"subjects": ["foo.>"], "regions": ["west", "east"]}})
     made = plan(narrow, (await world(wide)).observe())
-    phases = {change.config.name: phase_of(change) for change in made.changes}
-    assert phases["foo-read-west"] is Phase.DROPPED_SOURCES
-    assert phases["foo-read-central"] is Phase.DELETED_READ_STREAMS
-    assert phases["foo-write-central"] is Phase.DELETED_WRITE_STREAMS
-    assert phases["foo-write-central"] > phases["foo-read-west"] > Phase.MAPPINGS
+    stages = {change.config.name: stage_of(change) for change in made.changes}
+    assert stages["foo-read-west"] is Stage.DROPPED_SOURCES
+    assert stages["foo-read-central"] is Stage.DELETED_READ_STREAMS
+    assert stages["foo-write-central"] is Stage.DELETED_WRITE_STREAMS
+    assert stages["foo-write-central"] > stages["foo-read-west"] > Stage.MAPPINGS
     assert made.is_destructive
 
 

@@ -15,7 +15,7 @@ from vstream.cli.servers import Servers, endpoints_as_user
 from vstream.lab import passwords
 from vstream.plan.context import Observed
 from vstream.plan.live import loaded_rules as told
-from vstream.plan.plan import Create, CreateConsumer, Phase, phase_of
+from vstream.plan.plan import Create, CreateConsumer, Stage, stage_of
 from vstream.subjects.algebra import overlaps
 from vstream.topology.accounts import Account, ShareKind
 from vstream.topology.bundle import Bundle
@@ -83,21 +83,21 @@ def test_each_region_has_users_of_its_own_and_none_that_is_twice() -> None:
 async def test_what_lists_the_subjects_of_clients_waits_for_the_rules_and_a_mirror_does_not() -> None:
     bundle = models()
     plan = make_plan("acme", bundle, Observed(streams={}))
-    phases = {change.config.name: phase_of(change) for change in plan.changes if isinstance(change, Create)}
+    stages = {change.config.name: stage_of(change) for change in plan.changes if isinstance(change, Create)}
     consumers = {
-        change.config.stream: phase_of(change) for change in plan.changes if isinstance(change, CreateConsumer)
+        change.config.stream: stage_of(change) for change in plan.changes if isinstance(change, CreateConsumer)
     }
-    assert phases["APP_west/foo"] is Phase.NAMED_STREAMS
-    assert phases["APP_west/foo-write"] is Phase.WRITE_STREAMS
-    assert phases["APP_west/log"] is phases["APP_west/prices"] is Phase.READ_STREAMS
-    assert consumers["APP_west/foo"] is Phase.NAMED_CONSUMERS
+    assert stages["APP_west/foo"] is Stage.NAMED_STREAMS
+    assert stages["APP_west/foo-write"] is Stage.WRITE_STREAMS
+    assert stages["APP_west/log"] is stages["APP_west/prices"] is Stage.READ_STREAMS
+    assert consumers["APP_west/foo"] is Stage.NAMED_CONSUMERS
 
 
 async def test_a_region_joins_by_what_only_adds() -> None:
     two = regional({"foo": MODELS["foo"]}, regions={name: THREE[name] for name in ("west", "east")})
     plan = await plan_change(two, regional({"foo": MODELS["foo"]}))
     assert plan.blocked == ()
-    assert plan.loaded_in is Phase.ACCOUNTS
+    assert plan.loaded_in is Stage.ACCOUNTS
     assert {"account APP_south", "import APP_west _vs.api.APP_south.>"} <= {rule.source for rule in plan.rules}
 
 

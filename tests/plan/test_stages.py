@@ -351,7 +351,7 @@ async def test_a_whole_stream_that_goes_has_no_readers_to_wait_for() -> None:
 
 async def test_stages_are_shown_in_order_and_saved() -> None:
     plan = plan_change(await servers_with(ALL), regions(TWO))
-    names = [stage.phase.name.lower() for stage in stages(plan)]
+    names = [stage.stage.name.lower() for stage in stages(plan)]
     assert names == ["mappings", "dropped_sources", "deleted_read_streams", "deleted_write_streams"]
     dropped = as_dict(list(stages(plan))[1])
     assert dropped["gates"] == [
@@ -389,7 +389,7 @@ async def test_servers_that_leave_go_last_and_only_if_all_before_was_done() -> N
     servers, racks = await servers_with(ALL), FakeRacks()
     topology = regions(TWO)
     plan = replace(plan_change(servers, topology), leaving=("east-1",))
-    assert [stage.phase.name for stage in stages(plan)][-1] == "RETIRED_SERVERS"
+    assert [stage.stage.name for stage in stages(plan)][-1] == "RETIRED_SERVERS"
     servers.gate_timeouts["unchanged foo-write-east"] = ["1 messages have come into `foo-write-east`"] * 1000
     applied = await apply(
         plan, servers, servers.loader(topology), servers, servers=racks, watch=ApplyWatch(patience=0.0)

@@ -21,7 +21,7 @@ from tests.support.paths import ROOT
 from vstream.__main__ import main
 from vstream.plan import apply
 from vstream.plan.live import reload, shipping
-from vstream.plan.plan import phase_of
+from vstream.plan.plan import stage_of
 
 MOST = 40
 """More than there are stages."""
@@ -85,7 +85,7 @@ def arm(record: Record) -> None:
     after(reload, "wait_loaded", lambda _read, server, _patience: server and "the canary has what is planned")
     after(reload.RemoteReload, "run", lambda *_: "all have reloaded")
     after(apply._PlanRun, "load", lambda *_: "all have what is planned")
-    after(apply._PlanRun, "make_changes", lambda _run, changes: phase_of(changes[0]).name if changes else None)
+    after(apply._PlanRun, "make_changes", lambda _run, changes: stage_of(changes[0]).name if changes else None)
     after(apply._PlanRun, "_refresh_readers", lambda *_: "readers are refreshed")
 
 

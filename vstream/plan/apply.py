@@ -18,8 +18,8 @@ from vstream.plan.plan import (
     DeleteConsumer,
     Gate,
     Handover,
-    Phase,
     Plan,
+    Stage,
     Update,
     UpdateConsumer,
 )
@@ -79,7 +79,7 @@ class ApplyResult:
     unread_servers: tuple[str, ...] = ()
     """Servers whose loaded rules are unknown, so that removals were skipped."""
     gate_timeouts: tuple[GateTimeout, ...] = ()
-    """Gates that were not satisfied in time: later phases were skipped."""
+    """Gates that were not satisfied in time: later stages were skipped."""
     retired: tuple[str, ...] = ()
     """Servers that were stopped and removed from the meta group."""
     refreshed: tuple[str, ...] = ()
@@ -103,7 +103,7 @@ class ApplyResult:
 
 @value_class
 class ApplyWatch:
-    """Who is told what happens, and for how many seconds a gate may keep a phase waiting."""
+    """Who is told what happens, and for how many seconds a gate may keep a stage waiting."""
 
     on_done: Callable[[Change], None] = lambda _change: None
     on_wait: Callable[[Gate, str], None] = lambda _gate, _missing: None
@@ -125,9 +125,9 @@ async def apply(
     watch: ApplyWatch = WITHOUT_WATCH,
 ) -> ApplyResult:
     """
-    Carry out *plan*, phase by phase, up to 32 requests at a time; stop at the first failure.
+    Carry out *plan*, stage by stage, up to 32 requests at a time; stop at the first failure.
 
-    A phase begins once its gates hold; one that does not within the patience of *watch* ends it. *mappings* is None where
+    A stage begins once its gates hold; one that does not within the patience of *watch* ends it. *mappings* is None where
     vstream cannot make servers load them: then everything that must wait for them is skipped, which is all of it where
     accounts come first. Removals are skipped where a server's loaded rules are unknown, since it may still send
     publishes there. Servers that leave are skipped where *servers* is None. Where *readers* is None, readers of moved
@@ -137,13 +137,13 @@ async def apply(
     await run.note_leaders(plan)
     is_loaded = is_pending = False
     waits_for: tuple[str, ...] = ()
-    for phase, changes in plan.by_phase().items():
-        if phase > Phase.MAPPINGS and changes and not is_loaded:
+    for stage, changes in plan.by_stage().items():
+        if stage > Stage.MAPPINGS and changes and not is_loaded:
             waits_for = plan.unread_servers
-        is_waiting = is_pending or (phase > Phase.MAPPINGS and bool(waits_for))
+        is_waiting = is_pending or (stage > Stage.MAPPINGS and bool(waits_for))
         if run.is_going_on and not is_waiting:
-            await run.hold(plan, phase)
-        if phase is plan.loaded_in:
+            await run.hold(plan, stage)
+        if stage is plan.loaded_in:
             if run.is_going_on and plan.rules:
                 if mappings is None:
                     is_pending = True
@@ -197,18 +197,18 @@ class _PlanRun:
 
     async def note_leaders(self, plan: Plan) -> None:
         """Record the leaders of the streams that will move."""
-        streams = [gate.stream for gate in plan.gates if gate.before is Phase.REFRESHED_READERS]
+        streams = [gate.stream for gate in plan.gates if gate.before is Stage.REFRESHED_READERS]
         leaders = await asyncio.gather(*(self._checker.leader(stream) for stream in streams))
         self._leaders = dict(zip(streams, leaders, strict=True))
 
-    async def hold(self, plan: Plan, phase: Phase) -> None:
-        """Wait until all gates of *phase* hold or time is up; readers are refreshed meanwhile."""
-        if self._readers is not None and phase is Phase.REFRESHED_READERS:
+    async def hold(self, plan: Plan, stage: Stage) -> None:
+        """Wait until all gates of *stage* hold or time is up; readers are refreshed meanwhile."""
+        if self._readers is not None and stage is Stage.REFRESHED_READERS:
             await self._refresh(plan, self._readers)
-        if phase is Phase.REFRESHED_READERS:
+        if stage is Stage.REFRESHED_READERS:
             return
         deadline = time.monotonic() + self._watch.patience
-        gates = [gate for gate in plan.gates if gate.before is phase]
+        gates = [gate for gate in plan.gates if gate.before is stage]
         try:
             timeouts = await asyncio.gather(*(self._wait_for_gate(gate, deadline) for gate in gates))
         except VstreamError as failure:
@@ -230,7 +230,7 @@ class _PlanRun:
 
         What fails ends nothing, as they do it by themselves later; but a stream without a leader does.
         """
-        waiting = {gate: "" for gate in (*plan.gates, *plan.resumed) if gate.before is Phase.REFRESHED_READERS}
+        waiting = {gate: "" for gate in (*plan.gates, *plan.resumed) if gate.before is Stage.REFRESHED_READERS}
         moving = {change.config.name for change in plan.changes if _changes_placement(change)}
         began = time.monotonic()
         deadline = began + self._watch.patience

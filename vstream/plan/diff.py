@@ -23,7 +23,7 @@ from vstream.plan.plan import (
     Note,
     Plan,
     Update,
-    phase_of,
+    stage_of,
 )
 from vstream.plan.risk import classify, classify_source, estimate_removal, refusal
 from vstream.plan.stages import gates_of, resumed_gates
@@ -78,7 +78,7 @@ def diff(topology: Topology, bundle: Bundle, observed: Observed, *, adopt: froze
 
 def _plan_of(context: DiffContext, outcomes: Sequence[Outcome]) -> Plan:
     changes = [outcome for outcome in outcomes if isinstance(outcome, Change)]
-    changes.sort(key=lambda change: (phase_of(change), change.config.name))
+    changes.sort(key=lambda change: (stage_of(change), change.config.name))
     blocked = [outcome for outcome in outcomes if isinstance(outcome, Blocked)]
     blocked.sort(key=lambda outcome: outcome.name)
     desired = context.desired_names

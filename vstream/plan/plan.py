@@ -38,7 +38,7 @@ def kind_of(key: str) -> str:
     return first if space or key == USERS else RULE
 
 
-class Phase(IntEnum):
+class Stage(IntEnum):
     """When a change is made. What others need comes first; what others still need is removed last."""
 
     ACCOUNTS = 0
@@ -126,8 +126,8 @@ class Gate:
     counterparts: tuple[str, ...] = ()
 
     @property
-    def before(self) -> Phase:
-        """The phase that waits for it."""
+    def before(self) -> Stage:
+        """The stage that waits for it."""
         return _BEFORE[self.kind]
 
     def __str__(self) -> str:
@@ -149,13 +149,13 @@ class Gate:
 
 
 _BEFORE = {
-    GateKind.SETTLED: Phase.REFRESHED_READERS,
-    GateKind.COPIED: Phase.STOPPED_COPIES,
-    GateKind.AT_REST: Phase.SOURCED_COPIES,
-    GateKind.FED: Phase.MAPPINGS,
-    GateKind.PASSED_ON: Phase.FORMER_STREAMS,
-    GateKind.DRAINED: Phase.DROPPED_SOURCES,
-    GateKind.UNCHANGED: Phase.DELETED_READ_STREAMS,
+    GateKind.SETTLED: Stage.REFRESHED_READERS,
+    GateKind.COPIED: Stage.STOPPED_COPIES,
+    GateKind.AT_REST: Stage.SOURCED_COPIES,
+    GateKind.FED: Stage.MAPPINGS,
+    GateKind.PASSED_ON: Stage.FORMER_STREAMS,
+    GateKind.DRAINED: Stage.DROPPED_SOURCES,
+    GateKind.UNCHANGED: Stage.DELETED_READ_STREAMS,
 }
 
 
@@ -365,7 +365,7 @@ class Plan:
     leaving: tuple[str, ...] = ()
     """Servers that run, or vote in the meta group, but are not in the topology."""
     gates: tuple[Gate, ...] = ()
-    """What must hold on the servers before certain phases may begin."""
+    """What must hold on the servers before certain stages may begin."""
     resumed: tuple[Gate, ...] = dataclass_field(default=(), compare=False)
     """Of what an earlier run has moved or scaled, and whose readers have not heard of it since. By and by they do."""
     notes: tuple[Note, ...] = ()
@@ -439,16 +439,16 @@ class Plan:
         return tuple(demands)
 
     @property
-    def loaded_in(self) -> Phase:
+    def loaded_in(self) -> Stage:
         """
         When servers load what they lack: first where that takes nothing from accounts, else once streams are there.
 
         And last where it takes away what streams of a former layout need to hand on what they have.
         """
         if self.leaves_former and all(rule.only_removes for rule in self.rules):
-            return Phase.FORMER_ACCOUNTS
+            return Stage.FORMER_ACCOUNTS
         is_first = any(rule.kind != RULE for rule in self.rules) and all(rule.only_adds for rule in self.rules)
-        return Phase.ACCOUNTS if is_first else Phase.MAPPINGS
+        return Stage.ACCOUNTS if is_first else Stage.MAPPINGS
 
     @property
     def leaves_former(self) -> bool:
@@ -457,12 +457,12 @@ class Plan:
         gone = [change.config.name for change in self.changes if isinstance(change, Delete)]
         return any(name.startswith(FORMER_PREFIX) or f"{api_prefix(account_in(name))}.>" in unreached for name in gone)
 
-    def by_phase(self) -> Mapping[Phase, tuple[Change, ...]]:
-        """The changes of every phase, in order."""
-        changes: dict[Phase, list[Change]] = {phase: [] for phase in Phase}
+    def by_stage(self) -> Mapping[Stage, tuple[Change, ...]]:
+        """The changes of every stage, in order."""
+        changes: dict[Stage, list[Change]] = {stage: [] for stage in Stage}
         for change in self.changes:
-            changes[phase_of(change)].append(change)
-        return {phase: tuple(changes_of_phase) for phase, changes_of_phase in changes.items()}
+            changes[stage_of(change)].append(change)
+        return {stage: tuple(changes_of_stage) for stage, changes_of_stage in changes.items()}
 
 
 _FEW = 10
@@ -481,28 +481,28 @@ def risk_of(change: Change) -> Risk:
             return Risk.DATA_LOSS
 
 
-def phase_of(change: Change) -> Phase:
+def stage_of(change: Change) -> Stage:
     """When a change is carried out."""
     if isinstance(change, CreateConsumer | UpdateConsumer | DeleteConsumer):
         if isinstance(change, DeleteConsumer):
-            return Phase.DELETED_CONSUMERS
-        return Phase.NAMED_CONSUMERS if is_beside_write_stream(change.config.stream) else Phase.CONSUMERS
-    return _phase_of_stream(change)
+            return Stage.DELETED_CONSUMERS
+        return Stage.NAMED_CONSUMERS if is_beside_write_stream(change.config.stream) else Stage.CONSUMERS
+    return _stage_of_stream(change)
 
 
-def _phase_of_stream(change: StreamChange) -> Phase:
-    created, deleted = _PHASES[change.role] if change.role else (Phase.READ_STREAMS, Phase.DELETED_READ_STREAMS)
+def _stage_of_stream(change: StreamChange) -> Stage:
+    created, deleted = _STAGES[change.role] if change.role else (Stage.READ_STREAMS, Stage.DELETED_READ_STREAMS)
     match change:
         case Delete(is_replaced=True):
-            return Phase.REPLACED_COPIES
+            return Stage.REPLACED_COPIES
         case Delete():
-            return Phase.FORGOTTEN_ORIGINS if change.is_dead and change.role is Role.ORIGIN else deleted
+            return Stage.FORGOTTEN_ORIGINS if change.is_dead and change.role is Role.ORIGIN else deleted
         case Update(handover=Handover() as step):
             return _STEPS[step]
         case Update() if any(field.field.startswith("sources.") and field.after is None for field in change.fields):
-            return Phase.DROPPED_SOURCES
+            return Stage.DROPPED_SOURCES
         case _ if _is_named(change):
-            return Phase.NAMED_STREAMS
+            return Stage.NAMED_STREAMS
         case _:
             return created
 
@@ -531,18 +531,18 @@ def lists_more(before: Json, after: Json) -> bool:
     return any(item not in former for item in (after if isinstance(after, list) else []))
 
 
-_STEPS: Mapping[Handover, Phase] = {
-    Handover.STOP: Phase.STOPPED_COPIES,
-    Handover.SOURCE: Phase.SOURCED_COPIES,
-    Handover.CLOSE: Phase.CLOSED_WRITE_STREAMS,
-    Handover.DETACH: Phase.DETACHED_COPIES,
-    Handover.OPEN: Phase.OPENED_ORIGINS,
+_STEPS: Mapping[Handover, Stage] = {
+    Handover.STOP: Stage.STOPPED_COPIES,
+    Handover.SOURCE: Stage.SOURCED_COPIES,
+    Handover.CLOSE: Stage.CLOSED_WRITE_STREAMS,
+    Handover.DETACH: Stage.DETACHED_COPIES,
+    Handover.OPEN: Stage.OPENED_ORIGINS,
 }
-_PHASES: Mapping[Role, tuple[Phase, Phase]] = {
-    Role.WRITE: (Phase.WRITE_STREAMS, Phase.DELETED_WRITE_STREAMS),
-    Role.ORIGIN: (Phase.WRITE_STREAMS, Phase.DELETED_WRITE_STREAMS),
-    Role.ORDER: (Phase.ORDER_STREAMS, Phase.DELETED_ORDER_STREAMS),
-    Role.READ: (Phase.READ_STREAMS, Phase.DELETED_READ_STREAMS),
-    Role.CATALOG: (Phase.READ_STREAMS, Phase.DELETED_READ_STREAMS),
+_STAGES: Mapping[Role, tuple[Stage, Stage]] = {
+    Role.WRITE: (Stage.WRITE_STREAMS, Stage.DELETED_WRITE_STREAMS),
+    Role.ORIGIN: (Stage.WRITE_STREAMS, Stage.DELETED_WRITE_STREAMS),
+    Role.ORDER: (Stage.ORDER_STREAMS, Stage.DELETED_ORDER_STREAMS),
+    Role.READ: (Stage.READ_STREAMS, Stage.DELETED_READ_STREAMS),
+    Role.CATALOG: (Stage.READ_STREAMS, Stage.DELETED_READ_STREAMS),
 }
 """By role: when a stream is created or changed, and when it is deleted."""

@@ -17,12 +17,12 @@ from vstream.plan.plan import (
     Gate,
     GateKind,
     Handover,
-    Phase,
     Plan,
     RuleChange,
+    Stage,
     Update,
     UpdateConsumer,
-    phase_of,
+    stage_of,
 )
 from vstream.plan.transitions.seed_region import is_copy
 from vstream.topology.model import Role
@@ -30,30 +30,30 @@ from vstream.topology.stream_config import FORMER_PREFIX, STREAM_KEY, ObservedSt
 from vstream.value_class import value_class
 
 _TITLES = {
-    Phase.ACCOUNTS: "accounts",
-    Phase.FORGOTTEN_ORIGINS: "forget dead origins",
-    Phase.DETACHED_COPIES: "detach copies",
-    Phase.WRITE_STREAMS: "write streams",
-    Phase.ORDER_STREAMS: "order streams",
-    Phase.REFRESHED_READERS: "refresh readers",
-    Phase.READ_STREAMS: "read streams",
-    Phase.STOPPED_COPIES: "stop readers",
-    Phase.SOURCED_COPIES: "resume readers",
-    Phase.CONSUMERS: "consumers",
-    Phase.REPLACED_COPIES: "delete replaced copies",
-    Phase.OPENED_ORIGINS: "open origins",
-    Phase.MAPPINGS: "mappings",
-    Phase.NAMED_STREAMS: "name streams",
-    Phase.NAMED_CONSUMERS: "consumers",
-    Phase.DELETED_CONSUMERS: "delete consumers",
-    Phase.CLOSED_WRITE_STREAMS: "close write streams",
-    Phase.FORMER_STREAMS: "drain former streams",
-    Phase.DROPPED_SOURCES: "remove sources",
-    Phase.DELETED_READ_STREAMS: "delete read streams",
-    Phase.DELETED_ORDER_STREAMS: "delete order streams",
-    Phase.DELETED_WRITE_STREAMS: "delete write streams",
-    Phase.FORMER_ACCOUNTS: "delete former accounts",
-    Phase.RETIRED_SERVERS: "remove servers",
+    Stage.ACCOUNTS: "accounts",
+    Stage.FORGOTTEN_ORIGINS: "forget dead origins",
+    Stage.DETACHED_COPIES: "detach copies",
+    Stage.WRITE_STREAMS: "write streams",
+    Stage.ORDER_STREAMS: "order streams",
+    Stage.REFRESHED_READERS: "refresh readers",
+    Stage.READ_STREAMS: "read streams",
+    Stage.STOPPED_COPIES: "stop readers",
+    Stage.SOURCED_COPIES: "resume readers",
+    Stage.CONSUMERS: "consumers",
+    Stage.REPLACED_COPIES: "delete replaced copies",
+    Stage.OPENED_ORIGINS: "open origins",
+    Stage.MAPPINGS: "mappings",
+    Stage.NAMED_STREAMS: "name streams",
+    Stage.NAMED_CONSUMERS: "consumers",
+    Stage.DELETED_CONSUMERS: "delete consumers",
+    Stage.CLOSED_WRITE_STREAMS: "close write streams",
+    Stage.FORMER_STREAMS: "drain former streams",
+    Stage.DROPPED_SOURCES: "remove sources",
+    Stage.DELETED_READ_STREAMS: "delete read streams",
+    Stage.DELETED_ORDER_STREAMS: "delete order streams",
+    Stage.DELETED_WRITE_STREAMS: "delete write streams",
+    Stage.FORMER_ACCOUNTS: "delete former accounts",
+    Stage.RETIRED_SERVERS: "remove servers",
 }
 
 
@@ -65,7 +65,7 @@ _PLACES = frozenset({"num_replicas", "placement"})
 
 
 def gates_of(changes: Sequence[Change], context: DiffContext) -> tuple[Gate, ...]:
-    """What *changes* must wait for, in the order of the phases."""
+    """What *changes* must wait for, in the order of the stages."""
     gates = [
         *_settled_gates(changes, context),
         *_copy_gates(changes, context),
@@ -83,7 +83,7 @@ def gates_of(changes: Sequence[Change], context: DiffContext) -> tuple[Gate, ...
 def _settled_gates(changes: Sequence[Change], context: DiffContext) -> Iterator[Gate]:
     """What moves or is scaled gets there before the streams that take from it are refreshed."""
     for change in changes:
-        if not isinstance(change, Update) or change.role not in _SOURCED or phase_of(change) > Phase.REFRESHED_READERS:
+        if not isinstance(change, Update) or change.role not in _SOURCED or stage_of(change) > Stage.REFRESHED_READERS:
             continue
         if _PLACES.isdisjoint(field.field for field in change.fields):
             continue
@@ -211,9 +211,9 @@ def _takeover_gates(context: DiffContext) -> Iterator[Gate]:
 
 @value_class
 class PlanStage:
-    """One step of a plan. It begins once its *gates* hold."""
+    """A stage of one plan: what is done in it. It begins once its *gates* hold."""
 
-    phase: Phase
+    stage: Stage
     gates: tuple[Gate, ...]
     changes: tuple[Change, ...] = ()
     rules: tuple[RuleChange, ...] = ()
@@ -227,7 +227,7 @@ class PlanStage:
     @property
     def title(self) -> str:
         """What it is about."""
-        return _TITLES[self.phase]
+        return _TITLES[self.stage]
 
     @property
     def waits(self) -> tuple[str, ...]:
@@ -259,26 +259,26 @@ class PlanStage:
 def stages(plan: Plan) -> Iterator[PlanStage]:
     """The stages of *plan* in their order. One without anything to do is left out, unless something must hold then."""
     waits = False
-    for phase, changes in plan.by_phase().items():
-        stage = PlanStage(
-            phase=phase,
-            gates=tuple(gate for gate in (*plan.gates, *plan.resumed) if gate.before is phase),
+    for stage, changes in plan.by_stage().items():
+        plan_stage = PlanStage(
+            stage=stage,
+            gates=tuple(gate for gate in (*plan.gates, *plan.resumed) if gate.before is stage),
             changes=changes,
-            rules=plan.rules if phase is plan.loaded_in else (),
-            readers=plan.readers_to_refresh if phase is Phase.REFRESHED_READERS else (),
-            servers=plan.leaving if phase is Phase.RETIRED_SERVERS else (),
+            rules=plan.rules if stage is plan.loaded_in else (),
+            readers=plan.readers_to_refresh if stage is Stage.REFRESHED_READERS else (),
+            servers=plan.leaving if stage is Stage.RETIRED_SERVERS else (),
             # Once the first stage after the mappings has begun, they are loaded.
-            waits_for_mappings=phase > Phase.MAPPINGS >= plan.loaded_in and not waits,
+            waits_for_mappings=stage > Stage.MAPPINGS >= plan.loaded_in and not waits,
         )
-        if stage.changes or stage.rules or stage.gates or stage.servers:
-            waits = waits or stage.waits_for_mappings
-            yield stage
+        if plan_stage.changes or plan_stage.rules or plan_stage.gates or plan_stage.servers:
+            waits = waits or plan_stage.waits_for_mappings
+            yield plan_stage
 
 
 def as_dict(stage: PlanStage) -> dict[str, Any]:
     """*stage* as plain JSON data."""
     return {
-        "stage": stage.phase.name.lower(),
+        "stage": stage.stage.name.lower(),
         "title": stage.title,
         "gates": [
             *([{"gate": "loaded"}] if stage.waits_for_mappings else []),

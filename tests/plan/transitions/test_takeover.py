@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.plans import FakeServers, make_plan, render_streams
 from vstream.plan.context import Observed
-from vstream.plan.plan import GateKind, Phase, Plan
+from vstream.plan.plan import GateKind, Plan, Stage
 from vstream.topology.bundle import Bundle
 from vstream.topology.stream_config import ObservedStream, StreamConfig
 
@@ -34,7 +34,7 @@ async def test_read_streams_have_everything_of_a_plain_stream_before_clients_are
     assert not made.blocked
     fed = [gate for gate in made.gates if gate.kind is GateKind.FED]
     assert {(gate.stream, gate.counterparts, gate.before) for gate in fed} == {
-        (f"foo-read-{region}", ("foo",), Phase.MAPPINGS) for region in ("west", "central", "east")
+        (f"foo-read-{region}", ("foo",), Stage.MAPPINGS) for region in ("west", "central", "east")
     }
 
 

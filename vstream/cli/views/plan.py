@@ -22,13 +22,13 @@ from vstream.plan.plan import (
     Delete,
     DeleteConsumer,
     FieldChange,
-    Phase,
     Plan,
     RuleChange,
+    Stage,
     Update,
     UpdateConsumer,
-    phase_of,
     risk_of,
+    stage_of,
 )
 from vstream.plan.risk import Risk
 from vstream.plan.stages import stages
@@ -116,7 +116,7 @@ def unknown_sentences(plan: Plan) -> list[str]:
             f"could not read the loaded mappings of {', '.join(plan.unread_servers)}: "
             "does `monitor` under `connect` list every server, and do all of them run?"
         )
-        waiting = sum(phase_of(change) > Phase.MAPPINGS for change in plan.changes)
+        waiting = sum(stage_of(change) > Stage.MAPPINGS for change in plan.changes)
         sentences.append(f"{text} Until then {format_count(waiting, 'removal')} must wait." if waiting else text)
     return sentences
 

@@ -18,7 +18,7 @@ from dataclasses import field, replace
 from itertools import product
 
 from vstream.plan.context import DiffContext, Outcome
-from vstream.plan.plan import Change, Delete, FieldChange, Handover, Plan, Update, phase_of
+from vstream.plan.plan import Change, Delete, FieldChange, Handover, Plan, Update, stage_of
 from vstream.plan.risk import Risk
 from vstream.topology import physical
 from vstream.topology.model import Role, Topology
@@ -146,7 +146,7 @@ def give_up(plan: Plan, dead: Sequence[DeadStream], losses: Sequence[RegionLoss]
     # An origin that is made again waits for its copy.
     names = {stream.name for stream in dead} | {loss.stream for loss in losses if not loss.are_copies}
     changes = [*(_note_ends(change, losses) for change in plan.changes), *map(_forget, dead)]
-    changes.sort(key=lambda change: (phase_of(change), change.config.name))
+    changes.sort(key=lambda change: (stage_of(change), change.config.name))
     return replace(
         plan,
         changes=tuple(changes),
