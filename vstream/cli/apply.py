@@ -19,7 +19,7 @@ from vstream.cli.views import applied as outcome
 from vstream.cli.views import console
 from vstream.cli.views import plan as view
 from vstream.cli.views.progress import progress_bar
-from vstream.health.live.carry_out import carry_out
+from vstream.health.live.apply_plan import apply_and_replan
 from vstream.lab import mappings
 from vstream.lint.load_topology import load
 from vstream.plan import saved
@@ -184,7 +184,7 @@ async def apply_with_progress(
     topology, where = planned.request.topology, planned.where
     with progress_bar() as progress:
         task = progress.add_task("applying", total=len(planned.plan.changes))
-        return await carry_out(
+        return await apply_and_replan(
             planned.request,
             planned.plan,
             _mapping_admin(planned, shipping),

@@ -21,7 +21,7 @@ from vstream.cli.views import failover as view
 from vstream.cli.views import plan as plan_view
 from vstream.cli.views.json_output import print_json
 from vstream.errors import RefusedError
-from vstream.health.live.carry_out import resume_reading
+from vstream.health.live.apply_plan import resume_reading
 from vstream.lab import lab as labs
 from vstream.lab.status import system_endpoint
 from vstream.plan.live.lost_region import give_up

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from vstream.chaos.target_servers import of_topology
 from vstream.errors import UnsupportedError, VstreamError
-from vstream.health.live.carry_out import carry_out, resume_reading
+from vstream.health.live.apply_plan import apply_and_replan, resume_reading
 from vstream.health.live.drain import empty_region
 from vstream.health.live.rescue import choose_groups, find_groups, rescue
 from vstream.lab import keys, lab
@@ -151,7 +151,7 @@ async def _apply(environment: Environment) -> None:
         first = plan.blocked[0]
         raise VstreamError(f"the topology cannot be applied: stream `{first.name}`: {first.reason}", hint=first.hint)
     mappings = mapping_admin(environment.lab, environment.bundle, lost=lost)
-    applied, left = await carry_out(
+    applied, left = await apply_and_replan(
         request, plan, mappings, lambda: of_topology(environment.topology, environment.lab), lab_name=environment.lab
     )
     if not applied.is_complete or left is None or not left.is_empty:

@@ -1,4 +1,4 @@
-"""Carry a plan out as commands do, and see what is left; and what follows a change of a whole region."""
+"""Apply a plan as commands do, and plan again; read streams resume at once, which needs what health knows of servers."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ _CAUGHT_UP = 120.0
 """The same, after a change of a whole region."""
 
 
-async def carry_out(
+async def apply_and_replan(
     request: PlanRequest,
     plan: Plan,
     mappings: MappingAdmin | None,
-    find_site: Callable[[], TargetServers],
+    find_target: Callable[[], TargetServers],
     *,
     lab_name: str | None,
     watch: ApplyWatch = WITHOUT_WATCH,
@@ -36,7 +36,7 @@ async def carry_out(
     """
     Apply *plan*, made from *request*, then plan again: what is left is what counts; None where apply was stopped.
 
-    *find_site* finds the servers whose streams source again; the rest as in `vstream.plan.apply.apply`.
+    *find_target* finds the servers whose streams source again; the rest as in `vstream.plan.apply.apply`.
     """
     async with connect_all(request.topology, request.endpoints) as connections:
         connection = any_connection(connections)
@@ -46,7 +46,7 @@ async def carry_out(
             mappings,
             LiveGateChecker(connection),
             servers=LabServerAdmin(lab_name) if lab_name is not None else None,
-            readers=_Readers(request.topology, find_site),
+            readers=_LiveReaderAdmin(request.topology, find_target),
             watch=watch,
         )
     if applied.gate_timeouts or applied.failure is not None:
@@ -64,14 +64,14 @@ async def resume_reading(topology: Topology, target: TargetServers) -> tuple[str
 
 
 @dataclass(frozen=True, slots=True)
-class _Readers:
+class _LiveReaderAdmin:
     """ReaderAdmin: what `vstream repair sources` does, for some streams."""
 
     topology: Topology
-    find_site: Callable[[], TargetServers]
+    find_target: Callable[[], TargetServers]
 
     async def refresh(self, readers: Sequence[str]) -> tuple[str, ...]:
         """See ReaderAdmin."""
-        result = await resync(self.topology, self.find_site(), timeout=_REFRESH, only=readers)
+        result = await resync(self.topology, self.find_target(), timeout=_REFRESH, only=readers)
         silent = [stream for stream in result.streams if stream.active is None or not stream.is_stepped_down]
         return tuple(f"`{stream.stream}`: {stream.note}" for stream in silent)
