@@ -96,7 +96,7 @@ async def up(
     )
     async with start.directory.lock():
         running = frozenset(records.scan_processes(start.directory))
-        await (starting.complete(start, running) if running else starting.begin(start))
+        await (starting.start_missing(start, running) if running else starting.start_all(start))
         return status(name)
 
 

@@ -68,13 +68,13 @@ class Start:
     """Whether all ports use TLS; None for the present setting, or the default."""
 
 
-async def begin(start: Start) -> None:
+async def start_all(start: Start) -> None:
     """Start all servers of a lab that is down."""
     _refuse_abandoned_data(start)
     await ProxyProcess(start.directory).stop()
     for attempt in range(_ATTEMPTS):
         try:
-            await _begin_at_free_ports(start, attempt)
+            await _start_at_free_ports(start, attempt)
         except PortTakenError:
             if attempt + 1 == _ATTEMPTS:
                 raise
@@ -82,31 +82,32 @@ async def begin(start: Start) -> None:
             return
 
 
-async def _begin_at_free_ports(start: Start, attempt: int) -> None:
+async def _start_at_free_ports(start: Start, attempt: int) -> None:
     names = [seat.server.name for seat in start.topology.processes]
     proxy = ProxyProcess(start.directory)
     backend = choose.choose_backend(start.topology, start.backend)
-    async with _stopped_on_failure(start.directory, names, proxy):
-        async with _ports_claimed() as place:
-            transport = await _transport(start)
-            chosen = tuple(replace(address, transport=transport) for address in _choose(start, attempt, backend, place))
+    async with _stop_on_failure(start.directory, names, proxy):
+        async with _claim_ports() as place:
+            transport = await _provide_transport(start)
+            addresses = _choose_addresses(start, attempt, backend, place)
+            chosen = tuple(replace(address, transport=transport) for address in addresses)
             # First of all: from here on, `down` and other labs must know what is about to exist.
             start.directory.write(LabRecord(topology=start.topology.name, servers=chosen, programs=start.programs))
             proxy.write(choose.initial_links(chosen, backend, start.shape))
-            conf.install(start.directory.conf, _files(start, start.render(chosen)))
+            conf.install(start.directory.conf, _fill_in_passwords(start, start.render(chosen)))
             if backend is not Backend.NONE:
                 proxy.start()
-            await _check(start, names)
+            await _check_configs(start, names)
             if backend is not Backend.NONE:
                 await proxy.ready()
             for server in records.recorded_servers(start.directory):
                 records.forget(start.directory, server)
             watch = _with_links(proxy, backend, start_servers(start.directory, names, start.programs))
             await _wait_for_ports(start, chosen, watch)
-        await _ready(start, chosen, watch, started=names)
+        await _wait_until_ready(start, chosen, watch, started=names)
 
 
-async def complete(start: Start, running: frozenset[str]) -> None:
+async def start_missing(start: Start, running: frozenset[str]) -> None:
     """Start the missing servers of a lab of which *running* run: servers that have exited, and those of new regions."""
     directory, name = start.directory, start.directory.name
     record = directory.read()
@@ -115,24 +116,24 @@ async def complete(start: Start, running: frozenset[str]) -> None:
         raise LabError(f"servers of lab `{name}` are running, but its record is missing", hint=hint)
     _require_same_servers(start, record, hint)
     if not add_regions.new_regions(start.topology, record):
-        await _complete(start, running, record, hint)
+        await _start_missing(start, running, record, hint)
         return
     links = choose.links_of_running_lab(directory, record.servers, start.backend, start.shape)
-    async with _ports_claimed() as place:
+    async with _claim_ports() as place:
         reserved = _ports_of(_labs_elsewhere(place / "states")) | _ports_of(_other_labs(start))
         grown = add_regions.add_servers(
             directory, record, start.topology, start.programs, backend=links.backend, reserved=reserved
         )
-        await _complete(start, running, grown, hint)
+        await _start_missing(start, running, grown, hint)
 
 
-async def _complete(start: Start, running: frozenset[str], record: LabRecord, hint: str) -> None:
+async def _start_missing(start: Start, running: frozenset[str], record: LabRecord, hint: str) -> None:
     directory, name = start.directory, start.directory.name
     links = choose.links_of_running_lab(directory, record.servers, start.backend, start.shape)
     links = add_regions.add_links(links, record, choose.initial_links(record.servers, links.backend, start.shape))
     # What runs, and how it maps, stays: new servers load the mappings that the others have, until `apply` changes them.
     bundle = start.render(record.servers)
-    if changed := conf.list_differing(directory.conf, _files(start, bundle)):
+    if changed := conf.list_differing(directory.conf, _fill_in_passwords(start, bundle)):
         raise LabError(
             f"lab `{name}` runs with another configuration: {', '.join(changed)}",
             hint=f"{hint}; a change of mappings alone can be loaded while it runs, by `vstream apply`",
@@ -146,13 +147,13 @@ async def _complete(start: Start, running: frozenset[str], record: LabRecord, hi
     names = [address.server.name for address in missing]
     proxy = ProxyProcess(directory)
     is_proxy_missing = links.backend is not Backend.NONE and proxy.process() is None
-    async with _stopped_on_failure(directory, names, proxy if is_proxy_missing else None):
+    async with _stop_on_failure(directory, names, proxy if is_proxy_missing else None):
         directory.write(record)
         proxy.write(links)
         if is_proxy_missing:
             proxy.start()
-        conf.install(directory.conf, conf.keeping_running(directory.conf, _files(start, bundle)))
-        await _check(start, names)
+        conf.install(directory.conf, conf.keeping_running(directory.conf, _fill_in_passwords(start, bundle)))
+        await _check_configs(start, names)
         if is_proxy_missing:
             await proxy.ready()
         answer = await proxy.ask(generation=links.generation)
@@ -162,10 +163,10 @@ async def _complete(start: Start, running: frozenset[str], record: LabRecord, hi
         await _wait_for_ports(start, record.servers, watch)
         # While links are cut, servers that are ready cannot be told from those that are not.
         if not any(links.state(pair).cut for pair in links.pairs):
-            await _ready(start, record.servers, watch, started=names)
+            await _wait_until_ready(start, record.servers, watch, started=names)
 
 
-def _files(start: Start, bundle: Bundle) -> tuple[Artifact, ...]:
+def _fill_in_passwords(start: Start, bundle: Bundle) -> tuple[Artifact, ...]:
     return passwords.with_passwords(start.directory.conf, bundle)
 
 
@@ -184,7 +185,7 @@ def _require_same_servers(start: Start, record: LabRecord, hint: str) -> None:
             raise LabError(f"lab `{name}` runs `{server}` as nats-server {runs}, not {program.version}", hint=hint)
 
 
-def _choose(start: Start, attempt: int, backend: Backend, place: Path) -> tuple[ServerAddress, ...]:
+def _choose_addresses(start: Start, attempt: int, backend: Backend, place: Path) -> tuple[ServerAddress, ...]:
     """Where the servers listen: where they did last time, if they can. *place* is what all labs share."""
     seats = start.topology.processes
     record = start.directory.read()
@@ -202,7 +203,7 @@ def _choose(start: Start, attempt: int, backend: Backend, place: Path) -> tuple[
     return ports.allocate(seats, first, start.directory, backend=backend)
 
 
-async def _transport(start: Start) -> Transport | None:
+async def _provide_transport(start: Start) -> Transport | None:
     """What all ports of a lab that starts speak TLS with, if they do."""
     record = start.directory.read()
     had_tls = TLS_BY_DEFAULT if record is None else record.transport is not None
@@ -279,7 +280,7 @@ def _refuse_abandoned_data(start: Start) -> None:
         )
 
 
-async def _check(start: Start, names: Sequence[str]) -> None:
+async def _check_configs(start: Start, names: Sequence[str]) -> None:
     def on_checked(count: int) -> None:
         start.on_progress(ReadinessProgress(ReadinessStage.CONFIGS, count, len(names)))
 
@@ -334,7 +335,7 @@ async def _wait_for_ports(start: Start, at: Sequence[ServerAddress], watch: Call
     )
 
 
-async def _ready(
+async def _wait_until_ready(
     start: Start, at: Sequence[ServerAddress], watch: Callable[[], None], *, started: Collection[str]
 ) -> None:
     """Return once the servers *at* are linked and led. *started* are those that this call has started."""
@@ -362,7 +363,7 @@ async def _ready(
 
 
 @asynccontextmanager
-async def _ports_claimed() -> AsyncIterator[Path]:
+async def _claim_ports() -> AsyncIterator[Path]:
     """
     From the choice of ports until servers listen on them, no other lab of this user chooses. Gives what they share.
 
@@ -378,7 +379,7 @@ async def _ports_claimed() -> AsyncIterator[Path]:
 
 
 @asynccontextmanager
-async def _stopped_on_failure(
+async def _stop_on_failure(
     directory: LabDirectory, servers: Sequence[str], proxy: ProxyProcess | None
 ) -> AsyncIterator[None]:
     async def stop() -> None:
