@@ -86,7 +86,7 @@ def arm(record: Record) -> None:
     after(reload.RemoteReload, "run", lambda *_: "all have reloaded")
     after(apply._PlanRun, "load", lambda *_: "all have what is planned")
     after(apply._PlanRun, "make_changes", lambda _run, changes: stage_of(changes[0]).name if changes else None)
-    after(apply._PlanRun, "_refresh_readers", lambda *_: "readers are refreshed")
+    after(apply._PlanRun, "_refresh_settled", lambda *_: "readers are refreshed")
 
 
 if __name__ == "__main__":

@@ -142,7 +142,7 @@ async def apply(
             waits_for = plan.unread_servers
         is_waiting = is_pending or (stage > Stage.MAPPINGS and bool(waits_for))
         if run.is_going_on and not is_waiting:
-            await run.hold(plan, stage)
+            await (run.refresh_readers(plan) if stage is Stage.REFRESHED_READERS else run.wait_for_gates(plan, stage))
         if stage is plan.loaded_in:
             if run.is_going_on and plan.rules:
                 if mappings is None:
@@ -201,12 +201,8 @@ class _PlanRun:
         leaders = await asyncio.gather(*(self._checker.leader(stream) for stream in streams))
         self._leaders = dict(zip(streams, leaders, strict=True))
 
-    async def hold(self, plan: Plan, stage: Stage) -> None:
-        """Wait until all gates of *stage* hold or time is up; readers are refreshed meanwhile."""
-        if self._readers is not None and stage is Stage.REFRESHED_READERS:
-            await self._refresh(plan, self._readers)
-        if stage is Stage.REFRESHED_READERS:
-            return
+    async def wait_for_gates(self, plan: Plan, stage: Stage) -> None:
+        """Wait until all gates of *stage* hold or time is up."""
         deadline = time.monotonic() + self._watch.patience
         gates = [gate for gate in plan.gates if gate.before is stage]
         try:
@@ -224,12 +220,14 @@ class _PlanRun:
             await asyncio.sleep(GATE_POLL)
         return None
 
-    async def _refresh(self, plan: Plan, readers: ReaderAdmin) -> None:
+    async def refresh_readers(self, plan: Plan) -> None:
         """
-        Have the readers of what moved take from it at once, as soon as it is there.
+        Have the readers of what moved take from it at once, as soon as it is there. It waits for its gates itself.
 
         What fails ends nothing, as they do it by themselves later; but a stream without a leader does.
         """
+        if (readers := self._readers) is None:
+            return
         waiting = {gate: "" for gate in (*plan.gates, *plan.resumed) if gate.before is Stage.REFRESHED_READERS}
         moving = {change.config.name for change in plan.changes if _changes_placement(change)}
         began = time.monotonic()
@@ -241,7 +239,7 @@ class _PlanRun:
                 if time.monotonic() < began + MOVE_BEGINS:
                     settled = [gate for gate in settled if gate.stream not in moving or await self._has_moved(gate)]
                 if settled:
-                    await self._refresh_readers(settled, readers)
+                    await self._refresh_settled(settled, readers)
                 elif time.monotonic() > deadline:
                     self.unrefreshed.extend(filter(None, waiting.values()))
                     for gate, missing in waiting.items():
@@ -259,7 +257,7 @@ class _PlanRun:
         leader = await self._checker.leader(gate.stream)
         return leader is None or leader != self._leaders.get(gate.stream)
 
-    async def _refresh_readers(self, settled: Sequence[Gate], readers: ReaderAdmin) -> None:
+    async def _refresh_settled(self, settled: Sequence[Gate], readers: ReaderAdmin) -> None:
         """Those of what has another leader now: the others have lost nothing, and would only be interrupted."""
         names: dict[str, None] = {}
         for gate in settled:
@@ -307,7 +305,7 @@ class _PlanRun:
 
     async def _make_change(self, change: Change) -> None:
         try:
-            config = await _ask(lambda: self._complete_config(change))
+            config = await _retry(lambda: self._complete_config(change))
         except VstreamError as failure:
             self.skipped.append(change)
             self.failure = self.failure or failure
@@ -320,7 +318,7 @@ class _PlanRun:
             if isinstance(change, Update) and change.given_up:
                 # Only now does it take nothing more from there.
                 reader, ends = change.config.name, change.given_up
-                last_seqs = await _ask(lambda: self._checker.last_taken(reader, ends))
+                last_seqs = await _retry(lambda: self._checker.last_taken(reader, ends))
                 noted = seed_region.with_recorded_positions(change.config, last_seqs, UNTIL_KEY)
                 await _send(change, noted, self._streams)
         except VstreamError as failure:
@@ -356,7 +354,7 @@ def _changes_placement(change: Change) -> bool:
     return isinstance(change, Update) and any(field.field == "placement" for field in change.fields)
 
 
-async def _ask(request: Callable[[], Awaitable[_Answer]], *, is_repeatable: bool = True) -> _Answer:
+async def _retry(request: Callable[[], Awaitable[_Answer]], *, is_repeatable: bool = True) -> _Answer:
     """The result of *request*: repeated where nothing has happened yet, and where it may be, also without an answer."""
     began, unanswered = time.monotonic(), 0
     while True:
@@ -381,7 +379,7 @@ async def _send(change: Change, config: StreamConfig | ConsumerConfig, streams: 
     # The same create or update twice is one; a second delete could hit a stream that somebody made since.
     is_delete = isinstance(change, Delete | DeleteConsumer)
     try:
-        await _ask(lambda: _request(change, config, streams), is_repeatable=not is_delete)
+        await _retry(lambda: _request(change, config, streams), is_repeatable=not is_delete)
     except ServerError as failure:
         gone = {error_codes.STREAM_NOT_FOUND, error_codes.CONSUMER_NOT_FOUND}
         if not is_delete or failure.err_code not in gone:
