@@ -10,7 +10,7 @@ from tests.support.scenario_runs import TOPOLOGY, scenario
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.lab import lab
 from vstream.plan.live.observe import any_connection, connect_all
-from vstream.runner.environment import set_up, topology_of
+from vstream.runner.environment import prepare_lab, topology_of
 
 pytestmark = pytest.mark.lab
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.lab
 async def test_the_lab_of_a_scenario_has_the_consumers_of_its_topology(state: Path) -> None:
     rehearsal = scenario(topology=TOPOLOGY + "    consumers: {billing: {}, audit: {regions: [east]}}\n")
     try:
-        environment = await set_up(rehearsal, topology_of(rehearsal), "rehearsal", lambda _text: None)
+        environment = await prepare_lab(rehearsal, topology_of(rehearsal), "rehearsal", lambda _text: None)
         async with connect_all(environment.topology, environment.endpoints) as connections:
             admin = JetStreamAdmin(any_connection(connections))
             consumers = {

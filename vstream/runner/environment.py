@@ -18,8 +18,7 @@ from vstream.lab.links.state import Backend
 from vstream.lab.mappings import mapping_admin
 from vstream.lab.state import lab_directory
 from vstream.lab.status import system_endpoint
-from vstream.lint.load_topology import load
-from vstream.lint.load_topology import render_bundle as rendered
+from vstream.lint.load_topology import load, render_bundle
 from vstream.plan.apply import GATE_PATIENCE
 from vstream.plan.live.lost_region import give_up, measure_losses
 from vstream.plan.live.observe import any_connection, connect_all, observe
@@ -76,9 +75,9 @@ def topology_of(scenario: Scenario) -> Topology:
     return load(scenario.topology_text.encode(), scenario.topology_file).require()
 
 
-async def set_up(scenario: Scenario, topology: Topology, name: str, say: Callable[[str], None]) -> Environment:
+async def prepare_lab(scenario: Scenario, topology: Topology, name: str, report: Callable[[str], None]) -> Environment:
     """
-    Start lab *name*, apply the topology and prove that it works; *say* tells each step.
+    Start lab *name*, apply the topology and prove that it works; *report* tells each step.
 
     Raises VstreamError if that fails. The caller takes down what was started.
     """
@@ -86,35 +85,35 @@ async def set_up(scenario: Scenario, topology: Topology, name: str, say: Callabl
     templates = None if scenario.lab.templates is None else Path(scenario.lab.templates)
 
     def render(addresses: Sequence[ServerAddress]) -> Bundle:
-        return _render(name, topology, addresses, templates)
+        return _render_lab(name, topology, addresses, templates)
 
-    say("starting servers")
+    report("starting servers")
     binaries = await asyncio.to_thread(locate_binaries, topology, stated) if stated else None
     await lab.up(
         name,
         topology,
         render,
         binaries=binaries,
-        on_progress=lambda step: say(f"waiting for {step.stage.value}"),
+        on_progress=lambda step: report(f"waiting for {step.stage.value}"),
         timeout=_UP,
         links=_backend(scenario.lab.links),
     )
     edit = TopologyEdit(file=scenario.topology_file, text=scenario.topology_text, topology=topology)
-    environment = _describe(name, edit, templates)
-    say("applying the topology")
-    await _apply(environment)
-    say("probing")
-    await _prove(environment)
+    environment = _build_environment(name, edit, templates)
+    report("applying the topology")
+    await _apply_topology(environment)
+    report("probing")
+    await _wait_until_probe_passes(environment)
     return environment
 
 
-def _describe(name: str, edit: TopologyEdit, templates: Path | None) -> Environment:
+def _build_environment(name: str, edit: TopologyEdit, templates: Path | None) -> Environment:
     seats = {seat.server.name for seat in edit.topology.processes}
     addresses = [address for address in lab.addresses(name) if address.server.name in seats]
     return Environment(
         lab=name,
         topology=edit.topology,
-        bundle=_render(name, edit.topology, addresses, templates),
+        bundle=_render_lab(name, edit.topology, addresses, templates),
         endpoints=lab.endpoints(name),
         logs=lab_directory(name).log,
         clients=lab.client_endpoints(name),
@@ -123,8 +122,8 @@ def _describe(name: str, edit: TopologyEdit, templates: Path | None) -> Environm
     )
 
 
-def _render(name: str, topology: Topology, addresses: Sequence[ServerAddress], templates: Path | None) -> Bundle:
-    return rendered(topology, addresses=addresses, templates=templates, signer=keys.signer(name, topology))
+def _render_lab(name: str, topology: Topology, addresses: Sequence[ServerAddress], templates: Path | None) -> Bundle:
+    return render_bundle(topology, addresses=addresses, templates=templates, signer=keys.signer(name, topology))
 
 
 def _backend(name: str) -> Backend:
@@ -136,7 +135,7 @@ def _backend(name: str) -> Backend:
         ) from None
 
 
-async def _apply(environment: Environment) -> None:
+async def _apply_topology(environment: Environment) -> None:
     seats = {seat.server.name for seat in environment.topology.processes}
     lost = tuple(sorted(region.name for region in environment.topology.lost))
     request = PlanRequest(
@@ -183,15 +182,15 @@ async def change_region(environment: Environment, action: ChangeRegion) -> Chang
             await lab.up(
                 environment.lab,
                 edit.topology,
-                lambda addresses: _render(environment.lab, edit.topology, addresses, environment.templates),
+                lambda addresses: _render_lab(environment.lab, edit.topology, addresses, environment.templates),
                 on_progress=lambda _step: None,
                 timeout=PEER_PATIENCE,
             )
         case RegionCommand.FAILOVER:
             edit, losses = await _give_up(environment, (region, *action.also))
-    changed = _describe(environment.lab, edit, environment.templates)
-    await _apply(changed)
-    changed = _describe(environment.lab, edit, environment.templates)  # there may be fewer servers now
+    changed = _build_environment(environment.lab, edit, environment.templates)
+    await _apply_topology(changed)
+    changed = _build_environment(environment.lab, edit, environment.templates)  # there may be fewer servers now
     target = of_topology(changed.topology, changed.lab)
     await resume_reading(changed.topology, target)
     if action.command is not RegionCommand.DRAIN:
@@ -229,7 +228,7 @@ async def _give_up(environment: Environment, regions: Sequence[str]) -> tuple[To
         return edit, await measure_losses(edit.topology, regions, observed, any_connection(connections))
 
 
-async def _prove(environment: Environment) -> None:
+async def _wait_until_probe_passes(environment: Environment) -> None:
     deadline = time.monotonic() + _WORKS
     while True:
         async with connect_all(environment.topology, environment.endpoints) as connections:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from vstream.capture.records import FaultOutcome, FaultRecord
 from vstream.capture.store import Capture, RecordWriter
 from vstream.chaos import faults, rolling_restart, target_servers
-from vstream.chaos import inject as drill
 from vstream.chaos.faults.base import HandOver, LastingInjection, RollingRestart
+from vstream.chaos.inject import InjectionRequest, hand_over, heal, inject
 from vstream.chaos.target_servers import TargetServers
 from vstream.errors import LabError, UnsupportedError, VstreamError
 from vstream.health.live.resync import resync
@@ -97,7 +97,7 @@ class FaultRecorder:
         target = self._target
         injection = await faults.resolve(step.fault, target, self._environment.topology, is_forced=False)
         signals: list[int] = []
-        request = drill.InjectionRequest(
+        request = InjectionRequest(
             target=target,
             topology=self._environment.topology,
             command=begun.asked,
@@ -106,7 +106,7 @@ class FaultRecorder:
         )
         match injection:
             case LastingInjection():
-                injected = await drill.inject(replace(request, also_confirm=injection.also_confirm), injection.fault)
+                injected = await inject(replace(request, also_confirm=injection.also_confirm), injection.fault)
                 assert injected.entry is not None
                 record = self._confirm(begun, injection.regions, signals, injected.evidence)
                 self._open[step.id] = _OpenFault(record=record, entry=injected.entry.id)
@@ -117,7 +117,7 @@ class FaultRecorder:
                     await self._heal([step.id])
                 return StepResult(window=(record.injected, end if step.lasting is not None else self._now()))
             case HandOver():
-                injected = await drill.hand_over(request, injection.fault)
+                injected = await hand_over(request, injection.fault)
                 regions = () if injection.region is None else (injection.region,)
                 record = self._confirm(begun, regions, signals, injected.evidence)
                 self._end(record, FaultState.HEALED)
@@ -173,7 +173,7 @@ class FaultRecorder:
         for open_fault in chosen.values():
             self._tell(open_fault.record, FaultState.HEALING, None)
         try:
-            await drill.heal(
+            await heal(
                 self._target,
                 [open_fault.entry for open_fault in chosen.values()],
                 timeout=within,

@@ -31,7 +31,7 @@ from vstream.lab.state import lab_directory
 from vstream.runner import manifest
 from vstream.runner.client_checks import OperationChecks
 from vstream.runner.convergence import ConvergenceWait
-from vstream.runner.environment import Environment, change_region, repair_meta, set_up, topology_of
+from vstream.runner.environment import Environment, change_region, prepare_lab, repair_meta, topology_of
 from vstream.runner.events import Activity, Event, LoadBegan, Sampled, StepBegan, StepEnded, WorkerProgress, describe
 from vstream.runner.fault_recorder import FaultRecorder, StepResult
 from vstream.runner.progress import ProgressWriter
@@ -117,7 +117,7 @@ class _ScenarioRun:
         self._capture = capture
         self._lab = lab_name
         self._on_event = on_event
-        self._start = time.monotonic_ns()
+        self._started_at = time.monotonic_ns()
         self._manifest = manifest.ManifestWriter(
             capture, scenario, topology, wall=time.time_ns(), started=datetime.now(UTC)
         )
@@ -127,13 +127,13 @@ class _ScenarioRun:
         self._faults: FaultRecorder | None = None
         self._connections: dict[str, ReconnectingConnection] = {}
         self._tried: dict[str, RecordWriter[OperationRecord]] = {}
-        self._load = 0
+        self._load_began_at = 0
         self._last_activity = ""
 
     def _now(self) -> int:
-        return time.monotonic_ns() - self._start
+        return time.monotonic_ns() - self._started_at
 
-    def _say(self, text: str) -> None:
+    def _report_activity(self, text: str) -> None:
         if text != self._last_activity:
             self._last_activity = text
             self._on_event(Activity(at=self._now(), description=text))
@@ -141,9 +141,9 @@ class _ScenarioRun:
     async def run(self) -> Capture:
         self._manifest.write()
         try:
-            environment = await set_up(self._scenario, self._topology, self._lab, self._say)
-            self._say("connecting clients")
-            await self._begin(environment)
+            environment = await prepare_lab(self._scenario, self._topology, self._lab, self._report_activity)
+            self._report_activity("connecting clients")
+            await self._start_load(environment)
         except VstreamError as error:
             self._manifest.mark_stopped(error.message)
             raise
@@ -152,8 +152,8 @@ class _ScenarioRun:
             raise
         try:
             for number, step in enumerate(self._scenario.steps, 1):
-                environment = await self._take(step, number, environment)
-            await self._end(environment)
+                environment = await self._run_step(step, number, environment)
+            await self._settle_and_read_back(environment)
         except VstreamError as error:
             self._manifest.mark_stopped(error.message)
         except asyncio.CancelledError:
@@ -161,8 +161,8 @@ class _ScenarioRun:
             raise
         return self._capture
 
-    async def _begin(self, environment: Environment) -> None:
-        """Everything that is there before the load: faults can come at any moment from then on."""
+    async def _start_load(self, environment: Environment) -> None:
+        """Start clients and sampler, then the load: faults can come at any moment from then on."""
         self._faults = FaultRecorder(environment, self._capture, self._now, self._on_event)
         for region in self._topology.regions:
             self._connections[region.name] = await open_reconnecting(
@@ -174,32 +174,32 @@ class _ScenarioRun:
             )
         for target in list_targets(self._scenario, environment, 0, tried_regions(self._scenario)):
             await OperationChecks(target, self._connections[target.region], self._now).prepare()
-        specs = specify_workers(self._scenario, environment, self._capture.path, self._start)
+        specs = specify_workers(self._scenario, environment, self._capture.path, self._started_at)
         self._workers = Workers(
-            tuple(self._helper(spec.region, "vstream.runner.workload.worker", WORKER, spec) for spec in specs),
+            tuple(self._make_process(spec.region, "vstream.runner.workload.worker", WORKER, spec) for spec in specs),
             lambda region, progress: self._on_event(WorkerProgress(region=region, progress=progress)),
         )
-        sampler = specify_sampler(environment, self._capture.path, self._start)
-        self._sampler = self._helper("sampler", "vstream.runner.workload.sampler", SAMPLER, sampler)
+        sampler = specify_sampler(environment, self._capture.path, self._started_at)
+        self._sampler = self._make_process("sampler", "vstream.runner.workload.sampler", SAMPLER, sampler)
         await self._sampler.start(self._report_sample)
         await self._workers.start(within=_READY)
-        self._load = self._now() + _AHEAD
-        self._manifest.load_began(self._load)
-        self._on_event(LoadBegan(at=self._load))
-        await self._workers.go(self._load)
-        await self._pause(self._load - self._now())
+        self._load_began_at = self._now() + _AHEAD
+        self._manifest.load_began(self._load_began_at)
+        self._on_event(LoadBegan(at=self._load_began_at))
+        await self._workers.go(self._load_began_at)
+        await self._pause(self._load_began_at - self._now())
 
-    def _helper(self, name: str, module: str, adapter: TypeAdapter[Any], spec: object) -> WorkerProcess:
+    def _make_process(self, name: str, module: str, adapter: TypeAdapter[Any], spec: object) -> WorkerProcess:
         return WorkerProcess(name, module, adapter.dump_json(spec), self._capture.path / "errors" / f"{name}.txt")
 
     def _report_sample(self, _: WorkerProcess, line: bytes) -> None:
         with suppress(ValidationError):  # a line may be cut where nobody has listened for long
             self._on_event(Sampled(sample=manifest.SAMPLE.validate_json(line)))
 
-    async def _take(self, step: model.Step, number: int, environment: Environment) -> Environment:
-        """Take *step*. Returns what the next one finds."""
+    async def _run_step(self, step: model.Step, number: int, environment: Environment) -> Environment:
+        """Run *step*. Returns what the next one finds."""
         if step.at is not None:
-            await self._pause(self._load + step.at - self._now())
+            await self._pause(self._load_began_at + step.at - self._now())
         if isinstance(step.action, model.Inject):
             # Answers that were due at the end of the window before do not count against this one.
             await self._pause(_BREATH)
@@ -207,11 +207,11 @@ class _ScenarioRun:
         total = len(self._scenario.steps)
         self._on_event(StepBegan(at=began, number=number, total=total, name=step.name, description=description))
         try:
-            result = await self._act(step.action, number, environment)
+            result = await self._perform(step.action, number, environment)
         except VstreamError as error:
             result = StepResult(problem=error.message)
         problem = result.problem
-        self._check()
+        self._require_running()
         ended = self._now()
         start, end = result.window or (began, ended)
         self._windows.write(
@@ -228,7 +228,7 @@ class _ScenarioRun:
         self._on_event(StepEnded(at=ended, number=number, is_ok=problem is None, detail=problem))
         return result.environment or environment
 
-    async def _act(self, action: model.Action, number: int, environment: Environment) -> StepResult:
+    async def _perform(self, action: model.Action, number: int, environment: Environment) -> StepResult:
         assert self._faults is not None
         match action:
             case model.Wait():
@@ -280,25 +280,25 @@ class _ScenarioRun:
         until = self._now() + nanoseconds
         while (left := until - self._now()) > 0:
             await asyncio.sleep(min(left / _NS, _TICK))
-            self._check()
+            self._require_running()
 
-    def _check(self) -> None:
+    def _require_running(self) -> None:
         assert self._workers is not None
         assert self._sampler is not None
         self._workers.check()
         self._sampler.check()
 
-    async def _end(self, environment: Environment) -> None:
+    async def _settle_and_read_back(self, environment: Environment) -> None:
         """After the last step: until nothing can change any more, and all of it is written down."""
         assert self._workers is not None
         assert self._faults is not None
-        self._say("waiting for the last answers")
+        self._report_activity("waiting for the last answers")
         self._manifest.load_ended(self._now())
         await self._workers.stop(self._now, within=_DRAIN + self._longest_wait())
-        self._say("healing what is open")
+        self._report_activity("healing what is open")
         await self._faults.heal(None)
         began = self._now()
-        self._say("waiting until regions agree")
+        self._report_activity("waiting until regions agree")
         result = await self._convergence(environment).wait_until_settled(within=QUIET)
         self._windows.write(
             Window(
@@ -310,7 +310,7 @@ class _ScenarioRun:
                 detail=result.missing,
             )
         )
-        self._say("reading every stream")
+        self._report_activity("reading every stream")
         await self._workers.finish(within=_FINISH)
         await self._read_back(environment, within=_READ_BACK if result.is_reached else _READ_BACK_APART)
         self._manifest.mark_complete()
