@@ -89,8 +89,8 @@ class Follower:
             rows = self._rows(cuts, since_ns)
             context = replace(self.context, is_narrow=True)
             try:
-                run = AuditPipeline(store=TableStore(self.spark), context=context, figures=self.figures)
-                return run(rows, self._streams(cuts, rows, since_ns))
+                pipeline = AuditPipeline(store=TableStore(self.spark), context=context, figures=self.figures)
+                return pipeline(rows, self._streams(cuts, rows, since_ns))
             finally:
                 self.spark.catalog.clearCache()
 

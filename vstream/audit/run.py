@@ -43,7 +43,6 @@ class BackgroundExtraction:
     """An extraction that runs in its own thread."""
 
     def __init__(self, work: Callable[[T, Event], ExtractedTables], request: T) -> None:
-
         self._given_up = Event()
         thread = DaemonExecutor(1)
         self._future = thread.submit(work, request, self._given_up)
@@ -63,13 +62,13 @@ class AuditSource(ABC):
     """The input of an audit: servers, a capture or tables."""
 
     def __init__(self, request: AuditRequest) -> None:
-        self._wanted = request
-        self._beside: BackgroundExtraction | None = None
+        self._request = request
+        self._background: BackgroundExtraction | None = None
 
     def close(self) -> None:
         """Stop reading what `begin` has started to read, if that is not complete."""
-        if self._beside is not None:
-            self._beside.give_up()
+        if self._background is not None:
+            self._background.give_up()
 
     @abstractmethod
     def size(self, scratch: Path) -> int:
@@ -81,8 +80,8 @@ class AuditSource(ABC):
 
     def audit(self, spark: Any, scratch: Path, progress: AuditProgress) -> Report:
         """Read, judge, and store what was requested. Raises UnknownStreamError for a stream that does not exist."""
-        if self._wanted.publish is not None:
-            check_catalog(spark, self._wanted.publish, self._wanted.publish_as)
+        if self._request.publish is not None:
+            check_catalog(spark, self._request.publish, self._request.publish_as)
         return self._read_and_judge(spark, scratch, progress)
 
     def follower(self, spark: Any, scratch: Path) -> Follower | StateFollower:  # noqa: ARG002 - of servers alone
@@ -92,7 +91,7 @@ class AuditSource(ABC):
     @abstractmethod
     def _read_and_judge(self, spark: Any, scratch: Path, progress: AuditProgress) -> Report: ...
 
-    def _run(
+    def _run_stages(
         self,
         spark: Any,
         tables: frames.AuditTables,
@@ -103,45 +102,44 @@ class AuditSource(ABC):
         reads: str | None = None,
     ) -> Report:
         """Judge *tables*, and store all results if requested. *reads* is the URI with the tables of earlier stages."""
-        place = self._wanted.tables
-        shelf = TableStore(
-            spark, place or _scratch_tables(spark, tables, scratch), reads=reads, virtuals=self._wanted.streams
+        place = self._request.tables
+        store = TableStore(
+            spark, place or _scratch_tables(spark, tables, scratch), reads=reads, virtuals=self._request.streams
         )
         if place is not None and place != reads:
             if not isinstance(self, TopologySource):
                 frames.write_tables(tables, place)
                 tables = frames.read_tables(spark, place)
-            save_context(shelf, context)
-            journal = save_journal(shelf, journal) if journal is not None else None
-            shelf.seal()
-        run = AuditPipeline(
-            store=shelf,
+            save_context(store, context)
+            journal = save_journal(store, journal) if journal is not None else None
+            store.seal()
+        pipeline = AuditPipeline(
+            store=store,
             context=context,
-            begin=AuditStage(self._wanted.begin),
-            figures=self._wanted.figures,
-            is_kept=place is not None or self._wanted.publish is not None,
+            begin=AuditStage(self._request.begin),
+            figures=self._request.figures,
+            is_kept=place is not None or self._request.publish is not None,
             on_stage=lambda stage: progress.begin(stage.value),
         )
-        report = self._judge_tables(spark, run, tables, progress, journal)
-        if self._wanted.publish is not None:
+        report = self._judge_tables(spark, pipeline, tables, progress, journal)
+        if self._request.publish is not None:
             progress.begin("publish")
-            publish(shelf, self._wanted.publish, self._wanted.publish_as)
+            publish(store, self._request.publish, self._request.publish_as)
         return report
 
     def _judge_tables(
-        self, spark: Any, run: AuditPipeline, tables: frames.AuditTables, progress: AuditProgress, journal: Any
+        self, spark: Any, pipeline: AuditPipeline, tables: frames.AuditTables, progress: AuditProgress, journal: Any
     ) -> Report:
-
         with watch_progress(spark, progress.tasks):
-            if self._wanted.streams:
-                check_streams(self._wanted.streams, frames.virtual_names(tables))
-                tables = frames.select_virtuals(tables, self._wanted.streams)
+            if self._request.streams:
+                check_streams(self._request.streams, frames.virtual_names(tables))
+                tables = frames.select_virtuals(tables, self._request.streams)
                 journal = (
-                    journal.where(journal["virtual"].isin(list(self._wanted.streams))) if journal is not None else None
+                    journal.where(journal["virtual"].isin(list(self._request.streams))) if journal is not None else None
                 )
-                models = {name: run.context.models.get(name, "virtual") for name in self._wanted.streams}
-                run.context = replace(run.context, models=models)
-            return run(tables.messages, tables.streams, journal)
+                models = {name: pipeline.context.models.get(name, "virtual") for name in self._request.streams}
+                pipeline.context = replace(pipeline.context, models=models)
+            return pipeline(tables.messages, tables.streams, journal)
 
 
 class TopologySource(AuditSource):
@@ -153,17 +151,17 @@ class TopologySource(AuditSource):
         self._description = servers.description
         self.endpoints = servers.endpoints
         self.streams = servers.streams
-        self._found: ExtractPlan | None = None
+        self._extraction: ExtractPlan | None = None
 
     def size(self, scratch: Path) -> int:
         """The number of messages to read. Raises NotReachableError if no stream can be read."""
-        self._found = self._extent(scratch)
-        return self._found.messages
+        self._extraction = self._plan_extraction(scratch)
+        return self._extraction.messages
 
     def begin(self) -> None:
         """Start to read in this process if there are few messages."""
-        if self._found is not None and self._found.messages <= FEW and self._wanted.state is None:
-            self._beside = BackgroundExtraction(extract, self._found)
+        if self._extraction is not None and self._extraction.messages <= FEW and self._request.state is None:
+            self._background = BackgroundExtraction(extract, self._extraction)
 
     def _read_and_judge(self, spark: Any, scratch: Path, progress: AuditProgress) -> Report:
         """Read the streams and judge them."""
@@ -178,16 +176,16 @@ class TopologySource(AuditSource):
 
                 # A region that went down meanwhile is one that cannot be read: the next cut says so.
                 progress.note(f"reading was interrupted and starts again: {error.message}")
-                self._beside = None
+                self._background = None
                 with explain_spark_errors():
                     result = self._extract_tables(spark, scratch, progress)
-            return self._run(spark, result, self._context(self._wanted.since_ns), progress, scratch)
+            return self._run_stages(spark, result, self._context(self._request.since_ns), progress, scratch)
 
     def follower(self, spark: Any, scratch: Path) -> Follower | StateFollower:
         """A follower, which audits in rounds."""
-        if self._wanted.state is not None:
-            return StateFollower(partial(self._judge_state, spark, scratch, self._wanted.state))
-        window_ns = self._wanted.since_ns or WINDOW_NS
+        if self._request.state is not None:
+            return StateFollower(partial(self._judge_state, spark, scratch, self._request.state))
+        window_ns = self._request.since_ns or WINDOW_NS
         return Follower(
             spark=spark,
             streams=self.streams,
@@ -195,12 +193,12 @@ class TopologySource(AuditSource):
             scratch=scratch,
             context=self._context(window_ns),
             window_ns=window_ns,
-            figures=self._wanted.figures,
+            figures=self._request.figures,
         )
 
     def _context(self, since_ns: int | None) -> AuditContext:
         """The context of an audit of the last *since_ns* nanoseconds, or of everything."""
-        sample, names = self._wanted.sample, {stream.virtual for stream in self.streams}
+        sample, names = self._request.sample, {stream.virtual for stream in self.streams}
         # A part that passes is not the whole: whoever reads the verdict sees what it is about.
         part = f", the last {format_duration(since_ns)}" if since_ns is not None else ""
         part += f", {sample} of the subjects" if sample is not None else ""
@@ -212,14 +210,13 @@ class TopologySource(AuditSource):
             stretch=self._topology.stretch.cluster if self._topology.stretch is not None else None,
         )
 
-    def _extent(self, scratch: Path) -> ExtractPlan:
-
-        since_ns = time.time_ns() - self._wanted.since_ns if self._wanted.since_ns else None
-        return plan_extraction(self.streams, self.endpoints, scratch, since_ns=since_ns, subjects=self._wanted.sample)
+    def _plan_extraction(self, scratch: Path) -> ExtractPlan:
+        since_ns = time.time_ns() - self._request.since_ns if self._request.since_ns else None
+        return plan_extraction(self.streams, self.endpoints, scratch, since_ns=since_ns, subjects=self._request.sample)
 
     def advance(self, spark: Any, scratch: Path, place: Path, note: Callable[[str], None]) -> frames.AuditTables:
         """All messages of the streams; reads only those that are new since the last audit with the state at *place*."""
-        plan = self._extent(scratch)
+        plan = self._plan_extraction(scratch)
         register(spark)
         state = AuditState(spark, place, self._topology.name)
         result = state.advance(plan.cuts, lambda cuts: frames.read_messages(spark, cuts, plan.access))
@@ -232,27 +229,26 @@ class TopologySource(AuditSource):
         """The report on all messages, read by `advance`."""
         with explain_spark_errors():
             tables = self.advance(spark, scratch, place, lambda _: None)
-            shelf = TableStore(spark, _scratch_tables(spark, tables, scratch))
+            store = TableStore(spark, _scratch_tables(spark, tables, scratch))
             try:
-                run = AuditPipeline(store=shelf, context=self._context(None), figures=self._wanted.figures)
-                return run(tables.messages, tables.streams)
+                pipeline = AuditPipeline(store=store, context=self._context(None), figures=self._request.figures)
+                return pipeline(tables.messages, tables.streams)
             finally:
                 spark.catalog.clearCache()
 
     def _extract_tables(self, spark: Any, scratch: Path, progress: AuditProgress) -> frames.AuditTables:
-
-        place = self._wanted.tables
-        if self._wanted.state is not None:
-            result = self.advance(spark, scratch, self._wanted.state, progress.note)
+        place = self._request.tables
+        if self._request.state is not None:
+            result = self.advance(spark, scratch, self._request.state, progress.note)
             if place is None:
                 return result
-        elif self._beside is not None:
-            result = frames.to_spark(spark, self._beside.result())
-            self._beside = None
+        elif self._background is not None:
+            result = frames.to_spark(spark, self._background.result())
+            self._background = None
             if place is None:
                 return result
         else:
-            result = frames.read_live(spark, self._extent(scratch), scratch)
+            result = frames.read_live(spark, self._plan_extraction(scratch), scratch)
         # Servers are read once: what is judged twice has to be the same.
         if place is None and str(spark.conf.get("spark.master", "")).startswith("local"):
             return frames.materialize(result, uri_of(f"{scratch}/messages"))
@@ -273,7 +269,6 @@ class CaptureSource(AuditSource):
     """The capture of a scenario."""
 
     def __init__(self, request: AuditRequest, path: Path) -> None:
-
         super().__init__(request)
         self._capture: Capture = Capture(path)
         self._manifest = self._capture.manifest()
@@ -284,7 +279,7 @@ class CaptureSource(AuditSource):
 
     def begin(self) -> None:
         """Start to read the capture while Spark starts."""
-        self._beside = BackgroundExtraction(extract_capture, self._capture)
+        self._background = BackgroundExtraction(extract_capture, self._capture)
 
     def _read_and_judge(self, spark: Any, scratch: Path, progress: AuditProgress) -> Report:
         """Judge the messages of the capture and the answers that clients got."""
@@ -304,9 +299,9 @@ class CaptureSource(AuditSource):
             has_journal=True,
             stretch=next((stream.region for stream in manifest.streams if stream.region not in manifest.regions), None),
         )
-        assert self._beside is not None
-        result = frames.to_spark(spark, self._beside.result())
-        return self._run(spark, result, context, progress, scratch, journal_table(spark, self._capture))
+        assert self._background is not None
+        result = frames.to_spark(spark, self._background.result())
+        return self._run_stages(spark, result, context, progress, scratch, journal_table(spark, self._capture))
 
 
 class TablesSource(AuditSource):
@@ -334,11 +329,11 @@ class TablesSource(AuditSource):
 
     def _read_and_judge(self, spark: Any, scratch: Path, progress: AuditProgress) -> Report:
         """Run the stages after those whose tables are used."""
-        shelf = TableStore(spark, reads=self._uri)
-        result, context = frames.read_tables(spark, self._uri), read_context(shelf, self._uri)
+        store = TableStore(spark, reads=self._uri)
+        result, context = frames.read_tables(spark, self._uri), read_context(store, self._uri)
         # Files that another audit left beside them are not theirs.
-        journal = read_journal(shelf) if context.has_journal else None
-        return self._run(spark, result, context, progress, scratch, journal, reads=self._uri)
+        journal = read_journal(store) if context.has_journal else None
+        return self._run_stages(spark, result, context, progress, scratch, journal, reads=self._uri)
 
 
 def _scratch_tables(spark: Any, tables: frames.AuditTables, scratch: Path) -> str | None:

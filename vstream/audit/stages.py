@@ -93,17 +93,17 @@ class AuditPipeline:
             rows = normalise.normalise(messages, cut)
             return collect_here(rows, normalise.COPIES) if is_short else rows
 
-        copies = self._stage(AuditStage.NORMALISE, "copies", normalise.COPIES, normalise_rows, is_here=is_short)
+        copies = self._run_stage(AuditStage.NORMALISE, "copies", normalise.COPIES, normalise_rows, is_here=is_short)
         self.store.seal()
-        looks = self._looks(copies, cut, operations)
+        measures = self._define_measures(copies, cut, operations)
         threads = DaemonExecutor(_BESIDE)
         if cut.messages <= self.here_up_to:
             # Each takes Spark longer to plan than to do, and planning keeps one core busy.
-            looks = {name: threads.submit(look, is_small=True).result for name, look in looks.items()}
+            measures = {name: threads.submit(compute, is_small=True).result for name, compute in measures.items()}
         try:
             buckets, result = self.find_differences(copies, cut, self.store.files("copies"))
             self.store.seal()
-            report = self._judge(copies, cut, buckets, result, looks)
+            report = self._judge(copies, cut, buckets, result, measures)
         finally:
             threads.shutdown(wait=False, cancel_futures=True)
         self.store.seal()
@@ -119,16 +119,18 @@ class AuditPipeline:
         started = time.monotonic()
         tracks = reconcile.build_tracks(copies, cut)
         folded = self._fold_once(copies, cut, tracks, files)
-        self._took(AuditStage.RECONCILE, started)
-        buckets = self._stage(AuditStage.RECONCILE, "buckets", reconcile.BUCKETS, lambda: folded.digests, is_here=True)
-        backsteps = self._stage(
+        self._add_seconds(AuditStage.RECONCILE, started)
+        buckets = self._run_stage(
+            AuditStage.RECONCILE, "buckets", reconcile.BUCKETS, lambda: folded.digests, is_here=True
+        )
+        backsteps = self._run_stage(
             AuditStage.RECONCILE, "backsteps", order.BACKSTEPS, lambda: folded.backsteps, is_here=folded.is_here
         )
-        result = self._stage(
+        result = self._run_stage(
             AuditStage.RECONCILE,
             "faults",
             classify.FAULTS,
-            lambda: self._faults(copies, cut, buckets, backsteps, folded),
+            lambda: self._find_faults(copies, cut, buckets, backsteps, folded),
         )
         return buckets, result
 
@@ -142,7 +144,7 @@ class AuditPipeline:
             return one_pass.fold_files(files or (), copies, cut, tracks, size=self.bucket)
         return one_pass.fold_partitions(copies, cut, tracks, size=self.bucket)
 
-    def _stage(
+    def _run_stage(
         self,
         stage: AuditStage,
         name: str,
@@ -157,13 +159,13 @@ class AuditPipeline:
         self.on_stage(stage)
         started = time.monotonic()
         stored = self.store.keep(name, compute(), schema, is_here=is_here)
-        self._took(stage, started)
+        self._add_seconds(stage, started)
         return stored
 
-    def _took(self, stage: AuditStage, started: float) -> None:
+    def _add_seconds(self, stage: AuditStage, started: float) -> None:
         self.seconds[stage.value] = self.seconds.get(stage.value, 0.0) + time.monotonic() - started
 
-    def _faults(
+    def _find_faults(
         self,
         copies: DataFrame,
         cut: CutTables,
@@ -172,11 +174,11 @@ class AuditPipeline:
         folded: one_pass.SinglePassResult,
     ) -> DataFrame:
         """All FAULTS of messages. Does not look again at what digests and order prove to be correct."""
-        result = self._differing(folded, copies, cut, buckets, backsteps)
+        result = self._classify_buckets(folded, copies, cut, buckets, backsteps)
         ordered = sorted(name for name, model in self.context.models.items() if model in _ONE_ORDER)
         return result.unionByName(delays.find_misordered(copies, ordered)) if ordered else result
 
-    def _differing(
+    def _classify_buckets(
         self,
         folded: one_pass.SinglePassResult,
         copies: DataFrame,
@@ -198,17 +200,17 @@ class AuditPipeline:
             is_small = differing_messages.count_rows(folded.buckets, differing) <= _CLOSELY
             if is_small:
                 rows = differing_messages.gather_rows(copies, suspects, which, size=self.bucket)
-                look = differing_messages.select_differing(rows, copies, cut, backsteps)
+                messages = differing_messages.select_differing(rows, copies, cut, backsteps)
             else:
-                look = differing_messages.messages_near(copies, which, size=self.bucket)
-            result = self._looked_into(look, copies, cut, folded, backsteps, suspects if which else None)
+                messages = differing_messages.messages_near(copies, which, size=self.bucket)
+            result = self._classify_messages(messages, copies, cut, folded, backsteps, suspects if which else None)
             if is_small:
                 result = collect_here(result, classify.FAULTS)
         return result
 
-    def _looked_into(
+    def _classify_messages(
         self,
-        look: differing_messages.DifferingMessages,
+        messages: differing_messages.DifferingMessages,
         copies: DataFrame,
         cut: CutTables,
         folded: one_pass.SinglePassResult,
@@ -224,7 +226,9 @@ class AuditPipeline:
             else make_table(copies.sparkSession, [], classify.FAULTS)
         )
         if suspects is not None:
-            result = result.unionByName(classify.find_faults(look, copies, cut, extents, suspects, size=self.bucket))
+            result = result.unionByName(
+                classify.find_faults(messages, copies, cut, extents, suspects, size=self.bucket)
+            )
         strange = differing_messages.misplaced_buckets(folded.buckets)
         if {part for part, _ in strange} & {"foreign", "ahead"}:
             ahead = {bucket for part, bucket in strange if part == "ahead"}
@@ -232,10 +236,10 @@ class AuditPipeline:
         if cut.holes:
             result = result.unionByName(classify.find_deleted_everywhere(copies, cut))
         if not folded.is_in_order:
-            result = result.unionByName(classify.find_reordered(look.behind, backsteps))
+            result = result.unionByName(classify.find_reordered(messages.behind, backsteps))
         return result
 
-    def _looks(
+    def _define_measures(
         self, copies: DataFrame, cut: CutTables, operations: DataFrame | None
     ) -> Mapping[str, Callable[..., DataFrame]]:
         """By name: functions that compute the tables that do not depend on which messages are missing."""
@@ -251,22 +255,22 @@ class AuditPipeline:
             return keys.find_conflicts(copies, cut, select_virtuals(contested, blind))
 
         result = {
-            "conflicts": self._look("conflicts", conflicts, keys.CONFLICTS),
-            "twins": self._look("twins", lambda: keys.find_shared_ids(copies, cut), keys.TWINS),
+            "conflicts": self._defer("conflicts", conflicts, keys.CONFLICTS),
+            "twins": self._defer("twins", lambda: keys.find_shared_ids(copies, cut), keys.TWINS),
         }
         if is_whole:
-            result["delays"] = self._look("delays", lambda: delays.summarize_delays(hops()), delays.DELAYS)
+            result["delays"] = self._defer("delays", lambda: delays.summarize_delays(hops()), delays.DELAYS)
             pairs = partial(delays.compare_orders, copies, one_in=_one_in(_NEIGHBOURS, cut))
-            result["pairs"] = self._look("pairs", pairs, delays.PAIRS)
+            result["pairs"] = self._defer("pairs", pairs, delays.PAIRS)
         else:
-            result["early"] = self._look("early", lambda: delays.find_early(hops()), delays.EARLY)
+            result["early"] = self._defer("early", lambda: delays.find_early(hops()), delays.EARLY)
         if operations is not None:
             journaled = (
                 partial(client_journal.find_broken_promises, operations, copies, cut),
                 partial(client_journal.count_outcomes, operations, copies),
             )
-            result["broken"] = self._look("broken", journaled[0], classify.FAULTS)
-            result["answers"] = self._look("answers", journaled[1], client_journal.ANSWERS)
+            result["broken"] = self._defer("broken", journaled[0], classify.FAULTS)
+            result["answers"] = self._defer("answers", journaled[1], client_journal.ANSWERS)
         return result
 
     def _find_hurried(self, copies: DataFrame, cut: CutTables) -> Iterator[Collection[str] | None]:
@@ -279,14 +283,14 @@ class AuditPipeline:
     def _has_all_figures(self, cut: CutTables) -> bool:
         return self.is_kept or len({row.virtual for row in cut.rows}) <= self.figures
 
-    def _look(self, name: str, compute: Callable[[], DataFrame], schema: StructType) -> Callable[..., DataFrame]:
-        def look(*, is_small: bool = False) -> DataFrame:
+    def _defer(self, name: str, compute: Callable[[], DataFrame], schema: StructType) -> Callable[..., DataFrame]:
+        def compute_and_keep(*, is_small: bool = False) -> DataFrame:
             rows = compute()
             if is_small:
                 rows = collect_here(rows, schema)
             return self.store.keep(name, rows, schema, is_here=is_small)
 
-        return look
+        return compute_and_keep
 
     def _judge(
         self,
@@ -294,12 +298,12 @@ class AuditPipeline:
         cut: CutTables,
         buckets: DataFrame,
         findings: DataFrame,
-        looks: Mapping[str, Callable[[], DataFrame]],
+        measures: Mapping[str, Callable[[], DataFrame]],
     ) -> Report:
         self.on_stage(AuditStage.JUDGE)
         started = time.monotonic()
         keep, windows = self.store.keep, self.context.windows
-        table_of = {name: look() for name, look in looks.items()}
+        table_of = {name: compute() for name, compute in measures.items()}
         contested = self.store.table("contested")
 
         def select(
