@@ -83,21 +83,21 @@ class RestoreState:
         return bool(self.marked)
 
 
-async def look(request: RestoreRequest) -> RestoreState:
+async def read_state(request: RestoreRequest) -> RestoreState:
     """
     What is there already. Raises RefusedError if that is anything but an interrupted restore of this backup.
 
     NotReachableError if a region does not answer: all must be there.
     """
     async with reading_connections(request.topology, request.endpoints, needs_all=True) as connections:
-        return await _look(request, connections)
+        return await _read_state(request, connections)
 
 
 async def restore(request: RestoreRequest, on_stream: Callable[[str], None]) -> None:
     """
     Make all streams of the backup, with their consumers, and let readers take from the others again.
 
-    Killed anywhere, it can be run again. Raises as `look`, and as requests do. *on_stream* is told what is being done.
+    Killed anywhere, it can be run again. Raises as `read_state`, and as requests do. *on_stream* is told what is being done.
     """
     with request.directory.hold_lock():
         async with reading_connections(request.topology, request.endpoints, needs_all=True) as connections:
@@ -107,7 +107,7 @@ async def restore(request: RestoreRequest, on_stream: Callable[[str], None]) -> 
 async def _restore(
     request: RestoreRequest, connections: Mapping[str, ReconnectingConnection], on_stream: Callable[[str], None]
 ) -> None:
-    state = await _look(request, connections)
+    state = await _read_state(request, connections)
     if state.unfinished:
         on_stream(f"waiting {_GIVEN_UP:g} s: servers give up the restore that was interrupted")
         await asyncio.sleep(_GIVEN_UP)
@@ -121,7 +121,7 @@ async def _restore(
             await _Restored(connection_to(connections, saved.region), request, saved).attach()
 
 
-async def _look(request: RestoreRequest, connections: Mapping[str, ReconnectingConnection]) -> RestoreState:
+async def _read_state(request: RestoreRequest, connections: Mapping[str, ReconnectingConnection]) -> RestoreState:
     _check_request(request)
     record = request.record
     missing: list[str] = []

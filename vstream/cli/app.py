@@ -14,7 +14,7 @@ from typing import Annotated
 import typer
 
 from vstream import __version__
-from vstream.cli.exit_codes import FAILED, INTERRUPTED, TERMINATED
+from vstream.cli.exit_codes import INTERRUPTED, TERMINATED, UNKNOWN
 from vstream.cli.lazy_group import MARKUP, CommandEntry, LazyGroup
 from vstream.errors import NOT_PERMITTED
 
@@ -198,7 +198,7 @@ def run() -> None:
         if isinstance(ended.__context__, typer.Abort):
             sys.exit(INTERRUPTED)
         if isinstance(ended.__context__, BrokenPipeError):
-            sys.exit(FAILED)  # Typer ends with 1 where the reader of a pipe has gone, whatever the answer is
+            sys.exit(UNKNOWN)  # Typer ends with 1 where the reader of a pipe has gone, whatever the answer is
         if NOT_PERMITTED:
             sys.exit(import_module("vstream.cli.failures").report_refusals(ended.code))
         raise

@@ -12,7 +12,7 @@ import typer
 from vstream.cli import options
 from vstream.cli.asyncio_runner import exit_on_signals, run
 from vstream.cli.chaos.session import find_target_servers
-from vstream.cli.exit_codes import FAILED, NO
+from vstream.cli.exit_codes import NO, UNKNOWN
 from vstream.cli.plan import Adopt, Lost, Planned, Verbose, plan_servers
 from vstream.cli.servers import find_signer
 from vstream.cli.views import applied as outcome
@@ -97,7 +97,7 @@ def command(
     console.print_lines(view.text(plan, is_verbose=verbose))
     if plan.blocked:
         console.print_note("Nothing was changed: resolve what is blocked first.", style="bold red")
-        raise typer.Exit(NO if plan.is_refused else FAILED)
+        raise typer.Exit(NO if plan.is_refused else UNKNOWN)
     if not plan.has_work:
         _exit_if_unknown(plan, file)
         return
@@ -120,13 +120,13 @@ def report(planned: Planned, applied: ApplyResult, left: Plan | None, *, is_verb
     if applied.failure is not None:
         console.print_error(applied.failure)
         console.print_note("Run `vstream apply` again: it continues where this run stopped.")
-        raise typer.Exit(FAILED)
+        raise typer.Exit(UNKNOWN)
     _print_emptied_regions(planned, applied)
     if left is not None and not left.is_empty:
         is_expected = applied.mappings_pending or applied.unread_servers or not left.differs
         console.print_note("Still open:" if is_expected else "The servers still differ from the topology:")
         console.print_lines(view.text(left, is_verbose=is_verbose))
-        raise typer.Exit(NO if left.differs else FAILED)
+        raise typer.Exit(NO if left.differs else UNKNOWN)
 
 
 async def _plan(
@@ -174,7 +174,7 @@ def _exit_if_unknown(plan: Plan, file: str) -> None:
     if not plan.unknown_servers:
         return
     console.print_lines(outcome.unknown_rules(plan, file))
-    raise typer.Exit(FAILED)
+    raise typer.Exit(UNKNOWN)
 
 
 async def apply_with_progress(

@@ -28,7 +28,7 @@ from vstream.audit.request import (
 from vstream.audit.scratch import scratch_directory
 from vstream.cli import options
 from vstream.cli.asyncio_runner import exit_on_signals
-from vstream.cli.exit_codes import FAILED, NO
+from vstream.cli.exit_codes import NO, UNKNOWN
 from vstream.cli.servers import build_bundle, endpoints_as_user, find_servers
 from vstream.cli.views import audit as view
 from vstream.cli.views import console
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 _ROUND_SECONDS = 10.0
 """Minimum time from the start of one round of --follow to that of the next."""
-_EXIT_CODES = {AuditVerdict.PASS: 0, AuditVerdict.FAIL: NO, AuditVerdict.UNKNOWN: FAILED}
+_EXIT_CODES = {AuditVerdict.PASS: 0, AuditVerdict.FAIL: NO, AuditVerdict.UNKNOWN: UNKNOWN}
 
 Target = Annotated[
     str,

@@ -10,7 +10,7 @@ import typer
 from rich.text import Text
 
 from vstream.backup.directory import BackupDirectory, BackupRecord
-from vstream.backup.restore import RestoreRequest, RestoreState, look
+from vstream.backup.restore import RestoreRequest, RestoreState, read_state
 from vstream.backup.restore import restore as restore_backup
 from vstream.backup.take import BackupRequest, take_backup
 from vstream.cli import options
@@ -85,7 +85,7 @@ def restore(
     request = RestoreRequest(
         directory=source, record=record, topology=loaded, streams=streams, endpoints=where.endpoints
     )
-    state = run(look(request))
+    state = run(read_state(request))
     if yes:
         with progress_bar() as progress:
             task = progress.add_task("connecting", total=None)

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from vstream.cli import options
 from vstream.cli.asyncio_runner import run
-from vstream.cli.exit_codes import FAILED, NO, OK
+from vstream.cli.exit_codes import NO, OK, UNKNOWN
 from vstream.cli.servers import find_servers
 from vstream.cli.views import console
 from vstream.cli.views.json_output import JsonLayout, format_json, print_json
@@ -117,7 +117,7 @@ async def _sync(
         synced = await latest()()
         show(synced)
         if every is None:
-            problem = NO if any(item.is_no for item in synced) else FAILED
+            problem = NO if any(item.is_no for item in synced) else UNKNOWN
             return problem if any(item.problems for item in synced) else OK
         await asyncio.sleep(every)
 

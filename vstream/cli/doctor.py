@@ -12,7 +12,7 @@ from rich.text import Text
 
 from vstream.cli import configs, options
 from vstream.cli.asyncio_runner import run
-from vstream.cli.exit_codes import FAILED, NO, OK
+from vstream.cli.exit_codes import NO, OK, UNKNOWN
 from vstream.cli.lazy_group import load_mode, refuse_named
 from vstream.cli.servers import build_bundle, find_servers
 from vstream.cli.views import console, diagnostics
@@ -23,7 +23,7 @@ from vstream.formatting import format_count, format_duration
 from vstream.health.doctor.examine import Diagnosis, Health
 from vstream.health.pipeline import diagnose
 
-_EXIT_CODES = {Health.HEALTHY: OK, Health.UNHEALTHY: NO, Health.UNKNOWN: FAILED}
+_EXIT_CODES = {Health.HEALTHY: OK, Health.UNHEALTHY: NO, Health.UNKNOWN: UNKNOWN}
 
 
 def command(

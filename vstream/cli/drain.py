@@ -11,7 +11,7 @@ from vstream.cli import options
 from vstream.cli.apply import GateTimeout
 from vstream.cli.asyncio_runner import run
 from vstream.cli.chaos.session import find_target_servers
-from vstream.cli.exit_codes import FAILED, NO, OK
+from vstream.cli.exit_codes import NO, OK, UNKNOWN
 from vstream.cli.failover import EditOptions, ShipWith, carry_out_edit, end, read_edit
 from vstream.cli.plan import Planned, plan_servers
 from vstream.cli.views import console
@@ -113,4 +113,4 @@ def _end(
         print_json("drain", view.drain_as_dict(target, seen, planned.plan if planned else None, is_done=is_done))
     else:
         console.print_lines(view.describe_drain(seen, target, servers, is_done=is_done))
-    raise typer.Exit({True: OK, False: NO, None: FAILED}[seen.is_safe])
+    raise typer.Exit({True: OK, False: NO, None: UNKNOWN}[seen.is_safe])

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from vstream.cli import configs
 from vstream.cli.asyncio_runner import run
-from vstream.cli.exit_codes import FAILED, NO
+from vstream.cli.exit_codes import NO, UNKNOWN
 from vstream.cli.plan import Planned, plan_servers
 from vstream.cli.servers import find_servers
 from vstream.cli.views import console, diagnostics
@@ -69,7 +69,7 @@ def check_drift(
     if is_drift:
         raise typer.Exit(NO)
     if is_partial:
-        raise typer.Exit(FAILED)
+        raise typer.Exit(UNKNOWN)
 
 
 def _show(

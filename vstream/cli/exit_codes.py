@@ -4,8 +4,10 @@ from __future__ import annotations
 
 OK = 0
 NO = 1
+"""A finding, a difference, a refusal: the answer is known, and not what one wants."""
 USAGE = 2
-FAILED = 3
+UNKNOWN = 3
+"""The question could not be answered, or the command could not do its work."""
 INTERRUPTED = 130
 TERMINATED = 143
 """What a shell makes of a process that SIGTERM ended."""

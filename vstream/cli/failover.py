@@ -12,7 +12,7 @@ from vstream.cli import options
 from vstream.cli.apply import GateTimeout, apply_with_progress, report
 from vstream.cli.asyncio_runner import run
 from vstream.cli.chaos.session import find_target_servers
-from vstream.cli.exit_codes import FAILED, NO
+from vstream.cli.exit_codes import NO, UNKNOWN
 from vstream.cli.plan import Planned, plan_servers
 from vstream.cli.servers import Servers, find_servers
 from vstream.cli.views import applied as outcome
@@ -123,7 +123,7 @@ def command(
                 "Pass `--declare-dead` if you know it, and `--also REGION` for each region that is dead, too. "
                 "Nothing was changed."
             )
-        raise typer.Exit(NO if proof.alive else FAILED)
+        raise typer.Exit(NO if proof.alive else UNKNOWN)
     edit, homes = run(give_up(read_edit(topology, current), regions, where.endpoints))
     planned = run(plan_servers(edit.topology, lab, templates))
     if not is_json:
@@ -143,12 +143,12 @@ def end(topology: Topology, plan: Plan, is_done: bool, success: str) -> None:
         if plan.unknown_servers:
             for line in outcome.unknown_rules(plan, loaded_path(topology)):
                 console.print_note(line.plain)
-            raise typer.Exit(FAILED)
+            raise typer.Exit(UNKNOWN)
         console.print_note(success, style="bold green")
         return
     if plan.blocked:
         console.print_note("Nothing was changed: resolve what is blocked first.", style="bold red")
-        raise typer.Exit(NO if plan.is_refused else FAILED)
+        raise typer.Exit(NO if plan.is_refused else UNKNOWN)
     console.print_note("Nothing was changed: pass `--yes` to do it.")
 
 

@@ -9,7 +9,7 @@ import traceback
 from pathlib import Path
 
 from vstream import errors
-from vstream.cli.exit_codes import FAILED, NO, OK, USAGE
+from vstream.cli.exit_codes import NO, OK, UNKNOWN, USAGE
 from vstream.cli.views import diagnostics
 from vstream.cli.views.console import print_error, stderr
 
@@ -28,7 +28,7 @@ def report_failure(error: Exception) -> int:
     print_error(expected)
     if isinstance(expected, errors.UnknownNameError):
         return USAGE
-    return NO if isinstance(expected, errors.RefusedError) else FAILED
+    return NO if isinstance(expected, errors.RefusedError) else UNKNOWN
 
 
 def report_refusals(code: object) -> object:
@@ -39,7 +39,7 @@ def report_refusals(code: object) -> object:
     """
     for refusal in errors.NOT_PERMITTED:
         print_error(errors.NotPermittedError(refusal))
-    return FAILED if errors.NOT_PERMITTED and code in {None, OK, NO} else code
+    return UNKNOWN if errors.NOT_PERMITTED and code in {None, OK, NO} else code
 
 
 def is_debugging() -> bool:

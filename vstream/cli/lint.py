@@ -15,7 +15,7 @@ from rich.text import Text
 
 from vstream.cli import files as input_files
 from vstream.cli import lint_files
-from vstream.cli.exit_codes import FAILED, NO, OK
+from vstream.cli.exit_codes import NO, OK, UNKNOWN
 from vstream.cli.lazy_group import chosen_overlays, load_mode, refuse_named
 from vstream.cli.views import console
 from vstream.cli.views import lint as view
@@ -316,7 +316,7 @@ class _LintRun:
         self._write([clean(line) for line in diff(checked.report.texts, after)])
         console.print_note(f"{format_count(len(after), 'file')} would change" if after else "nothing would change")
         if not fixed.report.is_complete:
-            return FAILED
+            return UNKNOWN
         return NO if after else OK
 
     def _print(

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vstream.cli import files as input_files
-from vstream.cli.exit_codes import FAILED, NO, OK
+from vstream.cli.exit_codes import NO, OK, UNKNOWN
 from vstream.errors import VstreamError
 from vstream.lint.baseline import Baseline, read_baseline
 from vstream.lint.config import OWN_FILE, LintConfig, read_config
@@ -65,7 +65,7 @@ def surroundings(
 def exit_code(report: LintReport, config: LintConfig) -> int:
     """0 if nothing weighs enough to fail, 3 if something could not be read."""
     if not report.is_complete:
-        return FAILED
+        return UNKNOWN
     return NO if report.has_any(config.fail_on) else OK
 
 

@@ -9,7 +9,7 @@ import typer
 
 from vstream.cli import options
 from vstream.cli.asyncio_runner import run
-from vstream.cli.exit_codes import FAILED, NO
+from vstream.cli.exit_codes import NO, UNKNOWN
 from vstream.cli.lazy_group import load_mode
 from vstream.cli.servers import Servers, build_bundle, find_servers
 from vstream.cli.views import console
@@ -93,11 +93,11 @@ def command(
         _save_plan(out, topology, loaded.text, planned)
     _print_plan(planned, output, is_verbose=verbose)
     if planned.plan.blocked:
-        raise typer.Exit(NO if planned.plan.is_refused else FAILED)
+        raise typer.Exit(NO if planned.plan.is_refused else UNKNOWN)
     if detailed_exitcode and not planned.plan.is_empty:
         raise typer.Exit(CHANGES_PRESENT)
     if planned.plan.unknown_servers:
-        raise typer.Exit(FAILED)
+        raise typer.Exit(UNKNOWN)
 
 
 def _save_plan(path: Path, topology: Path, text: str, planned: Planned) -> None:

@@ -12,7 +12,7 @@ import typer
 
 from vstream.cli import options
 from vstream.cli.asyncio_runner import run
-from vstream.cli.exit_codes import FAILED, NO
+from vstream.cli.exit_codes import NO, UNKNOWN
 from vstream.cli.servers import Servers, endpoints_as_user, find_servers
 from vstream.cli.views import console
 from vstream.cli.views import probe as view
@@ -110,7 +110,7 @@ def command(
         console.print_note(f"{loaded.name} on {servers.description}")
         console.print_lines(view.text(report, width=console.stdout().width))
     if not report.is_pass:
-        raise typer.Exit(NO if report.is_fail else FAILED)
+        raise typer.Exit(NO if report.is_fail else UNKNOWN)
 
 
 def _check_names(option: str, names: list[str] | None, existing: list[str]) -> None:

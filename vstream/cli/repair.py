@@ -10,7 +10,7 @@ import typer
 from vstream.cli import options
 from vstream.cli.asyncio_runner import run
 from vstream.cli.chaos.session import find_target_servers
-from vstream.cli.exit_codes import FAILED, NO
+from vstream.cli.exit_codes import NO, UNKNOWN
 from vstream.cli.failover import system_endpoints
 from vstream.cli.servers import Servers, find_servers
 from vstream.cli.views import chaos as chaos_view
@@ -71,7 +71,7 @@ def repair_messages(
     else:
         console.print_lines(render_end(result))
     if result.needs_more:
-        raise typer.Exit(FAILED if result.is_unknown else NO)
+        raise typer.Exit(UNKNOWN if result.is_unknown else NO)
 
 
 def repair_sources(
@@ -156,7 +156,7 @@ def repair_meta(
         print_json("rescue", view.as_dict(loaded.name, groups, is_done=yes and bool(chosen)))
     if not chosen and any(group.refusal is None for group in groups):
         console.print_note("Nothing was changed: a server may be alive.", style="bold yellow")
-        raise typer.Exit(FAILED)
+        raise typer.Exit(UNKNOWN)
     if not chosen:
         console.print_note("Nothing was changed: there is nothing that could be rescued.")
         raise typer.Exit(NO)

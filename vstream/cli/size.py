@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from vstream.cli import options
-from vstream.cli.exit_codes import FAILED, NO
+from vstream.cli.exit_codes import NO, UNKNOWN
 from vstream.cli.lab.links import shape
 from vstream.cli.views import console
 from vstream.cli.views.json_output import print_json
@@ -110,7 +110,7 @@ def command(
     else:
         console.print_lines(describe_size(sizing))
     if not sizing.fits:
-        raise typer.Exit(FAILED if sizing.fits is None else NO)
+        raise typer.Exit(UNKNOWN if sizing.fits is None else NO)
 
 
 def _read_outages(topology: Topology, option: str, texts: Sequence[str], outages: dict[str, list[Away]]) -> None:

@@ -22,7 +22,7 @@ from rich.text import Text
 
 from vstream.cli import options
 from vstream.cli.asyncio_runner import run
-from vstream.cli.exit_codes import FAILED, NO, OK
+from vstream.cli.exit_codes import NO, OK, UNKNOWN
 from vstream.cli.lazy_group import load_mode, refuse_named
 from vstream.cli.servers import Servers, build_bundle, find_servers, find_signer
 from vstream.cli.views import console
@@ -36,7 +36,7 @@ from vstream.topology.bundle import Bundle
 from vstream.topology.model import Topology
 from vstream.value_class import value_class
 
-_EXIT_CODES = {StatusVerdict.OK: OK, StatusVerdict.DEGRADED: NO, StatusVerdict.UNKNOWN: FAILED}
+_EXIT_CODES = {StatusVerdict.OK: OK, StatusVerdict.DEGRADED: NO, StatusVerdict.UNKNOWN: UNKNOWN}
 
 
 def command(

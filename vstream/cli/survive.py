@@ -16,7 +16,7 @@ from rich.text import Text
 
 from vstream.cli import options
 from vstream.cli.asyncio_runner import run
-from vstream.cli.exit_codes import FAILED, NO
+from vstream.cli.exit_codes import NO, UNKNOWN
 from vstream.cli.views import console, rehearsal
 from vstream.cli.views.json_output import print_json
 from vstream.lint.load_topology import LoadedTopology
@@ -75,7 +75,7 @@ def command(
     if result is not None and (result.count(CellStatus.REFUTED) or result.problems):
         raise typer.Exit(NO)
     if result is not None and (result.count(CellStatus.UNKNOWN) or not result.count(CellStatus.SHOWN)):
-        raise typer.Exit(FAILED)
+        raise typer.Exit(UNKNOWN)
 
 
 def _rehearse(

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from vstream.cli import options
 from vstream.cli.asyncio_runner import run
-from vstream.cli.exit_codes import FAILED, NO
+from vstream.cli.exit_codes import NO, UNKNOWN
 from vstream.cli.map import read_workspace
 from vstream.cli.servers import find_servers
 from vstream.cli.views import console
@@ -56,7 +56,7 @@ def print_trace(
     if any(trace.is_expected is False for trace in traces):
         raise typer.Exit(NO)
     if any(trace.is_expected is None for trace in traces):
-        raise typer.Exit(FAILED)
+        raise typer.Exit(UNKNOWN)
 
 
 _VERDICTS = {True: "expected", False: "different", None: "unknown"}

@@ -11,7 +11,7 @@ from vstream.chaos import journal, target_servers
 from vstream.chaos.faults.pause import Pause
 from vstream.cli import options
 from vstream.cli.asyncio_runner import run
-from vstream.cli.exit_codes import FAILED, NO
+from vstream.cli.exit_codes import NO, UNKNOWN
 from vstream.cli.lab import find
 from vstream.cli.lab import links as link_commands
 from vstream.cli.lab.find import LabArgument, LabOption, Name, SameLab, choose_name, the_lab
@@ -207,7 +207,7 @@ def doctor(output: options.TextOrJson = "text") -> None:
         for line in view.list_hints(findings):
             console.print_note(line)
     if any(finding.is_error for finding in findings):
-        raise typer.Exit(FAILED)
+        raise typer.Exit(UNKNOWN)
 
 
 app.command("link")(link_commands.link)

@@ -16,7 +16,7 @@ from vstream.capture.verdict.check import check
 from vstream.capture.verdict.verdict import CaseStatus, Verdict, as_dict, to_junit
 from vstream.cli import options
 from vstream.cli.asyncio_runner import run as run_to_end
-from vstream.cli.exit_codes import FAILED, NO, OK
+from vstream.cli.exit_codes import NO, OK, UNKNOWN
 from vstream.cli.lint import Format, default_format, print_lines
 from vstream.cli.scenario import explore, find
 from vstream.cli.views import console, rehearsal
@@ -211,4 +211,4 @@ def _show(verdict: Verdict, output: str, html: Path | None = None) -> None:
 
 def _exit_code(verdict: Verdict) -> int:
     """What a command that ends with *verdict* exits with."""
-    return {CaseStatus.PASS: OK, CaseStatus.FAIL: NO, CaseStatus.UNKNOWN: FAILED}[verdict.status]
+    return {CaseStatus.PASS: OK, CaseStatus.FAIL: NO, CaseStatus.UNKNOWN: UNKNOWN}[verdict.status]

@@ -16,7 +16,7 @@ from vstream.capture.verdict.check import check
 from vstream.capture.verdict.verdict import CaseStatus
 from vstream.cli import options
 from vstream.cli.asyncio_runner import run as run_to_end
-from vstream.cli.exit_codes import FAILED, NO
+from vstream.cli.exit_codes import NO, UNKNOWN
 from vstream.cli.views import console
 from vstream.cli.views.cleaning import clean
 from vstream.cli.views.json_output import print_json
@@ -109,7 +109,7 @@ def command(
     if exploration.count(CaseStatus.FAIL):
         raise typer.Exit(NO)
     if exploration.count(CaseStatus.UNKNOWN) or not exploration.runs:
-        raise typer.Exit(FAILED)
+        raise typer.Exit(UNKNOWN)
 
 
 def _generator(topology: Path | None, lab: Lab) -> Callable[[int], ScenarioData]:

@@ -21,7 +21,7 @@ from rich.console import Console, ConsoleDimensions
 from rich.segment import Segment
 from rich.text import Text
 
-from vstream.cli.exit_codes import FAILED, INTERRUPTED
+from vstream.cli.exit_codes import INTERRUPTED, UNKNOWN
 from vstream.cli.views.cleaning import clean, clean_lines, clean_text, cut_text, fit_encoding
 from vstream.errors import VstreamError
 from vstream.files import save_output, state_directory
@@ -69,7 +69,7 @@ class CleanConsole(Console):
             super().on_broken_pipe()
         if self.stderr:  # what is left in its buffer would fail once more when Python ends, with 120
             os.dup2(sys.stdout.fileno(), sys.stderr.fileno())
-        raise SystemExit(FAILED)
+        raise SystemExit(UNKNOWN)
 
     def render_str(self, text: str, **options: Any) -> Text:
         """A string in a table, whose cells may have several lines."""
