@@ -16,7 +16,7 @@ from vstream.topology.model import Role, Topology
 _SIDES = 'write `"west | central,east"`: sides with `|`, regions with commas'
 
 
-def servers_of_region(target: TargetServers, region: str) -> tuple[str, ...]:
+def find_region_servers(target: TargetServers, region: str) -> tuple[str, ...]:
     """The running servers of *region*. Raises UnknownNameError if there is no such region, LabError if none runs."""
     _require_region(target, region)
     running = tuple(server for server in target.in_region(region) if target.process(server).is_running())
@@ -25,8 +25,8 @@ def servers_of_region(target: TargetServers, region: str) -> tuple[str, ...]:
     return running
 
 
-def server(target: TargetServers, name: str) -> tuple[str, ...]:
-    """The server *name*. Raises UnknownNameError if it does not exist, LabError if it does not run."""
+def find_server(target: TargetServers, name: str) -> tuple[str, ...]:
+    """The running server *name*, alone. Raises UnknownNameError if it does not exist, LabError if it does not run."""
     if name not in target.servers:
         raise UnknownNameError(f"there is no server `{name}`", hint=f"servers: {', '.join(target.servers)}")
     if not target.process(name).is_running():
@@ -34,7 +34,7 @@ def server(target: TargetServers, name: str) -> tuple[str, ...]:
     return (name,)
 
 
-def region_or_server(target: TargetServers, name: str) -> tuple[str, ...]:
+def find_region_or_server(target: TargetServers, name: str) -> tuple[str, ...]:
     """The running servers of the region, or the server, called *name*. Raises UnknownNameError if it is neither."""
     if name in target.regions and name in target.servers:
         raise UnknownNameError(
@@ -45,14 +45,14 @@ def region_or_server(target: TargetServers, name: str) -> tuple[str, ...]:
             f"there is no region or server `{name}`",
             hint=f"regions: {', '.join(target.regions)}; servers: {', '.join(target.servers)}{_instead(target, name)}",
         )
-    servers = servers_of_region(target, name) if name in target.regions else server(target, name)
+    servers = find_region_servers(target, name) if name in target.regions else find_server(target, name)
     serving = tuple(candidate for candidate in servers if target.serves(candidate))
     if not serving:
         raise LabError(f"`{name}` is paused already", hint="`vstream chaos resume` resumes it")
     return serving
 
 
-def sides(target: TargetServers, texts: Sequence[str]) -> tuple[tuple[str, ...], ...]:
+def parse_sides(target: TargetServers, texts: Sequence[str]) -> tuple[tuple[str, ...], ...]:
     """
     The sides of a partition. Each of *texts* lists regions, separated by commas.
 
@@ -69,7 +69,7 @@ def sides(target: TargetServers, texts: Sequence[str]) -> tuple[tuple[str, ...],
     return parts
 
 
-def between(parts: Sequence[Sequence[str]], *, one_way: bool = False) -> tuple[Pair, ...]:
+def links_between(parts: Sequence[Sequence[str]], *, one_way: bool = False) -> tuple[Pair, ...]:
     """The links between *parts*, which are groups of regions; with *one_way* only what the first one sends."""
     senders = parts[:1] if one_way else parts
     pairs: list[Pair] = []
@@ -80,17 +80,17 @@ def between(parts: Sequence[Sequence[str]], *, one_way: bool = False) -> tuple[P
     return tuple(pairs)
 
 
-def around(target: TargetServers, regions: Sequence[str]) -> tuple[Pair, ...]:
+def links_around(target: TargetServers, regions: Sequence[str]) -> tuple[Pair, ...]:
     """The links of each of *regions* to all others. Raises UnknownNameError if one is unknown or the only region."""
     for name in regions:
         _require_region(target, name)
     if len(target.regions) == 1:
         raise UnknownNameError("there is only one region: it has no links to others")
-    pairs = between([(region,) for region in target.regions])
+    pairs = links_between([(region,) for region in target.regions])
     return tuple(pair for pair in pairs if not set(regions).isdisjoint(pair))
 
 
-def link(target: TargetServers, near: str, far: str) -> tuple[Pair, Pair]:
+def find_link(target: TargetServers, near: str, far: str) -> tuple[Pair, Pair]:
     """The link between two regions, in both directions. Raises UnknownNameError if one is unknown or both are one."""
     for name in (near, far):
         _require_region(target, name)
@@ -122,7 +122,7 @@ def _instead(target: TargetServers, name: str) -> str:
     return ""
 
 
-def stream(topology: Topology, name: str, region: str | None) -> str:
+def find_stream(topology: Topology, name: str, region: str | None) -> str:
     """
     The physical stream for *name*: the write stream in *region* of a virtual stream, otherwise the stream of that name.
 
@@ -144,7 +144,7 @@ def stream(topology: Topology, name: str, region: str | None) -> str:
     return physical.physical_name(virtual, Role.WRITE, region)
 
 
-async def led_stream(target: TargetServers, name: str) -> tuple[StreamLeadership, str]:
+async def find_led_stream(target: TargetServers, name: str) -> tuple[StreamLeadership, str]:
     """The leadership of stream *name*. Raises LabError if there is no such stream or it has no leader."""
     async with target.connect() as connection:
         role = await leaders.stream_leadership(connection, name)

@@ -35,22 +35,22 @@ def wide() -> TargetServers:
 @pytest.mark.parametrize(
     ("take", "name", "hint"),
     [
-        (select.servers_of_region, "stretch", KNOWN + ACROSS),
-        (lambda where, name: select.sides(where, ["west", name]), "stretch", KNOWN + ACROSS),
-        (lambda where, name: select.around(where, [name]), "stretch", KNOWN + ACROSS),
-        (lambda where, name: select.link(where, "west", name), "stretch", KNOWN + ACROSS),
+        (select.find_region_servers, "stretch", KNOWN + ACROSS),
+        (lambda where, name: select.parse_sides(where, ["west", name]), "stretch", KNOWN + ACROSS),
+        (lambda where, name: select.links_around(where, [name]), "stretch", KNOWN + ACROSS),
+        (lambda where, name: select.find_link(where, "west", name), "stretch", KNOWN + ACROSS),
         (
-            select.region_or_server,
+            select.find_region_or_server,
             "stretch",
             f"{KNOWN}; servers: west-1, central-1, east-1, stretch-west, stretch-central, stretch-east{ACROSS}",
         ),
-        (select.servers_of_region, "c-west", f"{KNOWN}; `c-west` is the cluster of region `west`"),
+        (select.find_region_servers, "c-west", f"{KNOWN}; `c-west` is the cluster of region `west`"),
         (
-            select.servers_of_region,
+            select.find_region_servers,
             "stretch-east",
             f"{KNOWN}; `stretch-east` is a server in region `east`: `kill-server` and `pause` take it alone",
         ),
-        (select.servers_of_region, "wset", KNOWN),
+        (select.find_region_servers, "wset", KNOWN),
     ],
 )
 def test_what_is_no_region_is_told_apart(take: Callable[[TargetServers, str], object], name: str, hint: str) -> None:

@@ -141,18 +141,18 @@ class FaultRequest:
     def servers_of_regions(self) -> tuple[str, ...]:
         """The servers of the named regions, or all."""
         names = self.spec.targets or self.target.regions
-        return tuple(server for name in names for server in select.servers_of_region(self.target, name))
+        return tuple(server for name in names for server in select.find_region_servers(self.target, name))
 
     def servers_of_machines(self) -> tuple[str, ...]:
         """The named servers and the servers of the named regions, or all."""
         if not self.spec.targets:
             return tuple(self.target.servers)
-        return tuple(server for name in self.spec.targets for server in select.region_or_server(self.target, name))
+        return tuple(server for name in self.spec.targets for server in select.find_region_or_server(self.target, name))
 
     def stream(self) -> str:
         """The physical stream of that name."""
         region = self.spec.options.get("region")
-        return select.stream(self.topology, self.spec.targets[0], None if region is None else str(region))
+        return select.find_stream(self.topology, self.spec.targets[0], None if region is None else str(region))
 
 
 @value_class

@@ -145,22 +145,22 @@ def _cut(request: FaultRequest, pairs: Iterable[Pair]) -> Partition:
 
 
 async def _partition(request: FaultRequest) -> LastingInjection:
-    sides = select.sides(request.target, request.spec.targets)
-    pairs = select.between(sides, one_way=bool(request.spec.options.get("one_way")))
+    sides = select.parse_sides(request.target, request.spec.targets)
+    pairs = select.links_between(sides, one_way=bool(request.spec.options.get("one_way")))
     return LastingInjection(fault=_cut(request, pairs), regions=tuple(region for side in sides for region in side))
 
 
 async def _isolate(request: FaultRequest) -> LastingInjection:
     regions = request.spec.targets
-    return LastingInjection(fault=_cut(request, select.around(request.target, regions)), regions=regions)
+    return LastingInjection(fault=_cut(request, select.links_around(request.target, regions)), regions=regions)
 
 
 async def _link(request: FaultRequest) -> LastingInjection:
     regions = request.spec.targets or request.target.regions
     if request.spec.targets:
-        pairs: Collection[Pair] = select.link(request.target, *regions)
+        pairs: Collection[Pair] = select.find_link(request.target, *regions)
     else:
-        pairs = select.between([(region,) for region in regions])
+        pairs = select.links_between([(region,) for region in regions])
     # Both directions are shaped alike: which region comes first does not matter.
     link = Link(between=(regions[0], regions[-1]), **request.spec.options)  # type: ignore[arg-type]  # numbers all of them
     return LastingInjection(fault=LinkShape(states=dict.fromkeys(pairs, link_state(link))), regions=tuple(regions))

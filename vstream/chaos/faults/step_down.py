@@ -42,7 +42,7 @@ class MetaStepDown:
 
 
 async def _step_down(request: FaultRequest) -> HandOver:
-    stream, leader = await select.led_stream(request.target, request.stream())
+    stream, leader = await select.find_led_stream(request.target, request.stream())
     if not request.is_forced:
         select.require_elector(stream)
     return HandOver(fault=StepDown(stream=stream.stream, leader=leader), region=request.target.servers.get(leader))
