@@ -295,7 +295,7 @@ class _LintRun:
             declared = reader.load_topology(topology).require() if topology else None
         linter = Linter(
             config=config,
-            around=lint_files.surroundings(roots, variables, overlays=overlays),
+            surroundings=lint_files.surroundings(roots, variables, overlays=overlays),
             topology=declared,
             server_version=parse_version(config.server_version),
             baseline=lint_files.load_baseline(baseline, may_be_missing=options.write_baseline) if baseline else None,

@@ -69,7 +69,7 @@ class LintReport:
 
 def lint(
     sources: Iterable[Source],
-    around: Surroundings,
+    surroundings: Surroundings,
     *,
     topology: Topology | None = None,
     server_version: ServerVersion | None = None,
@@ -84,9 +84,9 @@ def lint(
     *selection* says what is reported; by default everything but policy. *running* are the files that the servers
     run with now.
     """
-    gathered = gather(sources, read=around.read, env=around.env)
-    unknown = secrets.unknown_places(gathered.references, around.env or {})
-    now_loaded = gather(running, read=around.read, env=around.env)
+    gathered = gather(sources, read=surroundings.read, env=surroundings.env)
+    unknown = secrets.unknown_places(gathered.references, surroundings.env or {})
+    now_loaded = gather(running, read=surroundings.read, env=surroundings.env)
     judged = _judge(replace(gathered.workspace(topology, server_version), running=tuple(now_loaded.servers)))
     # What a rule says about a value that nobody knows is a guess.
     findings = [
@@ -98,13 +98,13 @@ def lint(
     texts = {**now_loaded.texts, **gathered.texts}
     comments = list(gathered.comments)
     for source in gathered.topologies:
-        linted = _LintedTopology(source, around, server_version)
+        linted = _LintedTopology(source, surroundings, server_version)
         findings += linted.diagnostics
         shown |= linted.shown
         texts |= linted.texts
         comments += linted.comments
     for source in gathered.scenarios:
-        scenario = around.load_scenario(source.content, source.name)
+        scenario = surroundings.load_scenario(source.content, source.name)
         findings += scenario.diagnostics
         texts |= scenario.texts
         comments += _comments(_parse_yaml(source), source.name)
@@ -117,7 +117,7 @@ def lint(
     def quotes(span: Span | None) -> bool:
         return span is None or not (span in used or span.file in unquoted)
 
-    masked = (secrets.mask(finding, around.env or {}, quotes=quotes(finding.span)) for finding in unsuppressed)
+    masked = (secrets.mask(finding, surroundings.env or {}, quotes=quotes(finding.span)) for finding in unsuppressed)
     reported = (selection or Selection()).apply(masked)
     declared = (source.name for source in (*gathered.topologies, *gathered.scenarios))
     return LintReport(
@@ -148,17 +148,17 @@ def _judge(workspace: Workspace) -> tuple[Finding, ...]:
 class _LintedTopology:
     """A topology: what is wrong with it, and with what it renders to."""
 
-    def __init__(self, source: Source, around: Surroundings, server_version: ServerVersion | None) -> None:
+    def __init__(self, source: Source, surroundings: Surroundings, server_version: ServerVersion | None) -> None:
         self.shown: dict[str, Shown] = {}
         self.texts: dict[str, str] = {}
-        loaded = around.load(source.content, source.name)
+        loaded = surroundings.load(source.content, source.name)
         self.texts |= loaded.overlay_texts
         self.diagnostics = list(loaded.diagnostics)
         self._document = _parse_yaml(source)
         self.comments = _comments(self._document, source.name)
         if loaded.topology is not None and not any(finding.is_error for finding in self.diagnostics):
             try:
-                bundle = around.render(loaded.topology)
+                bundle = surroundings.render(loaded.topology)
             except InvalidInputError as error:
                 self.diagnostics += error.diagnostics
             else:

@@ -36,7 +36,7 @@ class Linter:
     """Everything that decides which findings files get."""
 
     config: LintConfig
-    around: Surroundings
+    surroundings: Surroundings
     topology: Topology | None = None
     server_version: ServerVersion | None = None
     baseline: Baseline | None = None
@@ -47,7 +47,7 @@ class Linter:
         """What is wrong with *sources*."""
         whole = lint(
             sources,
-            self.around,
+            self.surroundings,
             topology=self.topology,
             server_version=self.server_version,
             selection=self.config.selection,
