@@ -38,7 +38,7 @@ async def publish_beacons(
     """Publish one beacon per region and stream. Returns what went wrong, by region and stream."""
     slots = asyncio.Semaphore(_IN_FLIGHT)
 
-    async def one(stream: VirtualStream, region: str) -> str | None:
+    async def publish_beacon(stream: VirtualStream, region: str) -> str | None:
         connection, subject = connections[region], naming.canary_subject(stream, region)
         if isinstance(connection, NotReachableError) or subject is None:
             return f"{region}: {connection}"
@@ -52,7 +52,7 @@ async def publish_beacons(
                 return f"{stream.name} in {region}: {problem}"
         return None if error is None else f"{stream.name} in {region}: {error.description}"
 
-    problems = await asyncio.gather(*(one(stream, region) for stream, region in _pairs(topology)))
+    problems = await asyncio.gather(*(publish_beacon(stream, region) for stream, region in _pairs(topology)))
     return tuple(dict.fromkeys(problem for problem in problems if problem))
 
 
@@ -70,7 +70,7 @@ async def read_beacons(
     """
     slots = asyncio.Semaphore(_IN_FLIGHT)
 
-    async def one(stream: VirtualStream, origin: str, reader: str) -> BeaconSighting:
+    async def read_beacon(stream: VirtualStream, origin: str, reader: str) -> BeaconSighting:
         connection, subject = connections[reader], naming.canary_subject(stream, origin)
         try:
             if isinstance(connection, NotReachableError):
@@ -99,7 +99,7 @@ async def read_beacons(
         )
 
     triples = [(stream, origin, reader) for stream, origin in _pairs(topology) for reader in stream.regions]
-    return tuple(await asyncio.gather(*(one(*each) for each in triples[:most])))
+    return tuple(await asyncio.gather(*(read_beacon(*each) for each in triples[:most])))
 
 
 def _pairs(topology: Topology) -> Iterator[tuple[VirtualStream, str]]:

@@ -152,7 +152,7 @@ class _SnapshotCollector:
         slots = asyncio.Semaphore(_IN_FLIGHT)
         observed: dict[tuple[str, str], ObservedConsumer | None] = {}
 
-        async def one(durable: Durable) -> None:
+        async def observe_consumer(durable: Durable) -> None:
             stream = self._streams.get(durable.stream)
             if not self._connections or stream is None or stream.leader is None:
                 return
@@ -167,7 +167,7 @@ class _SnapshotCollector:
                 except VstreamError:
                     return
 
-        await asyncio.gather(*map(one, durables(self._topology)))
+        await asyncio.gather(*map(observe_consumer, durables(self._topology)))
         return observed
 
     async def _gaps(self) -> tuple[Gap | Repeat, ...]:
@@ -386,11 +386,11 @@ class _SnapshotCollector:
         if any(scouts):
             slots = asyncio.Semaphore(_IN_FLIGHT)
 
-            async def one(name: str) -> None:
+            async def ask_in_turn(name: str) -> None:
                 async with slots:
                     await self._ask(admin, name, self._remaining())
 
-            await asyncio.gather(*(one(part.name) for part in parts[_SCOUTS:]))
+            await asyncio.gather(*(ask_in_turn(part.name) for part in parts[_SCOUTS:]))
 
     async def _ask(self, admin: JetStreamAdmin, name: str, patience: float) -> bool:
         """Ask for stream *name*. Returns whether anything answered."""

@@ -46,19 +46,19 @@ async def find_gaps(
     chosen = sorted(by_reader, key=lambda name: -(streams[name].last_at or 0.0))[:MOST]
     slots = asyncio.Semaphore(4)
 
-    async def one(name: str) -> Sequence[Gap | Repeat]:
+    async def find_in_reader(name: str) -> Sequence[Gap | Repeat]:
         async with slots:
             if time.monotonic() > deadline:
                 return ()
             try:
-                return await _of(by_reader[name], streams[name], connections, deadline)
+                return await _find_gaps(by_reader[name], streams[name], connections, deadline)
             except VstreamError:
                 return ()  # it is not known: other findings say that it does not answer
 
-    return tuple(each for proven in await asyncio.gather(*map(one, chosen)) for each in proven)
+    return tuple(each for proven in await asyncio.gather(*map(find_in_reader, chosen)) for each in proven)
 
 
-async def _of(
+async def _find_gaps(
     feeding: Sequence[ReplicationPair], reader: StreamSnapshot, connections: Mapping[str, Connection], deadline: float
 ) -> list[Gap | Repeat]:
     connection = lag.connection_to(connections, feeding[0].reader.place)
@@ -115,11 +115,11 @@ async def _gaps_still_stored(
 def _is_same(held: DirectMessage, sourced: DirectMessage) -> bool:
     """Whether *held*, of the origin, can be the message that was *sourced*: not younger, apart from clock differences."""
     held_at, taken_at = to_unix_seconds(held.stored_at), to_unix_seconds(sourced.stored_at)
-    return held_at < taken_at + _SKEW and _own(held) == _own(sourced)
+    return held_at < taken_at + _SKEW and _content_of(held) == _content_of(sourced)
 
 
-def _own(message: DirectMessage) -> tuple[bytes, str | None, frozenset[tuple[str, str]]]:
-    """The headers that its publisher set."""
+def _content_of(message: DirectMessage) -> tuple[bytes, str | None, frozenset[tuple[str, str]]]:
+    """What its publisher sent: payload, id, and headers of its own."""
     headers = message.headers.items()
     return (
         message.data,
