@@ -43,7 +43,7 @@ def render_metrics(topology: str, status: Status | None, uses: Mapping[CrossRegi
         *(
             ()
             if status is None
-            else (*_whole(status), *_servers(status), *_streams(status), *_pairs(status), *_beacons(status))
+            else (*_describe_status(status), *_servers(status), *_streams(status), *_pairs(status), *_beacons(status))
         ),
         *(() if status is None or uses is None else [_cross_region(uses)]),
     ]
@@ -68,7 +68,7 @@ def _escape_label(text: str) -> str:
     return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
-def _whole(status: Status) -> Iterator[_Family]:
+def _describe_status(status: Status) -> Iterator[_Family]:
     at = _Family("vstream_look_timestamp_seconds", "When the last look began.")
     at.add(status.at)
     took = _Family("vstream_look_duration_seconds", "How long the last look took.")

@@ -67,8 +67,8 @@ class PartSize:
             "place": self.place,
             "role": self.role,
             "replicas": self.replicas,
-            "bytes_per_replica": _whole(self.bytes),
-            "kept_s": _whole(self.retention),
+            "bytes_per_replica": _round_whole(self.bytes),
+            "kept_s": _round_whole(self.retention),
             "at_most": self.is_at_most,
         }
 
@@ -92,7 +92,7 @@ class StreamSize:
             "rate_per_region": self.load.rate,
             "message_bytes": self.load.size,
             "crossing_bits_per_second": round(self.crossing),
-            "survivable_outage_s": None if self.outage is None else _whole(self.outage),
+            "survivable_outage_s": None if self.outage is None else _round_whole(self.outage),
             "parts": [part.as_dict() for part in self.parts],
         }
 
@@ -240,5 +240,5 @@ def _places(topology: Topology, streams: tuple[StreamSize, ...]) -> list[PlaceSi
     return places
 
 
-def _whole(number: float) -> int | None:
+def _round_whole(number: float) -> int | None:
     return round(number) if math.isfinite(number) else None

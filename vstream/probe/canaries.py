@@ -106,7 +106,7 @@ class CanaryFlight:
             if subject is not None:
                 self.canaries[region] = Canary(origin=region, subject=subject, token=f"{run_id}.{region}")
 
-    async def fly(self, slots: asyncio.Semaphore) -> None:
+    async def publish_and_follow(self, slots: asyncio.Semaphore) -> None:
         """
         Publish everywhere at once, then look until all has arrived or the deadline has passed.
 

@@ -214,7 +214,7 @@ class _Probe:
         flight = CanaryFlight(targets, self._run_id)
         cleanup = Cleanup(self._topology, stream, flight, self._reached, partial(self._list_left_out, stream))
         try:
-            await flight.fly(self._canary_slots)
+            await flight.publish_and_follow(self._canary_slots)
             if self._options.all_forms:
                 await self._ask_all(targets, flight)
         except BaseException:

@@ -31,7 +31,7 @@ def text(result: ApplyResult, file: str) -> Iterator[Text]:
             yield Text.assemble((f"{label}: ", style), names, more)
     yield from _not_refreshed(result)
     if result.mappings_pending:
-        yield from _yours(file)
+        yield from _explain_load(file)
     for shut in result.gate_timeouts:
         yield Text.assemble(("Stopped before a gate: ", "bold yellow"), f"until {shut.gate}.")
         yield Text(f"  {shut.missing}")
@@ -79,7 +79,7 @@ def unknown_rules(plan: Plan, file: str) -> Iterator[Text]:
     )
 
 
-def _yours(file: str) -> Iterator[Text]:
+def _explain_load(file: str) -> Iterator[Text]:
     """What whoever runs the servers has to do with *file*."""
     yield Text(f"{file} must be loaded by you: copy it (`vstream render`) to every server and reload each,")
     if file == ACCOUNTS_PATH:
