@@ -274,7 +274,7 @@ def test_killed_before_the_others_reload_the_next_run_goes_on(site: Site, tmp_pa
     ("before", "after", "stages"),
     [
         ([], ["stage.>"], {"WRITE_STREAMS", "READ_STREAMS"}),
-        (["stage.>"], ["stage.>", "other.>"], {"WRITE_STREAMS"}),
+        (["stage.>"], ["stage.>", "second.>"], {"WRITE_STREAMS"}),
         (["stage.>"], [], {"DELETED_WRITE_STREAMS", "DELETED_READ_STREAMS"}),
     ],
     ids=["a new stream", "another subject", "a stream less"],
