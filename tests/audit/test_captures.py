@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 
 from tests.support.captures import SECOND, WALL, History, Shape, clean
 from vstream.audit import keys
-from vstream.audit.classify import FAULTS
+from vstream.audit.classify import DIFFERENCES
 from vstream.audit.client_journal import journal_table
 from vstream.audit.context import AuditContext, read_context, read_journal, save_context, save_journal
 from vstream.audit.extract import ExtractedTables
@@ -226,7 +226,7 @@ def test_an_audit_is_done_again_from_any_stage_that_was_kept(spark: SparkSession
 
     # Each of them as its stage reads it: a whole audit takes seconds.
     readers: dict[str, Callable[[], object]] = {
-        "faults": lambda: store().read("faults", FAULTS).collect(),
+        "differences": lambda: store().read("differences", DIFFERENCES).collect(),
         "copies": lambda: store().read("copies", COPIES).collect(),
         "journal": lambda: read_journal(store()),
         "messages": lambda: read_tables(spark, uri),
@@ -242,14 +242,14 @@ def test_an_audit_is_done_again_from_any_stage_that_was_kept(spark: SparkSession
         return caught.value.message, caught.value.hint
 
     extract = "extract the tables again"
-    hints = {"faults": "`--from reconcile` creates it again", "copies": "`--from normalise` creates it again"}
+    hints = {"differences": "`--from reconcile` creates it again", "copies": "`--from normalise` creates it again"}
     # A file that is gone is no message that is, and a table that is gone is made by its stage.
     for name, read in readers.items():
         next((tables / name).glob("part-*.parquet")).unlink()
         message, hint = catch_refusal(read)
         assert (f"`{uri}/{name}`" in message, hint) == (True, hints.get(name, extract))
     for name, read, hint in (
-        ("faults", readers["faults"], hints["faults"]),
+        ("differences", readers["differences"], hints["differences"]),
         ("messages", readers["messages"], extract),
     ):
         spoil(tables / name, b"nothing of the kind")
@@ -328,14 +328,14 @@ def tables_in(spark: SparkSession, schema: str) -> set[str]:
 def test_what_was_found_is_written_into_a_catalog(spark: SparkSession, tmp_path: Path) -> None:
     shelf = TableStore(spark)
     values = {"virtual": "foo", "stream": "foo-read-east", "region": "east", "kind": "lost-middle", "number": 1}
-    fault = tuple(values.get(name) for name in FAULTS.names)
-    shelf.keep("faults", make_table(spark, [fault], FAULTS), FAULTS)
+    difference = tuple(values.get(name) for name in DIFFERENCES.names)
+    shelf.keep("differences", make_table(spark, [difference], DIFFERENCES), DIFFERENCES)
     spark.sql(f"CREATE SCHEMA found LOCATION 'file://{tmp_path}/found'")
     try:
         for _ in range(2):  # what is there is replaced
             publish(shelf, "found", "parquet")
         assert tables_in(spark, "found") == set(RESULTS)
-        lost = spark.sql("SELECT region, count(*) AS n FROM found.faults GROUP BY region").collect()
+        lost = spark.sql("SELECT region, count(*) AS n FROM found.differences GROUP BY region").collect()
         assert [(row.region, row.n) for row in lost] == [("east", 1)]
         assert spark.table("found.answers").count() == 0
         # What cannot be written is said before anything is read, and what is there is left alone.

@@ -38,7 +38,7 @@ pytestmark = [
 
 HISTORIES = repetitions(150, night=1500)
 RARE = (160, 206, 231, 247, 266, 324, 1404)
-"""Seeds of histories with the faults that few have."""
+"""Seeds of histories with the differences that few have."""
 BUCKET = 4
 """So that a history of a dozen messages has several."""
 ABOUT_STREAMS = {BY_KIND[kind].name for kind in ("nothing", "unreadable", "incomplete")}
@@ -90,15 +90,15 @@ def compare(report: Report, shelf: TableStore, some: Mapping[str, History]) -> N
     """What *report* and *shelf* say of *some*, which may not be all that was audited, is what the reference says."""
     expected = {name: reference.Audit(history.messages, history.streams) for name, history in some.items()}
     told = {name: audit.run() for name, audit in expected.items()}
-    by_history = by_virtual(some, shelf, "faults", as_fault)
+    by_history = by_virtual(some, shelf, "differences", as_difference)
     swapped = {
-        name: Counter({fault: n for fault, n in faults.items() if fault.kind == "misordered"})
-        for name, faults in by_history.items()
+        name: Counter({difference: n for difference, n in differences.items() if difference.kind == "misordered"})
+        for name, differences in by_history.items()
     }
-    assert told == {name: faults - swapped[name] for name, faults in by_history.items()}, "faults"
+    assert told == {name: differences - swapped[name] for name, differences in by_history.items()}, "differences"
     assert {name: reference.count_misordered(audit) for name, audit in expected.items() if is_ordered(name)} == {
-        name: dict(Counter(element.seq for element in faults.elements()))
-        for name, faults in swapped.items()
+        name: dict(Counter(element.seq for element in differences.elements()))
+        for name, differences in swapped.items()
         if is_ordered(name)
     }
     assert {name: reference.disputes(audit) for name, audit in expected.items()} == {
@@ -150,16 +150,16 @@ def compare(report: Report, shelf: TableStore, some: Mapping[str, History]) -> N
         )
         for name, findings in {name: report.of(name) for name in some}.items()
     }
-    for name, faults in told.items():
-        is_bad = is_failing(faults | swapped[name]) or is_last_value_wrong(some[name], expected[name])
+    for name, differences in told.items():
+        is_bad = is_failing(differences | swapped[name]) or is_last_value_wrong(some[name], expected[name])
         assert is_bad == (report.verdict(name) is AuditVerdict.FAIL), name
 
 
-def findings_of(audited: reference.Audit, faults: Counter[reference.Fault]) -> Counter[str]:
+def findings_of(audited: reference.Audit, differences: Counter[reference.Difference]) -> Counter[str]:
     """What the report has to say of messages and keys, by the names of findings, and how often."""
     result: Counter[str] = Counter()
-    for fault, times in faults.items():
-        result[BY_KIND[fault.kind].name] += fault.number * times
+    for difference, times in differences.items():
+        result[BY_KIND[difference.kind].name] += difference.number * times
     result[BY_KIND["disputes"].name] = sum(dispute.is_settled for dispute in reference.disputes(audited))
     result[BY_KIND["conflicts"].name] = len(reference.conflicts(audited))
     for is_same in reference.twins(audited).values():
@@ -174,8 +174,8 @@ def is_ordered(name: str) -> bool:
     return int(name.removeprefix("v").partition("-")[0]) % 5 == 0
 
 
-def is_failing(faults: Iterable[reference.Fault]) -> bool:
-    return any(BY_KIND[fault.kind].severity is Severity.ERROR for fault in faults)
+def is_failing(differences: Iterable[reference.Difference]) -> bool:
+    return any(BY_KIND[difference.kind].severity is Severity.ERROR for difference in differences)
 
 
 def is_last_value_wrong(one: History, audited: reference.Audit) -> bool:
@@ -194,8 +194,8 @@ def by_virtual(
     return counters
 
 
-def as_fault(row: Any) -> reference.Fault:
-    return reference.Fault(row.kind, row.stream, row.origin, row.former, row.origin_seq, row.seq, row.number)
+def as_difference(row: Any) -> reference.Difference:
+    return reference.Difference(row.kind, row.stream, row.origin, row.former, row.origin_seq, row.seq, row.number)
 
 
 def as_dispute(row: Any) -> reference.Dispute:
@@ -308,7 +308,7 @@ def test_every_kind_of_fault_is_planted_and_found() -> None:
     """Else the comparison above would prove less than it says."""
     result: Counter[str] = Counter()
     for history in histories([*range(2 * HISTORIES), *RARE]).values():
-        result.update(fault.kind for fault in reference.Audit(history.messages, history.streams).run())
+        result.update(difference.kind for difference in reference.Audit(history.messages, history.streams).run())
     elsewhere = {
         "nothing", "unreadable", "absent", "incomplete", "unfinished", "acked-lost", "overwritten", "unpublished", "refused-stored",
         "misordered", "disputes", "conflicts", "twins-other", "twins-same", "clocks",

@@ -47,6 +47,6 @@ def test_a_table_is_made_again_by_its_stage() -> None:
         "extract the tables again"
     }
     assert rebuild_hint("copies") == "`--from normalise` creates it again"
-    assert {rebuild_hint(name) for name in ("buckets", "backsteps", "suspects", "faults")} == {
+    assert {rebuild_hint(name) for name in ("buckets", "backsteps", "suspects", "differences")} == {
         "`--from reconcile` creates it again"
     }

@@ -20,7 +20,7 @@ REPLAY = re.compile(":Rpl[0-9A-Za-z]{5}$")
 EXTERNAL = re.compile("(:[0-9A-Za-z]{8})?(:C=[0-9A-Za-z]{8})?$")
 
 
-class Fault(NamedTuple):
+class Difference(NamedTuple):
     kind: str
     stream: str
     origin: str | None
@@ -95,7 +95,7 @@ class Audit:
         self.is_counter = any(
             stream["sources"] and "allow_msg_counter" in (stream["limits"] or ()) for stream in streams
         )
-        self.faults: Counter[Fault] = Counter()
+        self.differences: Counter[Difference] = Counter()
         self.missing: list[tuple[str, str, int | None, int]] = []
         self.facts: dict[tuple[str, str, int], tuple[set[str], str | None, str | None, int]] = {}
         """By message: who has it, its key and id, and when it was written."""
@@ -160,7 +160,7 @@ class Audit:
             if former and written and min(written) + SKEW < max(former):
                 del current[name]
 
-    def run(self) -> Counter[Fault]:
+    def run(self) -> Counter[Difference]:
         by_reader: dict[str, list[Copy]] = defaultdict(list)
         by_origin: dict[str, list[Copy]] = defaultdict(list)
         for copy in sorted(self.copies, key=lambda one: (one.seq, one.origin_seq)):
@@ -200,7 +200,7 @@ class Audit:
             self._message(message, held.get(message, []), compared, by_reader)
         self._find_passed(compared)
         self._holes(held, compared)
-        return self.faults
+        return self.differences
 
     def _add(
         self,
@@ -210,7 +210,7 @@ class Audit:
         seq: int | None = None,
         number: int = 1,
     ) -> None:
-        self.faults[Fault(kind, stream, *message, seq, number)] += 1
+        self.differences[Difference(kind, stream, *message, seq, number)] += 1
 
     def _place(self, name: str, copy: Copy, compared: dict[str, dict[tuple[str, str, int], list[Copy]]]) -> None:
         if copy.origin is None:

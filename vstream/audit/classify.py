@@ -20,18 +20,18 @@ from vstream.audit.local_frames import make_table
 from vstream.audit.reconcile import BUCKET, MESSAGE, ORIGIN, classify_by_cut, nearby_buckets
 from vstream.audit.schema import make_schema
 
-FAULTS = make_schema("""
+DIFFERENCES = make_schema("""
     virtual string not null, origin string, former string, origin_seq bigint, stream string not null,
     region string not null, kind string not null, seq bigint, number bigint not null, time_ns bigint, key string
 """)
 """
-Columns of FAULTS. *stream* is the stream with the problem; *seq* is the sequence of the copy in it, null if the
+Columns of DIFFERENCES. *stream* is the stream with the problem; *seq* is the sequence of the copy in it, null if the
 message is absent. *number* is the number of extra copies if a message is stored several times, else 1. *time_ns* is
 when the message was written, in nanoseconds since 1970, as far as that is known.
 """
 
 MISSING: Final = frozenset({"lost-prefix", "lost-middle", "lost-tail", "expired", "late", "displaced"})
-"""Kinds of faults in which a reader lacks a message that it should have."""
+"""Kinds of differences in which a reader lacks a message that it should have."""
 _IDS: Final = 1_000
 """Message ids that are looked up one by one."""
 LATE_NS: Final = 30_000_000_000
@@ -41,12 +41,12 @@ _ON_ITS_WAY: Final = 10
 _SLICE: Final = 64
 """Number of sequences in a slice in which rows are compared with stretches."""
 RANGED: Final = frozenset({"expired", "deleted-everywhere"})
-"""Kinds of faults whose rows describe a range of messages."""
-_ENDS: Final = StructType([FAULTS["virtual"], FAULTS["origin"], FAULTS["origin_seq"]])
+"""Kinds of differences whose rows describe a range of messages."""
+_ENDS: Final = StructType([DIFFERENCES["virtual"], DIFFERENCES["origin"], DIFFERENCES["origin_seq"]])
 _HOLES: Final = make_schema("virtual string, origin string, region string, first bigint, last bigint")
 
 
-def find_faults(
+def find_differences(
     look: DifferingMessages,
     copies: DataFrame,
     cut: CutTables,
@@ -55,7 +55,7 @@ def find_faults(
     *,
     size: int = BUCKET,
 ) -> DataFrame:
-    """FAULTS of the messages of *look* in the buckets `suspects`, except for faults of order."""
+    """DIFFERENCES of the messages of *look* in the buckets `suspects`, except for those of order."""
     grid = _grid(look.differing, cut, suspects, size).persist()
     absent = _absent(grid, copies, cut, extents, look.ids)
     return _present(grid).unionByName(absent).unionByName(_at_origins(grid, cut))
@@ -94,7 +94,7 @@ def _grid(copies: DataFrame, cut: CutTables, suspects: DataFrame, size: int) -> 
 
 
 def _present(grid: DataFrame) -> DataFrame:
-    """FAULTS of copies that exist."""
+    """DIFFERENCES of copies that exist."""
     original, copy = F.col("own"), F.col("copy")
     digest = F.coalesce(original["digests"][0], F.col("usual_digest"))
     is_other = F.exists(copy["digests"], lambda item: item != digest)
@@ -123,7 +123,7 @@ def _present(grid: DataFrame) -> DataFrame:
             F.col("usual_key").alias("key"),
         )
         .withColumn("number", F.when(F.col("kind") == "duplicated", F.col("copies") - 1).otherwise(F.lit(1)))
-        .select(*FAULTS.names)
+        .select(*DIFFERENCES.names)
     )
 
 
@@ -314,7 +314,7 @@ def _reason() -> Column:
 
 
 def expired_before_read(extents: DataFrame, cut: CutTables) -> DataFrame:
-    """FAULTS for messages that origins removed before readers sourced them, one row per range; reads no messages."""
+    """DIFFERENCES for messages that origins removed before readers sourced them, one row per range; reads no messages."""
     cursor = F.greatest("cursor", F.coalesce("greatest", F.lit(0)), F.col("origin_began") - 1)
     return (
         cut.expected.where(F.col("cursor").isNotNull())
@@ -354,7 +354,7 @@ def find_purged_buckets(copies: DataFrame, cut: CutTables, *, size: int = BUCKET
 
 
 def find_deleted_everywhere(copies: DataFrame, cut: CutTables) -> DataFrame:
-    """FAULTS of messages missing in the middle of origins (`CutTables.holes`) and in all readers: one row per range."""
+    """DIFFERENCES of messages missing in the middle of origins (`CutTables.holes`) and in all readers: one row per range."""
     spark, key, seq = copies.sparkSession, ["virtual", "origin"], F.col("origin_seq")
     holes = F.broadcast(make_table(spark, [hole[:5] for hole in cut.holes], _HOLES))
     # What is gone behind the last message has the end of the stream behind it; of a capture that is not known for sure.
@@ -380,7 +380,7 @@ def find_deleted_everywhere(copies: DataFrame, cut: CutTables) -> DataFrame:
 
 
 def find_misplaced(copies: DataFrame, cut: CutTables, ahead: Iterable[int], *, size: int = BUCKET) -> DataFrame:
-    """FAULTS of impossible copies: of a message that never existed, or (buckets *ahead*) that its origin has lost."""
+    """DIFFERENCES of impossible copies: of a message that never existed, or (buckets *ahead*) that its origin has lost."""
     rows = nearby_buckets(copies, ahead, size).unionByName(copies.where(F.col("origin").isNull()))
     kind = F.when(F.col("part") == "foreign", "foreign").when(F.col("part") == "ahead", "rolled-back")
     return (
@@ -393,7 +393,7 @@ def find_misplaced(copies: DataFrame, cut: CutTables, ahead: Iterable[int], *, s
 
 def find_reordered(behind: DataFrame, backsteps: DataFrame) -> DataFrame:
     """
-    FAULTS of order: messages of *behind* that are stored after a later message of their origin; first copies only.
+    DIFFERENCES of order: messages of *behind* that are stored after a later message of their origin; first copies only.
 
     *before*, the greatest sequence in front of a stretch, is the maximum so far for each of its rows
     that is not above it. Further copies of a message do not change it.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from vstream.audit.classify import FAULTS
+from vstream.audit.classify import DIFFERENCES
 from vstream.audit.cut import SKEW_NS, CutTables
 from vstream.audit.local_frames import make_table
 from vstream.audit.schema import make_schema
@@ -61,7 +61,7 @@ def count_outcomes(journal: DataFrame, copies: DataFrame) -> DataFrame:
 
 
 def find_broken_promises(journal: DataFrame, copies: DataFrame, cut: CutTables) -> DataFrame:
-    """FAULTS that only the journal shows: acknowledged but missing, overwritten, refused but stored, or never sent."""
+    """DIFFERENCES that only the journal shows: acknowledged but missing, overwritten, refused but stored, or never sent."""
     return (
         _find_lost_or_overwritten(journal, copies, cut)
         .unionByName(_find_refused(journal, copies))
@@ -99,7 +99,7 @@ def _find_lost_or_overwritten(journal: DataFrame, copies: DataFrame, cut: CutTab
     kind = F.when(
         is_astray | (is_nowhere & F.col("origin_last").isNotNull() & ~is_forgotten), F.lit("acked-lost")
     ).when(F.col("own") != F.col("sent_digest"), F.lit("overwritten"))
-    return _as_faults(
+    return _as_differences(
         acked.withColumnRenamed("digest", "sent_digest")
         .join(stored, message, how="left")
         .join(everywhere.withColumnRenamed("digest", "sent_digest"), ["virtual", "sent_digest"], how="left")
@@ -112,7 +112,7 @@ def _find_lost_or_overwritten(journal: DataFrame, copies: DataFrame, cut: CutTab
 
 def _find_refused(journal: DataFrame, copies: DataFrame) -> DataFrame:
     refused = journal.where(F.col("outcome") == OperationOutcome.REJECTED.value).select("virtual", "digest").distinct()
-    return _as_faults(
+    return _as_differences(
         copies.where("is_origin")
         .join(refused, ["virtual", "digest"], how="left_semi")
         .withColumn("kind", F.lit("refused-stored"))
@@ -122,7 +122,7 @@ def _find_refused(journal: DataFrame, copies: DataFrame) -> DataFrame:
 def _find_unpublished(journal: DataFrame, copies: DataFrame) -> DataFrame:
     told = journal.groupBy("virtual").agg(F.count("digest").alias("known"), F.count(F.lit(1)).alias("all"))
     complete = told.where(F.col("known") == F.col("all")).select("virtual")
-    return _as_faults(
+    return _as_differences(
         copies.where("is_origin")
         .join(F.broadcast(complete), ["virtual"], how="left_semi")
         .join(journal.select("virtual", "digest"), ["virtual", "digest"], how="left_anti")
@@ -130,7 +130,7 @@ def _find_unpublished(journal: DataFrame, copies: DataFrame) -> DataFrame:
     )
 
 
-def _as_faults(rows: DataFrame) -> DataFrame:
+def _as_differences(rows: DataFrame) -> DataFrame:
     return rows.withColumns(
         {
             "former": F.lit(""),
@@ -138,4 +138,4 @@ def _as_faults(rows: DataFrame) -> DataFrame:
             "number": F.lit(1).cast("bigint"),
             **({} if "key" in rows.columns else {"key": F.lit(None).cast("string")}),
         }
-    ).select(*FAULTS.names)
+    ).select(*DIFFERENCES.names)

@@ -24,7 +24,7 @@ class FindingCode:
     """One kind of finding."""
 
     kind: str
-    """As in the table `faults`, or the name of another table."""
+    """As in the table `differences`, or the name of another table."""
     code: str
     name: str
     severity: Severity
@@ -167,7 +167,7 @@ ALL: Final = (
         The source has skipped them and will never return to them: they are lost in this region, although `lag` is 0. Servers up to 2.14 skip messages after a write stream was deleted and created again, and after some restarts of sources with a filter and a stream-level transform. A message that was deleted in one region looks the same.
 
         ## What to do
-        `vstream repair messages --kind replay` shows what the region lacks, and with `--yes` adds it, from the write stream or from the read stream of another region (docs/repair.md says when this works). `vstream audit --tables DIR` writes all sequences to the table `faults`. Then look for the cause: `vstream lint` reports configurations that skip messages.
+        `vstream repair messages --kind replay` shows what the region lacks, and with `--yes` adds it, from the write stream or from the read stream of another region (docs/repair.md says when this works). `vstream audit --tables DIR` writes all sequences to the table `differences`. Then look for the cause: `vstream lint` reports configurations that skip messages.
         """,
     ),
     _code(

@@ -146,9 +146,9 @@ def find_early(hops: DataFrame) -> DataFrame:
 
 
 def measure_recovery(
-    hops: DataFrame, faults: DataFrame, cut: CutTables, windows: Sequence[tuple[str, int, int]]
+    hops: DataFrame, differences: DataFrame, cut: CutTables, windows: Sequence[tuple[str, int, int]]
 ) -> DataFrame:
-    """SETTLING for *windows*: (name, start, end) in nanoseconds since 1970. *faults* contains the missing messages."""
+    """SETTLING for *windows*: (name, start, end) in nanoseconds since 1970. *differences* contains the missing messages."""
     of = F.broadcast(make_table(hops.sparkSession, windows, _WINDOWS))
     pair = ["window", "begun_ns", "virtual", "origin_region", "region"]
     arrived = hops.where(F.col("arrived_ns").isNotNull()).join(
@@ -159,7 +159,7 @@ def measure_recovery(
     regions = cut.origins.select("virtual", "origin", place)
     # When a message was written that nobody has any more is not known: it may have been before the end.
     missing = (
-        faults.where(F.col("kind").isin(sorted(MISSING)))
+        differences.where(F.col("kind").isin(sorted(MISSING)))
         .join(F.broadcast(regions), ["virtual", "origin"])
         .join(of, F.coalesce(F.col("time_ns") <= F.col("ended"), F.lit(True)))
     )
@@ -199,7 +199,7 @@ def compare_orders(copies: DataFrame, *, one_in: int = 1) -> DataFrame:
 
 
 def find_misordered(copies: DataFrame, virtuals: Sequence[str]) -> DataFrame:
-    """FAULTS of *virtuals*, which guarantee one order everywhere: sequences where a reader differs from most others."""
+    """DIFFERENCES of *virtuals*, which guarantee one order everywhere: sequences where a reader differs from most others."""
     rows = copies.where(~F.col("is_origin") & F.col("virtual").isin(list(virtuals)))
     identity = F.xxhash64("origin", "former", "origin_seq", "digest")
     usual = (

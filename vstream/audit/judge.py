@@ -52,7 +52,7 @@ class Evidence:
 
     cut: CutTables
     buckets: DataFrame
-    faults: DataFrame
+    differences: DataFrame
     disputes: DataFrame
     conflicts: DataFrame
     twins: DataFrame
@@ -87,7 +87,7 @@ def judge(
     states = {(stream.virtual, stream.stream): stream for stream in streams}
     findings = [
         *_about_streams(evidence, streams, virtuals, unfinished),
-        *_ranges(evidence.faults, states),
+        *_ranges(evidence.differences, states),
         *_about_keys(evidence),
     ]
     findings += _clocks(evidence.early.collect())
@@ -189,14 +189,14 @@ def _about_streams(
                 yield _finding("incomplete", virtual, abs(stream.rows - expected), **place, examples=(text,))
 
 
-def _ranges(faults: DataFrame, places: Mapping[tuple[str, str], StreamState]) -> Iterator[MessageFinding]:
+def _ranges(differences: DataFrame, places: Mapping[tuple[str, str], StreamState]) -> Iterator[MessageFinding]:
     """A finding for each kind, reader and origin, with the first ranges of consecutive sequences."""
     group = ["virtual", "kind", "stream", "region", "origin", "former"]
     place = F.coalesce("origin_seq", "seq")
     island = place - F.row_number().over(Window.partitionBy(*group).orderBy(place, "seq"))
     end = F.max(place + F.when(F.col("kind").isin(*RANGED), F.col("number") - 1).otherwise(F.lit(0)))
     ranges = (
-        faults.withColumn("island", island)
+        differences.withColumn("island", island)
         .groupBy(*group, "island")
         .agg(
             F.min(place).alias("first"),

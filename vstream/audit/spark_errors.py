@@ -28,7 +28,9 @@ _NO_FILE: Final = "FAILED_READ_FILE"
 _FILE: Final = re.compile(r"while reading file (?P<name>\S+?)\.?(?:\s|$)")
 _OF_TABLE: Final = re.compile(r"/(?P<name>[a-z]+)/[^/\s]+\.parquet\b")
 """A table is a directory."""
-_MADE_BY: Final = {"copies": "normalise"} | dict.fromkeys(("buckets", "backsteps", "suspects", "faults"), "reconcile")
+_MADE_BY: Final = {"copies": "normalise"} | dict.fromkeys(
+    ("buckets", "backsteps", "suspects", "differences"), "reconcile"
+)
 """The stage that creates a stored table. Tables that are not listed come from the extraction."""
 _LONGEST: Final = 400
 

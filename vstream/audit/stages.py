@@ -112,9 +112,9 @@ class AuditPipeline:
     def find_differences(
         self, copies: DataFrame, cut: CutTables, files: Sequence[str] | None
     ) -> tuple[DataFrame, DataFrame]:
-        """The buckets, and the FAULTS of messages; *files* are those of `copies`, if it is stored in files."""
+        """The buckets, and the DIFFERENCES of messages; *files* are those of `copies`, if it is stored in files."""
         if self.begin is AuditStage.JUDGE:
-            return self.store.read("buckets", reconcile.BUCKETS), self.store.read("faults", classify.FAULTS)
+            return self.store.read("buckets", reconcile.BUCKETS), self.store.read("differences", classify.DIFFERENCES)
         self.on_stage(AuditStage.RECONCILE)
         started = time.monotonic()
         tracks = reconcile.build_tracks(copies, cut)
@@ -128,9 +128,9 @@ class AuditPipeline:
         )
         result = self._run_stage(
             AuditStage.RECONCILE,
-            "faults",
-            classify.FAULTS,
-            lambda: self._find_faults(copies, cut, buckets, backsteps, folded),
+            "differences",
+            classify.DIFFERENCES,
+            lambda: self._classify_differences(copies, cut, buckets, backsteps, folded),
         )
         return buckets, result
 
@@ -165,7 +165,7 @@ class AuditPipeline:
     def _add_seconds(self, stage: AuditStage, started: float) -> None:
         self.seconds[stage.value] = self.seconds.get(stage.value, 0.0) + time.monotonic() - started
 
-    def _find_faults(
+    def _classify_differences(
         self,
         copies: DataFrame,
         cut: CutTables,
@@ -173,7 +173,7 @@ class AuditPipeline:
         backsteps: DataFrame,
         folded: one_pass.SinglePassResult,
     ) -> DataFrame:
-        """All FAULTS of messages. Does not look again at what digests and order prove to be correct."""
+        """All DIFFERENCES of messages. Does not look again at what digests and order prove to be correct."""
         result = self._classify_buckets(folded, copies, cut, buckets, backsteps)
         ordered = sorted(name for name, model in self.context.models.items() if model in _ONE_ORDER)
         return result.unionByName(delays.find_misordered(copies, ordered)) if ordered else result
@@ -186,7 +186,7 @@ class AuditPipeline:
         buckets: DataFrame,
         backsteps: DataFrame,
     ) -> DataFrame:
-        """FAULTS of the result of one pass: few rows are classified without compiling plans."""
+        """DIFFERENCES of the result of one pass: few rows are classified without compiling plans."""
         spark = copies.sparkSession
         with without_codegen(spark):
             suspected = reconcile.find_suspects(buckets, backsteps, cut, size=self.bucket).select(*SUSPECTS.names)
@@ -204,9 +204,7 @@ class AuditPipeline:
             else:
                 messages = differing_messages.messages_near(copies, which, size=self.bucket)
             result = self._classify_messages(messages, copies, cut, folded, backsteps, suspects if which else None)
-            if is_small:
-                result = collect_here(result, classify.FAULTS)
-        return result
+            return collect_here(result, classify.DIFFERENCES) if is_small else result
 
     def _classify_messages(
         self,
@@ -217,17 +215,17 @@ class AuditPipeline:
         backsteps: DataFrame,
         suspects: DataFrame | None,
     ) -> DataFrame:
-        """FAULTS of the differing messages. Skips Spark queries that are known to return nothing."""
+        """DIFFERENCES of the differing messages. Skips Spark queries that are known to return nothing."""
         extents = differing_messages.reader_extents(copies.sparkSession, folded.buckets)
         # With streams that were read from a moment on, the oldest messages of origins are not what is gone from them.
         result = (
             classify.expired_before_read(extents, cut)
             if not cut.is_narrow
-            else make_table(copies.sparkSession, [], classify.FAULTS)
+            else make_table(copies.sparkSession, [], classify.DIFFERENCES)
         )
         if suspects is not None:
             result = result.unionByName(
-                classify.find_faults(messages, copies, cut, extents, suspects, size=self.bucket)
+                classify.find_differences(messages, copies, cut, extents, suspects, size=self.bucket)
             )
         strange = differing_messages.misplaced_buckets(folded.buckets)
         if {part for part, _ in strange} & {"foreign", "ahead"}:
@@ -269,7 +267,7 @@ class AuditPipeline:
                 partial(client_journal.find_broken_promises, operations, copies, cut),
                 partial(client_journal.count_outcomes, operations, copies),
             )
-            result["broken"] = self._defer("broken", journaled[0], classify.FAULTS)
+            result["broken"] = self._defer("broken", journaled[0], classify.DIFFERENCES)
             result["answers"] = self._defer("answers", journaled[1], client_journal.ANSWERS)
         return result
 
@@ -316,7 +314,7 @@ class AuditPipeline:
         evidence = judge.Evidence(
             cut=cut,
             buckets=buckets,
-            faults=findings.unionByName(table_of["broken"]) if "broken" in table_of else findings,
+            differences=findings.unionByName(table_of["broken"]) if "broken" in table_of else findings,
             disputes=keep("disputes", keys.find_disputes(copies, cut, buckets, contested), keys.DISPUTES),
             conflicts=table_of["conflicts"],
             twins=table_of["twins"],

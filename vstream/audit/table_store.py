@@ -100,7 +100,7 @@ def _files(rows: DataFrame) -> list[str]:
 
 
 RESULTS: Final[Mapping[str, StructType]] = {
-    "faults": classify.FAULTS,
+    "differences": classify.DIFFERENCES,
     "delays": delays.DELAYS,
     "settling": delays.SETTLING,
     "pairs": delays.PAIRS,
@@ -123,7 +123,7 @@ def check_catalog(spark: SparkSession, into: str, kind: str) -> None:
     the schema belongs to a local session (`session`), whose catalog and files are removed at its end.
     """
     with explain_spark_errors():
-        make_table(spark, [], classify.FAULTS).write.format(kind).mode("overwrite").saveAsTable(f"{into}.{_TRIED}")
+        make_table(spark, [], classify.DIFFERENCES).write.format(kind).mode("overwrite").saveAsTable(f"{into}.{_TRIED}")
         place = _table_location(spark, f"{into}.{_TRIED}") if is_local(spark) else ""
         spark.sql(f"DROP TABLE {into}.{_TRIED}")
     if is_scratch(place):
