@@ -10,6 +10,7 @@ import typer
 
 from tests.support.command import vstream
 from tests.support.lost_region import document
+from vstream.apply.execute import ApplyResult
 from vstream.cli import apply, failback, failover
 from vstream.cli.failures import report_failure
 from vstream.cli.plan import Planned
@@ -17,7 +18,6 @@ from vstream.cli.servers import Servers
 from vstream.errors import LabError, RefusedError, VstreamError
 from vstream.lint.load_topology import load, render_bundle
 from vstream.plan import pipeline
-from vstream.plan.apply import ApplyResult
 from vstream.plan.pipeline import PlanRequest
 from vstream.plan.plan import UNANSWERED, Blocked, Delete, FieldChange, Plan, Update
 from vstream.plan.risk import Risk

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from tests.support.plans import FakeServers, make_plan, render_streams, topology
+from vstream.apply.execute import execute_plan
 from vstream.cli.views import applied as outcome
 from vstream.cli.views import plan as view
 from vstream.lint.load_topology import render_bundle
-from vstream.plan.apply import apply
 from vstream.plan.context import Observed
 from vstream.plan.live.loaded_rules import read_account
 from vstream.plan.plan import Plan, Stage
@@ -64,7 +64,7 @@ async def test_nothing_is_made_before_somebody_has_loaded_what_it_needs() -> Non
     before, after = accounts(FOO, TWO), accounts(FOO, THREE)
     servers = FakeServers()
     plan = await plan_change(before, after)
-    applied = await apply(plan, servers, None, servers)
+    applied = await execute_plan(plan, servers, None, servers)
     assert applied.mappings_pending
     assert applied.skipped == plan.changes
     assert servers.calls == []

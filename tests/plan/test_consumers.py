@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from tests.support.plans import FakeServers, make_plan, render_streams
+from vstream.apply.execute import execute_plan
 from vstream.plan import saved
-from vstream.plan.apply import apply
 from vstream.plan.context import Observed
 from vstream.plan.plan import CreateConsumer, DeleteConsumer, Plan, Stage, UpdateConsumer
 from vstream.topology.bundle import Bundle
@@ -28,7 +28,7 @@ def plan(of: Bundle, observed: Observed, *adopt: str) -> Plan:
 
 async def world(of: Bundle) -> FakeServers:
     servers = FakeServers()
-    await apply(plan(of, servers.observe()), servers, servers.loader(of), servers)
+    await execute_plan(plan(of, servers.observe()), servers, servers.loader(of), servers)
     return servers
 
 
@@ -97,7 +97,7 @@ async def test_a_durable_that_the_topology_no_longer_has_goes_after_the_mappings
     assert made.is_destructive
     assert {type(change) for change in made.changes} == {DeleteConsumer}
     assert len(made.by_stage()[Stage.DELETED_CONSUMERS]) == 3
-    await apply(made, servers, servers.loader(render_streams()), servers)
+    await execute_plan(made, servers, servers.loader(render_streams()), servers)
     assert plan(render_streams(), servers.observe()).is_empty
 
 

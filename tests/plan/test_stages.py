@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from tests.support.plans import FakeServers, make_plan, make_refusal, no_answer, render_streams
+from vstream.apply import execute as module
+from vstream.apply.execute import ApplyResult, ApplyWatch, execute_plan
 from vstream.cli.views import applied as outcome
 from vstream.cli.views import plan as view
-from vstream.plan import apply as module
 from vstream.plan import saved
-from vstream.plan.apply import ApplyResult, ApplyWatch, apply
 from vstream.plan.plan import Plan
 from vstream.plan.stages import as_dict, stages
 from vstream.topology.bundle import Bundle
@@ -41,7 +41,7 @@ def plan_change(servers: FakeServers, wanted: Bundle, version: tuple[int, int] =
 
 async def run(servers: FakeServers, wanted: Bundle, patience: float = 5.0) -> ApplyResult:
     plan = plan_change(servers, wanted)
-    return await apply(
+    return await execute_plan(
         plan, servers, servers.loader(wanted), servers, readers=servers, watch=ApplyWatch(patience=patience)
     )
 
@@ -391,13 +391,13 @@ async def test_servers_that_leave_go_last_and_only_if_all_before_was_done() -> N
     plan = replace(plan_change(servers, topology), leaving=("east-1",))
     assert [stage.stage.name for stage in stages(plan)][-1] == "RETIRED_SERVERS"
     servers.gate_timeouts["unchanged foo-write-east"] = ["1 messages have come into `foo-write-east`"] * 1000
-    applied = await apply(
+    applied = await execute_plan(
         plan, servers, servers.loader(topology), servers, servers=racks, watch=ApplyWatch(patience=0.0)
     )
     assert (applied.retired, racks.retired) == ((), [])
     servers.gate_timeouts.clear()
     again = replace(plan_change(servers, topology), leaving=("east-1",))
-    applied = await apply(again, servers, servers.loader(topology), servers, servers=racks)
+    applied = await execute_plan(again, servers, servers.loader(topology), servers, servers=racks)
     assert applied.is_complete
     assert (applied.retired, racks.retired) == (("east-1",), ["east-1"])
     saved_text = saved.dump(saved.SavedPlan(plan=again, topology_file="t.yaml", topology_text="", lab=None))

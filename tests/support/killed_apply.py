@@ -11,14 +11,14 @@ from contextlib import asynccontextmanager
 
 from tests.support.labs import ignore_progress
 from tests.support.night import repetitions
+from vstream.apply import execute as module
+from vstream.apply.lab_mappings import LabMappings
 from vstream.cli.plan import build_request
 from vstream.cli.servers import find_servers
 from vstream.jetstream.admin import JetStreamAdmin, ask_until_available
 from vstream.lab import binaries, lab
-from vstream.lab.mappings import LabMappings
 from vstream.lab.remove_servers import LabServerAdmin
 from vstream.lint.load_topology import render_bundle
-from vstream.plan import apply as module
 from vstream.plan.live.gate_checks import LiveGateChecker
 from vstream.plan.live.observe import any_connection, connect_all
 from vstream.plan.pipeline import make_plan
@@ -133,7 +133,7 @@ async def run(
         admin, mappings = JetStreamAdmin(connection), LabMappings(name, request.bundle, lost=lost)
         servers = LabServerAdmin(name)
         mortal = None if done is None else Mortal(admin, mappings, servers, done)
-        applied = await module.apply(
+        applied = await module.execute_plan(
             plan,
             mortal or admin,
             mortal or mappings,

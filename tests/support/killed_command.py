@@ -7,6 +7,7 @@ only stage after which it dies, nothing for each, and those of `vstream`.
 
 from __future__ import annotations
 
+import inspect
 import os
 import signal
 import subprocess
@@ -19,8 +20,7 @@ from typing import Any
 from tests.support.command import environment
 from tests.support.paths import ROOT
 from vstream.__main__ import main
-from vstream.plan import apply
-from vstream.plan.live import reload, shipping
+from vstream.apply import execute, shipping
 from vstream.plan.plan import stage_of
 
 MOST = 40
@@ -77,16 +77,16 @@ def arm(record: Record) -> None:
             original(*arguments)
             die(*arguments)
 
-        setattr(owner, name, now if owner is shipping else later)
+        setattr(owner, name, later if inspect.iscoroutinefunction(original) else now)
 
     after(shipping, "_run", lambda *_: "a server has its file")
-    after(reload, "connect_to_system", lambda *_: "all have their files")
-    after(reload, "reload_server", lambda *_: "a server has reloaded")
-    after(reload, "wait_loaded", lambda _read, server, _patience: server and "the canary has what is planned")
-    after(reload.RemoteReload, "run", lambda *_: "all have reloaded")
-    after(apply._PlanRun, "load", lambda *_: "all have what is planned")
-    after(apply._PlanRun, "make_changes", lambda _run, changes: stage_of(changes[0]).name if changes else None)
-    after(apply._PlanRun, "_refresh_settled", lambda *_: "readers are refreshed")
+    after(shipping, "connect_to_system", lambda *_: "all have their files")
+    after(shipping, "reload_server", lambda *_: "a server has reloaded")
+    after(shipping, "wait_loaded", lambda _read, server, _patience: server and "the canary has what is planned")
+    after(shipping.RemoteReload, "run", lambda *_: "all have reloaded")
+    after(execute._PlanRun, "load", lambda *_: "all have what is planned")
+    after(execute._PlanRun, "make_changes", lambda _run, changes: stage_of(changes[0]).name if changes else None)
+    after(execute._PlanRun, "_refresh_settled", lambda *_: "readers are refreshed")
 
 
 if __name__ == "__main__":

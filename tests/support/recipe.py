@@ -11,10 +11,10 @@ from typing import Any
 
 from tests.support.command import vstream
 from tests.support.paths import TESTS
+from vstream.apply.lab_mappings import LabMappings
 from vstream.jetstream.admin import JetStreamAdmin, ask_until_available
 from vstream.jetstream.connection import connect
 from vstream.lab import lab
-from vstream.lab.mappings import LabMappings
 from vstream.lint.load_topology import load, render_bundle
 from vstream.topology.bundle import MAPPINGS_PATH, Bundle
 from vstream.topology.model import Role

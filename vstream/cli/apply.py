@@ -9,6 +9,12 @@ from typing import Annotated
 
 import typer
 
+from vstream.apply import lab_mappings
+from vstream.apply.execute import ApplyResult, ApplyWatch
+from vstream.apply.pipeline import apply_and_replan
+from vstream.apply.port import MappingAdmin
+from vstream.apply.push_accounts import account_admin, with_system_login
+from vstream.apply.shipping import Shipping, shipped_mappings
 from vstream.cli import options
 from vstream.cli.asyncio_runner import exit_on_signals, run
 from vstream.cli.chaos.session import find_target_servers
@@ -19,16 +25,10 @@ from vstream.cli.views import applied as outcome
 from vstream.cli.views import console
 from vstream.cli.views import plan as view
 from vstream.cli.views.progress import progress_bar
-from vstream.health.live.apply_plan import apply_and_replan
-from vstream.lab import mappings
 from vstream.lint.load_topology import load
 from vstream.plan import saved
-from vstream.plan.apply import ApplyResult, ApplyWatch
-from vstream.plan.live.push_accounts import account_admin, with_system_login
-from vstream.plan.live.shipping import Shipping, shipped_mappings
 from vstream.plan.pipeline import make_plan, require_same
 from vstream.plan.plan import Delete, Plan
-from vstream.plan.port import MappingAdmin
 from vstream.topology.accounts import SYSTEM_USER
 from vstream.topology.bundle import loaded_path
 from vstream.topology.model import Security
@@ -203,7 +203,7 @@ def _mapping_admin(planned: Planned, shipping: Shipping) -> MappingAdmin | None:
     where, request = planned.where, planned.request
     topology, lost = request.topology, request.lost
     if where.lab is not None:
-        return mappings.mapping_admin(where.lab, request.bundle, lost=lost)
+        return lab_mappings.mapping_admin(where.lab, request.bundle, lost=lost)
     ring = find_signer(topology, None)
     if ring is None or topology.security is not Security.OPERATOR:
         return shipped_mappings(request, planned.plan, shipping)

@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from vstream.apply.pipeline import resume_reading
+from vstream.apply.shipping import Shipping
 from vstream.cli import options
 from vstream.cli.apply import GateTimeout, apply_with_progress, report
 from vstream.cli.asyncio_runner import run
@@ -21,11 +23,9 @@ from vstream.cli.views import failover as view
 from vstream.cli.views import plan as plan_view
 from vstream.cli.views.json_output import print_json
 from vstream.errors import RefusedError
-from vstream.health.live.apply_plan import resume_reading
 from vstream.lab import lab as labs
 from vstream.lab.status import system_endpoint
 from vstream.plan.live.lost_region import give_up
-from vstream.plan.live.shipping import Shipping
 from vstream.plan.live.witnesses import DeathProof, hear_witnesses, remove_peers
 from vstream.plan.pipeline import require_nothing_lost
 from vstream.plan.plan import Plan

@@ -316,6 +316,17 @@ async def open_connection(endpoint: Endpoint, region: str, *, timeout: float = C
     return Connection(client, region)
 
 
+async def connect_to_system(endpoints: Mapping[str, Endpoint]) -> Connection:
+    """Connect to the system account in any region. Raises NotReachableError if none can be reached."""
+    reasons = []
+    for region, endpoint in endpoints.items():
+        try:
+            return await open_connection(endpoint, region)
+        except NotReachableError as error:
+            reasons.append(error.message)
+    raise NotReachableError(f"the system account cannot be reached: {'; '.join(reasons)}")
+
+
 def plain_headers(headers: Mapping[str, str]) -> dict[str, str]:
     """*headers* with plain string keys: some of the library's keys are enum members, which hash differently."""
     return {str.__str__(name): value for name, value in headers.items()}

@@ -1,5 +1,5 @@
 """
-From desired state to a plan: connect, observe, compare. `health/live/apply_plan` is the way from there to changed servers.
+From desired state to a plan: connect, observe, compare. `apply/pipeline.py` is the way from there to changed servers.
 
 The commands and a scenario's lab all use this, so that none of them leaves a part out.
 """

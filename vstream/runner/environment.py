@@ -7,19 +7,19 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from vstream.apply.execute import GATE_PATIENCE
+from vstream.apply.lab_mappings import mapping_admin
+from vstream.apply.pipeline import apply_and_replan, resume_reading
 from vstream.chaos.target_servers import of_topology
 from vstream.errors import UnsupportedError, VstreamError
-from vstream.health.live.apply_plan import apply_and_replan, resume_reading
 from vstream.health.live.drain import empty_region
 from vstream.health.live.rescue import choose_groups, find_groups, rescue
 from vstream.lab import keys, lab
 from vstream.lab.binaries import locate_binaries
 from vstream.lab.links.state import Backend
-from vstream.lab.mappings import mapping_admin
 from vstream.lab.state import lab_directory
 from vstream.lab.status import system_endpoint
 from vstream.lint.load_topology import load, render_bundle
-from vstream.plan.apply import GATE_PATIENCE
 from vstream.plan.live.lost_region import give_up, measure_losses
 from vstream.plan.live.observe import any_connection, connect_all, observe
 from vstream.plan.live.witnesses import PEER_PATIENCE, hear_witnesses

@@ -11,8 +11,8 @@ import pytest
 
 from tests.support.command import vstream
 from tests.support.plans import FakeServers, make_plan, render_streams
+from vstream.apply.execute import execute_plan
 from vstream.cli.views import plan as view
-from vstream.plan.apply import apply
 from vstream.plan.context import Observed
 from vstream.plan.plan import Create, Delete, GateKind, Plan, Stage, stage_of
 from vstream.plan.rules import account_entries, rule_entries
@@ -111,7 +111,7 @@ async def test_the_old_layout_goes_once_it_is_read_to_its_end_and_the_accounts_g
 
 async def test_accounts_that_are_yours_to_load_are_left_until_the_old_layout_has_gone() -> None:
     servers = await servers_with(BEHIND, as_former=True)
-    applied = await apply(plan_change(BEHIND, AFTER, servers), servers, None, servers)
+    applied = await execute_plan(plan_change(BEHIND, AFTER, servers), servers, None, servers)
     assert (applied.mappings_pending, applied.skipped, applied.gate_timeouts) == (True, (), ())
     assert servers.streams_by_name.keys() == NEW
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from tests.support.plans import FakeServers, make_plan, render_streams
+from vstream.apply.execute import ApplyResult, execute_plan
 from vstream.plan import saved
-from vstream.plan.apply import ApplyResult, apply
 from vstream.plan.plan import Handover, Plan, Update
 from vstream.plan.stages import stages
 from vstream.topology.bundle import Bundle
@@ -33,7 +33,7 @@ def plan_change(servers: FakeServers, wanted: Bundle, known: list[str] = ALL) ->
 
 
 async def run(servers: FakeServers, wanted: Bundle) -> ApplyResult:
-    return await apply(plan_change(servers, wanted), servers, None, servers)
+    return await execute_plan(plan_change(servers, wanted), servers, None, servers)
 
 
 @pytest.mark.parametrize(

@@ -14,11 +14,11 @@ import pytest
 from tests.support.golden import Golden
 from tests.support.paths import TESTS
 from tests.support.plans import make_plan
+from vstream.apply.push_accounts import push_stages
 from vstream.errors import InvalidInputError, VstreamError
 from vstream.jetstream.keyring import Keyring
 from vstream.lint.load_topology import load, render_bundle
 from vstream.plan.context import Observed
-from vstream.plan.live.push_accounts import push_stages
 from vstream.plan.plan import USERS
 from vstream.plan.rules import account_entries, spell_destinations
 from vstream.render import jwt

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from rich.text import Text
 
+from vstream.apply.execute import ApplyResult
 from vstream.formatting import format_count
-from vstream.plan.apply import ApplyResult
 from vstream.plan.plan import Plan
 from vstream.topology.bundle import ACCOUNTS_PATH, OPERATOR_PATH
 from vstream.topology.stream_config import StreamConfig

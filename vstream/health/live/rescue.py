@@ -23,9 +23,8 @@ from vstream.files import state_directory, write_private
 from vstream.jetstream import error_codes, monitoring
 from vstream.jetstream.admin import peer_id
 from vstream.jetstream.answers import api_error, decode_object, read_list, read_text, reading
-from vstream.jetstream.connection import Connection, Reply, open_connection
+from vstream.jetstream.connection import Connection, Reply, connect_to_system, open_connection
 from vstream.jetstream.endpoints import resolve_context
-from vstream.plan.live.push_accounts import connect_to_system
 from vstream.plan.live.witnesses import listens
 from vstream.topology.model import Endpoint, Topology
 from vstream.topology.versions import parse_version

@@ -18,9 +18,8 @@ from vstream.errors import NoRespondersError, NotReachableError, RefusedError, V
 from vstream.jetstream import error_codes, monitoring
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.answers import decode_object, read_text, reading
-from vstream.jetstream.connection import Connection, Reply, open_connection
+from vstream.jetstream.connection import Connection, Reply, connect_to_system, open_connection
 from vstream.jetstream.endpoints import resolve_context
-from vstream.plan.live.push_accounts import connect_to_system
 from vstream.plan.topology_edit import find_region
 from vstream.topology.model import Endpoint, Topology
 from vstream.value_class import value_class

@@ -13,12 +13,12 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from vstream.apply.port import MappingAdmin
 from vstream.errors import NotReachableError, ServerError, VstreamError
 from vstream.jetstream import monitoring
 from vstream.jetstream.answers import decode_object, read_text, reading
-from vstream.jetstream.connection import Connection, open_connection
+from vstream.jetstream.connection import Connection, connect_to_system
 from vstream.jetstream.endpoints import resolve_context
-from vstream.plan.port import MappingAdmin
 from vstream.render import jwt
 from vstream.render.claims import mark_of, with_loaded_exports
 from vstream.topology.model import Endpoint
@@ -225,17 +225,6 @@ def with_system_login(endpoint: Endpoint, credentials: str) -> Endpoint:
     return replace(
         resolved, creds=credentials, nkey=None, user=None, password=None, password_env=None, token=None, token_env=None
     )
-
-
-async def connect_to_system(endpoints: Mapping[str, Endpoint]) -> Connection:
-    """Connect to the system account in any region. Raises NotReachableError if none can be reached."""
-    reasons = []
-    for region, endpoint in endpoints.items():
-        try:
-            return await open_connection(endpoint, region)
-        except NotReachableError as error:
-            reasons.append(error.message)
-    raise NotReachableError(f"the system account cannot be reached: {'; '.join(reasons)}")
 
 
 async def _answers(

@@ -23,6 +23,7 @@ from tests.support.command import Ran, vstream
 from tests.support.night import with_night
 from tests.support.probe_lab import until
 from tests.support.shared_lab import own_lab
+from vstream.apply.push_accounts import SignedAccounts
 from vstream.errors import NotReachableError
 from vstream.jetstream.connection import connect
 from vstream.jetstream.keyring import Keyring
@@ -31,7 +32,6 @@ from vstream.lab.readiness import monitor_url
 from vstream.lab.state import lab_directory
 from vstream.lab.status import system_endpoint
 from vstream.lint.load_topology import load, render_bundle
-from vstream.plan.live.push_accounts import SignedAccounts
 
 pytestmark = pytest.mark.lab
 

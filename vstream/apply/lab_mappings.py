@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from vstream.apply.port import MappingAdmin
+from vstream.apply.push_accounts import account_admin
 from vstream.errors import LabError
 from vstream.lab import keys, lab
 from vstream.lab.readiness import monitor_url
 from vstream.lab.status import system_endpoint
-from vstream.plan.live.push_accounts import account_admin
-from vstream.plan.port import MappingAdmin
 from vstream.topology.bundle import Bundle
 
 

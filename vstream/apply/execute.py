@@ -7,6 +7,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
+from vstream.apply.port import GateChecker, MappingAdmin, ReaderAdmin, ServerAdmin, StreamAdmin
 from vstream.errors import NoRespondersError, NotPermittedError, NotReachableError, ServerError, VstreamError
 from vstream.jetstream import error_codes
 from vstream.plan.consumer_failover import continue_from
@@ -23,7 +24,6 @@ from vstream.plan.plan import (
     Update,
     UpdateConsumer,
 )
-from vstream.plan.port import GateChecker, MappingAdmin, ReaderAdmin, ServerAdmin, StreamAdmin
 from vstream.plan.transitions import seed_region, start_sequence
 from vstream.topology.consumer_config import ConsumerConfig
 from vstream.topology.stream_config import UNTIL_KEY, StreamConfig
@@ -114,7 +114,7 @@ class ApplyWatch:
 WITHOUT_WATCH = ApplyWatch()
 
 
-async def apply(
+async def execute_plan(
     plan: Plan,
     streams: StreamAdmin,
     mappings: MappingAdmin | None,

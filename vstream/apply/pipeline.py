@@ -1,21 +1,21 @@
-"""Apply a plan as commands do, and plan again; read streams resume at once, which needs what health knows of servers."""
+"""Apply a plan, and plan again; read streams resume at once. Commands and scenarios change servers by this."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from vstream.apply.execute import WITHOUT_WATCH, ApplyResult, ApplyWatch, execute_plan
+from vstream.apply.port import MappingAdmin
 from vstream.chaos.target_servers import TargetServers
 from vstream.health.live.resync import resync
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.lab import lab
 from vstream.lab.remove_servers import LabServerAdmin
-from vstream.plan.apply import WITHOUT_WATCH, ApplyResult, ApplyWatch, apply
 from vstream.plan.live.gate_checks import LiveGateChecker
 from vstream.plan.live.observe import any_connection, connect_all
 from vstream.plan.pipeline import PlanRequest, make_plan
 from vstream.plan.plan import Plan
-from vstream.plan.port import MappingAdmin
 from vstream.topology.model import Topology
 
 _REFRESH = 30.0
@@ -36,11 +36,11 @@ async def apply_and_replan(
     """
     Apply *plan*, made from *request*, then plan again: what is left is what counts; None where apply was stopped.
 
-    *find_target* finds the servers whose streams source again; the rest as in `vstream.plan.apply.apply`.
+    *find_target* finds the servers whose streams source again; the rest as in `execute_plan`.
     """
     async with connect_all(request.topology, request.endpoints) as connections:
         connection = any_connection(connections)
-        applied = await apply(
+        applied = await execute_plan(
             plan,
             JetStreamAdmin(connection),
             mappings,

@@ -14,15 +14,15 @@ import pytest
 
 from tests.support.ports import free_port
 from tests.support.probe_lab import until
+from vstream.apply import push_accounts
+from vstream.apply.push_accounts import SignedAccounts, loaded_claims
 from vstream.errors import NotReachableError, VstreamError
 from vstream.jetstream import monitoring
 from vstream.jetstream.connection import connect
 from vstream.jetstream.keyring import Keyring
 from vstream.lab import binaries
 from vstream.lint.load_topology import load, render_bundle
-from vstream.plan.live import push_accounts
 from vstream.plan.live.loaded_rules import read_loaded_rules
-from vstream.plan.live.push_accounts import SignedAccounts, loaded_claims
 from vstream.plan.plan import USERS
 from vstream.plan.rules import account_entries, spell_destinations
 from vstream.render.claims import mark_of

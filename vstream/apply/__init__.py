@@ -1,0 +1,1 @@
+"""Carry out a plan on real servers."""
