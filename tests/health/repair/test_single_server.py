@@ -309,6 +309,27 @@ async def test_of_a_key_that_several_regions_have_written_only_the_last_value_co
     assert await regions.repair() == 0
 
 
+@pytest.mark.parametrize("keeps", [1, 3])
+async def test_what_later_arrivals_have_replaced_comes_back_only_where_one_value_counts(
+    regions: Regions, keeps: int
+) -> None:
+    """The east hears the centre last: what that wrote first arrives behind the value that was written last."""
+    sources = {source["name"]: source for source in regions.configs[EAST]["sources"]}
+    await regions.create({EAST: {"max_msgs_per_subject": keeps, "sources": [sources[WEST]]}})
+    earlier = [await regions.publish("central", "bar.key.baz", b"%d" % number) for number in range(3)]
+    last = await regions.publish("west", "bar.key.baz", b"last")
+    await regions.until_held({last})
+    await regions.api(f"STREAM.UPDATE.{EAST}", {**regions.configs[EAST], "max_msgs_per_subject": keeps})
+    # Servers before 2.15 show by a later message that they have come past one.
+    later = {await regions.publish(region, f"foo.{region}") for region in ("central", "west")}
+    await regions.until_held({*earlier[-keeps:], *later})
+    # Of three, it would push out another, and regions that hold it before others would not follow.
+    is_wanted = keeps == 1
+    assert await regions.repair() == is_wanted
+    await regions.until_held({last if is_wanted else earlier[-1], *earlier[-keeps:-1], *later})
+    assert await regions.repair() == 0
+
+
 async def test_the_newest_of_a_subject_comes_back_before_older_ones_and_of_these_it_is_told(regions: Regions) -> None:
     await regions.create({EAST: {"max_msgs_per_subject": 3}})
     sent = [await regions.publish("west", f"foo.{number % 2}", b"%d" % number) for number in range(12)]

@@ -62,13 +62,13 @@ class NewestMessages:
         counts = await _count_messages(scan, tuple(subjects))
         newest, lost = SequenceSet(), SequenceSet()
         for name, entry in sorted(subjects.items(), key=lambda item: item[1].missing):
-            room = self._most - counts.get(name, 0)
-            if entry.missing[-1] == entry.newest:
-                newest.add(entry.newest)
             # A limit removes the oldest first: not what is newer than one that is there.
             for newer, seq in enumerate(reversed(entry.missing)):
-                if newer < room or 0 < entry.oldest_held < seq:
+                if counts.get(name, 0) + newer < self._most or 0 < entry.oldest_held < seq:
                     lost.add(seq)
+            # Where one value counts, all regions get the last one. Of several, which are there is a matter of arrival.
+            if entry.missing[-1] == entry.newest and (self._most == 1 or entry.newest in lost):
+                newest.add(entry.newest)
         return newest, lost
 
 
