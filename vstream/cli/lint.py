@@ -253,7 +253,7 @@ class _LintRun:
             )
         )
         checked = linter.check(inputs)
-        self.other_files += checked.whole.texts
+        self.other_files += checked.before_baseline.texts
         if options.diff:
             return self._show_diff(linter, inputs, checked)
         changes: list[str] = []
@@ -304,12 +304,12 @@ class _LintRun:
         return linter, roots
 
     def _write_baseline(self, linter: Linter, path: Path, checked: Checked) -> Checked:
-        baseline = linter.update_baseline(checked.whole, lint_files.anchor_at(path.parent))
+        baseline = linter.update_baseline(checked.before_baseline, lint_files.anchor_at(path.parent))
         save_output(path, format_json("lint-baseline", baseline.as_json()) + "\n")
-        new, _ = baseline.split(checked.whole.diagnostics)
+        new, _ = baseline.split(checked.before_baseline.diagnostics)
         entries = sum(baseline.counts.values())
         console.print_note(f"{path} has {format_count(entries, 'finding')} now")
-        return replace(checked, report=replace(checked.whole, diagnostics=new), stale={})
+        return replace(checked, report=replace(checked.before_baseline, diagnostics=new), stale={})
 
     def _show_diff(self, linter: Linter, inputs: Sequence[Source], checked: Checked) -> int:
         fixed, after = linter.fix(inputs, checked)
@@ -342,7 +342,7 @@ class _LintRun:
             *view.summary_lines(checked.report, is_fixing=self._options.fix),
         ):
             console.print_note(line)
-        hidden = len(checked.whole.diagnostics) - len(checked.report.diagnostics)
+        hidden = len(checked.before_baseline.diagnostics) - len(checked.report.diagnostics)
         if hidden:
             console.print_note(f"{hidden:,} more {'is' if hidden == 1 else 'are'} in the baseline")
 

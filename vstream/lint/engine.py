@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from typing import TYPE_CHECKING, TypeAlias
 
-from vstream.diagnostics import Finding, Related, Severity, Span
+from vstream.diagnostics import Finding, Related, Severity
 from vstream.errors import InvalidInputError
 from vstream.lint import registry, secrets, suppress
 from vstream.lint.read import Gathered, Read, Shown, Source, gather
@@ -16,7 +16,7 @@ from vstream.lint.rules import rules_for
 from vstream.lint.selection import Selection, known_codes
 from vstream.lint.workspace import Workspace
 from vstream.syntax.document import Document
-from vstream.syntax.natsconf.nodes import Comment
+from vstream.syntax.natsconf.nodes import Comment, Reference
 from vstream.value_class import value_class
 
 if TYPE_CHECKING:
@@ -84,47 +84,107 @@ def lint(
     *selection* says what is reported; by default everything but policy. *running* are the files that the servers
     run with now.
     """
-    gathered = gather(sources, read=surroundings.read, env=surroundings.env)
-    unknown = secrets.unknown_places(gathered.references, surroundings.env or {})
-    now_loaded = gather(running, read=surroundings.read, env=surroundings.env)
-    judged = _judge(replace(gathered.workspace(topology, server_version), running=tuple(now_loaded.servers)))
-    # What a rule says about a value that nobody knows is a guess.
-    findings = [
-        *gathered.diagnostics,
-        *now_loaded.diagnostics,
-        *(finding for finding in judged if finding.span not in unknown),
-    ]
-    shown = dict(gathered.shown)
-    texts = {**now_loaded.texts, **gathered.texts}
-    comments = list(gathered.comments)
-    for source in gathered.topologies:
-        linted = _LintedTopology(source, surroundings, server_version)
-        findings += linted.diagnostics
-        shown |= linted.shown
-        texts |= linted.texts
-        comments += linted.comments
-    for source in gathered.scenarios:
-        scenario = surroundings.load_scenario(source.content, source.name)
-        findings += scenario.diagnostics
-        texts |= scenario.texts
-        comments += _comments(_parse_yaml(source), source.name)
-    placed = {_place_in_user_file(finding, shown): None for finding in findings}
-    suppressions = suppress.collect(comments, texts, gathered.streams, known_codes())
+    env = surroundings.env or {}
+    named = gather(sources, read=surroundings.read, env=surroundings.env)
+    loaded = gather(running, read=surroundings.read, env=surroundings.env)
+    workspace = replace(named.workspace(topology, server_version), running=tuple(loaded.servers))
+    checked = _check_gathered(named, loaded, workspace, env)
+    for source in named.topologies:
+        checked.add(_check_topology(source, surroundings, server_version))
+    for source in named.scenarios:
+        checked.add(_check_scenario(source, surroundings))
+    placed = dict.fromkeys(_place_in_user_file(finding, checked.shown) for finding in checked.findings)
+    suppressions = suppress.collect(checked.comments, checked.texts, named.streams, known_codes())
     unsuppressed = suppress.apply(_merge_places(placed), suppressions)
-    unquoted = (gathered.unquoted | now_loaded.unquoted).difference(gathered.checked)
-    used = {place.span for place in gathered.references if place.definition and place.definition.file in unquoted}
-
-    def quotes(span: Span | None) -> bool:
-        return span is None or not (span in used or span.file in unquoted)
-
-    masked = (secrets.mask(finding, surroundings.env or {}, quotes=quotes(finding.span)) for finding in unsuppressed)
-    reported = (selection or Selection()).apply(masked)
-    declared = (source.name for source in (*gathered.topologies, *gathered.scenarios))
+    unquoted = (named.unquoted | loaded.unquoted).difference(named.checked)
+    reported = (selection or Selection()).apply(_mask_secrets(unsuppressed, named.references, unquoted, env))
+    declared = (source.name for source in (*named.topologies, *named.scenarios))
     return LintReport(
         diagnostics=tuple(sorted(reported, key=Finding.sort_key)),
-        texts={file: text for file, text in texts.items() if file not in unquoted},
-        files=tuple(sorted({*gathered.checked, *declared})),
+        texts={file: text for file, text in checked.texts.items() if file not in unquoted},
+        files=tuple(sorted({*named.checked, *declared})),
     )
+
+
+@dataclass(slots=True)
+class _CheckedFiles:
+    """What is wrong with some files, and what it takes to place and suppress that: their texts and comments."""
+
+    findings: list[Finding]
+    texts: dict[str, str]
+    comments: list[Comment]
+    shown: dict[str, Shown] = field(default_factory=dict)
+
+    def add(self, other: _CheckedFiles) -> None:
+        self.findings += other.findings
+        self.texts |= other.texts
+        self.comments += other.comments
+        self.shown |= other.shown
+
+
+def _check_gathered(named: Gathered, loaded: Gathered, workspace: Workspace, env: Mapping[str, str]) -> _CheckedFiles:
+    """What is wrong with the files *named*, except for topologies and scenarios. Servers have *loaded* now."""
+    # What a rule says about a value that nobody knows is a guess.
+    unknown = secrets.unknown_places(named.references, env)
+    judged = (finding for finding in _run_rules(workspace) if finding.span not in unknown)
+    return _CheckedFiles(
+        findings=[*named.diagnostics, *loaded.diagnostics, *judged],
+        texts={**loaded.texts, **named.texts},
+        comments=list(named.comments),
+        shown=dict(named.shown),
+    )
+
+
+def _check_topology(source: Source, surroundings: Surroundings, server_version: ServerVersion | None) -> _CheckedFiles:
+    """What is wrong with a topology, and with what it renders to."""
+    loaded = surroundings.load(source.content, source.name)
+    document = _parse_yaml(source)
+    checked = _CheckedFiles(
+        findings=list(loaded.diagnostics),
+        texts=dict(loaded.overlay_texts),
+        comments=_list_comments(document, source.name),
+    )
+    if loaded.topology is None or any(finding.is_error for finding in checked.findings):
+        return checked
+    try:
+        bundle = surroundings.render(loaded.topology)
+    except InvalidInputError as error:
+        checked.findings += error.diagnostics
+        return checked
+    checked.shown |= _find_causes(bundle, document, source.name)
+    # One after the other: those of thousands of streams do not fit into a small memory twice.
+    files = ((f"{source.name}/{artifact.path}", artifact.text.encode()) for artifact in bundle.artifacts)
+    sources = (Source(name=name, content=content, is_named=False) for name, content in files)
+    rendered = gather(sources, read=_read_placeholder)
+    checked.texts |= rendered.texts
+    checked.findings += rendered.diagnostics
+    checked.findings += _run_rules(replace(rendered.workspace(loaded.topology, server_version), is_rendered=True))
+    return checked
+
+
+def _find_causes(bundle: Bundle, document: Document, name: str) -> dict[str, Shown]:
+    """By rendered file, the place in the topology that causes it: there its findings are shown."""
+    causes = {}
+    for artifact in bundle.artifacts:
+        span = document.source.key(artifact.origin) if artifact.origin else document.source.value(())
+        causes[f"{name}/{artifact.path}"] = Shown(span=span, message=f"in the rendered file `{artifact.path}`")
+    return causes
+
+
+def _check_scenario(source: Source, surroundings: Surroundings) -> _CheckedFiles:
+    scenario = surroundings.load_scenario(source.content, source.name)
+    comments = _list_comments(_parse_yaml(source), source.name)
+    return _CheckedFiles(findings=list(scenario.diagnostics), texts=dict(scenario.texts), comments=comments)
+
+
+def _mask_secrets(
+    findings: Iterable[Finding], references: Iterable[Reference], unquoted: Collection[str], env: Mapping[str, str]
+) -> Iterator[Finding]:
+    """*findings* without secrets, which quote neither files that are *unquoted* nor variables that these define."""
+    used = {place.span for place in references if place.definition and place.definition.file in unquoted}
+    for finding in findings:
+        span = finding.span
+        yield secrets.mask(finding, env, quotes=span is None or not (span in used or span.file in unquoted))
 
 
 def _parse_yaml(source: Source) -> Document:
@@ -133,7 +193,7 @@ def _parse_yaml(source: Source) -> Document:
     return document
 
 
-def _comments(document: Document, file: str) -> list[Comment]:
+def _list_comments(document: Document, file: str) -> list[Comment]:
     """The comments of a YAML file that may suppress something."""
     places = document.source
     spans = {*places.values.values(), *places.keys.values()}
@@ -141,46 +201,8 @@ def _comments(document: Document, file: str) -> list[Comment]:
     return list(suppress.yaml_comments(document.text, file, Comment, leaves))
 
 
-def _judge(workspace: Workspace) -> tuple[Finding, ...]:
+def _run_rules(workspace: Workspace) -> tuple[Finding, ...]:
     return registry.run_rules(rules_for(workspace), workspace)
-
-
-class _LintedTopology:
-    """A topology: what is wrong with it, and with what it renders to."""
-
-    def __init__(self, source: Source, surroundings: Surroundings, server_version: ServerVersion | None) -> None:
-        self.shown: dict[str, Shown] = {}
-        self.texts: dict[str, str] = {}
-        loaded = surroundings.load(source.content, source.name)
-        self.texts |= loaded.overlay_texts
-        self.diagnostics = list(loaded.diagnostics)
-        self._document = _parse_yaml(source)
-        self.comments = _comments(self._document, source.name)
-        if loaded.topology is not None and not any(finding.is_error for finding in self.diagnostics):
-            try:
-                bundle = surroundings.render(loaded.topology)
-            except InvalidInputError as error:
-                self.diagnostics += error.diagnostics
-            else:
-                self.diagnostics += self._judge_bundle(source.name, bundle, loaded.topology, server_version)
-
-    def _judge_bundle(
-        self, name: str, bundle: Bundle, topology: Topology, server_version: ServerVersion | None
-    ) -> Iterator[Finding]:
-        """What is wrong with the bundle, shown at the place in the topology that causes it."""
-
-        def write() -> Iterator[Source]:
-            """One after the other: those of thousands of streams do not fit into a small memory twice."""
-            for artifact in bundle.artifacts:
-                file, origin = f"{name}/{artifact.path}", artifact.origin
-                span = self._document.source.key(origin) if origin else self._document.source.value(())
-                self.shown[file] = Shown(span=span, message=f"in the rendered file `{artifact.path}`")
-                yield Source(name=file, content=artifact.text.encode(), is_named=False)
-
-        gathered: Gathered = gather(write(), read=_read_placeholder)
-        self.texts |= gathered.texts
-        yield from gathered.diagnostics
-        yield from _judge(replace(gathered.workspace(topology, server_version), is_rendered=True))
 
 
 def _read_placeholder(name: str) -> bytes:

@@ -28,7 +28,7 @@ class Checked:
 
     report: LintReport
     stale: Mapping[FindingKey, int]
-    whole: LintReport
+    before_baseline: LintReport
 
 
 @value_class
@@ -45,7 +45,7 @@ class Linter:
 
     def check(self, sources: Iterable[Source]) -> Checked:
         """What is wrong with *sources*."""
-        whole = lint(
+        report = lint(
             sources,
             self.surroundings,
             topology=self.topology,
@@ -54,21 +54,21 @@ class Linter:
             running=self.running,
         )
         if self.baseline is None:
-            return Checked(report=whole, stale={}, whole=whole)
-        new, missing = self.baseline.split(whole.diagnostics)
-        stale = {key: count for key, count in missing.items() if self._is_looked_for(key, self.baseline, whole)}
-        return Checked(report=replace(whole, diagnostics=new), stale=stale, whole=whole)
+            return Checked(report=report, stale={}, before_baseline=report)
+        new, missing = self.baseline.split(report.diagnostics)
+        stale = {key: count for key, count in missing.items() if self._is_looked_for(key, self.baseline, report)}
+        return Checked(report=replace(report, diagnostics=new), stale=stale, before_baseline=report)
 
-    def update_baseline(self, whole: LintReport, anchor: Anchor) -> Baseline:
+    def update_baseline(self, report: LintReport, anchor: Anchor) -> Baseline:
         """What was found as a baseline, at first relative to *anchor*; entries of files and rules not looked at stay."""
         old = self.baseline or Baseline(counts={}, anchor=anchor)
-        return old.update(whole.diagnostics, lambda key: not self._is_looked_for(key, old, whole))
+        return old.update(report.diagnostics, lambda key: not self._is_looked_for(key, old, report))
 
-    def _is_looked_for(self, key: FindingKey, baseline: Baseline, whole: LintReport) -> bool:
+    def _is_looked_for(self, key: FindingKey, baseline: Baseline, report: LintReport) -> bool:
         """Whether this run would have found *key*: it has read the file, or the file is gone."""
         if not self.config.selection.selects(key.code):
             return False
-        files = {baseline.anchor.relative(file) for file in whole.texts}
+        files = {baseline.anchor.relative(file) for file in report.texts}
         return key.file in files or not Path(baseline.anchor.root, key.file).exists()
 
     def fix(self, sources: Sequence[Source], checked: Checked) -> tuple[Checked, dict[str, str]]:

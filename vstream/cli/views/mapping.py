@@ -42,7 +42,8 @@ def text(answer: Simulation) -> Iterator[Text]:
     names = [clean(resolution.cluster or "any other") for resolution in answer.elsewhere]
     widest = max(map(len, names))
     for name, resolution in zip(names, answer.elsewhere, strict=True):
-        yield Text(f"  {name:<{widest}}  {_summary(resolution)}")
+        shares = dict.fromkeys(_describe_shares(candidate) for candidate in resolution.candidates)
+        yield Text(f"  {name:<{widest}}  {'  or  '.join(shares)}")
     yield from _other_accounts(answer)
     yield from _beyond_leaves(answer)
     yield Text("next start or reload", style="bold")
@@ -214,10 +215,6 @@ def _becomes(outcome: Outcome) -> str:
         case OutcomeKind.MAPPED:
             drawn = " and ".join(f"0 to {bound - 1}" for _, bound in outcome.expansion.draws)
             return f"→ {clean(show_bytes(outcome.subject))}" + (f"  (`*` is chosen from {drawn})" if drawn else "")
-
-
-def _summary(resolution: Resolution) -> str:
-    return "  or  ".join(dict.fromkeys(_describe_shares(candidate) for candidate in resolution.candidates))
 
 
 def _describe_shares(candidate: Candidate) -> str:

@@ -21,7 +21,6 @@ from vstream.capture.verdict.verdict import (
     PhysicalVerdict,
     StreamVerdict,
     Verdict,
-    WindowVerdict,
 )
 from vstream.cli.views.cleaning import clean
 from vstream.cli.views.diagnostics import finding_lines, place
@@ -183,7 +182,7 @@ def _windows(verdict: Verdict) -> Iterator[Table]:
         if not window.window.is_telling:
             continue
         reads = {(row.stream, row.region): row for row in window.reads}
-        control = {row.region: row for row in window.control_plane}
+        control = {row.region: row.share for row in reversed(window.control_plane)}
         name = f"{window.window.name} ({duration(window.window.end - window.window.start)})"
         rows = {(row.stream, row.region): row for row in window.publishes}
         for key in dict.fromkeys([*rows, *reads]):
@@ -193,7 +192,7 @@ def _windows(verdict: Verdict) -> Iterator[Table]:
                 f"{region}, {stream}" if several else region,
                 *_publish_cells(rows.get(key)),
                 *_read(reads.get(key)),
-                _control(window, region) if region in control else _NONE,
+                _share(control[region]) if region in control else _NONE,
             )
             name = ""
     if table.row_count:
@@ -228,10 +227,6 @@ def _read(reads: Availability | None) -> tuple[Text, Text]:
     if reads is None or not reads.attempted:
         return _NONE, _NONE
     return _share(reads.share), _time(reads.time.p50 if reads.time else None)
-
-
-def _control(window: WindowVerdict, region: str) -> Text:
-    return _share(next(row.share for row in window.control_plane if row.region == region))
 
 
 def _faults(faults: Sequence[FaultVerdict], zero: int) -> Table:

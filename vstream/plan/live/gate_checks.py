@@ -254,9 +254,9 @@ class LiveGateChecker:
         if position is None and await self._search(reader, origin.name) == origin.last_seq:
             return None
         if position is None:
-            return (
-                f"{_unknown_position(reader.name, origin.name)}; one more message on {_subjects_of(origin)} will tell"
-            )
+            # Those that it listens on, also where no client is mapped to it any more.
+            subjects = join_names(origin.config.subjects) or f"`{origin.name}`"
+            return f"{_unknown_position(reader.name, origin.name)}; one more message on {subjects} will tell"
         if position < origin.last_seq:
             return f"`{reader.name}` is at {position:,} of {origin.last_seq:,} in `{origin.name}`"
         return None
@@ -366,11 +366,6 @@ class LiveGateChecker:
 
 _BEACON = "publish a message in that region, and it will be"
 _BACK = "let the topology have the region again, apply it, and take it out once more"
-
-
-def _subjects_of(origin: _Stream) -> str:
-    """The subjects that *origin* listens on, also where no client is mapped to it any more."""
-    return join_names(origin.config.subjects) or f"`{origin.name}`"
 
 
 def _unknown_position(reader: str, origin: str) -> str:

@@ -105,6 +105,7 @@ def _export_services(subjects: Iterable[str], taker: str) -> Iterator[Export]:
 def _write(topology: Topology, region: str) -> Account:
     name, clients = naming.write_account(region), naming.common_client_account(topology)
     heard = [f"{naming.REPUBLISH_PREFIX}.{subject}" for subject in core_subscriber_subjects(topology, region)]
+    readers = (*(naming.read_account(item.name) for item in topology.regions), *stretch_accounts(topology))
     return Account(
         name=name,
         purpose=f"what is published in {region}",
@@ -114,7 +115,7 @@ def _write(topology: Topology, region: str) -> Account:
             *(Export(kind=ShareKind.STREAM, subject=subject, accounts=(clients,)) for subject in heard),
             *_export_services([shared.NAMES], clients),
             *purge_exports(topology, name),
-            *_source_exports(name, _takers(topology)),
+            *_source_exports(name, readers),
             shared.management_export((clients,)),
         ),
     )
@@ -210,11 +211,6 @@ def _origins(topology: Topology) -> Iterator[tuple[str, VirtualStream]]:
     for stream in topology.streams:
         for place in stream.origin:
             yield stretch_account_of(stream, Role.ORIGIN, place) or naming.read_account(place), stream
-
-
-def _takers(topology: Topology) -> tuple[str, ...]:
-    """The accounts that source what is published in a region."""
-    return (*(naming.read_account(region.name) for region in topology.regions), *stretch_accounts(topology))
 
 
 def _source_exports(name: str, takers: tuple[str, ...]) -> Iterator[Export]:

@@ -323,17 +323,13 @@ def _mapped_past(block: MappingsBlock, streams: Sequence[StreamFile]) -> Iterato
         for virtual in dict.fromkeys(stored[number][0] for _, target in targets for number in trie.overlapping(target)):
             for destination, target in targets:
                 stream_here = by_virtual[virtual].get(destination.model.cluster or "")
-                if stream_here is not None and not _stores(stream_here, target):
+                if stream_here and not any(overlaps(target, subject) for subject in stream_here.config.subjects):
                     yield Violation(
                         at=destination.subject.span if destination.subject else destination.span,
                         message=f"`{stream_here.config.name}`, the write stream in this cluster, does not store `{target}`",
                         hint=f"write the subject that it stores: {join_names(stream_here.config.subjects[:_PAIR])}",
                         related=(Related(span=stream_here.at("subjects"), message="what it stores"),),
                     )
-
-
-def _stores(stream: StreamFile, target: str) -> bool:
-    return any(overlaps(target, stored) for stored in stream.config.subjects)
 
 
 def _covers(entry: MappingEntry, subject: str) -> bool:

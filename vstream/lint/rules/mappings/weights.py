@@ -174,16 +174,13 @@ def many_rules(workspace: Workspace) -> Iterator[Violation]:
         count = len(view(block).entries)
         cost = publish_cost_us(count)
         if cost >= NOTICEABLE_US:
+            duration = f"{cost:.0f} µs" if cost < _PER_SECOND / 1_000 else f"{cost / 1_000:.1f} ms"
             yield Violation(
                 at=block.key_span,
-                message=f"{count:,} rules cost every message of every client of the account about {_duration(cost)}: at most {_two_digits(_PER_SECOND / cost)} messages per second and connection",
+                message=f"{count:,} rules cost every message of every client of the account about {duration}: at most {_two_digits(_PER_SECOND / cost)} messages per second and connection",
                 hint="give streams a common root and map it with one rule, remove rules for requests that nobody sends, or split the account",
                 severity=Severity.ERROR if cost >= TOO_MUCH_US else None,
             )
-
-
-def _duration(us: float) -> str:
-    return f"{us:.0f} µs" if us < _PER_SECOND / 1_000 else f"{us / 1_000:.1f} ms"
 
 
 def _two_digits(number: float) -> str:

@@ -136,16 +136,13 @@ def already_down(subject: ScenarioSubject) -> Iterator[Violation]:
         for open_fault in moment.open:
             both = sorted(targets & open_fault.down)
             if both:
+                are = f"server `{both[0]}` is" if len(both) == 1 else f"servers {join_names(both[:3])} are"
                 yield Violation(
                     at=("steps", moment.index, yaml_key(moment.field)),
-                    message=f"{_who(both)} away already, by `{open_fault.type.name}` in step {open_fault.index + 1}",
+                    message=f"{are} away already, by `{open_fault.type.name}` in step {open_fault.index + 1}",
                     hint="heal that fault first",
                 )
                 break
-
-
-def _who(names: list[str]) -> str:
-    return f"server `{names[0]}` is" if len(names) == 1 else f"servers {join_names(names[:3])} are"
 
 
 @rule("VS512", "converge-while-cut-off", Severity.WARNING)
