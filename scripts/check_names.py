@@ -27,6 +27,7 @@ LIMITS = {
     "vague local": 0,
     "vague parameter": 0,
     "vague function name": 0,
+    "function without a verb": 12,
     "nested conditional": 0,
     "comprehension over three lines": 0,
     "import inside a function": 0,
@@ -35,7 +36,7 @@ LIMITS = {
     "class name used twice": 0,
     "value class written out": 0,
     "noqa": 44,
-    "line": 95_086,
+    "line": 95_084,
     "file": 515,
     "vague local in tests": 0,
     "participle as a function name in tests": 0,
@@ -74,6 +75,38 @@ VAGUE = frozenset(
     )
 )
 """Names that tell nothing about a value: a stream is called `stream`, a message `message`."""
+WITHOUT_VERB = frozenset(
+    (
+        "about",
+        "after",
+        "all",
+        "at",
+        "before",
+        "below",
+        "beside",
+        "between",
+        "beyond",
+        "both",
+        "by",
+        "elsewhere",
+        "in",
+        "instead",
+        "missing",
+        "of",
+        "or",
+        "over",
+        "per",
+        "since",
+        "through",
+        "under",
+        "until",
+        "within",
+    )
+)
+"""
+What the name of no function begins with. Factories of a class may be called `of`, rules and checks are called what they
+find, and what converts is called `as_`, `to_`, `from_`, `with_` or `without_`.
+"""
 VALUE_CLASS = "dataclass(frozen=True, slots=True, kw_only=True)"
 """What `@value_class` says."""
 PARTICIPLES = frozenset(
@@ -167,6 +200,8 @@ def find_function_problems(function: ast.FunctionDef | ast.AsyncFunctionDef, pat
         yield Problem(function.lineno, "participle as a function name", function.name)
     if function.name.strip("_") in VAGUE:
         yield Problem(function.lineno, "vague function name", function.name)
+    if function.name.strip("_").split("_")[0] in WITHOUT_VERB and not is_named_otherwise(function):
+        yield Problem(function.lineno, "function without a verb", function.name)
     if path not in LAZY_LOADERS:
         yield from find_late_imports(function)
     if is_command(function, path) and count_body_lines(function) > MOST_COMMAND_LINES:
@@ -186,6 +221,14 @@ def is_participle(name: str) -> bool:
     """Whether a function is called by what has been done, not by what it does."""
     word = name.strip("_")
     return word not in NOT_PARTICIPLES and (word in PARTICIPLES or REGULAR_PARTICIPLE.fullmatch(word) is not None)
+
+
+def is_named_otherwise(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    """Whether a function is a property, a factory of its class, a rule, a check, or called by Python."""
+    names = {ast.unparse(decorator).partition("(")[0] for decorator in function.decorator_list}
+    return not names.isdisjoint(
+        ("property", "cached_property", "classmethod", "rule", "check")
+    ) or function.name.endswith("__")
 
 
 def is_command(function: ast.FunctionDef | ast.AsyncFunctionDef, path: str) -> bool:

@@ -16,7 +16,7 @@ from vstream.health.live.refresh import RefreshLook
 from vstream.health.refresh import META_GROUP, RefreshPolicy, Verb
 from vstream.health.snapshot import Lag, ServerSnapshot, Snapshot
 from vstream.lint.load_topology import load
-from vstream.topology.replication import all_physical_streams
+from vstream.topology.replication import list_physical_streams
 
 READER, ORIGIN = "foo-read-east", "foo-write-west"
 
@@ -194,7 +194,7 @@ def test_leaders_of_the_stretch_cluster_are_asked_to_be_where_the_topology_wants
     assert topology.stretch is not None
     preferred = topology.stretch.members["east"].name
     snapshot = healthy(topology=topology)
-    names = {part.name for part in all_physical_streams(topology) if part.place == topology.stretch.cluster}
+    names = {part.name for part in list_physical_streams(topology) if part.place == topology.stretch.cluster}
     streams = {name: replace(stream, replicas=3, current=3) for name, stream in snapshot.streams.items()}
     streams |= {name: replace(streams[name], leader=topology.stretch.members["west"].name) for name in names}
     looks = [replace(snapshot, streams=streams, at=snapshot.at + seconds) for seconds in (0, 5, 25)]

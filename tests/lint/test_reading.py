@@ -37,7 +37,7 @@ def block(text: str) -> MappingsBlock:
 )
 def test_what_the_server_cannot_read_has_its_own_wording(text: str, server_message: str) -> None:
     (entry,) = block(text).entries
-    assert [fault.server_message for fault in entry.all_faults()] == [server_message]
+    assert [fault.server_message for fault in entry.list_faults()] == [server_message]
 
 
 @pytest.mark.parametrize("value", ["5", "[a]", "word"])
@@ -173,4 +173,4 @@ def test_blocks_that_are_replaced_do_not_count_and_two_words_are_two_blocks() ->
 
 def test_weights_may_have_any_number_of_zeros_in_front() -> None:
     (entry,) = block("a: {destination: b, weight: '+000000000000000000000050%'}").entries
-    assert (entry.all_faults(), entry.model.destinations[0].weight) == ((), 50)
+    assert (entry.list_faults(), entry.model.destinations[0].weight) == ((), 50)

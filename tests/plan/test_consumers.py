@@ -96,7 +96,7 @@ async def test_a_durable_that_the_topology_no_longer_has_goes_after_the_mappings
     made = plan(render_streams(), servers.observe())
     assert made.is_destructive
     assert {type(change) for change in made.changes} == {DeleteConsumer}
-    assert len(made.by_stage()[Stage.DELETED_CONSUMERS]) == 3
+    assert len(made.group_by_stage()[Stage.DELETED_CONSUMERS]) == 3
     await execute_plan(made, servers, servers.loader(render_streams()), servers)
     assert plan(render_streams(), servers.observe()).is_empty
 

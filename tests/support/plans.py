@@ -180,7 +180,7 @@ class FakeServers:
         self._answer(f"delete {config.name}")
         del self.consumers[config.stream][config.durable]
 
-    async def missing(self, gate: Gate) -> str | None:
+    async def find_missing(self, gate: Gate) -> str | None:
         """Gauges: a gate holds unless `shut` has something left to say of it."""
         self.calls.append(f"gate {gate.kind.value} {gate.stream}")
         answers = self.gate_timeouts.get(f"{gate.kind.value} {gate.stream}")

@@ -137,7 +137,7 @@ async def execute_plan(
     await run.note_leaders(plan)
     is_loaded = is_pending = False
     waits_for: tuple[str, ...] = ()
-    for stage, changes in plan.by_stage().items():
+    for stage, changes in plan.group_by_stage().items():
         if stage > Stage.MAPPINGS and changes and not is_loaded:
             waits_for = plan.unread_servers
         is_waiting = is_pending or (stage > Stage.MAPPINGS and bool(waits_for))
@@ -213,7 +213,7 @@ class _PlanRun:
             self.gate_timeouts = tuple(timeout for timeout in timeouts if timeout is not None)
 
     async def _wait_for_gate(self, gate: Gate, deadline: float) -> GateTimeout | None:
-        while (missing := await self._checker.missing(gate)) is not None:
+        while (missing := await self._checker.find_missing(gate)) is not None:
             self._watch.on_wait(gate, missing)
             if time.monotonic() > deadline:
                 return GateTimeout(gate=gate, missing=missing)
@@ -269,7 +269,7 @@ class _PlanRun:
 
     async def _poll(self, waiting: dict[Gate, str]) -> None:
         """Write down what each gate of *waiting* lacks, nothing if it holds."""
-        missing = await asyncio.gather(*(self._checker.missing(gate) for gate in waiting))
+        missing = await asyncio.gather(*(self._checker.find_missing(gate) for gate in waiting))
         waiting.update({gate: reason or "" for gate, reason in zip(waiting, missing, strict=True)})
         for gate, reason in waiting.items():
             if reason:

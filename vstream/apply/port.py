@@ -76,7 +76,7 @@ class ReaderAdmin(Protocol):
 class GateChecker(Protocol):
     """Measures streams. Each method raises VstreamError for what can never be measured."""
 
-    async def missing(self, gate: Gate) -> str | None:
+    async def find_missing(self, gate: Gate) -> str | None:
         """What *gate* still lacks; None if it holds. What does not answer is lacking."""
 
     async def leader(self, stream: str) -> str | None:

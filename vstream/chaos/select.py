@@ -19,7 +19,7 @@ _SIDES = 'write `"west | central,east"`: sides with `|`, regions with commas'
 def find_region_servers(target: TargetServers, region: str) -> tuple[str, ...]:
     """The running servers of *region*. Raises UnknownNameError if there is no such region, LabError if none runs."""
     _require_region(target, region)
-    running = tuple(server for server in target.in_region(region) if target.process(server).is_running())
+    running = tuple(server for server in target.list_in_region(region) if target.process(server).is_running())
     if not running:
         raise LabError(f"no server of region `{region}` runs", hint="`vstream chaos status` shows what is open")
     return running
@@ -43,7 +43,7 @@ def find_region_or_server(target: TargetServers, name: str) -> tuple[str, ...]:
     if name not in target.regions and name not in target.servers:
         raise UnknownNameError(
             f"there is no region or server `{name}`",
-            hint=f"regions: {', '.join(target.regions)}; servers: {', '.join(target.servers)}{_instead(target, name)}",
+            hint=f"regions: {', '.join(target.regions)}; servers: {', '.join(target.servers)}{_explain(target, name)}",
         )
     servers = find_region_servers(target, name) if name in target.regions else find_server(target, name)
     serving = tuple(candidate for candidate in servers if target.serves(candidate))
@@ -102,11 +102,11 @@ def find_link(target: TargetServers, near: str, far: str) -> tuple[Pair, Pair]:
 def _require_region(target: TargetServers, name: str) -> None:
     if name not in target.regions:
         raise UnknownNameError(
-            f"there is no region `{name}`", hint=f"regions: {', '.join(target.regions)}{_instead(target, name)}"
+            f"there is no region `{name}`", hint=f"regions: {', '.join(target.regions)}{_explain(target, name)}"
         )
 
 
-def _instead(target: TargetServers, name: str) -> str:
+def _explain(target: TargetServers, name: str) -> str:
     """What *name* is, which is no region: the end of a hint."""
     if name in target.servers:
         return f"; `{name}` is a server in region `{target.servers[name]}`: `kill-server` and `pause` take it alone"

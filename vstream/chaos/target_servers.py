@@ -61,13 +61,13 @@ class TargetServers:
         """The servers of each JetStream meta group."""
         if not self.hubs:
             return (frozenset(self.servers),)
-        return tuple(frozenset(self.in_region(region)) - {hub} for region, hub in self.hubs.items())
+        return tuple(frozenset(self.list_in_region(region)) - {hub} for region, hub in self.hubs.items())
 
     def latest_record(self) -> LabRecord:
         """The record as it is now: an upgrade changes the binaries of servers."""
         return self.directory.read() or self.record
 
-    def in_region(self, region: str) -> tuple[str, ...]:
+    def list_in_region(self, region: str) -> tuple[str, ...]:
         """The servers in *region*, including its member of the stretch cluster."""
         return tuple(server for server, where in self.servers.items() if where == region)
 
@@ -193,7 +193,7 @@ class TargetServers:
         """The endpoint of *region* without servers that are known to be lost: a paused one would keep us waiting."""
         if self.lab is None:
             return self.endpoints[region]
-        serving = [self.address(server) for server in self.in_region(region) if self.serves(server)]
+        serving = [self.address(server) for server in self.list_in_region(region) if self.serves(server)]
         addresses = [address for address in serving if not (address.is_stretch or address.is_hub)]
         urls = tuple(address.client_url for address in addresses)
         return replace(self.endpoints[region], urls=urls)
@@ -208,7 +208,7 @@ class TargetServers:
         return self.lab
 
 
-def of_lab(name: str) -> TargetServers:
+def target_lab(name: str) -> TargetServers:
     """The lab *name*, running or not. Raises LabError if there is none."""
     directory, record = recorded_lab(name)
     return TargetServers(
@@ -221,9 +221,9 @@ def of_lab(name: str) -> TargetServers:
     )
 
 
-def of_topology(topology: Topology, name: str) -> TargetServers:
+def target_lab_of(topology: Topology, name: str) -> TargetServers:
     """The lab *name*, which must belong to *topology*. Raises LabError if it does not."""
-    target = of_lab(name)
+    target = target_lab(name)
     expected = {seat.server.name: seat.region for seat in topology.processes}
     if expected != dict(target.servers):
         raise LabError(
@@ -233,7 +233,7 @@ def of_topology(topology: Topology, name: str) -> TargetServers:
     return target
 
 
-def of_deployment(topology: Topology, endpoints: Mapping[str, Endpoint], system: Endpoint | None) -> TargetServers:
+def target_deployment(topology: Topology, endpoints: Mapping[str, Endpoint], system: Endpoint | None) -> TargetServers:
     """Servers reached through `connect`: only their API can be used."""
     return TargetServers(
         servers={seat.server.name: seat.region for seat in topology.processes},

@@ -43,8 +43,8 @@ def check_drift(
     3 if no difference was found but not everything could be compared. Raises VstreamError.
     """
     planned, diagnosis = run(_compare(topology, lab, templates, deadline, files))
-    different = diagnosis.of_drift(Drift.DIFFERENCE)
-    unknown = diagnosis.of_drift(Drift.UNKNOWN)
+    different = diagnosis.select_drift(Drift.DIFFERENCE)
+    unknown = diagnosis.select_drift(Drift.UNKNOWN)
     plan = planned.plan
     is_drift = plan.differs or bool(different)
     is_partial = bool(unknown or plan.unread_servers or plan.unreachable or not (plan.differs or plan.is_empty))

@@ -82,7 +82,7 @@ def show(
     Examples: `vstream keys show`, `vstream keys show acme.yaml --format json`, `vstream keys show --lab acme`
     """
     loaded, ring = _load(topology, lab)
-    missing = ring.missing(loaded)
+    missing = ring.find_missing(loaded)
     public = {name: None if name in missing else ring.public(name) for name in keys_of(loaded)}
     login_files = {user: _login_file(loaded, ring, user) for user in logins(loaded)}
     files = {user: str(path) for user, path in login_files.items() if path.is_file()}
@@ -133,7 +133,7 @@ def rotate(
             f"`{user}` changes what servers know: with a key that they do not know yet, it could change nothing",
             hint="create all keys again in another directory ($VSTREAM_KEYS)",
         )
-    if missing := ring.missing(loaded):
+    if missing := ring.find_missing(loaded):
         raise VstreamError(f"{len(missing)} keys are missing", hint="`vstream keys create` creates them")
     ring.rotate(loaded, user)
     print_note(f"created {_login_file(loaded, ring, user)}; `vstream apply` revokes the old one")

@@ -17,7 +17,7 @@ from vstream.errors import VstreamError
 from vstream.formatting import format_count
 from vstream.lint.load_topology import render_bundle
 from vstream.render.targets import render_target
-from vstream.render.targets.hosts import missing_files
+from vstream.render.targets.hosts import list_missing_files
 from vstream.render.write_bundle import write_bundle
 from vstream.topology.bundle import loaded_path
 from vstream.topology.model import Topology
@@ -71,7 +71,7 @@ def command(
         artifacts = tuple(artifact for artifact in artifacts if artifact.path.endswith(loaded_path(loaded)))
     removed = write_bundle(artifacts, output)
     is_for_hosts = target not in {"helm", "nack"} and any(seat.server.host for seat in loaded.processes)
-    missing = missing_files(bundle) if is_for_hosts and only is None else []
+    missing = list_missing_files(bundle) if is_for_hosts and only is None else []
     if output_format == "json":
         print_json(
             "render",

@@ -149,7 +149,7 @@ def find_signer(topology: Topology, lab_name: str | None) -> Keyring | None:
     if lab_name is not None:
         return lab_keys.signer(lab_name, topology)
     ring = Keyring(default_directory(topology.name))
-    if missing := ring.missing(topology):
+    if missing := ring.find_missing(topology):
         raise VstreamError(
             f"topology `{topology.name}` needs keys that are not in {ring.directory}: {list_names(list(missing))}",
             hint="`vstream keys create` makes what is missing; $VSTREAM_KEYS names another directory",

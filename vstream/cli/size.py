@@ -76,8 +76,8 @@ def command(
     """
     loaded = options.load_topology(topology).require()
     names = [stream.name for stream in loaded.streams]
-    rates = _by_stream("--rate", rate or [_DEFAULT_RATE], names, _parse_rate)
-    sizes = _by_stream("--size", size or [_DEFAULT_SIZE], names, parse_size)
+    rates = _read_by_stream("--rate", rate or [_DEFAULT_RATE], names, _parse_rate)
+    sizes = _read_by_stream("--size", size or [_DEFAULT_SIZE], names, parse_size)
     for option, values in (("--rate", rates), ("--size", sizes)):
         missing = [name for name in names if name not in values]
         if missing:
@@ -91,7 +91,7 @@ def command(
     _read_outages(loaded, "--kill-region", kill or [], outages)
     _read_outages(loaded, "--isolate", isolate or [], outages)
     if simulate:
-        numbers = _by_stream("--copies", copies or [], names, _parse_copies)
+        numbers = _read_by_stream("--copies", copies or [], names, _parse_copies)
         links = shape(loaded, [part for text in link or () for part in _expand_link(loaded, text)])
         seconds = _parse_seconds("--duration", duration)
         simulation = simulate_outages(loaded, loads, numbers, outages, links, seconds)
@@ -151,7 +151,7 @@ def _parse_copies(text: str) -> int:
     return int(text)
 
 
-def _by_stream(option: str, values: list[str], names: list[str], parse: Callable[[str], T]) -> dict[str, T]:
+def _read_by_stream(option: str, values: list[str], names: list[str], parse: Callable[[str], T]) -> dict[str, T]:
     """The values by stream: a value for one stream wins over a value for all."""
     general: dict[str, T] = {}
     special: dict[str, T] = {}

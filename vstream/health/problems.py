@@ -27,7 +27,7 @@ def find_problems(
     down = {region.name for region in regions if _is_down(region)}
     for region, seen in zip(regions, snapshot.regions, strict=True):
         if region.name in down:
-            yield _down(region, [pair for pair in pairs if pair.reader_place == region.name])
+            yield _describe_down(region, [pair for pair in pairs if pair.reader_place == region.name])
         else:
             yield from _region_problems(snapshot, region, seen)
     for difference in loaded.differences():
@@ -87,7 +87,7 @@ def _is_down(region: RegionStatus) -> bool:
     return region.problem is not None and not region.reached and not region.led
 
 
-def _down(region: RegionStatus, pairs: Sequence[PairStatus]) -> Problem:
+def _describe_down(region: RegionStatus, pairs: Sequence[PairStatus]) -> Problem:
     """One line for a region that does not answer at all."""
     worst = min((pair.left for pair in pairs if pair.left is not None), default=None)
     left = "" if worst is None else f"; messages are lost in {format_duration(worst)}"

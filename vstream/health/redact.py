@@ -51,7 +51,7 @@ def find_secrets(endpoints: Iterable[Endpoint], texts: Iterable[str]) -> frozens
 
     *texts* are files with nothing but secrets, such as `passwords.cfg`.
     """
-    values = {value for endpoint in endpoints for value in _of_endpoint(endpoint)}
+    values = {value for endpoint in endpoints for value in _list_secrets(endpoint)}
     for name, value in os.environ.items():
         if name.startswith(ALLOWED_VARIABLES) and _SECRET_NAMES.search(name):
             values |= {value, *_URL_PASSWORD.findall(value)}
@@ -60,7 +60,7 @@ def find_secrets(endpoints: Iterable[Endpoint], texts: Iterable[str]) -> frozens
     return frozenset(value for value in values if len(value) >= _SHORTEST)
 
 
-def _of_endpoint(endpoint: Endpoint) -> Iterator[str]:
+def _list_secrets(endpoint: Endpoint) -> Iterator[str]:
     yield from (value for value in (endpoint.password, endpoint.token) if value)
     for variable in (endpoint.password_env, endpoint.token_env):
         if variable and variable in os.environ:
@@ -68,4 +68,4 @@ def _of_endpoint(endpoint: Endpoint) -> Iterator[str]:
     for url in endpoint.urls:
         yield from _URL_PASSWORD.findall(url)
     if endpoint.system is not None:
-        yield from _of_endpoint(endpoint.system)
+        yield from _list_secrets(endpoint.system)

@@ -16,7 +16,7 @@ from vstream.health.report import PairState, PairStatus
 from vstream.health.snapshot import Snapshot, StreamSnapshot
 from vstream.topology.model import Role, Topology
 from vstream.topology.profiles import profile_of
-from vstream.topology.replication import all_physical_streams
+from vstream.topology.replication import list_physical_streams
 from vstream.value_class import value_class
 
 META_GROUP = "JetStream meta group"
@@ -66,7 +66,7 @@ class RefreshPolicy:
         self._can_move_meta = can_move_meta
         self._led: dict[str, float] = {}
         """When each leader was asked to hand over."""
-        self._physical = all_physical_streams(topology)
+        self._physical = list_physical_streams(topology)
         self._role = {stream.name: stream.role for stream in self._physical}
         self._past: dict[str, _EarlierLooks] = {}
 

@@ -125,7 +125,7 @@ class Flow:
         waiting = (self.count_published(now) - self.position) * self.wire
         return 0.0 if self.is_idle(now) else self.weight * min(waiting, window)
 
-    def until_change(self, now: float, speed: float) -> float:
+    def predict_change(self, now: float, speed: float) -> float:
         """Seconds until the backlog is gone, or a limit reaches what waits, if messages are taken at *speed*."""
         waiting, gain = self.count_published(now) - self.position, speed - self.publishing_speed(now)
         changes = [waiting / gain] if waiting > _LITTLE and gain > 0 else []
@@ -168,7 +168,7 @@ def run_link(flows: Sequence[Flow], capacities: tuple[float, float], rtt: float,
         end = moments.pop(0)
         while now < end:
             speeds = [*_share_link(forth, now, capacities[0], rtt), *_share_link(back, now, capacities[1], rtt)]
-            changes = [flow.until_change(now, speed) for flow, speed in zip(flows, speeds, strict=True)]
+            changes = [flow.predict_change(now, speed) for flow, speed in zip(flows, speeds, strict=True)]
             # A step too short to count in floating point would be made for ever.
             after = min(end, now + max(min(changes), _LITTLE))
             for flow, speed in zip(flows, speeds, strict=True):

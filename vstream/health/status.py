@@ -14,7 +14,7 @@ from vstream.health.stream_faults import StreamFault, find_stream_faults
 from vstream.topology import physical
 from vstream.topology.bundle import Bundle
 from vstream.topology.model import Topology, VirtualStream
-from vstream.topology.replication import Durable, PhysicalStream, all_physical_streams, durables
+from vstream.topology.replication import Durable, PhysicalStream, durables, list_physical_streams
 
 NO_BUNDLE = "the expected rules were not rendered"
 
@@ -25,7 +25,7 @@ def assess(topology: Topology, snapshot: Snapshot, bundle: Bundle | str = NO_BUN
 
     *bundle* says what servers are to have loaded; or a text, why that is not known.
     """
-    streams = all_physical_streams(topology)
+    streams = list_physical_streams(topology)
     loaded = compare_mappings(topology, bundle, snapshot)
     pairs = assess_pairs(topology, streams, snapshot)
     faults = tuple(find_stream_faults(topology, snapshot))

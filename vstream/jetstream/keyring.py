@@ -67,7 +67,7 @@ class Keyring:
         self.directory = directory
         self._pairs: dict[str, nkeys.KeyPair] = {}
 
-    def missing(self, topology: Topology) -> tuple[str, ...]:
+    def find_missing(self, topology: Topology) -> tuple[str, ...]:
         """The names of the keys that *topology* needs and that do not exist yet."""
         return tuple(name for name in keys_of(topology) if not self._file(name).is_file())
 
@@ -79,7 +79,7 @@ class Keyring:
         be written.
         """
         with self._changing():
-            new = self.missing(topology)
+            new = self.find_missing(topology)
             for name in new:
                 self._make(name)
             users = account_view.logins(topology) if topology.security is Security.OPERATOR else {}

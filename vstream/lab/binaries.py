@@ -63,7 +63,7 @@ def locate(version: str | None = None) -> Path:
     return next((path for path in installed if _has_version(path, number)), None) or _cached_or_fetched(number)
 
 
-def at_hand() -> tuple[Program, ...]:
+def list_at_hand() -> tuple[Program, ...]:
     """Binaries that need not be fetched, the default one first."""
     cached = sorted((user_cache_path("vstream") / PROGRAM).glob(f"[0-9]*/{PROGRAM}"))
     programs = []

@@ -50,7 +50,7 @@ def _finding(code: str, message: str, hint: str | None = None, severity: Severit
 
 
 def _servers() -> Finding:
-    programs = binaries.at_hand()
+    programs = binaries.list_at_hand()
     if not programs:
         return _finding(
             "nats-server",

@@ -71,13 +71,13 @@ async def end(processes: Iterable[psutil.Process], *, grace: float) -> list[psut
     for process in asked:
         send(process, signal.SIGTERM)
         send(process, signal.SIGCONT)  # a paused process would keep SIGTERM pending for ever
-    survivors = await _until_gone(asked, grace)
+    survivors = await _wait_until_gone(asked, grace)
     for process in survivors:
         send(process, signal.SIGKILL)
-    return await _until_gone(survivors, _KILL_PATIENCE)
+    return await _wait_until_gone(survivors, _KILL_PATIENCE)
 
 
-async def _until_gone(processes: Iterable[psutil.Process], timeout: float) -> list[psutil.Process]:
+async def _wait_until_gone(processes: Iterable[psutil.Process], timeout: float) -> list[psutil.Process]:
     """Those of *processes* that are still alive after *timeout* seconds."""
     deadline = time.monotonic() + timeout
     remaining = list(processes)

@@ -173,8 +173,8 @@ def _find_causes(bundle: Bundle, document: Document, name: str) -> dict[str, Sho
 
 def _check_scenario(source: Source, surroundings: Surroundings) -> _CheckedFiles:
     scenario = surroundings.load_scenario(source.content, source.name)
-    comments = _list_comments(_parse_yaml(source), source.name)
-    return _CheckedFiles(findings=list(scenario.diagnostics), texts=dict(scenario.texts), comments=comments)
+    document = _parse_yaml(source)
+    return _CheckedFiles([*scenario.diagnostics], {**scenario.texts}, _list_comments(document, source.name))
 
 
 def _mask_secrets(

@@ -152,7 +152,7 @@ def simulate(
 
 def refusals_of(block: MappingsBlock) -> Iterator[Refusal]:
     """Why `nats-server -t` refuses the rules of *block*."""
-    faults: list[MappingFault] = [fault for entry in block.entries for fault in entry.all_faults()]
+    faults: list[MappingFault] = [fault for entry in block.entries for fault in entry.list_faults()]
     for fault in (*([block.fault] if block.fault else []), *faults):
         yield Refusal(message=fault.message, span=fault.span)
     for error in block.table.errors:

@@ -79,7 +79,7 @@ def collect(
     for stream in streams:
         text = stream.config.metadata.get(KEY)
         if text is not None:
-            whole, span = stream.at(), stream.at("metadata", KEY)
+            whole, span = stream.locate(), stream.locate("metadata", KEY)
             for part in filter(str.strip, text.split(";")):
                 match = _IN_METADATA.fullmatch(part)
                 codes = match[1].replace(",", " ").split() if match else [part]

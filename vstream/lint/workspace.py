@@ -106,7 +106,7 @@ class MappingEntry:
         key, value = self.key_span, self.value_span
         return Span(key.file, key.line, key.column, value.end_line, value.end_column)
 
-    def all_faults(self) -> tuple[MappingFault, ...]:
+    def list_faults(self) -> tuple[MappingFault, ...]:
         """What the server cannot read: of the entry as a whole, then of its destinations, in the order written."""
         faults = self.faults
         for destination in self.destinations:
@@ -355,7 +355,7 @@ class _JsonConfig:
     prefix: Path = ()
     """Where it begins in the file: `("config",)` in what `nats stream info --json` prints."""
 
-    def at(self, *path: str | int) -> Span:
+    def locate(self, *path: str | int) -> Span:
         """Where the value of a field was written: the nearest one above it, if it was not."""
         return self.source.value((*self.prefix, *path))
 

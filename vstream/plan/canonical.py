@@ -86,7 +86,8 @@ def canonical(fields: Mapping[str, Json]) -> dict[str, Json]:
     form["consumer_limits"] = _without_zeros(form["consumer_limits"])
     if isinstance(form["republish"], dict):
         form["republish"] = {**form["republish"], "src": form["republish"].get("src") or ">"}
-    form["sources"] = sorted((_source(source) for source in form["sources"]), key=_by_name)
+    sources = (_source(source) for source in form["sources"])
+    form["sources"] = sorted(sources, key=lambda source: (str(source.get("name", "")), repr(source)))
     form["mirror"] = _source(form["mirror"]) if form["mirror"] else None
     form["placement"] = _placement(form["placement"])
     form["subjects"] = sorted(form["subjects"])
@@ -146,10 +147,6 @@ def _source(source: Mapping[str, Any]) -> dict[str, Any]:
     if "subject_transforms" in stated:
         stated["subject_transforms"] = [dict(sorted(transform.items())) for transform in stated["subject_transforms"]]
     return dict(sorted(stated.items()))
-
-
-def _by_name(source: Mapping[str, Any]) -> tuple[str, str]:
-    return (str(source.get("name", "")), repr(source))
 
 
 def _placement(placement: Mapping[str, Any] | None) -> dict[str, Any] | None:

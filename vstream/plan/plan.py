@@ -457,7 +457,7 @@ class Plan:
         gone = [change.config.name for change in self.changes if isinstance(change, Delete)]
         return any(name.startswith(FORMER_PREFIX) or f"{api_prefix(account_in(name))}.>" in unreached for name in gone)
 
-    def by_stage(self) -> Mapping[Stage, tuple[Change, ...]]:
+    def group_by_stage(self) -> Mapping[Stage, tuple[Change, ...]]:
         """The changes of every stage, in order."""
         changes: dict[Stage, list[Change]] = {stage: [] for stage in Stage}
         for change in self.changes:

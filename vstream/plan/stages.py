@@ -259,7 +259,7 @@ class PlanStage:
 def stages(plan: Plan) -> Iterator[PlanStage]:
     """The stages of *plan* in their order. One without anything to do is left out, unless something must hold then."""
     waits = False
-    for stage, changes in plan.by_stage().items():
+    for stage, changes in plan.group_by_stage().items():
         plan_stage = PlanStage(
             stage=stage,
             gates=tuple(gate for gate in (*plan.gates, *plan.resumed) if gate.before is stage),

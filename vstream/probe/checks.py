@@ -27,7 +27,7 @@ from vstream.topology import naming
 from vstream.topology.model import Endpoint, Role, Topology, VirtualStream
 from vstream.topology.physical import physical_name
 from vstream.topology.profiles import profile_of
-from vstream.topology.replication import all_physical_streams
+from vstream.topology.replication import list_physical_streams
 from vstream.value_class import value_class
 
 _Result = TypeVar("_Result")
@@ -139,22 +139,22 @@ class _Probe:
         self._total = sum(self._count_checks(stream) for stream in streams)
         async with asyncio.TaskGroup() as tasks:
             asking = [
-                tasks.create_task(self._hops(stream, region)) for stream in streams for region in self._of(stream)
+                tasks.create_task(self._hops(stream, region)) for stream in streams for region in self._pick(stream)
             ]
             if asking:
                 # Canaries are timed, so they fly when it is quiet; but no region that hangs may keep them for ever.
                 await asyncio.wait(asking, timeout=max(0.0, self._deadline - time.monotonic()) / 2)
             for stream in streams:
                 tasks.create_task(self._canaries(stream))
-        return self._in_order(streams)
+        return self._sort_checks(streams)
 
-    def _of(self, stream: VirtualStream) -> list[str]:
+    def _pick(self, stream: VirtualStream) -> list[str]:
         """The chosen regions of *stream*."""
         return [region for region in self._regions if region in stream.regions]
 
     def _count_checks(self, stream: VirtualStream) -> int:
         """The number of checks to expect."""
-        regions = self._of(stream)
+        regions = self._pick(stream)
         reached = [region for region in regions if region in self._reached]
         tried = (direct_get.NUMBER + len(pull_requests.NAMES)) if self._options.all_forms else 0
         checks = len(regions) - len(reached) + len(reached) * (len(stream.subjects) + 2 + tried)
@@ -206,7 +206,7 @@ class _Probe:
             if self._options.all_forms:
                 await self._ask_all(self._targets(stream), None)
             return
-        regions = self._of(stream)
+        regions = self._pick(stream)
         targets = self._targets(stream)
         if not targets:
             self._report(_skip_unpaired(stream, regions, targets))
@@ -234,7 +234,7 @@ class _Probe:
             connection = next(iter(self._reached.values()))
             self._names = asyncio.create_task(read_stream_names(connection, REQUEST_TIMEOUT))
         prefix = physical_name(stream, Role.READ, "")
-        strange = set(await self._names) - {part.name for part in all_physical_streams(self._topology)}
+        strange = set(await self._names) - {part.name for part in list_physical_streams(self._topology)}
         return sorted(name.removeprefix(prefix) for name in strange if name.startswith(prefix))
 
     async def _ask_all(self, targets: Mapping[str, ProbeTarget], flight: CanaryFlight | None) -> None:
@@ -261,7 +261,7 @@ class _Probe:
 
     def _targets(self, stream: VirtualStream) -> dict[str, ProbeTarget]:
         """By region, those of the chosen regions of *stream* that are reached."""
-        return {region: target for region in self._of(stream) if (target := self._target(stream, region)) is not None}
+        return {region: target for region in self._pick(stream) if (target := self._target(stream, region)) is not None}
 
     def _target(self, stream: VirtualStream, region: str) -> ProbeTarget | None:
         connection = self._reached.get(region)
@@ -271,7 +271,7 @@ class _Probe:
             topology=self._topology, stream=stream, region=region, connection=connection, deadline=self._deadline
         )
 
-    def _in_order(self, streams: Sequence[VirtualStream]) -> tuple[Check, ...]:
+    def _sort_checks(self, streams: Sequence[VirtualStream]) -> tuple[Check, ...]:
         by_stream = {stream.name: index for index, stream in enumerate(streams)}
         by_region = {region.name: index for index, region in enumerate(self._topology.regions)}
         by_hop = {hop: index for index, hop in enumerate(Hop)}

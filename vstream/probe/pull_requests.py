@@ -161,7 +161,7 @@ class _Pulling:
             CheckStatus.OK,
             "acknowledged, and confirmed",
             form=ACK,
-            answered_by=_of(target, reply),
+            answered_by=_name_stream(target, reply),
             elapsed_ms=elapsed_ms,
         )
 
@@ -247,7 +247,7 @@ class _Pulling:
                 status,
                 outcome.problem or ("a message" if last.status is None else str(last.status)),
                 form=name,
-                answered_by=next((_of(target, answer.reply) for answer in outcome.answers if answer.reply), None),
+                answered_by=next((_name_stream(target, item.reply) for item in outcome.answers if item.reply), None),
                 elapsed_ms=outcome.elapsed_ms,
             ),
             outcome.answers,
@@ -272,6 +272,6 @@ def _is_gone(answers: Sequence[Reply]) -> str | None:
     return None if answers[-1].status == _CONFLICT else f"ended with {describe_answer(answers[-1])}, not {_CONFLICT}"
 
 
-def _of(target: ProbeTarget, reply: str) -> str:
+def _name_stream(target: ProbeTarget, reply: str) -> str:
     """The stream that delivered a message which is acknowledged on *reply*: `$JS.ACK.<stream>.<consumer>.…`."""
     return naming.qualify_answer(reply.split(".")[2], target.namesake)

@@ -120,9 +120,9 @@ class _Trace:
         with reading(_DEST):
             hop = (event["request"].get("header") or {}).get(_HOP)
             self.events[str(hop[0]) if hop else ""] = event
-            return not self.missing()
+            return not self.find_missing()
 
-    def missing(self) -> set[str]:
+    def find_missing(self) -> set[str]:
         """The hops that some server has sent the message to, and that have not answered."""
         if "" not in self.events:
             return {""}
@@ -226,7 +226,7 @@ async def _trace_at(
     except NotReachableError as error:
         return PublishTrace(region=region, server=server, version=version, unknown=(error.message,))
     steps = trace.steps()
-    differs, unknown = _compare(subject, expected, steps, trace.missing())
+    differs, unknown = _compare(subject, expected, steps, trace.find_missing())
     return PublishTrace(
         region=region, server=server, version=version, steps=steps, differs=tuple(differs), unknown=tuple(unknown)
     )

@@ -10,7 +10,7 @@ from pathlib import Path
 from vstream.apply.execute import GATE_PATIENCE
 from vstream.apply.lab_mappings import mapping_admin
 from vstream.apply.pipeline import apply_and_replan, resume_reading
-from vstream.chaos.target_servers import of_topology
+from vstream.chaos.target_servers import target_lab_of
 from vstream.errors import UnsupportedError, VstreamError
 from vstream.health.live.drain import empty_region
 from vstream.health.live.rescue import choose_groups, find_groups, rescue
@@ -151,7 +151,7 @@ async def _apply_topology(environment: Environment) -> None:
         raise VstreamError(f"the topology cannot be applied: stream `{first.name}`: {first.reason}", hint=first.hint)
     mappings = mapping_admin(environment.lab, environment.bundle, lost=lost)
     applied, left = await apply_and_replan(
-        request, plan, mappings, lambda: of_topology(environment.topology, environment.lab), lab_name=environment.lab
+        request, plan, mappings, lambda: target_lab_of(environment.topology, environment.lab), lab_name=environment.lab
     )
     if not applied.is_complete or left is None or not left.is_empty:
         reason = applied.failure.message if applied.failure is not None else "some changes were not made"
@@ -191,7 +191,7 @@ async def change_region(environment: Environment, action: ChangeRegion) -> Chang
     changed = _build_environment(environment.lab, edit, environment.templates)
     await _apply_topology(changed)
     changed = _build_environment(environment.lab, edit, environment.templates)  # there may be fewer servers now
-    target = of_topology(changed.topology, changed.lab)
+    target = target_lab_of(changed.topology, changed.lab)
     await resume_reading(changed.topology, target)
     if action.command is not RegionCommand.DRAIN:
         return ChangedRegion(environment=changed, losses=losses)

@@ -61,7 +61,7 @@ class FaultRecorder:
 
     @property
     def _target(self) -> TargetServers:
-        return target_servers.of_topology(self._environment.topology, self._environment.lab)
+        return target_servers.target_lab_of(self._environment.topology, self._environment.lab)
 
     async def inject(self, step: Inject, pause: Pause) -> StepResult:
         """

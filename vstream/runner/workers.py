@@ -148,7 +148,7 @@ class Workers:
     async def start(self, *, within: float) -> None:
         """Wait until every client is connected and every consumer created. Raises VstreamError if that fails."""
         await asyncio.gather(*(helper.start(self._take_progress) for helper in self._helpers))
-        await self.until(lambda progress: progress.is_ready, within=within, state="connected")
+        await self.wait_until(lambda progress: progress.is_ready, within=within, state="connected")
 
     def _take_progress(self, helper: WorkerProcess, line: bytes) -> None:
         with suppress(ValidationError):  # a line may be cut where nobody has listened for long
@@ -164,7 +164,7 @@ class Workers:
         await self._say(STOP)
         stopped_at = now()
         with suppress(VstreamError):
-            await self.until(
+            await self.wait_until(
                 lambda progress: progress.is_drained and progress.at > stopped_at, within=within, state="done"
             )
 
@@ -185,7 +185,7 @@ class Workers:
         for helper in self._helpers:
             helper.check()
 
-    async def until(self, holds: Callable[[WorkloadProgress], bool], *, within: float, state: str) -> None:
+    async def wait_until(self, holds: Callable[[WorkloadProgress], bool], *, within: float, state: str) -> None:
         """Wait until *holds* is true of each. Raises VstreamError after *within* seconds, or if one has exited."""
         deadline = asyncio.get_running_loop().time() + within
         while missing := [helper.name for helper in self._helpers if not holds(helper.latest)]:

@@ -25,14 +25,14 @@ class Action:
         return self.fault is not None and self.fault.stays
 
 
-def _of_fault(declared: FaultType) -> Action:
+def _make_action(declared: FaultType) -> Action:
     options = tuple(option.name for option in declared.options)
     return Action(aim=declared.aim, options=("for_", *options) if declared.stays else options, fault=declared)
 
 
 ACTIONS: Final[Mapping[str, Action]] = {
     "wait": Action(aim=Aim.NOTHING),
-    **{declared.field: _of_fault(declared) for declared in FAULTS.values()},
+    **{declared.field: _make_action(declared) for declared in FAULTS.values()},
     "heal": Action(aim=Aim.NOTHING),
     "resync": Action(aim=Aim.NOTHING),
     "converge": Action(aim=Aim.NOTHING),

@@ -185,7 +185,7 @@ def _targets(expected: str) -> Callable[[object], tuple[str, ...]]:
     return check
 
 
-def _all_or_targets(expected: str) -> Callable[[object], tuple[str, ...]]:
+def _read_all_or_targets(expected: str) -> Callable[[object], tuple[str, ...]]:
     """Names, or none for all of them: `all`, or nothing at all."""
 
     def check(value: object) -> tuple[str, ...]:
@@ -302,7 +302,7 @@ def _time_bound(value: object) -> Bound:
     return _parse_bound(value, _time_amount, is_exact=lambda _: False, example='"<= 60s"')
 
 
-def _by_name(read_bound: Callable[[object], Bound | None]) -> Callable[[object], Bounds]:
+def _read_bounds(read_bound: Callable[[object], Bound | None]) -> Callable[[object], Bounds]:
     """A bound for each region by itself, or a map of regions and bounds."""
 
     def check(value: object) -> Bounds:
@@ -315,7 +315,7 @@ def _by_name(read_bound: Callable[[object], Bound | None]) -> Callable[[object],
     return check
 
 
-def _by_pair(read_bound: Callable[[object], Bound | None]) -> Callable[[object], Bounds]:
+def _read_pairs(read_bound: Callable[[object], Bound | None]) -> Callable[[object], Bounds]:
     """A map of `west -> east` and bounds."""
 
     def check(value: object) -> Bounds:
@@ -381,7 +381,7 @@ def _annotation(check: Callable[[object], Any], schema: dict[str, Any]) -> Any:
     return (BeforeValidator(check), WithJsonSchema(schema))
 
 
-def _or_map(schema: dict[str, Any]) -> dict[str, Any]:
+def _allow_map(schema: dict[str, Any]) -> dict[str, Any]:
     return {"anyOf": [schema, {"type": "object", "additionalProperties": schema}]}
 
 
@@ -402,14 +402,14 @@ Seed = Annotated[int, *_annotation(_seed, {"type": "integer", "minimum": 0, "max
 ServerVersion = Annotated[str, *_annotation(_version, {"type": "string", "pattern": f"^{_VERSION.pattern}$"})]
 Versions = Annotated[
     dict[str, str],
-    *_annotation(_versions, _or_map({"type": "string", "pattern": f"^{_VERSION.pattern}$"})),
+    *_annotation(_versions, _allow_map({"type": "string", "pattern": f"^{_VERSION.pattern}$"})),
 ]
 Regions = Annotated[tuple[str, ...], *_annotation(_targets("a region"), _NAMES)]
 ServerNames = Annotated[tuple[str, ...], *_annotation(_targets("a server"), _NAMES)]
 Machines = Annotated[tuple[str, ...], *_annotation(_targets("a region, a server"), _NAMES)]
-AllRegions = Annotated[tuple[str, ...], *_annotation(_all_or_targets("a region"), _ALL_SCHEMA)]
-AllMachines = Annotated[tuple[str, ...], *_annotation(_all_or_targets("a region, a server"), _ALL_SCHEMA)]
-Faults = Annotated[tuple[str, ...], *_annotation(_all_or_targets("the name of a fault"), _ALL_SCHEMA)]
+AllRegions = Annotated[tuple[str, ...], *_annotation(_read_all_or_targets("a region"), _ALL_SCHEMA)]
+AllMachines = Annotated[tuple[str, ...], *_annotation(_read_all_or_targets("a region, a server"), _ALL_SCHEMA)]
+Faults = Annotated[tuple[str, ...], *_annotation(_read_all_or_targets("the name of a fault"), _ALL_SCHEMA)]
 Command = Annotated[tuple[str, ...], *_annotation(_command, {"type": "string", "pattern": f"^({_COMMAND.pattern})$"})]
 Nothing = Annotated[bool, *_annotation(_refuse_value, {"type": "null"})]
 Sides = Annotated[
@@ -423,13 +423,13 @@ Ends = Annotated[
 TopologySource = Annotated[
     str | dict[str, Any], *_annotation(_topology, {"anyOf": [{"type": "string", "minLength": 1}, {"type": "object"}]})
 ]
-ShareBounds = Annotated[Bounds, *_annotation(_by_name(_share_bound), _or_map(_AMOUNT))]
-CountBounds = Annotated[Bounds, *_annotation(_by_name(_count_bound), _or_map(_AMOUNT))]
-TimeBounds = Annotated[Bounds, *_annotation(_by_name(_time_bound), _or_map(_TEXT))]
+ShareBounds = Annotated[Bounds, *_annotation(_read_bounds(_share_bound), _allow_map(_AMOUNT))]
+CountBounds = Annotated[Bounds, *_annotation(_read_bounds(_count_bound), _allow_map(_AMOUNT))]
+TimeBounds = Annotated[Bounds, *_annotation(_read_bounds(_time_bound), _allow_map(_TEXT))]
 CountPairs = Annotated[
-    Bounds, *_annotation(_by_pair(_count_bound), {"type": "object", "additionalProperties": _AMOUNT})
+    Bounds, *_annotation(_read_pairs(_count_bound), {"type": "object", "additionalProperties": _AMOUNT})
 ]
-TimePairs = Annotated[Bounds, *_annotation(_by_pair(_time_bound), {"type": "object", "additionalProperties": _TEXT})]
+TimePairs = Annotated[Bounds, *_annotation(_read_pairs(_time_bound), {"type": "object", "additionalProperties": _TEXT})]
 CountBound = Annotated[Bound | None, *_annotation(_count_bound, _AMOUNT)]
 TimeBound = Annotated[Bound, *_annotation(_time_bound, _TEXT)]
 SameOrder = Annotated[bool | None, *_annotation(_same_order, {"enum": [True, False, ANY]})]

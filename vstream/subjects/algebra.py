@@ -109,7 +109,7 @@ class _Node:
         self.ends: list[int] = []
         self.tails: list[int] = []
 
-    def below(self) -> Iterator[int]:
+    def list_below(self) -> Iterator[int]:
         """All patterns that `>` at this node overlaps: at least one token longer than the node's prefix."""
         yield from self.tails
         stack = list(self.children.values())
@@ -171,7 +171,7 @@ class SubjectTrie:
             if not level:
                 break
             if token == FULL_WILDCARD:
-                return sorted(indices + [number for node in level for number in node.below()])
+                return sorted(indices + [number for node in level for number in node.list_below()])
             following: list[_Node] = []
             for node in level:
                 indices.extend(node.tails)
@@ -210,7 +210,7 @@ def _pairs_within(node: _Node) -> Iterator[tuple[int, int]]:
     yield from combinations(node.ends, 2)
     yield from combinations(node.tails, 2)
     if node.tails:
-        longer = [number for child in node.children.values() for number in (*child.ends, *child.below())]
+        longer = [number for child in node.children.values() for number in (*child.ends, *child.list_below())]
         yield from (_ordered_pair(pair) for pair in product(node.tails, longer))
 
 
@@ -218,9 +218,9 @@ def _pairs_between(left: _Node, right: _Node) -> Iterator[tuple[int, int]]:
     """Pairs across two different prefixes of equal length that overlap, of which one pattern ends here."""
     yield from (_ordered_pair(pair) for pair in product(left.ends, right.ends))
     if left.tails:
-        yield from (_ordered_pair(pair) for pair in product(left.tails, right.below()))
+        yield from (_ordered_pair(pair) for pair in product(left.tails, right.list_below()))
     if right.tails:
-        longer = [number for child in left.children.values() for number in (*child.ends, *child.below())]
+        longer = [number for child in left.children.values() for number in (*child.ends, *child.list_below())]
         yield from (_ordered_pair(pair) for pair in product(right.tails, longer))
 
 

@@ -113,9 +113,9 @@ def _removable(data: Any, language: Language[M], details: ErrorDetails) -> Path 
     path: Path = details["loc"]
     if details["type"] == "missing" or (path and path[-1] == "[key]"):
         path = path[:-1]
-    while path and not isinstance(_at(data, path[:-1]), dict):
+    while path and not isinstance(_get_at(data, path[:-1]), dict):
         # An item of a list of maps can be emptied. Any other would move those behind it.
-        if isinstance(path[-1], int) and _is_list_of_maps(_at(data, path[:-1]), path[-1]):
+        if isinstance(path[-1], int) and _is_list_of_maps(_get_at(data, path[:-1]), path[-1]):
             break
         path = path[:-1]
     return None if not path or language.is_needed(path) else path
@@ -127,7 +127,7 @@ def _is_list_of_maps(value: Any, index: int) -> bool:
     )
 
 
-def _at(data: Any, path: Path) -> Any:
+def _get_at(data: Any, path: Path) -> Any:
     """The value at *path*, None if there is none."""
     for part in path:
         if isinstance(data, dict):
@@ -140,7 +140,7 @@ def _at(data: Any, path: Path) -> Any:
 
 
 def _remove(data: Any, path: Path) -> None:
-    parent = _at(data, path[:-1])
+    parent = _get_at(data, path[:-1])
     if isinstance(parent, dict):
         parent.pop(path[-1], None)
     elif isinstance(parent, list) and isinstance(path[-1], int):

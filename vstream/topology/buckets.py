@@ -74,7 +74,7 @@ def locate_in_document(document: TopologyDocument) -> Callable[[Path], Path]:
             if f"{prefix}{name}" not in document.streams:
                 sections[f"{prefix}{name}"] = (part, name)
 
-    def at(path: Path) -> Path:
+    def move_path(path: Path) -> Path:
         if path[:1] != ("streams",) or len(path) == 1 or path[1] not in sections:
             return path
         part, name = sections[str(path[1])]
@@ -85,7 +85,7 @@ def locate_in_document(document: TopologyDocument) -> Callable[[Path], Path]:
         fields = type(getattr(document, part)[name]).model_fields
         return (part, name, word, *words[1:]) if word in fields else (part, name)
 
-    return at
+    return move_path
 
 
 def _key_value(name: str, bucket: KeyValueDocument) -> StreamDocument:

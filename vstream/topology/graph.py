@@ -9,7 +9,7 @@ from xml.sax.saxutils import escape
 
 from vstream.topology import physical
 from vstream.topology.model import Link, Role, Topology, VirtualStream
-from vstream.topology.replication import all_physical_streams, physical_streams, replication_pairs
+from vstream.topology.replication import list_physical_streams, physical_streams, replication_pairs
 
 _BOX, _HIGH, _GAP, _COLUMN, _EDGE, _TITLE, _ARC = 210, 34, 14, 300, 24, 56, 116
 """Pixels: a stream's box, the space between two, columns, the margin, what stands above, and between two arcs."""
@@ -38,7 +38,7 @@ _ARROW = (
 
 def mermaid(topology: Topology, streams: Sequence[VirtualStream]) -> str:
     """A flowchart: one box for each region, and what flows from which stream into which."""
-    number = {part.name: f"s{index}" for index, part in enumerate(all_physical_streams(topology))}
+    number = {part.name: f"s{index}" for index, part in enumerate(list_physical_streams(topology))}
     places = dict.fromkeys(part.place for stream in streams for part in physical_streams(stream))
     lines = ["flowchart LR"]
     for index, place in enumerate(places):

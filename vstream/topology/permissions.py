@@ -82,7 +82,7 @@ def permissions_for(topology: Topology, commands: Iterable[str]) -> Permissions:
             publish += shared.canaries(topology, _published_below(topology))
             publish += [shared.NAMES] if profile.has_physical_names else []
         if command in {"repair messages", "map --trace"}:
-            publish += shared.all_published(topology, _published_below(topology))
+            publish += shared.list_published(topology, _published_below(topology))
         if command == "map --trace":
             publish.append(shared.ANSWERS)
         if command in {"backup take", "backup restore"}:

@@ -77,7 +77,7 @@ def durables(topology: Topology) -> tuple[Durable, ...]:
     return tuple(consumers)
 
 
-def all_physical_streams(topology: Topology) -> tuple[PhysicalStream, ...]:
+def list_physical_streams(topology: Topology) -> tuple[PhysicalStream, ...]:
     """The physical streams of all virtual streams."""
     return tuple(part for stream in topology.streams for part in physical_streams(stream))
 

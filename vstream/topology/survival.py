@@ -153,7 +153,7 @@ def _names(seats: Iterable[Seat]) -> frozenset[str]:
     return frozenset(seat.server.name for seat in seats)
 
 
-def _all_regions(topology: Topology) -> tuple[str, ...]:
+def _get_regions(topology: Topology) -> tuple[str, ...]:
     return tuple(region.name for region in topology.regions)
 
 
@@ -163,7 +163,7 @@ def _servers(topology: Topology) -> Iterator[Incident]:
             failure=Failure.SERVER,
             name=seat.server.name,
             down=frozenset({seat.server.name}),
-            clients=_all_regions(topology),
+            clients=_get_regions(topology),
         )
 
 
@@ -184,12 +184,12 @@ def _zones(topology: Topology) -> Iterator[Incident]:
         for zone in dict.fromkeys(tags.values()):
             down = frozenset(server for server, tag in tags.items() if tag == zone)
             yield Incident(
-                failure=Failure.ZONE, name=f"{zone} in {region.name}", down=down, clients=_all_regions(topology)
+                failure=Failure.ZONE, name=f"{zone} in {region.name}", down=down, clients=_get_regions(topology)
             )
 
 
 def _list_losses(topology: Topology, failure: Failure, number: int) -> Iterator[Incident]:
-    regions = _all_regions(topology)
+    regions = _get_regions(topology)
     for lost in combinations(regions, number):
         clients = tuple(region for region in regions if region not in lost)
         if clients:
@@ -198,7 +198,7 @@ def _list_losses(topology: Topology, failure: Failure, number: int) -> Iterator[
 
 
 def _cuts(topology: Topology, failure: Failure) -> Iterator[Incident]:
-    regions = _all_regions(topology)
+    regions = _get_regions(topology)
     for region in regions if len(regions) > 1 else ():
         rest = tuple(name for name in regions if name != region)
         clients = (region,) if failure is Failure.CUT_OFF else rest
@@ -206,9 +206,9 @@ def _cuts(topology: Topology, failure: Failure) -> Iterator[Incident]:
 
 
 def _power(topology: Topology) -> Iterator[Incident]:
-    for region in _all_regions(topology):
+    for region in _get_regions(topology):
         down = _names(seat for seat in topology.processes if seat.region == region)
-        yield Incident(failure=Failure.POWER, name=region, down=down, regions=(region,), clients=_all_regions(topology))
+        yield Incident(failure=Failure.POWER, name=region, down=down, regions=(region,), clients=_get_regions(topology))
 
 
 _OUTAGES: Final = {

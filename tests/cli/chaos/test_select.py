@@ -29,7 +29,7 @@ def wide() -> TargetServers:
         "streams: {stock: {subjects: [stock.>], consistency: stretch}}\n"
     )
     topology = load_topology.load(text.encode(), "wide.yaml").require()
-    return target_servers.of_deployment(topology, {}, None)
+    return target_servers.target_deployment(topology, {}, None)
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_what_is_no_region_is_told_apart(take: Callable[[TargetServers, str], ob
 
 
 def test_a_region_has_its_member_of_the_stretch_cluster() -> None:
-    assert wide().in_region("west") == ("west-1", "stretch-west")
+    assert wide().list_in_region("west") == ("west-1", "stretch-west")
 
 
 def make_labs(state: Path, labs: Sequence[str]) -> None:

@@ -321,7 +321,7 @@ def test_a_position_that_is_not_known_is_no_problem() -> None:
         status.unknown[0].text,
     )
     assert diagnosis.health is Health.UNKNOWN
-    assert diagnosis.of_drift(Drift.UNKNOWN) == ()
+    assert diagnosis.select_drift(Drift.UNKNOWN) == ()
 
 
 def test_a_position_that_no_message_shows_is_known_with_the_next_one() -> None:

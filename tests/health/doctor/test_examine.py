@@ -25,7 +25,7 @@ from vstream.health.snapshot import (
 from vstream.lint import load_topology
 from vstream.plan.rules import spell_destinations
 from vstream.topology.model import Topology
-from vstream.topology.replication import all_physical_streams, replication_pairs
+from vstream.topology.replication import list_physical_streams, replication_pairs
 
 TEXT = b"""\
 version: 1
@@ -87,7 +87,7 @@ def healthy(version: str = "2.15.1", topology: Topology = TOPOLOGY) -> Snapshot:
                 ),
                 config=configs[part.name],
             )
-            for part in all_physical_streams(topology)
+            for part in list_physical_streams(topology)
         },
     )
 

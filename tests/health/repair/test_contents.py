@@ -20,7 +20,7 @@ from vstream.health.repair.pipeline import (
     SourcingRepairs,
     select,
 )
-from vstream.health.repair.plan import DuplicatePair, Held, Reach, Replay, Tally, missing_sequences
+from vstream.health.repair.plan import DuplicatePair, Held, Reach, Replay, Tally, find_missing_sequences
 from vstream.health.repair.refill import find_standstills
 from vstream.health.repair.sequence_set import SequenceSet
 from vstream.health.report import PairState, PairStatus
@@ -46,7 +46,7 @@ def test_a_sequence_set_behaves_as_a_set(one: list[int], other: list[int], first
     assert list(a | b) == sorted({*one, *other})
     assert list(a - b) == sorted(set(one) - set(other))
     assert list(a & b) == sorted(set(one) & set(other))
-    assert list(a.within(first, last)) == sorted(n for n in set(one) if first <= n <= last)
+    assert list(a.restrict_to(first, last)) == sorted(n for n in set(one) if first <= n <= last)
     assert all(n in a for n in one)
     assert [n for n in range(41) if n in a] == list(a)
     assert a == SequenceSet(a.runs())
@@ -80,20 +80,28 @@ EVERYWHERE = SequenceSet([(1, 10)])
 
 
 def test_what_was_passed_is_missing_and_what_may_come_is_not() -> None:
-    assert list(missing_sequences(make_held(1, 2, 5, 6), Reach(position=None, is_whole=True), EVERYWHERE)) == [3, 4]
-    assert list(missing_sequences(make_held(1, 2, 5, 6), Reach(position=8, is_whole=True), EVERYWHERE)) == [3, 4, 7, 8]
+    assert list(find_missing_sequences(make_held(1, 2, 5, 6), Reach(position=None, is_whole=True), EVERYWHERE)) == [
+        3,
+        4,
+    ]
+    assert list(find_missing_sequences(make_held(1, 2, 5, 6), Reach(position=8, is_whole=True), EVERYWHERE)) == [
+        3,
+        4,
+        7,
+        8,
+    ]
 
 
 def test_what_limits_have_dropped_is_not_missing() -> None:
-    assert list(missing_sequences(make_held(3, 5), Reach(position=6, is_whole=False), EVERYWHERE)) == [4, 6]
-    assert list(missing_sequences(make_held(3, 5), Reach(position=6, is_whole=True), EVERYWHERE)) == [1, 2, 4, 6]
-    assert not missing_sequences(make_held(), Reach(position=6, is_whole=False), EVERYWHERE)
+    assert list(find_missing_sequences(make_held(3, 5), Reach(position=6, is_whole=False), EVERYWHERE)) == [4, 6]
+    assert list(find_missing_sequences(make_held(3, 5), Reach(position=6, is_whole=True), EVERYWHERE)) == [1, 2, 4, 6]
+    assert not find_missing_sequences(make_held(), Reach(position=6, is_whole=False), EVERYWHERE)
 
 
 def test_what_was_replayed_is_held_and_says_nothing_of_how_far_a_reader_is() -> None:
     contents = make_held(1, 4, 2, 9, replayed=(2, 9))
     assert (contents.least, contents.greatest, contents.anchor) == (1, 4, 2)
-    assert list(missing_sequences(contents, Reach(position=None, is_whole=True), EVERYWHERE)) == [3]
+    assert list(find_missing_sequences(contents, Reach(position=None, is_whole=True), EVERYWHERE)) == [3]
 
 
 def test_an_origin_that_was_made_again_behind_what_it_had_can_be_told_apart() -> None:
@@ -107,7 +115,7 @@ def test_an_origin_that_was_made_again_behind_what_it_had_can_be_told_apart() ->
 
 def test_what_nobody_holds_is_not_missing() -> None:
     assert list(
-        missing_sequences(make_held(1, 4), Reach(position=4, is_whole=True), SequenceSet([(1, 1), (3, 4)]))
+        find_missing_sequences(make_held(1, 4), Reach(position=4, is_whole=True), SequenceSet([(1, 1), (3, 4)]))
     ) == [3]
 
 

@@ -132,11 +132,11 @@ async def test_a_copy_holds_all_of_a_stream_whose_newest_messages_were_deleted(t
         await eventually(lambda: count(server) == 5)
         async with connect(Endpoint(urls=(server.url,)), "east") as connection:
             checker = LiveGateChecker(connection)
-            assert await checker.missing(gate) is None
+            assert await checker.find_missing(gate) is None
             cut = {**(await asyncio.to_thread(server.api, "STREAM.INFO.foo"))["config"], "mirror": None}
             await asyncio.to_thread(server.api, "STREAM.UPDATE.foo", cut)
             await asyncio.to_thread(fill, server, "donor", [("donor.a", b"", None)])
-            assert await checker.missing(gate) == "`foo` is at 5 of 8"
+            assert await checker.find_missing(gate) == "`foo` is at 5 of 8"
     finally:
         server.stop()
 
@@ -151,11 +151,11 @@ async def test_a_stream_that_still_grows_is_not_at_rest(tmp_path: Path, monkeypa
             checker, until = LiveGateChecker(connection), time.monotonic() + 3 * gate_checks.STEADY
             while time.monotonic() < until:
                 await connection.request_json("foo.a")
-                missing = await checker.missing(gate)
+                missing = await checker.find_missing(gate)
                 assert missing is not None
                 assert missing.startswith("`foo` is at ")
             deadline = time.monotonic() + 60
-            while await checker.missing(gate) is not None:
+            while await checker.find_missing(gate) is not None:
                 assert time.monotonic() < deadline
     finally:
         server.stop()
@@ -179,14 +179,14 @@ async def test_a_stream_that_is_scaled_is_there_when_all_of_its_replicas_are_cur
     leader = next(address for address in lab.addresses("scaled") if address.server.name == info["cluster"]["leader"])
     async with connect(replace(west, urls=(f"nats://127.0.0.1:{leader.client}",)), "west") as connection:
         checker, gate = LiveGateChecker(connection), Gate(kind=GateKind.SETTLED, stream=name)
-        assert await checker.missing(gate) is None
+        assert await checker.find_missing(gate) is None
         asked = {leader.server.name, await meta_leader(west.monitor)}
         stopped = next(pid for server, pid in pids("scaled").items() if server not in asked and pid is not None)
         os.kill(stopped, signal.SIGSTOP)
         try:
             larger = json.dumps({**info["config"], "num_replicas": 3}).encode()
             await connection.request(f"$JS.API.STREAM.UPDATE.{name}", larger, timeout=30)
-            assert await checker.missing(gate) in {
+            assert await checker.find_missing(gate) in {
                 f"`{name}` has 1 replicas on its way to 3",
                 f"not all replicas of `{name}` are current",
                 f"`{name}` has no leader",
@@ -194,6 +194,6 @@ async def test_a_stream_that_is_scaled_is_there_when_all_of_its_replicas_are_cur
         finally:
             os.kill(stopped, signal.SIGCONT)
         async with asyncio.timeout(60):
-            while await checker.missing(gate) is not None:
+            while await checker.find_missing(gate) is not None:
                 await asyncio.sleep(0.1)
     await asyncio.to_thread(vstream, "lab", "down", "scaled", "--purge")

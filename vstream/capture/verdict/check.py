@@ -274,7 +274,7 @@ def judge_window(window: Window, history: History, samples: Sequence[Sample], re
 
 def _availabilities(calls: Mapping[tuple[str, str], OperationLog], window: Window) -> Iterator[Availability]:
     for (stream, region), call in calls.items():
-        low, high = call.between(window.start, window.end)
+        low, high = call.find_range(window.start, window.end)
         yield Availability(
             stream=stream,
             region=region,
@@ -305,7 +305,7 @@ def find_outages(context: CaptureContext, fault: FaultRecord, history: History) 
     later = [second.injected for second in context.faults if second.injected > fault.injected]
     until = min([*later, context.run.end])
     for (stream, region), calls in history.publishes.items():
-        low, high = calls.between(fault.injected, until)
+        low, high = calls.find_range(fault.injected, until)
         first, last = calls.next_failure(low, high), calls.last_failure(low, high)
         if last is None:
             continue
@@ -341,7 +341,7 @@ def _second(every: Sequence[OperationLog], start: int, interval: int) -> Publish
     counts = [0, 0, 0]
     times: list[int] = []
     for calls in every:
-        low, high = calls.between(start, start + interval)
+        low, high = calls.find_range(start, start + interval)
         for code in (OK, REJECTED, INDETERMINATE):
             counts[code] += calls.count(code, low, high)
         times += calls.times(low, high)
@@ -361,7 +361,7 @@ def read_shares(history: History, start: int, interval: int, count: int) -> Mapp
     for (_, region), calls in history.reads.items():
         total = totals.setdefault(region, [[0, 0] for _ in range(count)])
         for place in range(count):
-            low, high = calls.between(start + place * interval, start + (place + 1) * interval)
+            low, high = calls.find_range(start + place * interval, start + (place + 1) * interval)
             total[place][0] += calls.count(OK, low, high)
             total[place][1] += high - low
     shares = {}

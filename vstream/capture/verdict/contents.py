@@ -153,7 +153,7 @@ class StreamScan:
             keep_origin(origins.setdefault(row.origin, len(origins)))
             keep_origin_seq(NOTHING if row.origin_seq is None else row.origin_seq)
             if is_write and home[number] != NOTHING:
-                self._elsewhere(number, row)
+                self._note_second_home(number, row)
         self.rows, self.last_seq = count, seq
         self.first_seq = self.seqs[0] if self.seqs else 0
 
@@ -169,7 +169,7 @@ class StreamScan:
 
     def _add_unpublished(self, row: Stored) -> None:
         detail = "never published" if row.id is not None else "not a message of the workload"
-        self.unexpected.add(self._examples.of_row(row, detail, stream=self.captured.name))
+        self.unexpected.add(self._examples.describe_row(row, detail, stream=self.captured.name))
 
     def _add_altered(self, number: int, row: Stored, how: str) -> None:
         self.altered += 1
@@ -178,7 +178,7 @@ class StreamScan:
     def _copy(self, number: int, row: Stored) -> None:
         self._add(self.duplicated, number, row.seq, row.time, "stored again")
 
-    def _elsewhere(self, number: int, row: Stored) -> None:
+    def _note_second_home(self, number: int, row: Stored) -> None:
         first = self._ledger.streams.text(self._ledger.home[number])
         self._add(self.duplicated, number, row.seq, row.time, f"stored in {first} too")
 
@@ -186,8 +186,8 @@ class StreamScan:
         if not to.wants_more:
             to.count += 1
             return
-        moment = self._context.since_start(time)
-        to.add(self._examples.of_attempt(number, detail, stream=self.captured.name, seq=seq, at=moment))
+        moment = self._context.shift_to_start(time)
+        to.add(self._examples.describe_attempt(number, detail, stream=self.captured.name, seq=seq, at=moment))
 
     def settle(self) -> None:
         """Enter the messages of a write stream into the ledger, and compare their order with their acknowledgements."""

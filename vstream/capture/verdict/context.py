@@ -32,7 +32,7 @@ class CaptureContext:
                 open_faults.append(fault.asked)
         return tuple(open_faults)
 
-    def since_start(self, wall: int) -> int:
+    def shift_to_start(self, wall: int) -> int:
         """A server's wall-clock time *wall* as time since the capture's start."""
         return wall - self.manifest.wall
 
@@ -81,7 +81,7 @@ class ExampleFactory:
             self._texts = self._attempts.texts()
         return self._texts[number]
 
-    def of_attempt(
+    def describe_attempt(
         self, number: int, detail: str, *, stream: str | None = None, seq: int | None = None, at: int | None = None
     ) -> Example:
         """An example of a published message; *at* is when it was stored, since the capture's start."""
@@ -101,12 +101,12 @@ class ExampleFactory:
             faults=self._context.open_at(moment),
         )
 
-    def of_row(self, row: Stored, detail: str, *, stream: str) -> Example:
+    def describe_row(self, row: Stored, detail: str, *, stream: str) -> Example:
         """An example of a message that nobody published."""
         return Example(
             id=row.id if row.id is not None else row.subject,
             detail=detail,
             stream=stream,
             seq=row.seq,
-            faults=self._context.open_at(self._context.since_start(row.time)),
+            faults=self._context.open_at(self._context.shift_to_start(row.time)),
         )

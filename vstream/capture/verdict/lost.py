@@ -117,7 +117,7 @@ class Holdings:
             by_origin[attempts.regions.text(attempts.region[number])] += 1
             everywhere += not self._anywhere[number]
             if lost.wants_more:
-                lost.add(self._examples.of_attempt(number, self._lost_detail(number), stream=captured.name))
+                lost.add(self._examples.describe_attempt(number, self._lost_detail(number), stream=captured.name))
             else:
                 lost.count += 1
         recovered, rejected = self._find_recovered(scan)
@@ -142,7 +142,7 @@ class Holdings:
                 how = "was rejected" if attempts.is_rejected(number) else "was not answered"
                 if recovered.wants_more:
                     detail = f"stored, though its publish {how}"
-                    recovered.add(self._examples.of_attempt(number, detail, stream=scan.captured.name))
+                    recovered.add(self._examples.describe_attempt(number, detail, stream=scan.captured.name))
                 else:
                     recovered.count += 1
         return recovered.finding(), rejected
@@ -163,7 +163,7 @@ class Holdings:
                 continue
             if collector.wants_more:
                 detail = f"not there, but in {self._holders(number)}"
-                collector.add(self._examples.of_attempt(number, detail, stream=scan.captured.name))
+                collector.add(self._examples.describe_attempt(number, detail, stream=scan.captured.name))
             else:
                 collector.count += 1
         return collector.finding()

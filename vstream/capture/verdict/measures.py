@@ -68,13 +68,13 @@ class Measurements:
         """Measure *question*, with its doubts."""
         expectation = question.expectation
         if expectation.measure in _OVER_THE_RUN:
-            measured = self._over_the_run(question)
+            measured = self._measure_run(question)
             window = None
         else:
             window = self.run if expectation.window is None else self.windows.get(expectation.window)
             if window is None:
                 return no_measurement(f"there was no step `{expectation.window}`")
-            measured = self._in_window(question, window)
+            measured = self._measure_window(question, window)
         return self._with_doubts(
             question, measured, window.window if window is not None and expectation.window else None
         )
@@ -83,12 +83,12 @@ class Measurements:
         doubts = list(measurement.doubts)
         if not (question.expectation.measure in _OVER_THE_RUN and holds(question.expectation, measurement.value)):
             # What holds over the whole run holds for what did happen; the fault that did not is a case of its own.
-            doubts += self._missing_faults(window)
+            doubts += self._find_missing_faults(window)
         if window is None and not self.context.manifest.is_complete:
             doubts.append("the run did not reach its end")
         return replace(measurement, doubts=tuple(doubts))
 
-    def _missing_faults(self, window: Window | None) -> Iterator[str]:
+    def _find_missing_faults(self, window: Window | None) -> Iterator[str]:
         """The faults that should have been open in *window*, or in the run, and were not."""
         for fault in self.context.faults:
             ended = end_of_fault(fault)
@@ -100,7 +100,7 @@ class Measurements:
 
     # What is judged over the whole run.
 
-    def _over_the_run(self, question: Question) -> Measurement:
+    def _measure_run(self, question: Question) -> Measurement:
         stream = self.streams.get(question.stream or "")
         if stream is None:
             return no_measurement(
@@ -178,7 +178,7 @@ class Measurements:
 
     # What is judged in a window.
 
-    def _in_window(self, question: Question, window: WindowVerdict) -> Measurement:
+    def _measure_window(self, question: Question, window: WindowVerdict) -> Measurement:
         return {
             Measure.PUBLISHED: self._share,
             Measure.READ: self._share,

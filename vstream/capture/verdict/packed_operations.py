@@ -42,7 +42,7 @@ class OperationLog:
         self.took = array("q", map(self.took.__getitem__, order))
         self.outcomes = bytearray(map(self.outcomes.__getitem__, order))
 
-    def between(self, start: int, end: int) -> tuple[int, int]:
+    def find_range(self, start: int, end: int) -> tuple[int, int]:
         """The index range of operations that were due from *start* on and before *end*."""
         return bisect_left(self.due, start), bisect_left(self.due, end)
 

@@ -106,7 +106,7 @@ async def _writes(target: TargetServers, server: str) -> bool:
 
 
 async def _disk_full(request: base.FaultRequest) -> base.LastingInjection:
-    return request.of_servers(DiskFull(servers=request.servers_of_machines()))
+    return request.with_regions(DiskFull(servers=request.servers_of_machines()))
 
 
 RESOLVERS = {faults.DISK_FULL: _disk_full}

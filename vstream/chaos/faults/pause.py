@@ -38,7 +38,7 @@ class Pause(base.ServerFault):
 
 
 async def _pause(request: base.FaultRequest) -> base.LastingInjection:
-    return request.of_servers(Pause(servers=request.servers_of_machines()))
+    return request.with_regions(Pause(servers=request.servers_of_machines()))
 
 
 RESOLVERS = {faults.PAUSE: _pause}

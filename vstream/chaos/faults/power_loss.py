@@ -170,7 +170,7 @@ def _files(root: Path) -> dict[str, tuple[int, int]]:
 
 async def _power_loss(request: base.FaultRequest) -> base.LastingInjection:
     nanoseconds = request.spec.options.get("lose", _LOSE)
-    return request.of_servers(PowerLoss(servers=request.servers_of_machines(), seconds=float(nanoseconds) / _NS))
+    return request.with_regions(PowerLoss(servers=request.servers_of_machines(), seconds=float(nanoseconds) / _NS))
 
 
 RESOLVERS = {faults.POWER_LOSS: _power_loss}

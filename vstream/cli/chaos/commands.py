@@ -271,4 +271,4 @@ def _open_faults(lab: str | None) -> tuple[TargetServers, Sequence[OpenFault]]:
     """The lab that is meant, and what its journal says: healing needs no topology."""
     name = the_lab(lab)
     book = journal.read(lab_directory(name))
-    return target_servers.of_lab(name), () if book is None else book.faults
+    return target_servers.target_lab(name), () if book is None else book.faults

@@ -131,7 +131,7 @@ def find_target_servers(topology: Topology, lab_name: str | None, system_context
     """The lab of *topology*, or the servers under its `connect`."""
     servers = find_servers(topology, lab_name)
     if servers.lab is not None:
-        return target_servers.of_topology(topology, servers.lab)
+        return target_servers.target_lab_of(topology, servers.lab)
     logins = (endpoint.system for endpoint in servers.endpoints.values() if endpoint.system)
     system = next(logins, None) if system_context is None else Endpoint(context=system_context)
-    return target_servers.of_deployment(topology, servers.endpoints, system)
+    return target_servers.target_deployment(topology, servers.endpoints, system)

@@ -159,7 +159,7 @@ def _fault_states(status: LabStatus) -> dict[str, str]:
     states: dict[str, str] = {}
     if book is None or not book.faults:
         return states
-    target = target_servers.of_lab(status.name)
+    target = target_servers.target_lab(status.name)
     running = {server.name for server in status.servers if server.state is ServerState.RUNNING}
     for fault in book.faults:
         for server in fault.fault.counted_as_lost:

@@ -107,7 +107,7 @@ def shape(topology: Topology, options: Sequence[str]) -> Mapping[Pair, LinkState
             )
         values = dict(_parse_setting(option, setting) for setting in settings.split(","))
         for pair, state in link_states([read_link(ends[0], values)]).items():
-            states[pair] = state.over(states.get(pair, IDEAL))
+            states[pair] = state.layer_over(states.get(pair, IDEAL))
     return states
 
 

@@ -356,7 +356,7 @@ class RoundPrinter:
         )
         text = f"{time.strftime('%H:%M:%S')} {report.messages:,} stored messages{late}"
         yield Text.assemble((f"{mark} {verdict.name} ", style), clean(text))
-        findings = {_about(finding): finding for finding in report.findings if finding.severity is not Severity.NOTE}
+        findings = {_identify(finding): finding for finding in report.findings if finding.severity is not Severity.NOTE}
         for about, entry in findings.items():
             before = self._findings_shown.get(about)
             if before is None or before.count < entry.count:
@@ -381,7 +381,7 @@ def _is_left_behind(finding: MessageFinding, report: Report) -> bool:
     )
 
 
-def _about(finding: MessageFinding) -> tuple[str | None, ...]:
+def _identify(finding: MessageFinding) -> tuple[str | None, ...]:
     return finding.code, finding.virtual, finding.stream, finding.origin, finding.former
 
 

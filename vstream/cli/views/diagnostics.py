@@ -55,13 +55,13 @@ def finding_lines(finding: Finding, snippets: _Snippets | None = None) -> Iterat
     """One finding: what is wrong and where, the text or the evidence that shows it, and what to do."""
     yield headline(finding)
     if snippets and finding.span:
-        yield from snippets.of(finding.span, STYLES[finding.severity])
+        yield from snippets.show_line(finding.span, STYLES[finding.severity])
     if finding.evidence:
         yield Text(f"  {clean(finding.evidence)}")
     for related in finding.related[:_RELATED]:
         yield Text.assemble(("  = ", "bold cyan"), f"{place(related.span)}: {clean(related.message)}")
         if snippets:
-            yield from snippets.of(related.span, "bold cyan")
+            yield from snippets.show_line(related.span, "bold cyan")
     if len(finding.related) > _RELATED:
         yield Text.assemble(("  = ", "bold cyan"), f"and {len(finding.related) - _RELATED:,} more places")
     if finding.hint:
@@ -80,7 +80,7 @@ class _Snippets:
         self._sources = sources
         self._lines: dict[str, list[str]] = {}
 
-    def of(self, span: Span, style: str) -> Iterator[Text]:
+    def show_line(self, span: Span, style: str) -> Iterator[Text]:
         """The line where *span* begins, with carets under it; nothing if there is no such line."""
         if span.file not in self._lines:
             self._lines[span.file] = self._sources.get(span.file, "").split("\n")

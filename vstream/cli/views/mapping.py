@@ -45,7 +45,7 @@ def text(answer: Simulation) -> Iterator[Text]:
         shares = dict.fromkeys(_describe_shares(candidate) for candidate in resolution.candidates)
         yield Text(f"  {name:<{widest}}  {'  or  '.join(shares)}")
     yield from _other_accounts(answer)
-    yield from _beyond_leaves(answer)
+    yield from _show_beyond_leaves(answer)
     yield Text("next start or reload", style="bold")
     yield from _chance(answer)
     yield Text("cost", style="bold")
@@ -61,11 +61,11 @@ def as_json(answer: Simulation) -> dict[str, Any]:
         "account": answer.block.account,
         "accepted": not answer.refusals,
         "refusals": [refusal_json(refusal) for refusal in answer.refusals],
-        "ambiguous": any(resolution.ambiguous for resolution in _all(answer)),
+        "ambiguous": any(resolution.ambiguous for resolution in _list_resolutions(answer)),
         "candidates": _candidates(answer, answer.at_cluster) if answer.at_cluster is not None else None,
         "arrivals": _arrivals_json(answer, answer.at_cluster) if answer.at_cluster is not None else None,
         "leaf_nodes": [_crossing_json(arrival) for arrival in answer.crossings()],
-        "elsewhere": [_elsewhere_json(answer, resolution) for resolution in answer.elsewhere],
+        "elsewhere": [_resolution_as_dict(answer, resolution) for resolution in answer.elsewhere],
         "rules": answer.rule_count,
         "cost_us": round(answer.cost_us, 3),
     }
@@ -85,7 +85,7 @@ def _place_json(span: Span | None) -> dict[str, Any]:
     return {key: getattr(span, key, None) for key in ("file", "line", "column")}
 
 
-def _elsewhere_json(answer: Simulation, resolution: Resolution) -> dict[str, Any]:
+def _resolution_as_dict(answer: Simulation, resolution: Resolution) -> dict[str, Any]:
     return {
         "cluster": resolution.cluster,
         "candidates": _candidates(answer, resolution),
@@ -132,7 +132,7 @@ def _link_json(link: AccountLink) -> dict[str, Any]:
     }
 
 
-def _all(answer: Simulation) -> tuple[Resolution, ...]:
+def _list_resolutions(answer: Simulation) -> tuple[Resolution, ...]:
     return (*([answer.at_cluster] if answer.at_cluster else []), *answer.elsewhere)
 
 
@@ -239,7 +239,7 @@ def _other_accounts(answer: Simulation) -> Iterator[Text]:
         yield Text(f"  {line}" + ("" if len(names) == len(resolutions) else f"  (in {', '.join(names)})"))
 
 
-def _beyond_leaves(answer: Simulation) -> Iterator[Text]:
+def _show_beyond_leaves(answer: Simulation) -> Iterator[Text]:
     """Who sees the message beyond leaf node connections, or what stops it."""
     crossings = answer.crossings()
     if crossings:
@@ -274,7 +274,7 @@ def _describe_link(link: AccountLink) -> str:
 
 def _chance(answer: Simulation) -> Iterator[Text]:
     rules: dict[str, str] = {}
-    for resolution in _all(answer):
+    for resolution in _list_resolutions(answer):
         for candidate in resolution.candidates if resolution.ambiguous else ():
             span = answer.place(candidate)
             if candidate.mapping and span:

@@ -248,12 +248,12 @@ class _Axis:
         self._start = timeline.start
         self._length = timeline.interval * timeline.intervals
 
-    def at(self, moment: int) -> float:
+    def locate(self, moment: int) -> float:
         return min(max(100 * (moment - self._start) / self._length, 0), 100)
 
     def span(self, start: int, end: int) -> dict[str, Any]:
-        left = self.at(start)
-        width = max(self.at(end) - left, _THINNEST)
+        left = self.locate(start)
+        width = max(self.locate(end) - left, _THINNEST)
         left = min(left, 100 - width)
         return {"left": charts.short(left), "width": charts.short(width), "from": left, "to": left + width}
 
@@ -278,7 +278,7 @@ def _bands(verdict: Verdict) -> list[dict[str, Any]]:
         end = _end(fault, verdict)
         lasted = _from_to(verdict.zero, fault.injected, end)
         bands.append({**axis.span(fault.injected, end), "name": fault.asked, "title": f"{fault.asked}: {lasted}"})
-    return _in_lanes(bands)
+    return _assign_lanes(bands)
 
 
 def _steps(verdict: Verdict) -> list[dict[str, Any]]:
@@ -296,14 +296,14 @@ def _steps(verdict: Verdict) -> list[dict[str, Any]]:
                 "is_ok": window.is_ok,
             }
         )
-    return _in_lanes(steps)
+    return _assign_lanes(steps)
 
 
 def _from_to(zero: int, start: int, end: int) -> str:
     return f"{units.duration(start - zero)} to {units.duration(end - zero)}"
 
 
-def _in_lanes(spans: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _assign_lanes(spans: list[dict[str, Any]]) -> list[dict[str, Any]]:
     lanes = charts.lanes([(item["from"], item["to"]) for item in spans])
     return [{**item, "lane": lane} for item, lane in zip(spans, lanes, strict=True)]
 

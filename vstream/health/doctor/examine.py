@@ -55,10 +55,10 @@ class Diagnosis:
         """Errors and warnings come before what is not known."""
         if any(finding.severity is not Severity.NOTE for finding in self.findings):
             return Health.UNHEALTHY
-        is_partial = self.of_drift(Drift.UNKNOWN) or self.of_drift(Drift.UNSEEN)
+        is_partial = self.select_drift(Drift.UNKNOWN) or self.select_drift(Drift.UNSEEN)
         return Health.UNKNOWN if is_partial else Health.HEALTHY
 
-    def of_drift(self, drift: Drift) -> tuple[DoctorFinding, ...]:
+    def select_drift(self, drift: Drift) -> tuple[DoctorFinding, ...]:
         """The findings that mean *drift*."""
         return tuple(finding for finding in self.findings if finding.drift is drift)
 

@@ -9,7 +9,7 @@ from vstream.formatting import list_names
 from vstream.health.doctor.check import APPLY, Drift, Patient, Symptom, check
 from vstream.health.snapshot import Snapshot, StreamSnapshot
 from vstream.health.stream_faults import find_consumer_faults, find_stream_faults
-from vstream.topology.replication import Durable, PhysicalStream, all_physical_streams, durables
+from vstream.topology.replication import Durable, PhysicalStream, durables, list_physical_streams
 from vstream.topology.stream_config import StreamConfig, read_int
 from vstream.topology.versions import Version, format_version, parse_version
 
@@ -90,7 +90,7 @@ def _configs(patient: Patient) -> Iterator[tuple[str, StreamConfig, tuple[Versio
 
 def _streams_seen(patient: Patient) -> Iterator[tuple[PhysicalStream, StreamSnapshot]]:
     """Each physical stream with known state."""
-    for stream in all_physical_streams(patient.topology):
+    for stream in list_physical_streams(patient.topology):
         observed = patient.snapshot.streams.get(stream.name)
         if observed is not None:
             yield stream, observed
@@ -141,7 +141,7 @@ def no_stream(patient: Patient) -> Iterator[Symptom]:
     `vstream plan` shows it, `vstream apply` creates it.
     """
     known_absent = patient.snapshot.absent - patient.snapshot.streams.keys()
-    absent = [stream.name for stream in all_physical_streams(patient.topology) if stream.name in known_absent]
+    absent = [stream.name for stream in list_physical_streams(patient.topology) if stream.name in known_absent]
     if absent:
         yield Symptom(about=list_names(absent), evidence=f"{len(absent):,} do not exist", do=APPLY)
 
@@ -158,7 +158,7 @@ def no_leader(patient: Patient) -> Iterator[Symptom]:
     A majority of its replicas must run: see VD404.
     """
     silent = []
-    for stream in all_physical_streams(patient.topology):
+    for stream in list_physical_streams(patient.topology):
         observed = patient.snapshot.streams.get(stream.name)
         is_leaderless = observed is not None and observed.leader is None
         was_asked = stream.name not in patient.snapshot.absent and patient.snapshot.was_connected

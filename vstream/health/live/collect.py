@@ -45,7 +45,7 @@ from vstream.topology import naming
 from vstream.topology.consumer_config import ObservedConsumer
 from vstream.topology.model import Endpoint, Topology
 from vstream.topology.profiles import profile_of
-from vstream.topology.replication import Durable, PhysicalStream, all_physical_streams, durables
+from vstream.topology.replication import Durable, PhysicalStream, durables, list_physical_streams
 
 _SCOUTS = 8
 """Number of streams that are asked for first in each place. If none of them answers, the place counts as down."""
@@ -81,7 +81,7 @@ class _SnapshotCollector:
         self, topology: Topology, endpoints: Mapping[str, Endpoint], began: float, deadline: float, *, is_deep: bool
     ) -> None:
         # A server lists some thousand streams a second, and those of a lab share one machine.
-        deadline += len(all_physical_streams(topology)) // 1_000
+        deadline += len(list_physical_streams(topology)) // 1_000
         self._topology = topology
         self._endpoints = endpoints
         self._began = began
@@ -349,7 +349,7 @@ class _SnapshotCollector:
 
     async def _ask_for_the_rest(self, servers: Sequence[ServerSnapshot]) -> None:
         """Ask for streams whose leader was not seen, then ask replicas about streams without a leader."""
-        unknown = [part for part in all_physical_streams(self._topology) if part.name not in self._streams]
+        unknown = [part for part in list_physical_streams(self._topology) if part.name not in self._streams]
         by_place: dict[str, list[PhysicalStream]] = {}
         for part in unknown:
             by_place.setdefault(part.place, []).append(part)

@@ -209,7 +209,7 @@ async def read_position(
     after = [step async for step in _backwards(connection, name, delivered, floor, origins, get_message)]
     acknowledged = sum(takes(filters, step.subject) for step in after) - observed.unacknowledged
     is_mirror = stream.consistency.has_mirrors
-    seqs = {origins[0]: floor} if is_mirror else await _before(connection, name, floor, origins, earlier)
+    seqs = {origins[0]: floor} if is_mirror else await _read_before(connection, name, floor, origins, earlier)
     return Position(
         topology=topology.name,
         stream=stream.name,
@@ -239,19 +239,19 @@ async def resume_sequence(
     if stream.consistency.has_mirrors:
         # A mirror has the sequences of what it mirrors.
         (floor,) = at.origins.values()
-        steps = [step async for step in _backwards(connection, name, last, max(floor, before), (), _of_leader)]
+        steps = [step async for step in _backwards(connection, name, last, max(floor, before), (), _ask_leader)]
         ahead = sum(takes(filters, step.subject) for step in steps)
         return Landing(stream=name, start=floor + 1, again=0, ahead=ahead)
     walk = BackwardScan(at.origins, positions, filters)
     if not walk.is_over:
-        async for step in _backwards(connection, name, last, before, tuple(at.origins), _of_leader):
+        async for step in _backwards(connection, name, last, before, tuple(at.origins), _ask_leader):
             walk.take(step)
             if walk.is_over:
                 break
     return walk.landing(name, last)
 
 
-async def _before(
+async def _read_before(
     connection: Connection, name: str, floor: int, origins: tuple[str, ...], earlier: Position | None
 ) -> dict[str, int]:
     """The last sequence of each origin at or before *floor*, of those that are found."""
@@ -269,7 +269,7 @@ async def _before(
     return before | positions
 
 
-async def _of_leader(connection: Connection, stream: str, seq: int, patience: float) -> direct.DirectMessage | None:
+async def _ask_leader(connection: Connection, stream: str, seq: int, patience: float) -> direct.DirectMessage | None:
     return await ask_until_available(lambda: direct.leader_get_by_seq(connection, stream, seq, timeout=patience))
 
 

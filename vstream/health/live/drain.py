@@ -73,7 +73,7 @@ async def empty_region(
         checker = LiveGateChecker(connection)
 
         async def look() -> _Look:
-            missing = await _missing(checker, gates)
+            missing = await _find_missing(checker, gates)
             stranded, silent, is_final = await _find_stranded(topology, connection, servers, other_places=True)
             return (*missing, *stranded), silent, is_final
 
@@ -115,8 +115,8 @@ def _gates(topology: Topology, region: str) -> Iterator[Gate]:
         yield Gate(kind=GateKind.DRAINED, stream=origin, counterparts=tuple(taking))
 
 
-async def _missing(checker: LiveGateChecker, gates: list[Gate]) -> tuple[str, ...]:
-    reasons = await asyncio.gather(*(checker.missing(gate) for gate in gates))
+async def _find_missing(checker: LiveGateChecker, gates: list[Gate]) -> tuple[str, ...]:
+    reasons = await asyncio.gather(*(checker.find_missing(gate) for gate in gates))
     return tuple(reason for reason in reasons if reason is not None)
 
 

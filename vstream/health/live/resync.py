@@ -79,7 +79,7 @@ async def resync(
     or a write stream's leader are not there after *timeout* seconds, which are then counted again.
     """
     began = time.monotonic()
-    while (missing := await _missing_link(target) or await _missing_meta_leader(target)) is not None:
+    while (missing := await _find_missing_link(target) or await _find_missing_meta_leader(target)) is not None:
         if time.monotonic() - began > timeout:
             raise LabError(
                 f"no resync: after {timeout:g} s {missing}", hint="`vstream chaos heal` undoes the faults of a lab"
@@ -122,7 +122,7 @@ def _streams_with_role(topology: Topology, *roles: Role) -> tuple[_Fed, ...]:
     return tuple(streams)
 
 
-async def _missing_link(target: TargetServers) -> str | None:
+async def _find_missing_link(target: TargetServers) -> str | None:
     """The missing gateway; None if there is none, or no monitoring address is known."""
     joined = set(target.hubs.values()) or set(target.servers)
     present = {target.clusters[server] for server in joined if target.serves(server)}
@@ -137,7 +137,7 @@ async def _missing_link(target: TargetServers) -> str | None:
     return None
 
 
-async def _missing_meta_leader(target: TargetServers) -> str | None:
+async def _find_missing_meta_leader(target: TargetServers) -> str | None:
     for group in target.meta_groups:
         urls = target.monitors(group)
         # A single server is no cluster: it decides alone.

@@ -66,7 +66,7 @@ class Reach:
     """Whether its beginning is complete: no limit removed any of it, and it was not created later."""
 
 
-def missing_sequences(held: Held, reach: Reach, elsewhere: SequenceSet) -> SequenceSet:
+def find_missing_sequences(held: Held, reach: Reach, elsewhere: SequenceSet) -> SequenceSet:
     """
     Sequences that are held *elsewhere*, and that this reader has passed without taking them.
 
@@ -74,7 +74,7 @@ def missing_sequences(held: Held, reach: Reach, elsewhere: SequenceSet) -> Seque
     """
     first = 1 if reach.is_whole else held.least
     last = held.greatest if reach.position is None else reach.position
-    return (elsewhere - held.runs).within(first, last) if first else SequenceSet()
+    return (elsewhere - held.runs).restrict_to(first, last) if first else SequenceSet()
 
 
 @value_class

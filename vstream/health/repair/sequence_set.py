@@ -99,7 +99,7 @@ class SequenceSet:
                 remaining.append((start, last))
         return SequenceSet(remaining)
 
-    def within(self, first: int, last: int) -> SequenceSet:
+    def restrict_to(self, first: int, last: int) -> SequenceSet:
         """The numbers from *first* to *last*."""
         return SequenceSet(
             (max(start, first), min(end, last)) for start, end in self.runs() if start <= last and end >= first

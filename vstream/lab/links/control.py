@@ -52,7 +52,7 @@ async def change(name: str, states: Mapping[Pair, LinkState]) -> Links:
     """
 
     def change_links(links: Links) -> Links:
-        shaped = {pair: state.over(links.base.get(pair, IDEAL)) for pair, state in states.items()}
+        shaped = {pair: state.layer_over(links.base.get(pair, IDEAL)) for pair, state in states.items()}
         return replace(links, base={**links.base, **shaped})
 
     return await _apply_change(name, change_links, states)

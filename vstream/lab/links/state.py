@@ -61,7 +61,7 @@ class LinkState:
     loss: float | None = None
     """Share of packets that are lost: 0 to 1, exclusive."""
 
-    def over(self, below: LinkState) -> LinkState:
+    def layer_over(self, below: LinkState) -> LinkState:
         """These values, and those of *below* where this layer has none."""
         values = {name: value for name in _FIELDS if (value := getattr(self, name)) is not None}
         return LinkState(**{**{name: getattr(below, name) for name in _FIELDS}, **values})
@@ -116,7 +116,7 @@ class Links:
         """The effective state of *pair*: the shape with all overlays."""
         effective = self.base.get(pair, IDEAL)
         for overlay in self.overlays.values():
-            effective = overlay.get(pair, IDEAL).over(effective)
+            effective = overlay.get(pair, IDEAL).layer_over(effective)
         return effective
 
 

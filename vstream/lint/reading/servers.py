@@ -50,7 +50,7 @@ def server_conf(
     jetstream = entry(root, "jetstream")
     accounts = tuple(_accounts(root, blocks_of))
     authorization = table(root, "authorization")
-    blocks = [*blocks_of.all(root, None), *(block for account in accounts for block in account.mappings)]
+    blocks = [*blocks_of.list_all(root, None), *(block for account in accounts for block in account.mappings)]
     return ServerConf(
         file=file,
         document=document,
@@ -85,7 +85,7 @@ class _Blocks:
             return conf_block(conf_entry, account)
         return self._cache.block(conf_entry, account)
 
-    def all(self, conf: ConfMap, account: str | None) -> tuple[MappingsBlock, ...]:
+    def list_all(self, conf: ConfMap, account: str | None) -> tuple[MappingsBlock, ...]:
         """Every block that the server reads: the last of each key, and `mappings` and `maps` are two keys."""
         return tuple(self(entry, account) for entry in conf.effective() if entry.key.lower() in _MAPPINGS)
 
@@ -100,7 +100,7 @@ def _accounts(root: ConfMap, blocks_of: _Blocks) -> Iterator[AccountConf]:
                 key_span=account.key_span,
                 conf=account.value,
                 users=tuple(_users(account.value, account.key)),
-                mappings=blocks_of.all(account.value, account.key),
+                mappings=blocks_of.list_all(account.value, account.key),
             )
 
 

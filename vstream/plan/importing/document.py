@@ -65,7 +65,7 @@ def _ages(stream: RecognisedStream) -> dict[tuple[Role, str], Data]:
     return {(part.role, part.place): settings.max_age(part.stream.config.fields) for part in taking}
 
 
-def _elsewhere(virtual: RecognisedStream, system: Discovered, reads: Collection[str]) -> Iterator[UndescribedItem]:
+def _list_strays(virtual: RecognisedStream, system: Discovered, reads: Collection[str]) -> Iterator[UndescribedItem]:
     """Durables on streams that no client of a region is sent to."""
     for part in virtual.parts:
         stream = part.stream.config.name
@@ -287,7 +287,7 @@ def _consumers(virtual: RecognisedStream, system: Discovered, owner: str) -> tup
     reads = {_read_in(virtual, region): region for region in virtual.regions}
     durables: dict[str, dict[str, Data | None]] = {}
     marked = Counter[str]()
-    leftovers = [*_elsewhere(virtual, system, reads)]
+    leftovers = [*_list_strays(virtual, system, reads)]
     for stream, region in reads.items():
         for name, consumer in system.consumers.get(stream, {}).items():
             if consumer.config.owner not in {None, owner} or POSITION_KEY in consumer.config.metadata:

@@ -99,7 +99,7 @@ def _virtual(
             mirror and (mirror == name or mirror.startswith(f"{name}-{Role.ORDER.value}-")) for mirror in mirrored
         )
         model = Consistency.ORDERED if Role.ORDER in roles or ordered else Consistency.VIRTUAL
-        subjects = _subjects(parts, where, kind, led) or _of_order(name, parts)
+        subjects = _subjects(parts, where, kind, led) or _read_from_ordering_stream(name, parts)
     elif origin is not None:
         model = Consistency.HOMED if origin.place in where.regions else Consistency.STRETCH
         subjects = _list_subjects(origin)
@@ -118,7 +118,7 @@ def _virtual(
     )
 
 
-def _of_order(name: str, parts: Iterable[MatchedStream]) -> tuple[str, ...]:
+def _read_from_ordering_stream(name: str, parts: Iterable[MatchedStream]) -> tuple[str, ...]:
     """What an ordering stream that carries the virtual *name* says itself that clients publish on."""
     return next((_list_subjects(part) for part in parts if part.stream.config.name == name), ())
 

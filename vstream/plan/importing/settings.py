@@ -29,27 +29,27 @@ def _count(value: int) -> int | str:
     return value if value >= 0 else UNLIMITED
 
 
-def _same(value: Any) -> Any:
+def _keep(value: Any) -> Any:
     return value
 
 
 _WORDS: Mapping[str, tuple[str, Callable[[Any], Any]]] = {
-    "num_replicas": ("replicas", _same),
-    "storage": ("storage", _same),
+    "num_replicas": ("replicas", _keep),
+    "storage": ("storage", _keep),
     "max_age": ("max_age", _age),
     "max_bytes": ("max_bytes", format_size),
     "max_msgs": ("max_msgs", _count),
     "max_msgs_per_subject": ("max_msgs_per_subject", _count),
     "max_msg_size": ("max_msg_size", format_size),
     "max_consumers": ("max_consumers", _count),
-    "discard": ("discard", _same),
-    "compression": ("compression", _same),
+    "discard": ("discard", _keep),
+    "compression": ("compression", _keep),
     "duplicate_window": ("duplicate_window", _window),
-    "allow_rollup_hdrs": ("allow_rollup", _same),
-    "allow_msg_ttl": ("allow_msg_ttl", _same),
-    "deny_delete": ("deny_delete", _same),
-    "deny_purge": ("deny_purge", _same),
-    "description": ("description", _same),
+    "allow_rollup_hdrs": ("allow_rollup", _keep),
+    "allow_msg_ttl": ("allow_msg_ttl", _keep),
+    "deny_delete": ("deny_delete", _keep),
+    "deny_purge": ("deny_purge", _keep),
+    "description": ("description", _keep),
 }
 """Fields with a key in the language, and how their values are written."""
 _PASSED_ON = (
@@ -106,17 +106,17 @@ def _tags(fields: Mapping[str, Json]) -> list[str]:
 
 
 _CONSUMER: Mapping[str, tuple[str, Callable[[Any], Any]]] = {
-    "ack_policy": ("ack_policy", _same),
+    "ack_policy": ("ack_policy", _keep),
     "ack_wait": ("ack_wait", format_duration),
-    "deliver_policy": ("deliver_policy", _same),
-    "description": ("description", _same),
-    "filter_subjects": ("filter_subjects", _same),
-    "headers_only": ("headers_only", _same),
+    "deliver_policy": ("deliver_policy", _keep),
+    "description": ("description", _keep),
+    "filter_subjects": ("filter_subjects", _keep),
+    "headers_only": ("headers_only", _keep),
     "max_ack_pending": ("max_ack_pending", _count),
     "max_deliver": ("max_deliver", _count),
-    "max_waiting": ("max_waiting", _same),
-    "mem_storage": ("memory", _same),
-    "num_replicas": ("replicas", _same),
+    "max_waiting": ("max_waiting", _keep),
+    "mem_storage": ("memory", _keep),
+    "num_replicas": ("replicas", _keep),
 }
 _CONSUMER_DEFAULT: Mapping[str, Json] = {"ack_policy": "explicit"}
 """What the language says of a consumer of which nothing is said, where servers say something else."""

@@ -74,7 +74,7 @@ def import_topology(system: Discovered, *, name: str | None, file: str) -> Impor
     seen = recognise(system, called)
     data, unsaid = topology_document(called, system, seen)
     checked = load(write_yaml(data, (), {}, ()).encode(), file)
-    leftovers = [*seen.leftovers, *unsaid, *_missing_answers(system, seen)]
+    leftovers = [*seen.leftovers, *unsaid, *_list_missing_answers(system, seen)]
     topology = None if any(finding.is_error for finding in checked.diagnostics) else checked.topology
     plan = None
     if topology is not None:
@@ -166,7 +166,7 @@ def _leftovers_of(plan: Plan) -> Iterator[UndescribedItem]:
         yield UndescribedItem(kind="field", name=note.name, text=note.text)
 
 
-def _missing_answers(system: Discovered, seen: RecognisedTopology) -> Iterator[UndescribedItem]:
+def _list_missing_answers(system: Discovered, seen: RecognisedTopology) -> Iterator[UndescribedItem]:
     """What the servers did not say, and a topology needs."""
     for recognised in seen.virtual:
         if not recognised.subjects:

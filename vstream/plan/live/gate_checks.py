@@ -64,7 +64,7 @@ class LiveGateChecker:
         self._steady: dict[Gate, tuple[object, float]] = {}
         self._drained: dict[str, int] = {}
 
-    async def missing(self, gate: Gate) -> str | None:
+    async def find_missing(self, gate: Gate) -> str | None:
         """See GateChecker."""
         try:
             return await self._check_gate(gate)
@@ -198,7 +198,7 @@ class LiveGateChecker:
         if not copy.is_settled:
             self._steady.pop(gate, None)
             return f"not all replicas of `{copy.name}` are current"
-        return self._until_steady(gate, copy.last_seq, f"`{copy.name}` is at {copy.last_seq:,}")
+        return self._wait_for_steady(gate, copy.last_seq, f"`{copy.name}` is at {copy.last_seq:,}")
 
     async def _check_fed(self, gate: Gate) -> str | None:
         # The reader is asked last: what clients publish meanwhile is not what it lacks.
@@ -218,7 +218,7 @@ class LiveGateChecker:
                 self._steady.pop(gate, None)
                 return missing
         self._drained[origin.name] = origin.last_seq
-        return self._until_steady(gate, origin.last_seq, f"the last message of `{origin.name}` has just been taken")
+        return self._wait_for_steady(gate, origin.last_seq, f"the last message of `{origin.name}` has just been taken")
 
     async def _check_unchanged(self, gate: Gate) -> str | None:
         origin = await self._stream(gate.stream)
@@ -234,7 +234,7 @@ class LiveGateChecker:
                 return f"{missing}, which no stream sources any more: {_BACK}"
         return None
 
-    def _until_steady(self, gate: Gate, state: object, reason: str) -> str | None:
+    def _wait_for_steady(self, gate: Gate, state: object, reason: str) -> str | None:
         """*reason* until *state* has been the same for long enough."""
         before, since = self._steady.get(gate, (None, 0.0))
         if before != state:

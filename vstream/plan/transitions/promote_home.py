@@ -38,7 +38,7 @@ def promote(stream: RenderedStream, context: DiffContext) -> tuple[Outcome, ...]
     if copy is None:
         return ()
     blocked = _block(stream, copy, context)
-    return (blocked,) if blocked is not None else (*_all_steps(stream, copy, context),)
+    return (blocked,) if blocked is not None else (*_plan_steps(stream, copy, context),)
 
 
 def replace_copies(outcomes: Sequence[Outcome], context: DiffContext) -> Iterable[Outcome]:
@@ -90,7 +90,7 @@ def _block(stream: RenderedStream, copy: ObservedStream, context: DiffContext) -
     return None
 
 
-def _all_steps(stream: RenderedStream, copy: ObservedStream, context: DiffContext) -> Iterator[Outcome]:
+def _plan_steps(stream: RenderedStream, copy: ObservedStream, context: DiffContext) -> Iterator[Outcome]:
     name, donor = stream.config.name, copy.config.name
     if name in context.observed.missing:
         dead = StreamConfig(name=name, fields={})

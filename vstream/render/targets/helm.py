@@ -15,7 +15,7 @@ import jinja2
 
 from vstream.errors import VstreamError
 from vstream.render.server_view import available_options
-from vstream.render.targets.hosts import missing_files
+from vstream.render.targets.hosts import list_missing_files
 from vstream.topology.bundle import OPERATOR_PATH, Artifact, Bundle, loaded_path
 from vstream.topology.model import JetStreamLimits, Region, Security, Server, Stretch, Topology
 
@@ -149,7 +149,7 @@ def _common_view(topology: Topology, bundle: Bundle) -> dict[str, Any]:
         "options": available_options(topology),
         "loaded": loaded,
         "text": text,
-        "secrets": (*missing_files(bundle), *((loaded,) if has_tokens else ())),
+        "secrets": (*list_missing_files(bundle), *((loaded,) if has_tokens else ())),
     }
 
 

@@ -2,7 +2,7 @@
 Files for hosts: a directory for each host with what belongs on it, started by systemd or in containers.
 
 A host has the configuration of each of its servers and what these include. Files with passwords and keys are not in a
-bundle: `missing_files` names them.
+bundle: `list_missing_files` names them.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def render_compose(topology: Topology, bundle: Bundle, templates: jinja2.Environ
     return tuple(_render_hosts(topology, bundle, compose, "compose.yaml", "nats"))
 
 
-def missing_files(bundle: Bundle) -> tuple[str, ...]:
+def list_missing_files(bundle: Bundle) -> tuple[str, ...]:
     """What configurations of *bundle* include and a bundle never holds: files with passwords, keys and certificates."""
     present = {artifact.path for artifact in bundle.artifacts}
     configurations = [artifact for artifact in bundle.artifacts if artifact.path.endswith((".cfg", ".conf"))]

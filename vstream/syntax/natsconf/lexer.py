@@ -231,7 +231,7 @@ class Lexer:
             self._sink.scalar(scanned, start)
             if scanned[0] is Shape.STRING and (first.isdecimal() or first == "-"):
                 self._warn_of_almost_a_number(scanned, start)
-        return self._after_value()
+        return self._read_after_value()
 
     def _warn_of_almost_a_number(self, scanned: Scanned, start: int) -> None:
         _, value, end = scanned
@@ -272,11 +272,11 @@ class Lexer:
             raise SyntaxFault(message, "put the path in quotes, on the line of `include`", start, start + 1)
         self._pos = match.end()
         self._sink.include(match[match.lastindex or 0], start, self._pos)
-        return self._after_value()
+        return self._read_after_value()
 
     # What follows a value
 
-    def _after_value(self) -> _State:
+    def _read_after_value(self) -> _State:
         context = self._contexts[-1]
         match = context.after.match(self._text, self._pos)
         assert match is not None
@@ -286,10 +286,10 @@ class Lexer:
         if match.lastindex:
             return self._closing_bracket()
         if self._comment():
-            return self._entry if context is _FILE else self._after_value
+            return self._entry if context is _FILE else self._read_after_value
         raise self._cannot_follow()
 
-    def _after_inner_braces(self) -> _State:
+    def _read_after_inner_braces(self) -> _State:
         match = _AFTER_INNER_BRACES.match(self._text, self._pos)
         assert match is not None
         self._pos = match.end()
@@ -326,9 +326,9 @@ class Lexer:
         left = self._contexts.pop()
         self._openers.pop()
         if left is _BRACES:
-            return self._entry if self._contexts[-1] is _FILE else self._after_inner_braces
+            return self._entry if self._contexts[-1] is _FILE else self._read_after_inner_braces
         self._sink.close(self._pos)
-        return self._after_value
+        return self._read_after_value
 
     def _never_closed(self) -> SyntaxFault:
         bracket = "]" if self._contexts[-1] is _ARRAY else "}"

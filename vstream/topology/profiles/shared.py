@@ -147,7 +147,7 @@ def mapped_subjects(topology: Topology) -> tuple[tuple[str, tuple[str, ...]], ..
     return tuple({**dict.fromkeys(topology.roots, everywhere), **regions_by_subject}.items())
 
 
-def all_published(topology: Topology, below: str) -> tuple[str, ...]:
+def list_published(topology: Topology, below: str) -> tuple[str, ...]:
     """Where applications publish, after mapping: each subject that is mapped is *below* that."""
     with_origin = (stream for stream in topology.streams if stream.consistency.has_origin)
     unmapped = (subject for stream in with_origin for subject in stream.subjects)

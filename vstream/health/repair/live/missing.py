@@ -18,7 +18,7 @@ from vstream.health.live import lag
 from vstream.health.repair.live import newest
 from vstream.health.repair.live.refill import FILLER_HEADER
 from vstream.health.repair.live.scan import PATIENCE, Scan, Tick, list_sequences, read_provenances
-from vstream.health.repair.plan import Replay, missing_sequences
+from vstream.health.repair.plan import Replay, find_missing_sequences
 from vstream.health.repair.sequence_set import SequenceSet
 from vstream.health.snapshot import to_unix_seconds
 from vstream.jetstream import direct
@@ -85,11 +85,11 @@ async def find_missing(
     if for_replay:
         fetcher = Fetcher(topology, stream, connections, tick)
         written = await _messages_written(origins, connections, unread, tick)
-        if any(_missing(scans, written, stream)):
+        if any(_find_missing(scans, written, stream)):
             await asyncio.sleep(SETTLE)
             for scan in scans:
                 await scan.go_on(tick)
-        for scan, origin, lacks in _missing(scans, written, stream):
+        for scan, origin, lacks in _find_missing(scans, written, stream):
             replays.append(await fetcher.replay(scan, origin_named(stream, origin), lacks, written, scans))
         for scan in scans:
             replays = await fetcher.leave_older(scan, replays)
@@ -123,7 +123,7 @@ async def _messages_written(
     return written
 
 
-def _missing(
+def _find_missing(
     scans: list[Scan], whole: Mapping[str, SequenceSet], stream: VirtualStream
 ) -> list[tuple[Scan, str, SequenceSet]]:
     fed = {(feed.reader.name, feed.origin.name) for feed in replication_pairs(stream)}
@@ -138,7 +138,7 @@ def _missing(
             for other_scan in scans:
                 if other_scan is not scan and origin in other_scan.held:
                     elsewhere |= other_scan.held[origin].runs
-            if lacks := missing_sequences(held, scan.reach(origin), elsewhere):
+            if lacks := find_missing_sequences(held, scan.reach(origin), elsewhere):
                 missing.append((scan, origin, lacks))
     return missing
 

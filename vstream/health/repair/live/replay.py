@@ -31,7 +31,7 @@ from vstream.jetstream.source_header import new_replay_name, parse_provenance, p
 from vstream.plan.transitions import seed_region
 from vstream.topology import naming, physical
 from vstream.topology.model import Role, Topology, VirtualStream
-from vstream.topology.replication import all_physical_streams
+from vstream.topology.replication import list_physical_streams
 from vstream.topology.stream_config import UNTIL_KEY, StreamConfig
 
 REPAIR_KEY = "vstream.repair"
@@ -261,7 +261,7 @@ class _Visit:
 
 async def find_leftovers(topology: Topology, connection: Connection) -> tuple[Leftover, ...]:
     """Temporary streams of interrupted or running repairs of *topology*."""
-    parts = all_physical_streams(topology)
+    parts = list_physical_streams(topology)
     origins = {part.name for part in parts if part.role is Role.WRITE}
     observed, missing = await JetStreamAdmin(connection).streams()
     for name in {part.name for part in parts} & observed.keys():

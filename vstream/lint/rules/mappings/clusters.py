@@ -83,7 +83,7 @@ class _Names:
     @classmethod
     def of(cls, workspace: Workspace, block: MappingsBlock) -> _Names:
         used = Counter(name for entry in view(block).entries for name in entry.clusters)
-        near = _beside_readers(workspace, block)
+        near = _restrict_to_readers(workspace, block)
         clusters = near.cluster_names
         # A server that names no gateways knows its own cluster only.
         complete = workspace.topology is not None or any(
@@ -99,7 +99,7 @@ class _Names:
         return cls(tuple(used), _odd_ones(block, used), "cluster of the other rules")
 
 
-def _beside_readers(workspace: Workspace, block: MappingsBlock) -> Workspace:
+def _restrict_to_readers(workspace: Workspace, block: MappingsBlock) -> Workspace:
     """*workspace* with the servers in the directories of those that read *block*: others may be of another system."""
     readers = (server for server in workspace.servers if _reads(server, block))
     directories = {directory(server) for server in readers if not server.is_fragment}
@@ -154,10 +154,10 @@ def region_left_out(workspace: Workspace) -> Iterator[Violation]:
                 scoped[entry.source] = (
                     frozenset(meant.get(name, name) for name in entry.clusters) if meant else entry.clusters
                 )
-        expected_clusters = _by_others(block, scoped)
-        for source, clusters in _by_servers(workspace, block, scoped).items():
+        expected_clusters = _expect_by_others(block, scoped)
+        for source, clusters in _expect_by_servers(workspace, block, scoped).items():
             expected_clusters[source] = expected_clusters.get(source, frozenset()) | clusters
-        expected_clusters.update(_by_topology(workspace, block))
+        expected_clusters.update(_expect_by_topology(workspace, block))
         reachable = _reached_by_gateways(workspace, block) if len(scoped) == 1 else frozenset[str]()
         for entry in view(block).entries:
             expected = expected_clusters.get(entry.source)
@@ -183,7 +183,7 @@ def _reached_by_gateways(workspace: Workspace, block: MappingsBlock) -> frozense
     return frozenset(replace(workspace, servers=readers).cluster_names if readers else ()) - elsewhere
 
 
-def _by_topology(workspace: Workspace, block: MappingsBlock) -> dict[str, frozenset[str]]:
+def _expect_by_topology(workspace: Workspace, block: MappingsBlock) -> dict[str, frozenset[str]]:
     """The clusters that the topology requires for each source that belongs to one of its streams."""
     topology = workspace.topology
     if topology is None:
@@ -204,7 +204,7 @@ def _by_topology(workspace: Workspace, block: MappingsBlock) -> dict[str, frozen
     return expected
 
 
-def _by_servers(
+def _expect_by_servers(
     workspace: Workspace, block: MappingsBlock, scoped: Mapping[str, frozenset[str]]
 ) -> dict[str, frozenset[str]]:
     """Each rule for several clusters that leaves out the one of a server which reads it: that cluster is wanted too."""
@@ -230,7 +230,7 @@ def _mapped_elsewhere(workspace: Workspace, block: MappingsBlock) -> dict[str, s
     return clusters
 
 
-def _by_others(block: MappingsBlock, scoped: Mapping[str, frozenset[str]]) -> dict[str, frozenset[str]]:
+def _expect_by_others(block: MappingsBlock, scoped: Mapping[str, frozenset[str]]) -> dict[str, frozenset[str]]:
     """The clusters that the rules for the same virtual name have, and most rules where one stands alone."""
     expected: dict[str, frozenset[str]] = {}
     how_many = Counter(scoped.values())
@@ -328,7 +328,7 @@ def _mapped_past(block: MappingsBlock, streams: Sequence[StreamFile]) -> Iterato
                         at=destination.subject.span if destination.subject else destination.span,
                         message=f"`{stream_here.config.name}`, the write stream in this cluster, does not store `{target}`",
                         hint=f"write the subject that it stores: {join_names(stream_here.config.subjects[:_PAIR])}",
-                        related=(Related(span=stream_here.at("subjects"), message="what it stores"),),
+                        related=(Related(span=stream_here.locate("subjects"), message="what it stores"),),
                     )
 
 
@@ -418,7 +418,7 @@ def _differences(block: MappingsBlock, second: MappingsBlock, *, is_same_cluster
                 related=(Related(span=second.key_span, message="the other rules"),),
             )
             continue
-        mine, theirs = _by_cluster(entry), _by_cluster(other_entries[source])
+        mine, theirs = _group_by_cluster(entry), _group_by_cluster(other_entries[source])
         shared = [name for name in mine.keys() & theirs.keys() if name or is_same_cluster]
         name = next((name for name in sorted(shared) if mine[name] != theirs[name]), None)
         if name is not None:
@@ -431,7 +431,7 @@ def _differences(block: MappingsBlock, second: MappingsBlock, *, is_same_cluster
             )
 
 
-def _by_cluster(entry: MappingEntry) -> Mapping[str, frozenset[tuple[str, int]]]:
+def _group_by_cluster(entry: MappingEntry) -> Mapping[str, frozenset[tuple[str, int]]]:
     """The result of a rule for a subject, by cluster; "" stands for the clusters that it does not name."""
     destinations: defaultdict[str, set[tuple[str, int]]] = defaultdict(set)
     for destination in entry.destinations:

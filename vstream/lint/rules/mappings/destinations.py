@@ -280,6 +280,6 @@ def unreadable_rule(workspace: Workspace) -> Iterator[Violation]:
     for block in workspace.blocks:
         faults = [block.fault] if block.fault else []
         for entry in view(block).entries:
-            faults.extend(entry.all_faults())
+            faults.extend(entry.list_faults())
         for fault in faults:
             yield Violation(at=fault.span, message=with_server(fault.message, fault.server_message), hint=fault.hint)

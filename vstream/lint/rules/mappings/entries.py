@@ -58,7 +58,7 @@ def view(block: MappingsBlock) -> View:
     """The view of *block*."""
     entries = tuple({entry.source: entry for entry in block.entries}.values())
     refused = {error.mapping.source for error in block.table.errors}
-    faulty = frozenset(entry.source for entry in entries if any(entry.all_faults()))
+    faulty = frozenset(entry.source for entry in entries if any(entry.list_faults()))
     refused |= faulty
     rules: list[ApiRule] = []
     everything: list[tuple[MappingDestination, Request]] = []

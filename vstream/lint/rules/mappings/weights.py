@@ -208,7 +208,7 @@ def mapped_twice(workspace: Workspace) -> Iterator[Violation]:
     That is an error if the files contain both sides with such a rule. A topology with `naming: blog` accepts this and
     is not warned.
     """
-    over_leaves = _over_leaves(workspace)
+    over_leaves = _find_leaf_sides(workspace)
     sides = frozenset[str]().union(*over_leaves.values())
     is_chosen = workspace.topology is not None and not workspace.topology.naming.is_isolated
     for block in workspace.blocks:
@@ -229,7 +229,7 @@ def mapped_twice(workspace: Workspace) -> Iterator[Violation]:
             )
 
 
-def _over_leaves(workspace: Workspace) -> dict[object, set[str]]:
+def _find_leaf_sides(workspace: Workspace) -> dict[object, set[str]]:
     """Where blocks begin whose messages cross leaf nodes, each with the sides on which its servers are."""
     sides_of: dict[object, set[str]] = {}
     for server in workspace.servers:

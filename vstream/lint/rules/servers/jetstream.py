@@ -218,10 +218,10 @@ def _meta_groups(workspace: Workspace) -> Iterator[tuple[tuple[str, ...], Mappin
     for names in super_clusters(workspace):
         voters = peers(workspace, names, sizes)
         if voters:
-            yield names, _by_region(workspace, voters)
+            yield names, _count_by_region(workspace, voters)
 
 
-def _by_region(workspace: Workspace, voters: Mapping[str, int]) -> Mapping[str, int]:
+def _count_by_region(workspace: Workspace, voters: Mapping[str, int]) -> Mapping[str, int]:
     """*voters* with the members of the stretch cluster counted where they stand, as far as a topology says so."""
     topology = workspace.topology
     stretch = topology.stretch if topology else None

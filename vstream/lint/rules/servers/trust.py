@@ -194,7 +194,7 @@ def _leaf_logins(server: ServerConf) -> Iterator[Violation]:
         names.add(name.text if name else None)
 
 
-def _both_logins(server: ServerConf) -> Iterator[Violation]:
+def _refuse_both_logins(server: ServerConf) -> Iterator[Violation]:
     for remote in server.leaf_remotes:
         key = entry(remote.conf, "nkey", "seed")
         if key is not None and has_any(remote.conf, "credentials", "creds"):
@@ -331,7 +331,7 @@ ACCOUNTS: Final[tuple[Callable[[ServerConf], Iterator[Violation]], ...]] = (
     _single_user,
     _latencies,
     _leaf_logins,
-    _both_logins,
+    _refuse_both_logins,
 )
 """What VS425 asks."""
 START: Final[tuple[Callable[[ServerConf], Iterator[Violation]], ...]] = (

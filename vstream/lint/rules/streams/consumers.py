@@ -45,9 +45,9 @@ def refused_consumer(workspace: Workspace) -> Iterator[Violation]:
     for consumer in workspace.consumers:
         contradictions = [contradiction for check in checks for contradiction in check(consumer.fields)]
         for name, message, hint in (*contradictions, *find_consumer_misfits(workspace, consumer.fields)):
-            yield Violation(at=consumer.at(name), message=f"{message}: servers refuse the consumer", hint=hint)
+            yield Violation(at=consumer.locate(name), message=f"{message}: servers refuse the consumer", hint=hint)
         for name, message, hint in _find_ignored(consumer.fields):
-            yield Violation(at=consumer.at(name), message=message, hint=hint, severity=Severity.WARNING)
+            yield Violation(at=consumer.locate(name), message=message, hint=hint, severity=Severity.WARNING)
 
 
 def _find_ignored(fields: Mapping[str, Any]) -> Iterator[Contradiction]:
@@ -244,11 +244,11 @@ def consumer_does_not_fit(workspace: Workspace) -> Iterator[Violation]:
         counted[id(stream)] += 1
         if counted[id(stream)] == (values.limit(stream, "max_consumers") or 0) + 1 and counted[id(stream)] > 1:
             yield Violation(
-                at=consumer.at(),
+                at=consumer.locate(),
                 message=f"stream `{stream.config.name}` has {counted[id(stream)] - 1} consumers and no room for more:"
                 " servers refuse this one",
                 hint=f"raise `max_consumers` to {counted[id(stream)]}, or remove a consumer",
-                related=(Related(span=stream.at("max_consumers"), message="the limit"),),
+                related=(Related(span=stream.locate("max_consumers"), message="the limit"),),
             )
         if values.word(stream, "retention") == "workqueue":
             yield from _check_queue(consumer, queued.setdefault(id(stream), []))
@@ -266,10 +266,10 @@ def _find_namesakes(workspace: Workspace) -> Iterator[Violation]:
         namesake = first.setdefault((posixpath.dirname(consumer.file), stream, name), consumer)
         if dict(namesake.fields) != dict(consumer.fields):
             yield Violation(
-                at=consumer.at(field),
+                at=consumer.locate(field),
                 message=f"stream `{stream}` has another consumer `{name}`: servers refuse this one",
                 hint="give it a name of its own, or remove one of them",
-                related=(Related(span=namesake.at(), message="the other consumer"),),
+                related=(Related(span=namesake.locate(), message="the other consumer"),),
             )
 
 
@@ -291,7 +291,7 @@ def unknown_stream(workspace: Workspace) -> Iterator[Violation]:
         meant = None if origin is None or origin.is_external else values.near_name(origin.name, names)
         if meant is not None and origin is not None and meant != stream.config.name:
             yield Violation(
-                at=stream.at("mirror", "name"),
+                at=stream.locate("mirror", "name"),
                 message=f"no file has a stream `{origin.name}`",
                 hint=f"did you mean `{meant}`?",
             )
@@ -320,10 +320,10 @@ def _check_filters(consumer: ConsumerFile, stream: StreamFile) -> Iterator[Viola
     for path, subject in _filters(consumer):
         if not values.may_hold(stream, subject):
             yield Violation(
-                at=consumer.at(*path),
+                at=consumer.locate(*path),
                 message=f"stream `{stream.config.name}` holds nothing of `{subject}`: the consumer delivers nothing",
                 hint=f"filter what the stream holds: {join_names(values.stored_subjects(stream)[:5])}",
-                related=(Related(span=stream.at("subjects"), message="what the stream holds"),),
+                related=(Related(span=stream.locate("subjects"), message="what the stream holds"),),
             )
 
 
@@ -331,7 +331,7 @@ def _check_delivery(consumer: ConsumerFile, stream: StreamFile) -> Iterator[Viol
     target = consumer.fields.get("deliver_subject")
     if isinstance(target, str) and any(overlaps(target, stored) for stored in values.strings(stream, "subjects")):
         yield Violation(
-            at=consumer.at("deliver_subject"),
+            at=consumer.locate("deliver_subject"),
             message=f"`{target}` is a subject of the stream itself: servers refuse the consumer",
             hint="deliver to a subject that the stream does not hold",
         )
@@ -343,7 +343,7 @@ def _check_replicas(consumer: ConsumerFile, stream: StreamFile) -> Iterator[Viol
     if copies > most or (copies > 0 and copies != most and not is_log):
         must = "has" if is_log else f"is a {values.word(stream, 'retention')} stream with"
         yield Violation(
-            at=consumer.at("num_replicas"),
+            at=consumer.locate("num_replicas"),
             message=f"{copies} replicas, and stream `{stream.config.name}` {must} {most}: servers refuse the consumer",
             hint="remove `num_replicas`: the consumer then has as many as its stream",
         )
@@ -355,11 +355,11 @@ def _check_limits(consumer: ConsumerFile, stream: StreamFile) -> Iterator[Violat
     has_own_limit = values.whole_number(consumer.fields, "max_ack_pending") != 0
     if pending > 0 and own_policy == "none" and consumer.fields.get("deliver_subject") and not has_own_limit:
         yield Violation(
-            at=consumer.at("ack_policy"),
+            at=consumer.locate("ack_policy"),
             message=f"stream `{stream.config.name}` limits pending messages, which needs acknowledgements:"
             " servers refuse the consumer",
             hint='write `"ack_policy": "explicit"`, or `"max_ack_pending": -1`',
-            related=(Related(span=stream.at("consumer_limits", "max_ack_pending"), message="the limit"),),
+            related=(Related(span=stream.locate("consumer_limits", "max_ack_pending"), message="the limit"),),
         )
     for name in ("max_ack_pending", "inactive_threshold"):
         value, most = (
@@ -368,10 +368,10 @@ def _check_limits(consumer: ConsumerFile, stream: StreamFile) -> Iterator[Violat
         )
         if 0 < most < value:
             yield Violation(
-                at=consumer.at(name),
+                at=consumer.locate(name),
                 message=f"`{name}` is {value}, and stream `{stream.config.name}` allows {most}: servers refuse the consumer",
                 hint=f"write {most} or less",
-                related=(Related(span=stream.at("consumer_limits", name), message="the limit"),),
+                related=(Related(span=stream.locate("consumer_limits", name), message="the limit"),),
             )
 
 
@@ -380,13 +380,13 @@ def _check_queue(consumer: ConsumerFile, queued: list[ConsumerFile]) -> Iterator
         return
     if consumer.fields.get("ack_policy") not in {"explicit", "flow_control"}:
         yield Violation(
-            at=consumer.at("ack_policy"),
+            at=consumer.locate("ack_policy"),
             message="a consumer of a work queue needs explicit acknowledgement: servers refuse it",
             hint='write `"ack_policy": "explicit"`',
         )
     if consumer.fields.get("deliver_policy", "all") != "all":
         yield Violation(
-            at=consumer.at("deliver_policy"),
+            at=consumer.locate("deliver_policy"),
             message="a consumer of a work queue must begin at the first message: servers refuse it",
             hint='write `"deliver_policy": "all"`',
         )
@@ -395,10 +395,10 @@ def _check_queue(consumer: ConsumerFile, queued: list[ConsumerFile]) -> Iterator
         theirs = [subject for _, subject in _filters(earlier)] or [">"]
         if any(overlaps(mine, their) for mine in subjects for their in theirs):
             yield Violation(
-                at=consumer.at("filter_subject"),
+                at=consumer.locate("filter_subject"),
                 message="another consumer of this work queue takes the same messages: servers refuse the second one",
                 hint="use filters that exclude each other, or share one consumer",
-                related=(Related(span=earlier.at("filter_subject"), message="the other consumer"),),
+                related=(Related(span=earlier.locate("filter_subject"), message="the other consumer"),),
             )
             break
     queued.append(consumer)

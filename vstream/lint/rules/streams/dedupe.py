@@ -57,7 +57,7 @@ def refused_duplicate_window(workspace: Workspace) -> Iterator[Violation]:
         else:
             continue
         yield Violation(
-            at=stream.at("duplicate_window"),
+            at=stream.locate("duplicate_window"),
             message=f"{message}: servers refuse it",
             hint="choose a window between 100 ms and `max_age`, in nanoseconds",
         )
@@ -84,7 +84,7 @@ def window_drops_other_regions(workspace: Workspace) -> Iterator[Violation]:
         if len(values.sources(stream)) > 1 and (window > _SMALLEST or is_default):
             shown = "0, which is 2m before nats-server 2.14," if is_default else format_duration(window)
             yield Violation(
-                at=stream.at("duplicate_window"),
+                at=stream.locate("duplicate_window"),
                 message=f"a window of {shown} drops messages with the same `Nats-Msg-Id` as a message of another region",
                 hint="write `0` if all servers are 2.14 or newer, else `100000000` (100 ms)",
             )
@@ -107,10 +107,10 @@ def duplicate_windows_differ(workspace: Workspace) -> Iterator[Violation]:
             window = values.number(stream, "duplicate_window")
             if window != usual and example is not None:
                 yield Violation(
-                    at=stream.at("duplicate_window"),
+                    at=stream.locate("duplicate_window"),
                     message=f"a window of {_show_window(window)}, `{example.config.name}` has {_show_window(usual)}",
                     hint="give all read streams of a virtual stream the same window",
-                    related=(Related(span=example.at("duplicate_window"), message="the other window"),),
+                    related=(Related(span=example.locate("duplicate_window"), message="the other window"),),
                 )
 
 
@@ -168,7 +168,7 @@ def smaller_messages_on_read(workspace: Workspace) -> Iterator[Violation]:
             if source_size is None or max_size < source_size:
                 sent = "any size" if source_size is None else f"{source_size:,} bytes"
                 yield Violation(
-                    at=stream.at("max_msg_size"),
+                    at=stream.locate("max_msg_size"),
                     message=f"messages of up to {max_size:,} bytes, but `{source_stream.config.name}`, which it sources, takes {sent}",
                     hint="raise or remove the limit of the read stream",
                     # Servers compare two limits; no limit at all is found out by the first big message.

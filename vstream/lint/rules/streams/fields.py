@@ -44,7 +44,7 @@ def invalid_stream_name(workspace: Workspace) -> Iterator[Violation]:
         else:
             continue
         yield Violation(
-            at=stream.at("name"),
+            at=stream.locate("name"),
             message=f"{message}: servers refuse it",
             hint="use letters, digits, `-` and `_`",
         )
@@ -148,7 +148,7 @@ def _newer_fields(
         since = field.field.since if field.field else api_fields.FIRST
         if oldest < _EMPTY_SINCE and field.path[-1] == "src" and field.value == "" and field.owner == _TRANSFORMS:
             yield Violation(
-                at=owner.at(*field.path),
+                at=owner.locate(*field.path),
                 message=f"before nats-server {format_version(_EMPTY_SINCE)}, servers refuse an empty `src` of a source",
                 hint='write `">"`',
             )
@@ -174,7 +174,7 @@ def _wrong_value(
     name = next(part for part in reversed(path) if isinstance(part, str))
     described = f"`{name}`" if isinstance(path[-1], str) else f"an item of `{name}`"
     return Violation(
-        at=owner.at(*path),
+        at=owner.locate(*path),
         message=f"{described} must be {type_.noun}, not {_describe(value)}: servers refuse it",
         hint=type_.hint(value),
     )

@@ -70,7 +70,7 @@ def unknown_source(workspace: Workspace) -> Iterator[Violation]:
             close = get_close_matches(source.name, candidates, n=1)
             if close or stream.config.name in rendered:
                 yield Violation(
-                    at=stream.at(*source.path, "name"),
+                    at=stream.locate(*source.path, "name"),
                     message=f"unknown stream `{source.name}`",
                     hint=f"did you mean `{close[0]}`?" if close else "name a write stream of the topology",
                 )
@@ -83,10 +83,10 @@ def _check_filters(stream: StreamFile, local: list[SourceEntry], streams: values
             if source_stream is not None and pattern != values.ANYTHING and not values.may_hold(source_stream, pattern):
                 field = ("subject_transforms", index, "src") if source.transforms else ("filter_subject",)
                 yield Violation(
-                    at=stream.at(*source.path, *field),
+                    at=stream.locate(*source.path, *field),
                     message=f"stream `{source.name}` holds nothing of `{pattern}`: nothing is sourced",
                     hint=f"filter what it holds: {join_names(values.stored_subjects(source_stream)[:_SHOWN])}",
-                    related=(Related(span=source_stream.at("subjects"), message="what it holds"),),
+                    related=(Related(span=source_stream.locate("subjects"), message="what it holds"),),
                 )
 
 
@@ -97,7 +97,7 @@ def _check_own(stream: StreamFile) -> Iterator[Violation]:
         pattern, subjects = values.table(stream, field).get("src"), values.strings(stream, "subjects")
         if subjects and isinstance(pattern, str) and pattern and not _overlapping(subjects, pattern):
             yield Violation(
-                at=stream.at(field, "src"),
+                at=stream.locate(field, "src"),
                 message=f"the stream stores nothing of `{pattern}`: `{field}` does nothing",
                 hint=f"write what it stores: {join_names(subjects[:_SHOWN])}",
             )
@@ -118,7 +118,7 @@ def sourcing_loop(workspace: Workspace) -> Iterator[Violation]:
     for names, length, stream, source in islice(circles, _MOST_CIRCLES):
         shown = [f"`{name}`" for name in names] + ["…"] * (length > len(names)) + [f"`{names[0]}`"]
         yield Violation(
-            at=stream.at(*source.path, "name"),
+            at=stream.locate(*source.path, "name"),
             message=f"{' → '.join(shown)} is a cycle: servers refuse the last stream",
             hint="let one stream store the messages, and the others source it",
         )
@@ -151,7 +151,7 @@ def missing_source(workspace: Workspace) -> Iterator[Violation]:
                 message=f"`{stream.config.name}` does not source {join_names(lacking[:_SHOWN])}{more}, "
                 f"`{sibling.config.name}` does",
                 hint=f"add {join_names(lacking[:_SHOWN])} to its sources",
-                related=(Related(span=sibling.at(*source.path), message="sourced here"),),
+                related=(Related(span=sibling.locate(*source.path), message="sourced here"),),
             )
 
 
@@ -176,10 +176,10 @@ def _compare_sources(group: list[StreamFile], streams: values.StreamSet) -> Iter
         for copy, stream, source in taken_from if is_clear else ():
             if copy != usual:
                 yield Violation(
-                    at=stream.at(*source.path),
+                    at=stream.locate(*source.path),
                     message=f"`{stream.config.name}` stores other subjects of `{name}` than `{sibling.config.name}`",
                     hint="give the source the same filter and transforms in every region",
-                    related=(Related(span=sibling.at(*example.path), message="sourced here"),),
+                    related=(Related(span=sibling.locate(*example.path), message="sourced here"),),
                 )
 
 
@@ -209,7 +209,7 @@ def uncovered_region(workspace: Workspace) -> Iterator[Violation]:
             lacking = [region for region in places if region not in {stream.region for stream in group}]
             if group and lacking:
                 yield Violation(
-                    at=group[0].at("name"),
+                    at=group[0].locate("name"),
                     message=f"`{virtual.name}` has no {role.value} stream in {join_names(lacking)}",
                     hint="add "
                     + join_names(physical.physical_name(virtual, Role(role.value), region) for region in lacking),
@@ -228,10 +228,10 @@ def _half_regions(
     if stream.config.owner is None:
         sibling = next(iter((reads if role == "read" else writes).values()))
         yield Violation(
-            at=stream.at("name"),
+            at=stream.locate("name"),
             message=f"`{name}` has no {role} stream in `{region}`: every other region has both",
             hint=f"add one like `{sibling.config.name}`",
-            related=(Related(span=sibling.at("name"), message="the stream of another region"),),
+            related=(Related(span=sibling.locate("name"), message="the stream of another region"),),
             severity=Severity.WARNING,
         )
 

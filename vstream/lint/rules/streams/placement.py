@@ -63,13 +63,13 @@ def placed_elsewhere(workspace: Workspace) -> Iterator[Violation]:
         home = _home(workspace, stream)
         if placed not in clusters:
             yield Violation(
-                at=stream.at("placement", "cluster"),
+                at=stream.locate("placement", "cluster"),
                 message=f"unknown cluster `{placed}`",
                 hint=closest(placed, clusters[:100], "clusters"),
             )
         elif home in clusters and home != placed:
             yield Violation(
-                at=stream.at("placement", "cluster"),
+                at=stream.locate("placement", "cluster"),
                 message=f"`{stream.config.name}` is the stream of region `{stream.region}`, but is placed in cluster `{placed}`",
                 hint=f"place it in `{home}`",
             )
@@ -91,7 +91,7 @@ def _unknown_tags(stream: StreamFile, tags: set[str]) -> Iterator[Violation]:
     for index, tag in enumerate(placement_tags if tags and isinstance(placement_tags, list) else ()):
         if isinstance(tag, str) and not tag.startswith("!") and tag.strip().lower() not in tags:
             yield Violation(
-                at=stream.at("placement", "tags", index),
+                at=stream.locate("placement", "tags", index),
                 message=f"no server of cluster `{_cluster(stream)}` has the tag `{tag}`",
                 hint=closest(tag, sorted(tags), "tags"),
             )
@@ -117,7 +117,7 @@ def more_replicas_than_servers(workspace: Workspace) -> Iterator[Violation]:
             message = f"{format_count(replica_count, 'replica')}, but cluster `{placed}` has {format_count(servers[placed], 'server')}"
         else:
             continue
-        yield Violation(at=stream.at("num_replicas"), message=message, hint="lower `num_replicas`, or add servers")
+        yield Violation(at=stream.locate("num_replicas"), message=message, hint="lower `num_replicas`, or add servers")
 
 
 @rule("VS224", "even-number-of-replicas", Severity.WARNING)
@@ -134,7 +134,7 @@ def even_number_of_replicas(workspace: Workspace) -> Iterator[Violation]:
         if 1 < replica_count <= _MOST_REPLICAS and replica_count % 2 == 0:
             survives = "the loss of either stops the stream" if replica_count < _SURVIVES_ONE else "no safer than 3"
             yield Violation(
-                at=stream.at("num_replicas"), message=f"{replica_count} replicas: {survives}", hint="use 3 or 5"
+                at=stream.locate("num_replicas"), message=f"{replica_count} replicas: {survives}", hint="use 3 or 5"
             )
 
 
@@ -214,10 +214,10 @@ def _namesakes(streams: list[StreamFile]) -> Iterator[Violation]:
         namesake = first.setdefault(stream.config.name, stream)
         if stream is not namesake and stream.is_named and dict(stream.config.fields) != dict(namesake.config.fields):
             yield Violation(
-                at=stream.at("name"),
+                at=stream.locate("name"),
                 message=f"`{namesake.file}` has another stream called `{stream.config.name}`",
                 hint="give it a name of its own",
-                related=(Related(span=namesake.at("name"), message="the other stream"),),
+                related=(Related(span=namesake.locate("name"), message="the other stream"),),
             )
 
 
@@ -230,8 +230,8 @@ def _places(stream: StreamFile) -> Iterator[tuple[StreamFile, int, str]]:
 def _overlap(later: tuple[StreamFile, int, str], earlier: tuple[StreamFile, int, str]) -> Iterator[Violation]:
     stream, index, subject = later
     other_stream, other_index, other_subject = earlier
-    related = (Related(span=other_stream.at("subjects", other_index), message="the other subject"),)
-    at = stream.at("subjects", index)
+    related = (Related(span=other_stream.locate("subjects", other_index), message="the other subject"),)
+    at = stream.locate("subjects", index)
     if stream is other_stream:
         hint = f"remove one of them: servers refuse both `{other_subject}` and `{subject}`"
         yield Violation(

@@ -79,14 +79,14 @@ def unmeant_subjects(workspace: Workspace) -> Iterator[Violation]:
         is_whole = stream.is_named and len(_TELLING & fields.keys()) > 1
         if is_whole and not any(fields.get(name) for name in ("subjects", "sources", "mirror")):
             yield Violation(
-                at=stream.at("name"),
+                at=stream.locate("name"),
                 message=f"the stream has no subjects, sources or mirror: it stores the subject `{stream.config.name}` only",
                 hint="add `subjects`",
             )
         for index, subject in enumerate(strings(stream, "subjects")):
             if subject.startswith("_INBOX."):
                 yield Violation(
-                    at=stream.at("subjects", index),
+                    at=stream.locate("subjects", index),
                     message=f"`{subject}` are the replies to requests: the stream stores each of them",
                     hint="list the subjects that clients publish to",
                 )
@@ -107,7 +107,7 @@ def _short(
             if 0 < value < floor.plausible:
                 is_refused = value < floor.accepted
                 yield Violation(
-                    at=owner.at(*field_path),
+                    at=owner.locate(*field_path),
                     message=f"`{path[-1]}` is {_format_duration(value)}, as durations are nanoseconds"
                     + (": servers refuse it" if is_refused else ""),
                     hint=f"write {value * _SECOND} for {value} seconds, {value * _MS} for {value} milliseconds",
@@ -120,7 +120,7 @@ def _small(stream: StreamFile) -> Iterator[Violation]:
         for field_path, value in _numbers_at(stream.config.fields, (name,)):
             if 0 < value < least:
                 yield Violation(
-                    at=stream.at(*field_path),
+                    at=stream.locate(*field_path),
                     message=f"`{name}` is {value} bytes, which is too little for a message",
                     hint=f"sizes are bytes: write {value << 20} for {value} MiB",
                 )
@@ -133,7 +133,7 @@ def _strange_api(stream: StreamFile) -> Iterator[Violation]:
         api, tokens = source.api, str(source.api).split(".")
         if tokens[:1] == ["$JS"] and len(tokens) == _TOKENS_OF_API and tokens[-1] != "API":
             yield Violation(
-                at=stream.at(*source.path, "external", "api"),
+                at=stream.locate(*source.path, "external", "api"),
                 message=f"`{api}` is no API of a domain: nobody answers there",
                 hint=f"write `$JS.{tokens[1]}.API`",
             )
@@ -192,7 +192,7 @@ def _check(stream: StreamFile, prefix: str) -> Iterator[Violation]:
     missing = [subject for subject in expected if not any(is_subset(subject, stored) for stored in subjects)]
     if missing:
         yield Violation(
-            at=stream.at("subjects"),
+            at=stream.locate("subjects"),
             message=f"the bucket `{bucket}` needs `{missing[0]}`, and the stream does not hold it",
             hint=f"add `{missing[0]}` to `subjects`, or give the stream the name of its bucket",
         )
@@ -204,7 +204,7 @@ def _check(stream: StreamFile, prefix: str) -> Iterator[Violation]:
         )
     if word(stream, "retention") in {"workqueue", "interest"}:
         yield Violation(
-            at=stream.at("retention"),
+            at=stream.locate("retention"),
             message=f"with this retention, the bucket `{bucket}` forgets what nobody waits for, or what one has read",
             hint='write `"retention": "limits"`',
         )
@@ -217,7 +217,7 @@ def _check(stream: StreamFile, prefix: str) -> Iterator[Violation]:
         )
     if prefix == "KV_" and number(stream, "max_msgs_per_subject") > _MOST_HISTORY:
         yield Violation(
-            at=stream.at("max_msgs_per_subject"),
+            at=stream.locate("max_msgs_per_subject"),
             message=f"a history of {number(stream, 'max_msgs_per_subject')}, and clients allow {_MOST_HISTORY}",
             hint=f"write {_MOST_HISTORY} or less",
         )

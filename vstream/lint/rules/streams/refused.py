@@ -43,7 +43,7 @@ def refused_stream(workspace: Workspace) -> Iterator[Violation]:
         checks = (*_CHECKS, _check_persistence) if stream.role is not StreamRole.WRITE else _CHECKS
         for check in checks:
             for path, message, hint in check(stream.config.fields):
-                yield Violation(at=stream.at(*path), message=f"{message}: servers refuse the stream", hint=hint)
+                yield Violation(at=stream.locate(*path), message=f"{message}: servers refuse the stream", hint=hint)
     for stream, path, message, hint in find_misfits(workspace):
         yield Violation(at=place(stream, *path), message=f"{message}: servers refuse the stream", hint=hint)
 

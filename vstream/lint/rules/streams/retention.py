@@ -31,7 +31,7 @@ def shorter_than_back_off(workspace: Workspace) -> Iterator[Violation]:
         max_age = values.limit(stream, "max_age")
         if stream.role is StreamRole.WRITE and max_age is not None and max_age < _BACK_OFF:
             yield Violation(
-                at=stream.at("max_age"),
+                at=stream.locate("max_age"),
                 message=f"messages expire after {format_duration(max_age)}, but sources may need 2m30s to reconnect",
                 hint="keep them for the longest outage that must not lose messages, and for at least 150 s",
             )
@@ -53,7 +53,7 @@ def shorter_than_topology(workspace: Workspace) -> Iterator[Violation]:
             continue
         if promised == 0 or max_age < promised:
             yield Violation(
-                at=stream.at("max_age"),
+                at=stream.locate("max_age"),
                 message=f"messages expire after {format_duration(max_age)}, but the topology says {format_duration(promised)}",
                 hint="render the stream again, or change the topology",
             )
@@ -82,7 +82,7 @@ def evicts_sooner(workspace: Workspace) -> Iterator[Violation]:
                 f"`max_age` if more is published within {format_duration(max_age)}" if max_age else "an outage ends"
             )
             yield Violation(
-                at=stream.at(field),
+                at=stream.locate(field),
                 message=f"`{field}` of {shown} removes messages before {sooner}",
                 hint='compare it with your publish rate; `"discard": "new"` refuses publishes instead',
             )
@@ -99,7 +99,7 @@ def evicts_sooner(workspace: Workspace) -> Iterator[Violation]:
                     message=f"keeps {keeps or 'all'} messages of a subject, its source `{write.config.name}` {fewer}: "
                     "messages replaced during an outage never arrive",
                     hint="let the write stream keep as many messages per subject as the read streams",
-                    related=(Related(span=write.at("max_msgs_per_subject"), message="the lower limit"),),
+                    related=(Related(span=write.locate("max_msgs_per_subject"), message="the lower limit"),),
                 )
                 break
 
@@ -136,13 +136,13 @@ def read_stream_forgets_sources(workspace: Workspace) -> Iterator[Violation]:
         is_safe = stream.virtual in single or bool(stream.config.fields.get("allow_msg_counter"))
         if per_subject is not None and len(values.sources(stream)) > 1 and not is_safe:
             yield Violation(
-                at=stream.at("max_msgs_per_subject"),
+                at=stream.locate("max_msgs_per_subject"),
                 message="another region can overwrite the last message of a source: before nats-server 2.15, old values then come back after a restart",
                 hint="upgrade to 2.15, or let each region publish regularly on its own subject",
             )
         elif longer is not None:
             yield Violation(
-                at=stream.at("max_age"),
+                at=stream.locate("max_age"),
                 message=f"messages expire here before `{longer.config.name}` forgets them: "
                 "before nats-server 2.15, they come back after a restart",
                 hint="give the read stream a longer `max_age` than the write streams",
@@ -165,7 +165,7 @@ def retention_not_limits(workspace: Workspace) -> Iterator[Violation]:
         retention = values.word(stream, "retention")
         if stream.role.is_of_virtual and retention not in {"", "limits"}:
             yield Violation(
-                at=stream.at("retention"),
+                at=stream.locate("retention"),
                 message=f"`{stream.config.name}` has retention `{retention}`: messages are removed before every region has them",
                 hint='write `"retention": "limits"`',
             )
@@ -214,7 +214,7 @@ def full_read_stream_refuses(workspace: Workspace) -> Iterator[Violation]:
         is_queue = not stream.role.is_of_virtual and values.word(stream, "retention") not in {"", "limits"}
         if stream.role.may_source and not is_queue and values.word(stream, "discard") == "new":
             yield Violation(
-                at=stream.at("discard"),
+                at=stream.locate("discard"),
                 message=f"`{stream.config.name}` refuses messages of its sources once it is full",
                 hint='write `"discard": "old"`; on a write stream, `new` pushes back on publishers',
             )
@@ -233,7 +233,7 @@ def async_write_stream(workspace: Workspace) -> Iterator[Violation]:
     """
     for stream in workspace.streams:
         if stream.role is StreamRole.WRITE and values.word(stream, "persist_mode") == "async":
-            span = stream.at("persist_mode")
+            span = stream.locate("persist_mode")
             yield Violation(
                 at=span,
                 message=f"`{stream.config.name}` acknowledges messages before they are written",

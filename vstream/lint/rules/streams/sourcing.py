@@ -38,7 +38,7 @@ def filter_with_stream_transform(workspace: Workspace) -> Iterator[Violation]:
         source, destination = transform.get("src") or ANYTHING, transform.get("dest")
         if not isinstance(source, str) or not isinstance(destination, str):
             continue
-        fix = _per_source(stream, source, destination)
+        fix = _move_into_sources(stream, source, destination)
         for each_source in sources(stream):
             filtered = each_source.filter_subject
             if not filtered or not algebra.overlaps(source, filtered):
@@ -49,7 +49,7 @@ def filter_with_stream_transform(workspace: Workspace) -> Iterator[Violation]:
                 [{"src": filtered, "dest": _rename_hint(filtered, source, destination) or destination}]
             )
             yield Violation(
-                at=stream.at(*each_source.path, "filter_subject"),
+                at=stream.locate(*each_source.path, "filter_subject"),
                 message=f"`{each_source.name}` is filtered by `{filtered}`, but stored as `{destination}`: after a restart, all messages are stored again",
                 hint=f'replace the filter by `"subject_transforms": {way_out}`, and remove `subject_transform`',
                 fix=fix,
@@ -103,13 +103,13 @@ def sourced_twice(workspace: Workspace) -> Iterator[Violation]:
             by_name.setdefault((source.name, json.dumps(source.api)), []).append(source)
         for same in by_name.values():
             for first, second in combinations(same[:50], 2):
-                both = _both(first, second)
+                both = _find_overlap(first, second)
                 if both is None:
                     continue
                 is_equal = _copy_key(first) == _copy_key(second)
                 refused = "servers refuse it" if is_equal else f"a message on `{both}` is stored twice"
                 yield Violation(
-                    at=stream.at(*second.path, "name"),
+                    at=stream.locate(*second.path, "name"),
                     message=f"`{second.name}` is sourced twice: {refused}",
                     hint="remove one of the sources, or give them filters that do not overlap",
                 )
@@ -155,7 +155,7 @@ def schedules_on_read_stream(workspace: Workspace) -> Iterator[Violation]:
     """
     for stream in workspace.streams:
         if flag(stream, "allow_msg_schedules") and sources(stream):
-            span = stream.at("allow_msg_schedules")
+            span = stream.locate("allow_msg_schedules")
             yield Violation(
                 at=span,
                 message="a stream with sources cannot have message schedules: servers refuse it",
@@ -169,7 +169,7 @@ def _copy_key(source: SourceEntry) -> tuple[object, ...]:
     return source.patterns, source.transforms, json.dumps(source.fields.get("consumer"))
 
 
-def _both(first: SourceEntry, second: SourceEntry) -> str | None:
+def _find_overlap(first: SourceEntry, second: SourceEntry) -> str | None:
     """A pattern of *first* that overlaps a pattern of *second*, or None."""
     return next(
         (narrow for narrow in first.patterns if any(algebra.overlaps(narrow, wide) for wide in second.patterns)), None
@@ -212,7 +212,7 @@ def _placeholders(tokens: list[str]) -> list[str]:
     return [f"{{{{wildcard({next(numbers)})}}}}" if part == "*" else part for part in tokens]
 
 
-def _per_source(stream: StreamFile, source: str, destination: str) -> tuple[Edit, ...]:
+def _move_into_sources(stream: StreamFile, source: str, destination: str) -> tuple[Edit, ...]:
     """The edits that move the stream's transform into its sources; none if the transform does more than that."""
     listed = stream.config.fields.get("sources")
     all_sources = sources(stream)
@@ -223,7 +223,8 @@ def _per_source(stream: StreamFile, source: str, destination: str) -> tuple[Edit
         renamed = _rename_hint(each_source.filter_subject, source, destination) if each_source.filter_subject else None
         if renamed is None or each_source.transforms:
             return ()
-        key, value = stream.key_at(*each_source.path, "filter_subject"), stream.at(*each_source.path, "filter_subject")
+        path = (*each_source.path, "filter_subject")
+        key, value = stream.key_at(*path), stream.locate(*path)
         text = json.dumps([{"src": each_source.filter_subject, "dest": renamed}])
         span = Span(key.file, key.line, key.column, value.end_line, value.end_column)
         edits.append(Edit(span=span, text=f'"subject_transforms": {text}'))
@@ -234,9 +235,9 @@ def _member(stream: StreamFile, field: str) -> Span:
     """The text of *field*, its value and the comma that has to go with them."""
     fields = list(stream.config.fields)
     index = fields.index(field)
-    key, value = stream.key_at(field), stream.at(field)
+    key, value = stream.key_at(field), stream.locate(field)
     if index + 1 < len(fields):
         following = stream.key_at(fields[index + 1])
         return Span(key.file, key.line, key.column, following.line, following.column)
-    before = stream.at(fields[index - 1])
+    before = stream.locate(fields[index - 1])
     return Span(key.file, before.end_line, before.end_column, value.end_line, value.end_column)

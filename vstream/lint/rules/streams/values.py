@@ -126,7 +126,7 @@ def replicas(stream: StreamFile) -> int:
 def place(stream: StreamFile, *path: str | int) -> Span:
     """The place of the field at *path*, or of the stream's name if the field is missing."""
     is_written = (*stream.prefix, *path) in stream.source.values
-    return stream.at(*path) if is_written else stream.at("name")
+    return stream.locate(*path) if is_written else stream.locate("name")
 
 
 def sources(stream: StreamFile) -> list[SourceEntry]:

@@ -32,7 +32,7 @@ _SINCE = {"pause_until": (2, 11), "priority_groups": (2, 11), "priority_policy":
 _MAX_DESCRIPTION = 4 * 1024
 
 
-def _all(subject: TopologySubject) -> Iterator[tuple[Path, str, StreamDocument, ConsumerDocument]]:
+def _list_consumers(subject: TopologySubject) -> Iterator[tuple[Path, str, StreamDocument, ConsumerDocument]]:
     """Every consumer as written: its path, the name of its stream, its stream, and the consumer."""
     for name, stream in subject.document.streams.items():
         for durable, consumer in stream.consumers.items():
@@ -48,7 +48,7 @@ def consumer_cannot(subject: TopologySubject) -> Iterator[Violation]:
     Servers refuse the consumer, and `apply` stops there. A start sequence would be accepted, but it is a different
     message in each region.
     """
-    for path, _, _, consumer in _all(subject):
+    for path, _, _, consumer in _list_consumers(subject):
         yield from _passed_on(subject, path, consumer)
         waits, times = len(consumer.backoff), consumer.max_deliver
         if waits and times != -1 and waits > times:
@@ -131,7 +131,7 @@ def consumer_takes_nothing(subject: TopologySubject) -> Iterator[Violation]:
     Filters are virtual subjects, as clients publish them. Servers accept a filter that matches nothing, and the
     consumer never delivers a message. They refuse filters that overlap.
     """
-    for path, name, stream, consumer in _all(subject):
+    for path, name, stream, consumer in _list_consumers(subject):
         valid = [subject_filter for subject_filter in consumer.filter_subjects if algebra.is_valid(subject_filter)]
         for index, subject_filter in enumerate(consumer.filter_subjects):
             at: Path = (*path, "filter_subjects", index)
@@ -173,7 +173,7 @@ def consumer_nowhere(subject: TopologySubject) -> Iterator[Violation]:
     The consumer cannot be created there.
     """
     document = subject.document
-    for path, name, stream, consumer in _all(subject):
+    for path, name, stream, consumer in _list_consumers(subject):
         exists = tuple(document.regions) if stream.regions == "all" else stream.regions
         for index, region in enumerate(() if consumer.regions == "all" else consumer.regions):
             if region in document.regions and region not in exists:
