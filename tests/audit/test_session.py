@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import psutil
 import pytest
@@ -15,6 +16,9 @@ import pytest
 from tests.support.paths import ROOT
 from vstream.audit.session import open_session
 from vstream.cli.asyncio_runner import exit_on_signals
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 START = "from tests.audit.test_session import start; start()"
 LAUNCHER = """#!/bin/sh
@@ -54,6 +58,20 @@ def test_spark_that_is_stopped_while_it_starts_leaves_nothing(tmp_path: Path) ->
     for leftover in left:
         os.kill(leftover, signal.SIGKILL)
     assert (len(pids), left, list(temporary.iterdir())) == (2, [], [])
+
+
+@pytest.mark.spark
+def test_python_workers_are_forked_from_a_process_that_has_imported_what_they_need(spark: SparkSession) -> None:
+    def look(_: int) -> tuple[str, list[str], list[str]]:
+        parent = psutil.Process().parent()
+        assert parent is not None
+        maps = [entry.path for entry in parent.memory_maps() if Path(entry.path).parts[-2:-1] == ("pyarrow",)]
+        return str(sys.modules["pyspark"].__file__), parent.cmdline(), maps
+
+    ((file, command, maps),) = spark.sparkContext.parallelize([0], 1).map(look).collect()
+    assert ".zip" not in file
+    assert "vstream.audit.worker_daemon" in command
+    assert maps
 
 
 def test_java_that_cannot_say_where_it_listens_is_ended_and_its_reason_told(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Choose the Java runtime for Spark: an installed one if it is suitable, otherwise the one from PyPI."""
+"""The Java runtime for Spark: an installed one if it is suitable, otherwise the one from PyPI; and its process."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ import shutil
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
+
+from pyspark import SparkContext
 
 from vstream.errors import VstreamError
 
@@ -25,6 +28,8 @@ done
 exec "$VSTREAM_JAVA_HOME/bin/java" "$@"
 """
 _PATIENCE = 20.0
+_CONTEXT: Any = SparkContext
+"""PySpark stores Spark's Java process for this Python process without a public interface."""
 
 
 def find_java_home(environment: Mapping[str, str] | None = None) -> str | None:
@@ -105,3 +110,18 @@ def _version(java: str) -> int | None:
 
 def _describe_version(version: int | None) -> str:
     return "does not run" if version is None else f"Java {version}"
+
+
+def find_gateway() -> Any:
+    """The connection to the Java process of this Python process; None if there is none."""
+    return _CONTEXT._gateway  # noqa: SLF001
+
+
+def use_gateway(gateway: Any, conf: Any) -> None:
+    """Make sessions of this process use *gateway*."""
+    _CONTEXT._ensure_initialized(gateway=gateway, conf=conf)  # noqa: SLF001
+
+
+def forget_gateway() -> None:
+    """Make the next session start its own Java process."""
+    _CONTEXT._gateway = _CONTEXT._jvm = None  # noqa: SLF001

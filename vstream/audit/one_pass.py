@@ -8,7 +8,6 @@ on the driver.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Any
 from urllib.parse import urlsplit
@@ -53,11 +52,9 @@ def fold_files(
     files: Sequence[str], copies: DataFrame, cut: CutTables, tracks: Sequence[Track], *, size: int = BUCKET
 ) -> SinglePassResult:
     """The result for *files*, which are all files of `copies`."""
-    spark = copies.sparkSession
-    spark.dataSource.register(fold.FoldDataSource)
-    reader = spark.read.format(fold.NAME).option("files", json.dumps(list(files))).option("size", str(size))
-    result = collect_arrow(reader.option("readers", json.dumps(sorted(_reader_tracks(tracks)))).load())
-    return _combine(result, copies, cut, tracks, size)
+    work = fold.fold_files(files, _reader_tracks(tracks), size)
+    result = copies.sparkSession.range(0, len(files), 1, len(files)).mapInArrow(work, fold.FOLDED)
+    return _combine(collect_arrow(result), copies, cut, tracks, size)
 
 
 def fold_partitions(

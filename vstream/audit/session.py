@@ -22,7 +22,7 @@ from pyspark.sql import SparkSession
 
 from vstream.audit import HINT, java, java_class_cache, load_connect, source
 from vstream.audit import scratch as temporary
-from vstream.audit.java_gateway import find_gateway, forget_gateway, use_gateway
+from vstream.audit.java import find_gateway, forget_gateway, use_gateway
 from vstream.audit.request import SMALL as MANY
 from vstream.audit.spark_errors import explain_spark_errors
 from vstream.errors import NotReachableError, VstreamError
@@ -183,6 +183,7 @@ def _settings(master: str | None, scratch: Path) -> dict[str, str]:
             "spark.sql.shuffle.partitions": str(max(4, 2 * (os.cpu_count() or 1))),
             "spark.sql.warehouse.dir": (scratch / "warehouse").as_uri(),
             "spark.local.dir": str(scratch),
+            "spark.python.daemon.module": "vstream.audit.worker_daemon",
         }
     return settings
 

@@ -10,7 +10,7 @@ from typing import Final
 from py4j.protocol import Py4JError, Py4JNetworkError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 
-from vstream.audit.java_gateway import find_gateway
+from vstream.audit.java import find_gateway
 from vstream.audit.request import SparkEndedError
 from vstream.errors import VstreamError
 

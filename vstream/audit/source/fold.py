@@ -8,7 +8,6 @@ standard library, pyarrow and numpy.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote, urlsplit
@@ -16,7 +15,6 @@ from urllib.parse import unquote, urlsplit
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import LongType, StructField, StructType
 
 if TYPE_CHECKING:
@@ -111,7 +109,6 @@ _POWERS: Final[list[NDArray[np.uint64]]] = [np.ones(1, np.uint64), np.ones(1, np
 _OF_BYTE: Final = mix(np.arange(1, 257, dtype=np.uint64) * np.uint64(_BASE)) | np.uint64(1)
 
 
-NAME: Final = "vstream-fold"
 COLUMNS: Final = ("track", "seq", "origin_seq", "digest", "key", "sent_subject")
 """The columns of `normalise.COPIES` that are read."""
 _STRETCH: Final = ("seq", "least", "last_seq", "greatest")
@@ -143,54 +140,19 @@ _MIXED_UP: Final = 8
 """If buckets have fewer adjacent rows than this on average, rows are sorted first."""
 
 
-@dataclass(slots=True)
-class ParquetPartition(InputPartition):
-    """One task."""
+def fold_files(
+    files: Sequence[str], readers: frozenset[int], size: int
+) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """A function for `mapInArrow` that applies `fold` to each of the Parquet *files* whose number in the list it gets."""
+    texts = [name for name in COLUMNS if name in {"key", "sent_subject"}]
 
-    path: str
+    def work(numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for number in (number for batch in numbers for number in batch.column(0).to_pylist()):
+            with pq.ParquetFile(unquote(urlsplit(files[number]).path), read_dictionary=texts) as file:
+                batches = file.iter_batches(_BATCH, columns=list(COLUMNS), use_threads=False)
+                yield from _fold_to_schema(batches, readers, size)
 
-
-class FoldDataSource(DataSource):
-    """
-    A data source: FOLDED of the Parquet files in the option `files`, with `size` sequences in each bucket.
-
-    `readers` are the tracks whose order is checked; `readers` and `files` are JSON lists.
-    """
-
-    @classmethod
-    def name(cls) -> str:
-        """The name to use in `format(...)`."""
-        return NAME
-
-    def schema(self) -> StructType:
-        """The columns FOLDED."""
-        return FOLDED
-
-    def reader(self, schema: StructType) -> FoldReader:  # noqa: ARG002 - Spark's signature
-        """The reader of a batch query."""
-        return FoldReader(self.options)
-
-
-class FoldReader(DataSourceReader):
-    """One task for each file."""
-
-    def __init__(self, options: Mapping[str, str]) -> None:
-        self._files: list[str] = json.loads(options["files"])
-        self._readers = frozenset(json.loads(options["readers"]))
-        self._size = int(options["size"])
-
-    def partitions(self) -> Sequence[InputPartition]:
-        """The files."""
-        return [ParquetPartition(unquote(urlsplit(file).path)) for file in self._files]
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """On an executor: the rows of FOLDED for one file."""
-        if not isinstance(partition, ParquetPartition):
-            return
-        texts = [name for name in COLUMNS if name in {"key", "sent_subject"}]
-        with pq.ParquetFile(partition.path, read_dictionary=texts) as file:
-            batches = file.iter_batches(_BATCH, columns=list(COLUMNS), use_threads=False)
-            yield from _fold_to_schema(batches, self._readers, self._size)
+    return work
 
 
 def fold_partitions(

@@ -1,0 +1,20 @@
+"""
+The process that Spark forks Python workers from, on this machine: it imports once what all of them need.
+
+Spark puts archives of its own sources first, which each process would compile again.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib import import_module
+
+if __name__ == "__main__":
+    sys.path.sort(key=lambda path: path.endswith(".zip"))
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # a process with threads is better not forked
+    import_module(sys.argv[1])
+    if sys.argv[1] == "pyspark.worker":
+        for name in ("pandas", "vstream.audit.source.fold", "vstream.audit.source.datasource"):
+            import_module(name)
+    import_module("pyspark.daemon").manager()
