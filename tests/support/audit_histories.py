@@ -241,13 +241,18 @@ class Maker:
             self.history.messages.append(dict(row))
 
     def _plant_put_back(self) -> None:
-        """As a repair puts messages in again: at the end, from a stream that is there for a moment."""
+        """As a repair puts a message in again: at the end, from a stream that is there for a moment."""
         row = self._any("read")
         name, _, rest = (row["source"] or "").partition(" ") if row else ("", "", "")
         if row and name.startswith("w-") and ":" not in name:
-            reader = self.history.stream(row["stream"])
+            reader, before = self.history.stream(row["stream"]), row["seq"]
             reader["last_seq"] += 1
             row |= {"seq": reader["last_seq"], "time_ns": NOW + 15 * SECOND, "source": f"{name}:RplAb3dE {rest}"}
+            if before % 2:
+                # Then a limit removes the oldest, also what had come behind it.
+                reader["limits"] = {"max_msgs": 5}
+                gone = [message for message in self.history.of(row["stream"]) if message["seq"] < before + 4]
+                self.history.messages = [message for message in self.history.messages if message not in gone]
 
     def _plant_duplicates(self) -> None:
         row = self._any("read")

@@ -327,7 +327,9 @@ class Audit:
         mine = [s for o, f, s in compared if (o, f) == (origin, former)]
         cursor = self.cursor(reader, origin)
         reached = max([cursor or 0, *mine])
-        may_be_removed = self._may_be_removed(reader, message, key, written, mine, rows, is_nowhere=is_nowhere)
+        # What a repair has added is as new as the repair: limits have removed what was behind it in the origin.
+        sourced = [s for s in mine if not all(copy.is_replay for copy in compared[origin, former, s])]
+        may_be_removed = self._may_be_removed(reader, message, key, written, sourced, rows, is_nowhere=is_nowhere)
         if "allow_msg_ttl" in (reader["limits"] or ()) and is_over(written, ttl, reader["cut_at_ns"]):
             may_be_removed = True
         if cursor is None and may_be_removed:
@@ -342,7 +344,7 @@ class Audit:
             return "removed"
         if not own and info["last_seq"] is not None and may_be_gone:
             return "expired"
-        if not mine or seq < min(mine):
+        if not sourced or seq < min(sourced):
             return "lost-prefix"
         return "lost-middle" if seq < max(mine) else "lost-tail"
 
@@ -352,7 +354,7 @@ class Audit:
         message: tuple[str, str, int],
         key: str | None,
         written: int,
-        mine: list[int],
+        sourced: list[int],
         rows: list[Copy],
         *,
         is_nowhere: bool,
@@ -366,7 +368,7 @@ class Audit:
         if (
             (limits is None or removes(limits, oldest=True))
             and reader["first_seq"] > 1
-            and (not mine or seq < min(mine))
+            and (not sourced or seq < min(sourced))
         ):
             is_age_only = limits is not None and not {"max_msgs", "max_bytes"} & limits.keys()
             if limits is None or not is_age_only or written + limits["max_age"] <= reader["cut_at_ns"]:
@@ -375,7 +377,7 @@ class Audit:
         if keeps is not None and key is None:
             return True
         may_roll_up = limits is not None and "allow_rollup_hdrs" in limits and is_nowhere
-        is_oldest = reader["first_seq"] > 1 and (not mine or seq < min(mine))
+        is_oldest = reader["first_seq"] > 1 and (not sourced or seq < min(sourced))
         if may_roll_up and is_oldest and rows and min(row.time for row in rows) + SKEW >= written:
             return True
         same_key = [row for row in rows if row.key == key]

@@ -178,6 +178,8 @@ def _absent(
         grid.join(F.broadcast(cut.expected), ["virtual", "origin"])
         .where(~F.exists("copies", lambda copy: copy["stream"] == F.col("stream")))
         .join(F.broadcast(extents), [*ORIGIN, "stream"], how="left")
+        .join(F.broadcast(_oldest_sourced(copies, cut)), [*ORIGIN, "stream"], how="left")
+        .withColumn("least", F.coalesce("oldest_sourced", "least"))
         .withColumn("time_ns", F.coalesce("own.time_ns", "first_arrival"))
         .withColumn("key", F.coalesce("usual_key", F.col("own.keys")[0]))
     )
@@ -189,6 +191,15 @@ def _absent(
             *MESSAGE, "stream", "region", "kind", "cast(null as bigint) as seq", "1L as number", "time_ns", "key"
         )
     )
+
+
+def _oldest_sourced(copies: DataFrame, cut: CutTables) -> DataFrame:
+    """Where a repair added messages: the lowest sequence among all others. Limits remove these before what it added."""
+    reader = [*ORIGIN, "stream"]
+    added = F.broadcast(copies.where("is_replay").select(*reader).distinct())
+    theirs = classify_by_cut(copies.join(added, reader, how="left_semi"), cut).where(F.col("part") == "cut")
+    oldest = F.coalesce(F.min(F.when(~F.col("is_replay"), F.col("origin_seq"))), F.lit(2**63 - 1))
+    return theirs.groupBy(*reader).agg(oldest.alias("oldest_sourced"))
 
 
 def _with_kept(cells: DataFrame, copies: DataFrame, cut: CutTables) -> DataFrame:

@@ -182,12 +182,13 @@ class Fetcher:
         holders = [(origin.name, whole.get(origin.name, SequenceSet()))]
         informed = [holder for holder in scans if holder is not scan and origin.name in holder.held]
         holders += [(holder.name, holder.held[origin.name].runs) for holder in informed]
+        planned = Replay(
+            virtual=self._stream.name, reader=scan.name, place=scan.place, origin=origin.name, by_holder=by_holder
+        )
         if scan.held[origin.name].began_again:
-            return self._replay(
-                scan, origin, {}, {"the write stream was made again since, with sequences from 1": lacks}
-            )
+            return replace(planned, left={"the write stream was made again since, with sequences from 1": lacks})
         if scan.adds_up:
-            return self._replay(scan, origin, {}, {_UNFIT["nats-incr"]: lacks})
+            return replace(planned, left={_UNFIT["nats-incr"]: lacks})
         for holder, held in holders:
             available = lacks & held
             if not available:
@@ -208,28 +209,14 @@ class Fetcher:
                     left[reason].add(seq)
             if fit:
                 by_holder[holder] = fit
-        return self._replay(scan, origin, by_holder, left)
+        return replace(planned, left=dict(left))
 
     async def leave_older(self, scan: Scan, replays: list[Replay]) -> list[Replay]:
         """*replays*, of which into *scan* only the last message of each subject: one that came behind it would replace it."""
         passed, lost = await self._candidates[scan.name].sort(scan)
-        lasts: list[Replay] = []
-        for replay in replays:
-            is_here = replay.reader == scan.name and passed[replay.origin]
-            lasts.append(_leave(replay, passed[replay.origin], lost[replay.origin]) if is_here else replay)
-        return lasts
-
-    def _replay(
-        self, scan: Scan, origin: PhysicalStream, by_holder: Mapping[str, SequenceSet], left: Mapping[str, SequenceSet]
-    ) -> Replay:
-        return Replay(
-            virtual=self._stream.name,
-            reader=scan.name,
-            place=scan.place,
-            origin=origin.name,
-            by_holder=by_holder,
-            left=dict(left),
-        )
+        elsewhere = [planned for planned in replays if planned.reader != scan.name]
+        into_scan = [planned for planned in replays if planned.reader == scan.name]
+        return elsewhere + [_leave(planned, passed[planned.origin], lost[planned.origin]) for planned in into_scan]
 
     async def _sort_by_subject(
         self, scan: Scan, origin: str, holder: str, lacks: SequenceSet
