@@ -55,7 +55,10 @@ _COMPILED = 100_000
 """Number of messages from which on compiling expressions pays, if not the rest of SMALL."""
 _OPTIMIZED = 4_000_000
 """Number of messages from which on that pays."""
-FAST = f"-XX:+UseParallelGC {_HUGE}"
+_CALLS = {"Invocation": 100_000, "MinInvocation": 20_000, "Compile": 300_000, "BackEdge": 400_000}
+_LATE = " ".join(f"-XX:Tier4{name}Threshold={number}" for name, number in _CALLS.items())
+"""Loops over rows are optimized soon all the same; planning a query, which runs a few times, is not worth it."""
+FAST = f"-XX:+UseParallelGC {_HUGE} {_LATE}"
 """Java's default garbage collector costs a tenth more CPU, for shorter pauses that do not matter here."""
 _LAUNCH_SECONDS = 180.0
 """Seconds in which Spark's Java process must report its port. On a busy machine it takes 30."""

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from pyspark.sql.types import LongType, StructField, StructType
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -214,17 +214,11 @@ def merge_digests(digests: pa.Table) -> pa.Table:
     """Add up digests (rows of FOLDED), one for each track and bucket."""
     how = [*((name, "sum") for name in DIGESTS), ("least", "min"), ("greatest", "max")]
     result = digests.group_by(["track", "bucket"], use_threads=False).aggregate(how)
-    result = result.rename_columns(
-        [name.removesuffix(f"_{end}") for name, end in _ends(result.column_names, dict(how))]
-    )
+    names = {f"{name}_{end}": name for name, end in how}
+    result = result.rename_columns([names.get(name, name) for name in result.column_names])
     for name in ("seq", "last_seq"):
         result = result.append_column(name, pa.nulls(result.num_rows, pa.int64()))
     return result
-
-
-def _ends(names: Sequence[str], how: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    for name in names:
-        yield name, how.get(name.rpartition("_")[0], "")
 
 
 @dataclass(slots=True)
