@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from tests.support.topologies import many_streams
-from vstream.cli.survive import render_markdown
+from vstream.cli.views.survive import render_markdown
 from vstream.lint.load_topology import load
 from vstream.topology.survival import survival_table
 

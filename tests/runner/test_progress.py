@@ -8,9 +8,7 @@ from pathlib import Path
 import pytest
 
 from vstream.lab.state import LabDirectory
-from vstream.runner import progress
-from vstream.runner.events import Activity, StepBegan, StepEnded
-from vstream.runner.progress import ProgressWriter
+from vstream.runner.events import Activity, ProgressWriter, StepBegan, StepEnded, read_progress
 
 BEGAN = StepBegan(at=0, number=1, total=3, name=None, description="kill-region west")
 
@@ -23,21 +21,21 @@ def directory(tmp_path: Path) -> LabDirectory:
 def test_the_step_that_has_begun_last_is_read_with_those_that_failed(directory: LabDirectory) -> None:
     writer = ProgressWriter(directory, "region-flap", 3)
     writer.handle(Activity(at=0, description="probing"))
-    before = progress.read(directory)
+    before = read_progress(directory)
     assert before is not None
     assert (before.scenario, before.number, before.total, before.description) == ("region-flap", 0, 3, "probing")
     writer.handle(BEGAN)
     writer.handle(StepEnded(at=1, number=1, is_ok=False, detail="west is up"))
     writer.handle(replace(BEGAN, number=2, description="heal"))
-    now = progress.read(directory)
+    now = read_progress(directory)
     assert now is not None
     assert (now.number, now.description, now.failed) == (2, "heal", ("step 1: west is up",))
 
 
 def test_a_lab_without_a_scenario_has_no_progress(directory: LabDirectory) -> None:
-    assert progress.read(directory) is None
+    assert read_progress(directory) is None
     (directory.path / "scenario.json").write_text('{"scenario": 5}')
-    assert progress.read(directory) is None
+    assert read_progress(directory) is None
 
 
 def test_a_directory_that_is_not_there_does_not_end_the_scenario(tmp_path: Path) -> None:

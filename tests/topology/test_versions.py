@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from vstream.topology.versions import format_version, parse_version
+from vstream.topology.units import format_version, parse_version
 
 
 @pytest.mark.parametrize(

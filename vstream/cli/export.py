@@ -30,8 +30,7 @@ from vstream.health.live.cross_region_listener import CrossRegionListener
 from vstream.health.live.refresh import Refresher, watch
 from vstream.health.prometheus import CONTENT_TYPE, render_metrics
 from vstream.lab.state import lab_directory
-from vstream.runner import progress
-from vstream.runner.progress import ScenarioProgress
+from vstream.runner.events import ScenarioProgress, read_progress
 from vstream.topology.model import Topology
 
 _REFRESH_EVERY = 1.0
@@ -172,7 +171,7 @@ class Exporter:
 
     def _read_scenario(self) -> ScenarioProgress | None:
         lab = self._source.servers.lab
-        return None if lab is None else progress.read(lab_directory(lab))
+        return None if lab is None else read_progress(lab_directory(lab))
 
     def _show(self, name: str, content: str) -> None:
         self._event = format_event(name, content)

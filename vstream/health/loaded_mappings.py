@@ -109,10 +109,11 @@ class LoadedMappings:
         """The entries that fail for clients of any of *servers*."""
         names = set(servers)
         changes = [change for change in self.changes if not names.isdisjoint(change.servers) and change.kind != USERS]
+        by_subject = [(_client_subject(change.source), change) for change in changes]
         return BrokenEntries(
-            subjects=frozenset(_client_subject(change.source) for change in changes),
+            subjects=frozenset(name for name, _ in by_subject),
             # What the topology has says itself which stream it is for. Somebody else's rule may be for any of them.
-            wide=tuple(_client_subject(change.source) for change in changes if _is_wide(change)),
+            wide=tuple(name for name, change in by_subject if change.after is None or name in _SHARED),
             lacks_account=any(change.kind == ACCOUNT for change in changes),
         )
 
@@ -199,10 +200,6 @@ def _used_subjects(stream: VirtualStream, operation: MappedOperation) -> tuple[s
             return (f"$JS.API.DIRECT.GET.{name}", f"$JS.API.DIRECT.GET.{name}.>")
         case MappedOperation.CONSUME:
             return (f"$JS.API.CONSUMER.MSG.NEXT.{name}.*", f"$JS.API.CONSUMER.*.{name}.>")
-
-
-def _is_wide(change: RuleChange) -> bool:
-    return change.after is None or _client_subject(change.source) in _SHARED
 
 
 def _client_subject(source: str) -> str:

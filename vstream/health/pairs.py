@@ -12,7 +12,7 @@ from vstream.health.snapshot import NS, Lag, Snapshot, SourceSnapshot, StreamSna
 from vstream.topology.model import Topology
 from vstream.topology.replication import PhysicalStream, ReplicationPair, replication_pairs
 from vstream.topology.stream_config import StreamConfig
-from vstream.topology.versions import Version, parse_version
+from vstream.topology.units import Version, parse_version
 
 SILENT_AFTER = 5.0
 """Seconds. A source that works is heard every second, messages or not; servers before 2.11 count messages only."""

@@ -47,7 +47,7 @@ from vstream.topology.stream_config import (
     StreamConfig,
     source_name,
 )
-from vstream.topology.versions import parse_version
+from vstream.topology.units import parse_version
 
 Transition = Callable[[Sequence[Outcome], DiffContext], Iterable[Outcome]]
 

@@ -11,7 +11,7 @@ from vstream.jetstream.answers import read_sequence
 from vstream.jetstream.connection import Reply
 from vstream.probe.report import Check, CheckStatus, Hop
 from vstream.probe.target import ProbeTarget
-from vstream.topology.versions import parse_version
+from vstream.topology.units import parse_version
 from vstream.value_class import value_class
 
 PATIENCE = 3.0

@@ -24,7 +24,7 @@ from vstream.subjects.resolve import OutcomeKind
 from vstream.topology.model import Endpoint, Topology
 from vstream.topology.naming import local_name
 from vstream.topology.physical import write_stream_in
-from vstream.topology.versions import format_version, parse_version
+from vstream.topology.units import format_version, parse_version
 from vstream.value_class import value_class
 
 SINCE = (2, 11, 0)

@@ -19,7 +19,7 @@ from vstream.render import account_view, claims, jwt, server_view, stream_view
 from vstream.render.environment import bound_template, environment, quote, to_json
 from vstream.render.jwt import Unsigned
 from vstream.subjects.mapping import Mapping as SubjectMapping
-from vstream.subjects.read_conf import read_mappings
+from vstream.subjects.mapping import read_mappings
 from vstream.syntax import natsconf
 from vstream.syntax.json_types import Json
 from vstream.topology import bundle, naming, physical

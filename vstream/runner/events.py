@@ -1,11 +1,22 @@
-"""What a run reports while it goes on. Times are nanoseconds since the capture's start."""
+"""
+What a run reports while it goes on, and the file in the lab's directory for those who watch it from another process.
+
+Times of events are nanoseconds since the capture's start.
+"""
 
 from __future__ import annotations
 
+import time
+from contextlib import suppress
+from dataclasses import replace
 from enum import Enum
 from typing import TYPE_CHECKING, assert_never
 
+from pydantic import TypeAdapter, ValidationError
+
 from vstream.capture.records import Sample
+from vstream.files import write_private
+from vstream.lab.state import LabDirectory
 from vstream.scenario.model import Action, ChangeRegion, Converge, Heal, Inject, RepairMeta, Resync, Try, Wait
 from vstream.topology.units import format_duration
 from vstream.value_class import value_class
@@ -114,3 +125,52 @@ def describe(action: Action) -> str:
         case _:
             assert_never(action)
     return text
+
+
+@value_class
+class ScenarioProgress:
+    """What a scenario does now. *since*: seconds since 1970."""
+
+    scenario: str
+    number: int
+    """The current step, from 1 to *total*; 0 before the first."""
+    total: int
+    description: str
+    since: float
+    failed: tuple[str, ...] = ()
+    """The steps that were not ok, and why."""
+
+
+_PROGRESS = TypeAdapter(ScenarioProgress)
+_FILE = "scenario.json"
+
+
+class ProgressWriter:
+    """Writes down what a scenario does, from its events."""
+
+    def __init__(self, directory: LabDirectory, scenario: str, total: int) -> None:
+        self._directory = directory
+        self._progress = ScenarioProgress(scenario=scenario, number=0, total=total, description="", since=time.time())
+
+    def handle(self, event: Event) -> None:
+        """Store what *event* changes. A disk that cannot be written to is not what a scenario fails for."""
+        last = self._progress
+        match event:
+            case Activity(description=description):
+                self._progress = replace(last, description=description, since=time.time())
+            case StepBegan(number=number, description=description):
+                self._progress = replace(last, number=number, description=description, since=time.time())
+            case StepEnded(number=number, is_ok=False, detail=detail):
+                self._progress = replace(last, failed=(*last.failed, f"step {number}: {detail}"))
+            case _:
+                return
+        with suppress(OSError):
+            write_private(self._directory.path / _FILE, _PROGRESS.dump_json(self._progress).decode() + "\n")
+
+
+def read_progress(directory: LabDirectory) -> ScenarioProgress | None:
+    """The progress of this lab's scenario; None without a scenario or a readable file."""
+    try:
+        return _PROGRESS.validate_json((directory.path / _FILE).read_bytes())
+    except (OSError, ValidationError):
+        return None

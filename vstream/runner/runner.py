@@ -32,9 +32,18 @@ from vstream.runner import manifest
 from vstream.runner.client_checks import OperationChecks
 from vstream.runner.convergence import ConvergenceWait
 from vstream.runner.environment import Environment, change_region, prepare_lab, repair_meta, topology_of
-from vstream.runner.events import Activity, Event, LoadBegan, Sampled, StepBegan, StepEnded, WorkerProgress, describe
+from vstream.runner.events import (
+    Activity,
+    Event,
+    LoadBegan,
+    ProgressWriter,
+    Sampled,
+    StepBegan,
+    StepEnded,
+    WorkerProgress,
+    describe,
+)
 from vstream.runner.fault_recorder import FaultRecorder, StepResult
-from vstream.runner.progress import ProgressWriter
 from vstream.runner.read_back import read_back
 from vstream.runner.workers import WorkerProcess, Workers, list_targets, specify_sampler, specify_workers, tried_regions
 from vstream.runner.workload.spec import SAMPLER, WORKER

@@ -221,10 +221,11 @@ def _link_values(link: LinkDocument) -> dict[str, Any]:
 def _region(document: TopologyDocument, name: str, region: RegionDocument) -> model.Region:
     limits = region.jetstream or document.jetstream
     tags = region.tags if len(region.tags) == len(region.servers) else ((),) * len(region.servers)
-    names = region.names if len(region.names) == len(region.servers) else _default_names(name, len(region.servers))
     servers = []
     for index, host in enumerate(region.servers):
-        servers.append(model.Server(name=names[index], host=host, tags=tags[index]))
+        is_named = len(region.names) == len(region.servers)
+        server = region.names[index] if is_named else naming.server_name(name, index + 1)
+        servers.append(model.Server(name=server, host=host, tags=tags[index]))
     return model.Region(
         name=name,
         cluster=region.cluster or name,
@@ -234,10 +235,6 @@ def _region(document: TopologyDocument, name: str, region: RegionDocument) -> mo
         endpoint=_endpoint(document, name),
         gateway=region.gateway,
     )
-
-
-def _default_names(region: str, number: int) -> list[str]:
-    return [naming.server_name(region, index + 1) for index in range(number)]
 
 
 def _endpoint(document: TopologyDocument, region: str) -> model.Endpoint | None:

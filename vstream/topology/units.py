@@ -1,4 +1,4 @@
-"""Durations and sizes as people write them."""
+"""Durations, sizes and versions as people write them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ from decimal import Decimal
 
 from vstream.formatting import quote_value
 
+Version = tuple[int, int, int]
+"""Major, minor and patch."""
 UNLIMITED = "unlimited"
+_VERSION = re.compile(r"v?(\d+)\.(\d+)(?:\.(\d+))?(?![\d.])")
 
 _NS = {
     "ns": 1,
@@ -154,3 +157,14 @@ def format_size(size: int) -> str:
         if size and size % _BYTES[unit] == 0:
             return f"{size // _BYTES[unit]}{unit}"
     return f"{size}B"
+
+
+def parse_version(text: str) -> Version | None:
+    """`2.15.1`, `2.15.1-dev` or `2.15` as numbers; None where *text* does not begin with a version."""
+    match = _VERSION.match(text)
+    return None if match is None else (int(match[1]), int(match[2]), int(match[3] or 0))
+
+
+def format_version(version: tuple[int, ...]) -> str:
+    """*version* as people write it: `2.15.1`."""
+    return ".".join(map(str, version))

@@ -144,7 +144,7 @@ class StreamScan:
                 self._add_altered(number, row, f"with another subject than it was published on: `{row.subject}`")
             if copies[number]:
                 copies[number] = _ENOUGH
-                self._copy(number, row)
+                self._add(self.duplicated, number, row.seq, row.time, "stored again")
                 continue
             copies[number] = 1
             keep(number)
@@ -174,9 +174,6 @@ class StreamScan:
     def _add_altered(self, number: int, row: Stored, how: str) -> None:
         self.altered += 1
         self._add(self.unexpected, number, row.seq, row.time, f"stored {how}")
-
-    def _copy(self, number: int, row: Stored) -> None:
-        self._add(self.duplicated, number, row.seq, row.time, "stored again")
 
     def _note_second_home(self, number: int, row: Stored) -> None:
         first = self._ledger.streams.text(self._ledger.home[number])

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
-from rich.table import Table
-from rich.text import Text
 
 from vstream import resources
 from vstream.capture.verdict.check import check
@@ -17,11 +15,10 @@ from vstream.capture.verdict.verdict import CaseStatus
 from vstream.cli import options
 from vstream.cli.asyncio_runner import run as run_to_end
 from vstream.cli.exit_codes import NO, UNKNOWN
-from vstream.cli.views import console
-from vstream.cli.views.cleaning import clean
+from vstream.cli.views import console, rehearsal
 from vstream.cli.views.json_output import print_json
 from vstream.errors import VstreamError
-from vstream.runner.explore import Exploration, ExploredRun, Run, RunOutcome, SearchLimits, explore, outcome
+from vstream.runner.explore import Exploration, Run, RunOutcome, SearchLimits, explore, outcome
 from vstream.runner.runner import run as run_scenario
 from vstream.scenario.generate import ScenarioData, generate
 from vstream.scenario.model import Scenario
@@ -96,7 +93,7 @@ def command(
                 _runner(chosen),
                 out=directory,
                 bounds=bounds,
-                watcher=ExplorationLog(),
+                watcher=rehearsal.ExplorationLog(),
                 is_kept=keep,
             )
         )
@@ -105,7 +102,7 @@ def command(
         if output == "json":
             print_json("scenario-explore", exploration.as_dict())
         else:
-            console.print_lines(table(exploration))
+            console.print_lines(rehearsal.summarize(exploration))
     if exploration.count(CaseStatus.FAIL):
         raise typer.Exit(NO)
     if exploration.count(CaseStatus.UNKNOWN) or not exploration.runs:
@@ -134,68 +131,3 @@ def _runner(seed: int) -> Run:
         return outcome(check(captured, scenario.expectations))
 
     return run_one
-
-
-_STYLE = {CaseStatus.PASS: "green", CaseStatus.FAIL: "bold red", CaseStatus.UNKNOWN: "bold yellow"}
-_MOST = 5
-
-
-class ExplorationLog:
-    """Says on standard error what happens."""
-
-    def begins(self, number: int, seed: int, steps: str) -> None:
-        """A scenario begins to run."""
-        console.print_note(f"{number:>4}  seed {seed}: {steps or 'no fault'}")
-
-    def shrinks(self, number: int, steps: str) -> None:
-        """A shorter scenario is tried."""
-        console.print_note(f"{number:>4}  shorter: {steps or 'no fault'}", style="dim")
-
-    def on_end(self, explored: ExploredRun) -> None:
-        """A scenario has run."""
-        console.stderr().print(line(explored))
-
-
-def line(run: ExploredRun) -> Text:
-    """How one run ended."""
-    result = run.outcome
-    text = Text.assemble(
-        "      ",
-        (result.status.value.upper(), _STYLE[result.status]),
-        f" in {run.seconds:g} s: {result.acknowledged:,} acknowledged, {result.lost:,} lost, {result.duplicated:,} duplicated",
-    )
-    if result.detail:
-        text.append(f"; {clean(result.detail)}")
-    return text
-
-
-def table(exploration: Exploration) -> Iterator[Table | Text]:
-    """What did not pass, and the sums."""
-    for run in exploration.runs:
-        if run.outcome.status is CaseStatus.PASS:
-            continue
-        yield Text.assemble(
-            (run.outcome.status.value.upper(), _STYLE[run.outcome.status]), f" {run.directory}: {run.steps}"
-        )
-        for case in run.outcome.failed[:_MOST]:
-            yield Text(f"  {clean(case)}")
-        if len(run.outcome.failed) > _MOST:
-            yield Text(f"  and {len(run.outcome.failed) - _MOST} more")
-        if run.short is not None:
-            yield Text(f"  replay: vstream scenario run {run.short}")
-        if run.note:
-            yield Text(f"  {run.note}")
-    grid = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in ("seed", "runs", "passed", "failed", "unknown", "acknowledged", "lost", "duplicated"):
-        grid.add_column(heading, justify="right")
-    sums = (
-        sum(run.outcome.acknowledged for run in exploration.runs),
-        sum(run.outcome.lost for run in exploration.runs),
-        sum(run.outcome.duplicated for run in exploration.runs),
-    )
-    counts = (
-        len(exploration.runs),
-        *(exploration.count(status) for status in (CaseStatus.PASS, CaseStatus.FAIL, CaseStatus.UNKNOWN)),
-    )
-    grid.add_row(str(exploration.seed), *(f"{number:,}" for number in (*counts, *sums)))
-    yield grid

@@ -12,7 +12,7 @@ from vstream.chaos.journal import OpenFault
 from vstream.cli.views.chaos import fault_as_dict
 from vstream.cli.views.cleaning import clean
 from vstream.health.report import PairStatus, Problem, Status, sum_known
-from vstream.runner.progress import ScenarioProgress
+from vstream.runner.events import ScenarioProgress
 
 MAX_PROBLEMS = 100
 """Shown of each kind. The page says how many there are."""

@@ -1,4 +1,4 @@
-"""Scenarios: what they have, and the live view of a run: a timeline per region with faults as bands, or plain lines."""
+"""Scenarios: what they have, the live view of a run, and what an exploration found."""
 
 from __future__ import annotations
 
@@ -14,9 +14,12 @@ from rich.table import Table
 from rich.text import Text
 
 from vstream.capture.records import Sample
+from vstream.capture.verdict.verdict import CaseStatus
 from vstream.cli.views import console
+from vstream.cli.views.cleaning import clean
 from vstream.formatting import format_count
 from vstream.runner import events
+from vstream.runner.explore import Exploration, ExploredRun
 from vstream.runner.workload.spec import WorkloadProgress
 from vstream.scenario.model import Inject, Scenario
 from vstream.scenario.timeline import minimum_duration
@@ -252,3 +255,68 @@ def _count_faults(scenario: Scenario) -> int:
 
 def _least_seconds(scenario: Scenario) -> int:
     return -(-minimum_duration(scenario) // _NS)
+
+
+_CASE_STYLES = {CaseStatus.PASS: "green", CaseStatus.FAIL: "bold red", CaseStatus.UNKNOWN: "bold yellow"}
+_MOST_CASES = 5
+
+
+class ExplorationLog:
+    """Says on standard error what happens."""
+
+    def begins(self, number: int, seed: int, steps: str) -> None:
+        """A scenario begins to run."""
+        console.print_note(f"{number:>4}  seed {seed}: {steps or 'no fault'}")
+
+    def shrinks(self, number: int, steps: str) -> None:
+        """A shorter scenario is tried."""
+        console.print_note(f"{number:>4}  shorter: {steps or 'no fault'}", style="dim")
+
+    def on_end(self, explored: ExploredRun) -> None:
+        """A scenario has run."""
+        console.stderr().print(describe_run(explored))
+
+
+def describe_run(run: ExploredRun) -> Text:
+    """How one run ended."""
+    result = run.outcome
+    text = Text.assemble(
+        "      ",
+        (result.status.value.upper(), _CASE_STYLES[result.status]),
+        f" in {run.seconds:g} s: {result.acknowledged:,} acknowledged, {result.lost:,} lost, {result.duplicated:,} duplicated",
+    )
+    if result.detail:
+        text.append(f"; {clean(result.detail)}")
+    return text
+
+
+def summarize(exploration: Exploration) -> Iterator[Table | Text]:
+    """What did not pass, and the sums."""
+    for run in exploration.runs:
+        if run.outcome.status is CaseStatus.PASS:
+            continue
+        yield Text.assemble(
+            (run.outcome.status.value.upper(), _CASE_STYLES[run.outcome.status]), f" {run.directory}: {run.steps}"
+        )
+        for case in run.outcome.failed[:_MOST_CASES]:
+            yield Text(f"  {clean(case)}")
+        if len(run.outcome.failed) > _MOST_CASES:
+            yield Text(f"  and {len(run.outcome.failed) - _MOST_CASES} more")
+        if run.short is not None:
+            yield Text(f"  replay: vstream scenario run {run.short}")
+        if run.note:
+            yield Text(f"  {run.note}")
+    grid = Table(box=None, pad_edge=False, header_style="bold")
+    for heading in ("seed", "runs", "passed", "failed", "unknown", "acknowledged", "lost", "duplicated"):
+        grid.add_column(heading, justify="right")
+    sums = (
+        sum(run.outcome.acknowledged for run in exploration.runs),
+        sum(run.outcome.lost for run in exploration.runs),
+        sum(run.outcome.duplicated for run in exploration.runs),
+    )
+    counts = (
+        len(exploration.runs),
+        *(exploration.count(status) for status in (CaseStatus.PASS, CaseStatus.FAIL, CaseStatus.UNKNOWN)),
+    )
+    grid.add_row(str(exploration.seed), *(f"{number:,}" for number in (*counts, *sums)))
+    yield grid

@@ -9,7 +9,7 @@ from vstream.diagnostics import Severity
 from vstream.formatting import format_size, list_names
 from vstream.health.doctor.check import Drift, Patient, Symptom, check
 from vstream.health.snapshot import ServerSnapshot, Snapshot
-from vstream.topology.versions import format_version, parse_version
+from vstream.topology.units import format_version, parse_version
 from vstream.value_class import value_class
 
 _SHOWN = len("sha256:") + 12

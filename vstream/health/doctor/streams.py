@@ -11,7 +11,7 @@ from vstream.health.snapshot import Snapshot, StreamSnapshot
 from vstream.health.stream_faults import find_consumer_faults, find_stream_faults
 from vstream.topology.replication import Durable, PhysicalStream, durables, list_physical_streams
 from vstream.topology.stream_config import StreamConfig, read_int
-from vstream.topology.versions import Version, format_version, parse_version
+from vstream.topology.units import Version, format_version, parse_version
 
 _DOUBLES = (((2, 11, 12), (2, 12, 0)), ((2, 12, 3), (2, 15, 0)))
 """Versions from (inclusive) and to (exclusive) in which a new leader looks for the filtered subject among transformed ones."""

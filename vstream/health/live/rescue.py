@@ -27,7 +27,7 @@ from vstream.jetstream.connection import Connection, Reply, connect_to_system, o
 from vstream.jetstream.endpoints import resolve_context
 from vstream.plan.live.witnesses import listens
 from vstream.topology.model import Endpoint, Topology
-from vstream.topology.versions import parse_version
+from vstream.topology.units import parse_version
 from vstream.value_class import value_class
 
 SINCE = (2, 15, 0)

@@ -80,7 +80,8 @@ def import_topology(system: Discovered, *, name: str | None, file: str) -> Impor
     if topology is not None:
         desired = render_bundle(topology)
         plan = _plan(topology, desired, system)
-        leftovers += [*_other_rules(desired, plan, system), *_leftovers_of(plan)]
+        leftovers += _other_rules(desired, plan, system)
+        leftovers += [UndescribedItem(kind="field", name=note.name, text=note.text) for note in plan.notes]
     written = write_yaml(
         data, _head(system), dict((*_note_gaps(system, seen), *_note_buckets(data))), leftover_lines(leftovers)
     )
@@ -159,11 +160,6 @@ def _other_rules(bundle: Bundle, plan: Plan, system: Discovered) -> Iterator[Und
         text = f"goes to {'; '.join(destinations) or 'nowhere'} on {where}"
         do = "it is not in the rendered mappings.cfg: keep it in the account beside that"
         yield UndescribedItem(kind="mapping", name=source, text=text, do=do)
-
-
-def _leftovers_of(plan: Plan) -> Iterator[UndescribedItem]:
-    for note in plan.notes:
-        yield UndescribedItem(kind="field", name=note.name, text=note.text)
 
 
 def _list_missing_answers(system: Discovered, seen: RecognisedTopology) -> Iterator[UndescribedItem]:

@@ -44,7 +44,8 @@ async def discover(
             *(stack.enter_async_context(connect(endpoint, label, timeout=timeout)) for label, endpoint in endpoints)
         )
         account = await _account(connections)
-        _check_domains(connections)
+        if len({connection.domain for connection in connections}) > 1:
+            raise unsupported_routing(Routing.DOMAINS)
         admin = JetStreamAdmin(connections[0])
         streams = await _streams(admin)
         consumers = await _consumers(admin, streams)
@@ -113,11 +114,6 @@ async def _account(connections: Sequence[Connection]) -> str:
                 hint="one topology is in one account: connect to all regions with its credentials",
             )
     return names[0]
-
-
-def _check_domains(connections: Iterable[Connection]) -> None:
-    if len({connection.domain for connection in connections}) > 1:
-        raise unsupported_routing(Routing.DOMAINS)
 
 
 async def _streams(admin: JetStreamAdmin) -> Mapping[str, ObservedStream]:

@@ -26,7 +26,7 @@ from vstream.topology.profiles import profile_of
 from vstream.topology.profiles.shared import WHO_AM_I
 from vstream.topology.replication import physical_streams
 from vstream.topology.stream_config import REGION_ACCOUNT_PREFIX, REGION_KEY, ROLE_KEY, ObservedStream
-from vstream.topology.versions import format_version, parse_version
+from vstream.topology.units import format_version, parse_version
 
 _ELECTION = 10.0
 """Seconds that streams get to elect a leader. It takes 4 to 9."""

@@ -17,7 +17,7 @@ from vstream.lint.rules.server_values import whole
 from vstream.lint.rules.servers.option_kinds import FORMS, OptionKind, ValueKind
 from vstream.lint.workspace import ServerConf, Workspace
 from vstream.syntax.natsconf.nodes import ConfArray, ConfEntry, ConfMap, ConfNode
-from vstream.topology.versions import format_version
+from vstream.topology.units import format_version
 
 if TYPE_CHECKING:
     from vstream.topology.model import ServerVersion

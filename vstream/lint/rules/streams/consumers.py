@@ -16,7 +16,7 @@ from vstream.lint.rules.streams import values
 from vstream.lint.rules.streams.storage import find_consumer_misfits
 from vstream.lint.workspace import ConsumerFile, StreamFile, Workspace
 from vstream.subjects.algebra import has_wildcards, is_subset, is_valid, overlaps
-from vstream.topology.versions import format_version
+from vstream.topology.units import format_version
 
 Contradiction = tuple[str, str, str]
 

@@ -12,7 +12,7 @@ from vstream.lint.rules.streams import api_fields
 from vstream.lint.rules.streams.values import FORBIDDEN, LONGEST_NAME
 from vstream.lint.workspace import ConsumerFile, StreamFile, Workspace
 from vstream.topology.model import ServerVersion
-from vstream.topology.versions import format_version
+from vstream.topology.units import format_version
 
 _TRANSFORMS = "subject_transforms"
 _EMPTY_SINCE: ServerVersion = (2, 11)

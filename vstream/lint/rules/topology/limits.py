@@ -12,8 +12,7 @@ from vstream.lint.rules.topology.context import PhysicalSettings, TopologySubjec
 from vstream.topology import reserved_fields
 from vstream.topology.fields import SMALLEST_AGE
 from vstream.topology.model import DEDUPE_OFF_SINCE, Role
-from vstream.topology.units import format_duration
-from vstream.topology.versions import format_version
+from vstream.topology.units import format_duration, format_version
 
 if TYPE_CHECKING:
     from vstream.syntax.yaml import Path

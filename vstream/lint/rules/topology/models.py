@@ -12,7 +12,7 @@ from vstream.lint.rules.topology.context import PhysicalSettings, TopologySubjec
 from vstream.topology.decode import levels
 from vstream.topology.model import COUNTERS_SINCE, Consistency, Naming, Role
 from vstream.topology.profiles import profile_of
-from vstream.topology.versions import format_version
+from vstream.topology.units import format_version
 
 if TYPE_CHECKING:
     from vstream.syntax.yaml import Path

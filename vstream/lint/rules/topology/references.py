@@ -272,7 +272,8 @@ def _stretch_collision(subject: TopologySubject, clusters: Mapping[str, str]) ->
     if stretch is None:
         return
     names = {**{region.name: region.name for region in subject.topology.regions}, **clusters}
-    at: Path = ("stretch", "cluster") if "cluster" in _stretch_fields(subject) else ("stretch",)
+    written = subject.document.stretch
+    at: Path = ("stretch", "cluster") if written and "cluster" in written.model_fields_set else ("stretch",)
     if stretch.cluster in names:
         yield Violation(
             at=at,
@@ -293,10 +294,6 @@ def _stretch_collision(subject: TopologySubject, clusters: Mapping[str, str]) ->
                 hint="write another `cluster` name",
                 on_key=at == ("stretch",),
             )
-
-
-def _stretch_fields(subject: TopologySubject) -> frozenset[str]:
-    return frozenset(subject.document.stretch.model_fields_set if subject.document.stretch else ())
 
 
 def _differ_in_case(subject: TopologySubject) -> Iterator[Violation]:
