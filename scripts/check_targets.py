@@ -27,8 +27,8 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from tests.support.chart_pods import PASSWORD, Pods, make_configuration, read_configuration, read_releases, running_pods
 from tests.support.command import vstream
 from vstream import resources
-from vstream.cli.servers import find_signer
 from vstream.lab import binaries
+from vstream.lab.find_servers import find_signer
 from vstream.lint.load_topology import load, render_bundle
 from vstream.render.targets import render_target
 from vstream.syntax import natsconf

@@ -25,10 +25,10 @@ from vstream.audit.report import AuditVerdict
 from vstream.audit.run import TopologySource
 from vstream.cli import options
 from vstream.cli.audit import open_source
-from vstream.cli.servers import build_bundle, endpoints_as_user, find_servers
 from vstream.cli.views import audit as view
 from vstream.diagnostics import Severity
 from vstream.errors import NotReachableError
+from vstream.lab.find_servers import build_bundle, endpoints_as_user, find_servers
 from vstream.topology.accounts import AUDIT_USER
 
 pytestmark = [

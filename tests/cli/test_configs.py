@@ -8,8 +8,8 @@ import pytest
 
 from tests.support.command import vstream
 from vstream.cli import configs
-from vstream.cli.servers import Servers
 from vstream.errors import VstreamError
+from vstream.lab.find_servers import Servers
 from vstream.lint.load_topology import load
 
 TEXT = 'version: 1\nname: acme\nserver_version: "2.12"\nregions: {west: {servers: 2}}\nstreams: {}\n'

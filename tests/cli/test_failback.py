@@ -14,8 +14,8 @@ from vstream.apply.execute import ApplyResult
 from vstream.cli import apply, failback, failover
 from vstream.cli.failures import report_failure
 from vstream.cli.plan import Planned
-from vstream.cli.servers import Servers
 from vstream.errors import LabError, RefusedError, VstreamError
+from vstream.lab.find_servers import Servers
 from vstream.lint.load_topology import load, render_bundle
 from vstream.plan import pipeline
 from vstream.plan.pipeline import PlanRequest

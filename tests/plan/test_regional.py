@@ -11,8 +11,8 @@ import pytest
 
 from tests.plan.test_accounts import entries, plan_change
 from tests.support.plans import FakeServers, make_plan, render_streams, topology
-from vstream.cli.servers import Servers, endpoints_as_user
 from vstream.lab import passwords
+from vstream.lab.find_servers import Servers, endpoints_as_user
 from vstream.plan.context import Observed
 from vstream.plan.live import loaded_rules as told
 from vstream.plan.plan import Create, CreateConsumer, Stage, stage_of

@@ -18,7 +18,7 @@ import yaml
 from tests.support.chart_pods import CERTIFICATES, PASSWORD, Pods, make_configuration, read_releases, running_pods
 from tests.support.command import Ran, vstream
 from vstream import resources
-from vstream.cli.servers import find_signer
+from vstream.lab.find_servers import find_signer
 from vstream.lint.load_topology import load, render_bundle
 from vstream.render.targets import render_target
 from vstream.topology.bundle import loaded_path

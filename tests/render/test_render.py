@@ -19,9 +19,9 @@ from tests.support.call_counts import count_calls
 from tests.support.paths import TESTS
 from tests.support.topologies import HEAD, REGIONS, many_streams
 from vstream import resources
-from vstream.cli.servers import Servers, build_bundle
 from vstream.diagnostics import Severity
 from vstream.errors import InvalidInputError
+from vstream.lab.find_servers import Servers, build_bundle
 from vstream.lint.load_topology import load, render_bundle
 from vstream.render.environment import quote, to_json
 from vstream.render.server_view import default_addresses

@@ -12,11 +12,11 @@ from contextlib import asynccontextmanager
 from tests.support.labs import ignore_progress
 from tests.support.night import repetitions
 from vstream.apply import execute as module
-from vstream.apply.lab_mappings import LabMappings
+from vstream.apply.mappings import LabMappings
 from vstream.cli.plan import build_request
-from vstream.cli.servers import find_servers
 from vstream.jetstream.admin import JetStreamAdmin, ask_until_available
 from vstream.lab import binaries, lab
+from vstream.lab.find_servers import find_servers
 from vstream.lab.remove_servers import LabServerAdmin
 from vstream.lint.load_topology import render_bundle
 from vstream.plan.live.gate_checks import LiveGateChecker

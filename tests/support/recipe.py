@@ -11,7 +11,7 @@ from typing import Any
 
 from tests.support.command import vstream
 from tests.support.paths import TESTS
-from vstream.apply.lab_mappings import LabMappings
+from vstream.apply.mappings import LabMappings
 from vstream.jetstream.admin import JetStreamAdmin, ask_until_available
 from vstream.jetstream.connection import connect
 from vstream.lab import lab

@@ -17,7 +17,7 @@ from tests.support.chaos_lab import require_success
 from tests.support.command import vstream
 from tests.support.labs import end_all_in, processes_in
 from tests.support.probe_lab import until
-from vstream.apply.lab_mappings import LabMappings
+from vstream.apply.mappings import LabMappings
 from vstream.errors import VstreamError
 from vstream.jetstream.connection import connect
 from vstream.lab import lab

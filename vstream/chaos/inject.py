@@ -22,7 +22,7 @@ from vstream.chaos.target_servers import TargetServers
 from vstream.errors import RefusedError, UnknownNameError
 from vstream.lab.links.state import Pair
 from vstream.lab.readiness import ReadinessProgress
-from vstream.lab.start import run_to_completion
+from vstream.lab.start import shield_from_cancellation
 from vstream.topology.model import Topology
 from vstream.value_class import value_class
 
@@ -76,7 +76,7 @@ async def inject(request: InjectionRequest, fault: LabFault) -> InjectionResult:
             if request.also_confirm is not None:
                 evidence = f"{evidence}; {await request.also_confirm()}"
         except BaseException:
-            await run_to_completion(_undo(target, book, entry))
+            await shield_from_cancellation(_undo(target, book, entry))
             raise
         book = book.confirm(entry.id)
         journal.write(target.directory, book)
@@ -110,7 +110,7 @@ async def inject_for(
         on_injected(injected)
         await asyncio.sleep(seconds)
     finally:
-        healed = await run_to_completion(
+        healed = await shield_from_cancellation(
             heal(request.target, (injected.entry.id,), timeout=timeout, on_progress=on_progress, is_known=False)
         )
         on_healed(healed)

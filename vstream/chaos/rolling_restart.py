@@ -16,7 +16,7 @@ from vstream.jetstream import monitoring
 from vstream.lab import conf
 from vstream.lab.binaries import Program
 from vstream.lab.readiness import ReadinessProgress, monitor_url
-from vstream.lab.start import run_to_completion
+from vstream.lab.start import shield_from_cancellation
 from vstream.value_class import value_class
 
 
@@ -63,7 +63,7 @@ async def restart(
         try:
             watch = await asyncio.shield(step)
         except asyncio.CancelledError:
-            await run_to_completion(step)
+            await shield_from_cancellation(step)
             raise
         stopped = time.monotonic()
         await wait_until_healthy(target, timeout=timeout, watch=watch, on_progress=on_progress)

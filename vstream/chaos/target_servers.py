@@ -11,6 +11,7 @@ import psutil
 
 from vstream.errors import LabError, NotReachableError
 from vstream.jetstream.connection import Connection, open_connection
+from vstream.lab.find_servers import find_servers
 from vstream.lab.links.proxy_process import ProxyProcess
 from vstream.lab.links.state import Pair
 from vstream.lab.readiness import monitor_url
@@ -243,3 +244,13 @@ def target_deployment(topology: Topology, endpoints: Mapping[str, Endpoint], sys
         lab=None,
         hubs={seat.region: seat.server.name for seat in topology.processes if seat.is_hub},
     )
+
+
+def find_target_servers(topology: Topology, lab_name: str | None, system_context: str | None = None) -> TargetServers:
+    """The lab of *topology*, or the servers under its `connect`."""
+    servers = find_servers(topology, lab_name)
+    if servers.lab is not None:
+        return target_lab_of(topology, servers.lab)
+    logins = (endpoint.system for endpoint in servers.endpoints.values() if endpoint.system)
+    system = next(logins, None) if system_context is None else Endpoint(context=system_context)
+    return target_deployment(topology, servers.endpoints, system)

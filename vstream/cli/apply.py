@@ -9,18 +9,15 @@ from typing import Annotated
 
 import typer
 
-from vstream.apply import lab_mappings
 from vstream.apply.execute import ApplyResult, ApplyWatch
+from vstream.apply.mappings import choose_mapping_admin
 from vstream.apply.pipeline import apply_and_replan
-from vstream.apply.port import MappingAdmin
-from vstream.apply.push_accounts import account_admin, with_system_login
-from vstream.apply.shipping import Shipping, shipped_mappings
+from vstream.apply.shipping import Shipping
+from vstream.chaos.target_servers import find_target_servers
 from vstream.cli import options
 from vstream.cli.asyncio_runner import exit_on_signals, run
-from vstream.cli.chaos.session import find_target_servers
 from vstream.cli.exit_codes import NO, UNKNOWN
 from vstream.cli.plan import Adopt, Lost, Planned, Verbose, plan_servers
-from vstream.cli.servers import find_signer
 from vstream.cli.views import applied as outcome
 from vstream.cli.views import console
 from vstream.cli.views import plan as view
@@ -29,10 +26,7 @@ from vstream.lint.load_topology import load
 from vstream.plan import saved
 from vstream.plan.pipeline import make_plan, require_same
 from vstream.plan.plan import Delete, Plan
-from vstream.topology.accounts import SYSTEM_USER
 from vstream.topology.bundle import loaded_path
-from vstream.topology.model import Security
-from vstream.topology.profiles import profile_of
 
 GateTimeout = Annotated[float, typer.Option("--gate-timeout", help="Wait this long for each gate, such as 5m.", min=0)]
 
@@ -187,7 +181,7 @@ async def apply_with_progress(
         return await apply_and_replan(
             planned.request,
             planned.plan,
-            _mapping_admin(planned, shipping),
+            choose_mapping_admin(planned.request, planned.plan, where, shipping),
             lambda: find_target_servers(topology, where.lab),
             lab_name=where.lab,
             watch=ApplyWatch(
@@ -196,27 +190,6 @@ async def apply_with_progress(
                 patience=gate_timeout,
             ),
         )
-
-
-def _mapping_admin(planned: Planned, shipping: Shipping) -> MappingAdmin | None:
-    """How servers come to load what is planned; None where only whoever runs them can make them."""
-    where, request = planned.where, planned.request
-    topology, lost = request.topology, request.lost
-    if where.lab is not None:
-        return lab_mappings.mapping_admin(where.lab, request.bundle, lost=lost)
-    ring = find_signer(topology, None)
-    if ring is None or topology.security is not Security.OPERATOR:
-        return shipped_mappings(request, planned.plan, shipping)
-    endpoints = {region: endpoint for region, endpoint in where.endpoints.items() if region not in lost}
-    credentials = str(ring.credentials(SYSTEM_USER))
-    return account_admin(
-        request.bundle.claims,
-        ring,
-        system={region: with_system_login(endpoint, credentials) for region, endpoint in endpoints.items()},
-        servers=[(seat.region, seat.server.name) for seat in topology.seats if seat.region not in lost],
-        monitors={region: endpoint.monitor for region, endpoint in endpoints.items()},
-        in_domains=profile_of(topology).has_domains,
-    )
 
 
 def _print_emptied_regions(planned: Planned, applied: ApplyResult) -> None:

@@ -29,7 +29,6 @@ from vstream.audit.scratch import scratch_directory
 from vstream.cli import options
 from vstream.cli.asyncio_runner import exit_on_signals
 from vstream.cli.exit_codes import NO, UNKNOWN
-from vstream.cli.servers import build_bundle, endpoints_as_user, find_servers
 from vstream.cli.views import audit as view
 from vstream.cli.views import console
 from vstream.cli.views.audit import RoundPrinter, StageProgress
@@ -38,6 +37,7 @@ from vstream.cli.views.json_output import JsonLayout, print_json
 from vstream.errors import VstreamError
 from vstream.files import save_output
 from vstream.jetstream.endpoints import check_endpoints
+from vstream.lab.find_servers import build_bundle, endpoints_as_user, find_servers
 from vstream.topology.accounts import AUDIT_USER
 from vstream.topology.model import Topology
 from vstream.topology.units import parse_duration

@@ -13,11 +13,11 @@ from vstream.backup.restore import restore as restore_backup
 from vstream.backup.take import BackupRequest, take_backup
 from vstream.cli import options
 from vstream.cli.asyncio_runner import run
-from vstream.cli.servers import build_bundle, find_servers
 from vstream.cli.views import backup as view
 from vstream.cli.views import console
 from vstream.cli.views.json_output import print_json
 from vstream.cli.views.progress import progress_bar
+from vstream.lab.find_servers import build_bundle, find_servers
 
 Directory = Annotated[Path, typer.Argument(help="The directory of the backup.", metavar="DIR")]
 

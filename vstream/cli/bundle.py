@@ -14,7 +14,6 @@ from typing import Any
 from vstream import __version__
 from vstream.cli.asyncio_runner import run
 from vstream.cli.plan import build_request
-from vstream.cli.servers import Servers, build_bundle, find_servers
 from vstream.cli.status import find_source
 from vstream.cli.views import console
 from vstream.cli.views.json_output import format_json
@@ -23,6 +22,7 @@ from vstream.files import PRIVATE, write_private
 from vstream.health.live.answers import ask_servers
 from vstream.health.pipeline import diagnose
 from vstream.health.redact import find_secrets, redact
+from vstream.lab.find_servers import Servers, build_bundle, find_servers
 from vstream.lab.state import lab_directory
 from vstream.plan import saved
 from vstream.plan.pipeline import make_plan

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from vstream.cli.servers import Servers
 from vstream.errors import VstreamError
 from vstream.health.doctor.configs import ConfigFile
+from vstream.lab.find_servers import Servers
 from vstream.lab.state import lab_directory
 from vstream.syntax import natsconf
 from vstream.syntax.natsconf.digest import digest

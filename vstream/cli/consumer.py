@@ -14,7 +14,6 @@ from rich.text import Text
 from vstream.cli import options
 from vstream.cli.asyncio_runner import run
 from vstream.cli.exit_codes import NO, OK, UNKNOWN
-from vstream.cli.servers import find_servers
 from vstream.cli.views import console
 from vstream.cli.views.json_output import JsonLayout, format_json, print_json
 from vstream.errors import VstreamError
@@ -22,6 +21,7 @@ from vstream.files import save_output
 from vstream.health.live import consumer_position, consumer_sync
 from vstream.health.live.consumer_position import ConsumerMove, MoveRequest
 from vstream.health.live.consumer_sync import SyncedConsumer
+from vstream.lab.find_servers import find_servers
 from vstream.lint.load_topology import render_bundle
 from vstream.plan import consumer_failover
 from vstream.plan.consumer_failover import Position

@@ -14,7 +14,6 @@ from vstream.cli import configs, options
 from vstream.cli.asyncio_runner import run
 from vstream.cli.exit_codes import NO, OK, UNKNOWN
 from vstream.cli.lazy_group import load_mode, refuse_named
-from vstream.cli.servers import build_bundle, find_servers
 from vstream.cli.views import console, diagnostics
 from vstream.cli.views.json_output import print_json
 from vstream.cli.views.progress import progress_bar
@@ -22,6 +21,7 @@ from vstream.diagnostics import Severity
 from vstream.formatting import format_count, format_duration
 from vstream.health.doctor.examine import Diagnosis, Health
 from vstream.health.pipeline import diagnose
+from vstream.lab.find_servers import build_bundle, find_servers
 
 _EXIT_CODES = {Health.HEALTHY: OK, Health.UNHEALTHY: NO, Health.UNKNOWN: UNKNOWN}
 

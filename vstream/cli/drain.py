@@ -7,10 +7,10 @@ from typing import Annotated, NoReturn
 
 import typer
 
+from vstream.chaos.target_servers import find_target_servers
 from vstream.cli import options
 from vstream.cli.apply import GateTimeout
 from vstream.cli.asyncio_runner import run
-from vstream.cli.chaos.session import find_target_servers
 from vstream.cli.exit_codes import NO, OK, UNKNOWN
 from vstream.cli.failover import EditOptions, ShipWith, carry_out_edit, end, read_edit
 from vstream.cli.plan import Planned, plan_servers

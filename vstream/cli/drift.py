@@ -12,7 +12,6 @@ from vstream.cli import configs
 from vstream.cli.asyncio_runner import run
 from vstream.cli.exit_codes import NO, UNKNOWN
 from vstream.cli.plan import Planned, plan_servers
-from vstream.cli.servers import find_servers
 from vstream.cli.views import console, diagnostics
 from vstream.cli.views import plan as view
 from vstream.cli.views.json_output import print_json
@@ -21,6 +20,7 @@ from vstream.formatting import format_count
 from vstream.health.doctor.check import Drift
 from vstream.health.doctor.examine import Diagnosis, examine, findings_as_dicts
 from vstream.health.live.collect import collect_snapshot
+from vstream.lab.find_servers import find_servers
 from vstream.plan import saved
 from vstream.topology.model import Topology
 

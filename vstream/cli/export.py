@@ -14,10 +14,9 @@ import typer
 from vstream import resources
 from vstream.chaos import journal
 from vstream.chaos.journal import OpenFault
+from vstream.chaos.target_servers import find_target_servers
 from vstream.cli import options
 from vstream.cli.asyncio_runner import run
-from vstream.cli.chaos.session import find_target_servers
-from vstream.cli.servers import find_servers
 from vstream.cli.status import StatusSource, find_source
 from vstream.cli.views import console, console_page
 from vstream.cli.views.chaos import RefreshPrinter
@@ -29,6 +28,7 @@ from vstream.formatting import format_count, format_duration
 from vstream.health.live.cross_region_listener import CrossRegionListener
 from vstream.health.live.refresh import Refresher, watch
 from vstream.health.prometheus import CONTENT_TYPE, render_metrics
+from vstream.lab.find_servers import find_servers
 from vstream.lab.state import lab_directory
 from vstream.runner.events import ScenarioProgress, read_progress
 from vstream.topology.model import Topology

@@ -9,7 +9,6 @@ from vstream.cli.apply import GateTimeout
 from vstream.cli.asyncio_runner import run
 from vstream.cli.failover import EditOptions, RegionName, ShipWith, carry_out_edit, end, read_edit
 from vstream.cli.plan import plan_servers
-from vstream.cli.servers import Servers, find_servers
 from vstream.cli.views import console
 from vstream.cli.views import failover as view
 from vstream.cli.views import plan as plan_view
@@ -18,6 +17,7 @@ from vstream.cli.views.progress import progress_bar
 from vstream.errors import RefusedError
 from vstream.lab import keys
 from vstream.lab import lab as labs
+from vstream.lab.find_servers import Servers, find_servers
 from vstream.lint.load_topology import render_bundle
 from vstream.plan.live.witnesses import PEER_PATIENCE, require_empty, wait_for_members
 from vstream.plan.pipeline import require_nothing_lost

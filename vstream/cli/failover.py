@@ -10,13 +10,12 @@ import typer
 
 from vstream.apply.pipeline import resume_reading
 from vstream.apply.shipping import Shipping
+from vstream.chaos.target_servers import find_target_servers
 from vstream.cli import options
 from vstream.cli.apply import GateTimeout, apply_with_progress, report
 from vstream.cli.asyncio_runner import run
-from vstream.cli.chaos.session import find_target_servers
 from vstream.cli.exit_codes import NO, UNKNOWN
 from vstream.cli.plan import Planned, plan_servers
-from vstream.cli.servers import Servers, find_servers
 from vstream.cli.views import applied as outcome
 from vstream.cli.views import console
 from vstream.cli.views import failover as view
@@ -24,6 +23,7 @@ from vstream.cli.views import plan as plan_view
 from vstream.cli.views.json_output import print_json
 from vstream.errors import RefusedError
 from vstream.lab import lab as labs
+from vstream.lab.find_servers import Servers, find_servers
 from vstream.lab.status import system_endpoint
 from vstream.plan.live.lost_region import give_up
 from vstream.plan.live.witnesses import DeathProof, hear_witnesses, remove_peers

@@ -11,12 +11,12 @@ from vstream.cli import options
 from vstream.cli.asyncio_runner import run
 from vstream.cli.exit_codes import NO, UNKNOWN
 from vstream.cli.lazy_group import load_mode
-from vstream.cli.servers import Servers, build_bundle, find_servers
 from vstream.cli.views import console
 from vstream.cli.views import plan as view
 from vstream.cli.views.json_output import print_json
 from vstream.cli.views.progress import progress_bar
 from vstream.files import save_output
+from vstream.lab.find_servers import Servers, build_bundle, find_servers
 from vstream.plan import saved
 from vstream.plan.pipeline import PlanRequest, make_plan
 from vstream.plan.plan import Plan

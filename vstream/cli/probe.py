@@ -13,7 +13,6 @@ import typer
 from vstream.cli import options
 from vstream.cli.asyncio_runner import run
 from vstream.cli.exit_codes import NO, UNKNOWN
-from vstream.cli.servers import Servers, endpoints_as_user, find_servers
 from vstream.cli.views import console
 from vstream.cli.views import probe as view
 from vstream.cli.views import status as status_view
@@ -22,6 +21,7 @@ from vstream.cli.views.progress import progress_bar
 from vstream.errors import NotReachableError, VstreamError
 from vstream.health.live.beacons import publish_beacons, read_beacons, streams_with_beacons
 from vstream.health.snapshot import BeaconSighting
+from vstream.lab.find_servers import Servers, endpoints_as_user, find_servers
 from vstream.plan.live.observe import any_connection, connect_all
 from vstream.probe.checks import ProbeOptions, probe_each_server, probe_regions
 from vstream.topology.accounts import PROBE_USER

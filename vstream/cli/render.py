@@ -10,11 +10,11 @@ import typer
 
 from vstream import resources
 from vstream.cli import options
-from vstream.cli.servers import find_signer
 from vstream.cli.views.console import print_note
 from vstream.cli.views.json_output import print_json
 from vstream.errors import VstreamError
 from vstream.formatting import format_count
+from vstream.lab.find_servers import find_signer
 from vstream.lint.load_topology import render_bundle
 from vstream.render.targets import render_target
 from vstream.render.targets.hosts import list_missing_files

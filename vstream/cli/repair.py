@@ -7,12 +7,11 @@ from typing import Annotated
 
 import typer
 
+from vstream.chaos.target_servers import find_target_servers
 from vstream.cli import options
 from vstream.cli.asyncio_runner import run
-from vstream.cli.chaos.session import find_target_servers
 from vstream.cli.exit_codes import NO, UNKNOWN
 from vstream.cli.failover import system_endpoints
-from vstream.cli.servers import Servers, find_servers
 from vstream.cli.views import chaos as chaos_view
 from vstream.cli.views import console
 from vstream.cli.views import repair as view
@@ -24,6 +23,7 @@ from vstream.health.live.refresh import Refresher, watch
 from vstream.health.live.rescue import MetaGroup, choose_groups, find_groups, rescue
 from vstream.health.live.resync import resync
 from vstream.health.repair.pipeline import RepairKind, RepairRequest, repair, select
+from vstream.lab.find_servers import Servers, find_servers
 from vstream.topology.model import Topology
 
 _CAUGHT_UP = 60.0

@@ -24,13 +24,13 @@ from vstream.cli import options
 from vstream.cli.asyncio_runner import run
 from vstream.cli.exit_codes import NO, OK, UNKNOWN
 from vstream.cli.lazy_group import load_mode, refuse_named
-from vstream.cli.servers import Servers, build_bundle, find_servers, find_signer
 from vstream.cli.views import console
 from vstream.cli.views import status as view
 from vstream.cli.views.json_output import JsonLayout, print_json
 from vstream.errors import InvalidInputError, NotReachableError, VstreamError
 from vstream.health.pipeline import read_status
 from vstream.health.report import Status, StatusVerdict
+from vstream.lab.find_servers import Servers, build_bundle, find_servers, find_signer
 from vstream.render.bundle import render_loaded
 from vstream.topology.bundle import Bundle
 from vstream.topology.model import Topology

@@ -14,10 +14,10 @@ from vstream.cli import options
 from vstream.cli.asyncio_runner import run
 from vstream.cli.exit_codes import NO, UNKNOWN
 from vstream.cli.map import read_workspace
-from vstream.cli.servers import find_servers
 from vstream.cli.views import console
 from vstream.cli.views.json_output import print_json
 from vstream.errors import UnknownNameError
+from vstream.lab.find_servers import find_servers
 from vstream.lint.publishing_client import find_client
 from vstream.probe.trace import PublishExpectation, PublishTrace, StepKind, TraceStep, expect_publish, trace_publish
 from vstream.topology.physical import client_account

@@ -390,11 +390,11 @@ async def _stop_on_failure(
     try:
         yield
     except BaseException:
-        await run_to_completion(stop())
+        await shield_from_cancellation(stop())
         raise
 
 
-async def run_to_completion(work: Awaitable[_Result]) -> _Result:
+async def shield_from_cancellation(work: Awaitable[_Result]) -> _Result:
     """The result of *work*, even if this task is cancelled, perhaps repeatedly: nothing is left half done."""
     task = asyncio.ensure_future(work)
     while not task.done():

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from vstream.apply.execute import GATE_PATIENCE
-from vstream.apply.lab_mappings import mapping_admin
+from vstream.apply.mappings import mapping_admin
 from vstream.apply.pipeline import apply_and_replan, resume_reading
 from vstream.chaos.target_servers import target_lab_of
 from vstream.errors import UnsupportedError, VstreamError

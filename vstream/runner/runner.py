@@ -26,7 +26,7 @@ from vstream.errors import VstreamError
 from vstream.jetstream.reconnecting import ReconnectingConnection, open_reconnecting
 from vstream.lab import lab
 from vstream.lab.identity import OwnServers
-from vstream.lab.start import run_to_completion
+from vstream.lab.start import shield_from_cancellation
 from vstream.lab.state import lab_directory
 from vstream.runner import manifest
 from vstream.runner.client_checks import OperationChecks
@@ -107,7 +107,7 @@ async def run(
         try:
             return await active_run.run()
         finally:
-            await run_to_completion(active_run.clean_up(keep_lab=keep_lab))
+            await shield_from_cancellation(active_run.clean_up(keep_lab=keep_lab))
     except OSError as error:
         if error.errno not in _UNWRITABLE:
             raise

@@ -15,7 +15,6 @@ from tests.support.chaos_lab import background, wait_until_copied
 from tests.support.command import vstream
 from tests.support.probe_lab import LAB, REGIONS, World, topology, until
 from vstream.cli import configs
-from vstream.cli.servers import find_servers
 from vstream.diagnostics import Finding
 from vstream.errors import VstreamError
 from vstream.health.doctor.examine import CHECKS, Diagnosis, Health, examine
@@ -25,6 +24,7 @@ from vstream.health.repair.live import refill
 from vstream.health.repair.refill import Copy, LostEnd, Refill
 from vstream.jetstream import direct
 from vstream.lab import lab
+from vstream.lab.find_servers import find_servers
 from vstream.lab.state import lab_directory
 
 KEPT = 40

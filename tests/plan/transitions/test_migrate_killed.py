@@ -19,7 +19,7 @@ from tests.support.killed_apply import apply_until_done, plan_lab, running_lab
 from tests.support.night import repetitions
 from tests.support.publish_load import Load, check_contents, under_load
 from tests.support.recipe import DOCUMENT, as_published
-from vstream.apply.lab_mappings import LabMappings
+from vstream.apply.mappings import LabMappings
 from vstream.errors import VstreamError
 from vstream.jetstream.admin import JetStreamAdmin, ask_until_available
 from vstream.jetstream.connection import Connection, connect

@@ -27,7 +27,7 @@ from vstream.chaos.target_servers import TargetServers
 from vstream.errors import LabError
 from vstream.files import write_private
 from vstream.lab import records
-from vstream.lab.start import run_to_completion
+from vstream.lab.start import shield_from_cancellation
 from vstream.scenario import faults
 from vstream.value_class import value_class
 
@@ -110,7 +110,7 @@ class PowerLoss(base.ServerFault):
                 self.servers, lambda server: target.is_alive(server, stopped=True), "is not stopped by SIGSTOP"
             )
             copying = asyncio.ensure_future(asyncio.to_thread(self._copy, target, place))
-            await run_to_completion(copying)  # a thread cannot be stopped half way
+            await shield_from_cancellation(copying)  # a thread cannot be stopped half way
         finally:
             for server in self.servers:
                 target.process(server).signal(signal.SIGCONT)

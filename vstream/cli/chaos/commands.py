@@ -12,10 +12,10 @@ import typer
 from vstream.chaos import faults, inject, journal, target_servers
 from vstream.chaos.faults.pause import Pause
 from vstream.chaos.journal import OpenFault
-from vstream.chaos.target_servers import TargetServers
+from vstream.chaos.target_servers import TargetServers, find_target_servers
 from vstream.cli import options
 from vstream.cli.asyncio_runner import run
-from vstream.cli.chaos.session import ChaosSession, find_target_servers
+from vstream.cli.chaos.session import ChaosSession
 from vstream.cli.lab.find import the_lab
 from vstream.cli.views import chaos as view
 from vstream.cli.views import console

@@ -5,19 +5,18 @@ from __future__ import annotations
 from dataclasses import field
 from typing import Any
 
-from vstream.chaos import inject, rolling_restart, target_servers
+from vstream.chaos import inject, rolling_restart
 from vstream.chaos.blast_radius import Impact
 from vstream.chaos.faults.base import HandOver, Injection, LastingInjection, RollingRestart
 from vstream.chaos.inject import HealResult, InjectionRequest, InjectionResult
 from vstream.chaos.rolling_restart import RestartResult
 from vstream.chaos.target_servers import TargetServers
 from vstream.cli.asyncio_runner import run
-from vstream.cli.servers import find_servers
 from vstream.cli.views import chaos as view
 from vstream.cli.views import console
 from vstream.cli.views.json_output import print_json
 from vstream.cli.views.progress import show_progress
-from vstream.topology.model import Endpoint, Topology
+from vstream.topology.model import Topology
 from vstream.value_class import value_class
 
 
@@ -125,13 +124,3 @@ class ChaosSession:
         )
         if not self.is_json:
             console.stdout().print(view.restart_line(restarted))
-
-
-def find_target_servers(topology: Topology, lab_name: str | None, system_context: str | None = None) -> TargetServers:
-    """The lab of *topology*, or the servers under its `connect`."""
-    servers = find_servers(topology, lab_name)
-    if servers.lab is not None:
-        return target_servers.target_lab_of(topology, servers.lab)
-    logins = (endpoint.system for endpoint in servers.endpoints.values() if endpoint.system)
-    system = next(logins, None) if system_context is None else Endpoint(context=system_context)
-    return target_servers.target_deployment(topology, servers.endpoints, system)

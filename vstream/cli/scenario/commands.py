@@ -59,7 +59,7 @@ def run_scenario(
 
     Examples: `vstream scenario run walkthrough`, `vstream scenario run split.yaml --server-version 2.12.8 --seed 7`
     """
-    loaded = find.load(scenario)
+    loaded = find.read_scenario(scenario)
     chosen, regions = loaded.require(), [region.name for region in loaded.require_topology().regions]
     if seed is not None:
         chosen = replace(chosen, seed=seed)
@@ -102,7 +102,7 @@ def validate(
 
     Examples: `vstream scenario validate split.yaml`, `vstream scenario validate scenarios/*.yaml --format concise`
     """
-    loaded = [find.load(name) for name in scenarios]
+    loaded = [find.read_scenario(name) for name in scenarios]
     diagnostics = list(dict.fromkeys(diagnostic for scenario in loaded for diagnostic in scenario.diagnostics))
     texts = {file: text for scenario in loaded for file, text in scenario.texts.items()}
     report = LintReport(diagnostics=tuple(diagnostics), texts=texts, files=tuple(texts))
@@ -126,7 +126,7 @@ def list_shipped(
 
     Example: `vstream scenario list`
     """
-    scenarios: dict[str, Scenario] = {name: find.load(name).require() for name in find.list_shipped()}
+    scenarios: dict[str, Scenario] = {name: find.read_scenario(name).require() for name in find.list_shipped()}
     if output == "json":
         print_json("scenario-list", {"scenarios": rehearsal.as_list(scenarios)})
     else:

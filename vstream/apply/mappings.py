@@ -1,16 +1,23 @@
-"""The lab's side of applying a plan: its servers load the mappings when told to."""
+"""How servers come to load the mappings of a plan: a lab's by a reload, others by a push of accounts or by shipped files."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 
 from vstream.apply.port import MappingAdmin
-from vstream.apply.push_accounts import account_admin
+from vstream.apply.push_accounts import account_admin, with_system_login
+from vstream.apply.shipping import Shipping, shipped_mappings
 from vstream.errors import LabError
 from vstream.lab import keys, lab
+from vstream.lab.find_servers import Servers, find_signer
 from vstream.lab.readiness import monitor_url
 from vstream.lab.status import system_endpoint
+from vstream.plan.pipeline import PlanRequest
+from vstream.plan.plan import Plan
+from vstream.topology.accounts import SYSTEM_USER
 from vstream.topology.bundle import Bundle
+from vstream.topology.model import Security
+from vstream.topology.profiles import profile_of
 
 
 class LabMappings:
@@ -47,4 +54,24 @@ def mapping_admin(name: str, bundle: Bundle, *, lost: Collection[str] = ()) -> M
             region: [monitor_url(address) for address in reachable if address.region == region] for region in regions
         },
         in_domains=any(address.is_hub for address in addresses),
+    )
+
+
+def choose_mapping_admin(request: PlanRequest, plan: Plan, servers: Servers, shipping: Shipping) -> MappingAdmin | None:
+    """How *servers* come to load what is planned; None where only whoever runs them can make them. Raises VstreamError."""
+    topology, lost = request.topology, request.lost
+    if servers.lab is not None:
+        return mapping_admin(servers.lab, request.bundle, lost=lost)
+    ring = find_signer(topology, None)
+    if ring is None or topology.security is not Security.OPERATOR:
+        return shipped_mappings(request, plan, shipping)
+    endpoints = {region: endpoint for region, endpoint in servers.endpoints.items() if region not in lost}
+    credentials = str(ring.credentials(SYSTEM_USER))
+    return account_admin(
+        request.bundle.claims,
+        ring,
+        system={region: with_system_login(endpoint, credentials) for region, endpoint in endpoints.items()},
+        servers=[(seat.region, seat.server.name) for seat in topology.seats if seat.region not in lost],
+        monitors={region: endpoint.monitor for region, endpoint in endpoints.items()},
+        in_domains=profile_of(topology).has_domains,
     )

@@ -1,4 +1,4 @@
-"""The servers of a command: their endpoints, keys and bundle."""
+"""The servers of a topology, those under its `connect` or its running lab: endpoints, keys and bundle."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from vstream.value_class import value_class
 
 @value_class
 class Servers:
-    """The servers that a command works on."""
+    """Servers that run, and how they are reached."""
 
     endpoints: Mapping[str, Endpoint]
     lab: str | None
