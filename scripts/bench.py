@@ -206,7 +206,7 @@ async def up(topology: Topology) -> Endpoint:
         "bench",
         topology,
         lambda addresses: load_topology.render_bundle(topology, addresses=addresses),
-        binary=binaries.locate(),
+        lab.LabSetup(binary=binaries.locate()),
         on_progress=lambda _step: None,
     )
     return lab.endpoints("bench")["west"]

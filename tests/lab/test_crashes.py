@@ -38,7 +38,7 @@ async def test_an_interrupted_up_stops_what_it_started(stage: ReadinessStage, st
         if progress.stage is stage:
             reached.set()
 
-    task = asyncio.create_task(lab.up("a", topology(3, 1), render, binary=binary, on_progress=report))
+    task = asyncio.create_task(lab.up("a", topology(3, 1), render, lab.LabSetup(binary=binary), on_progress=report))
     await reached.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -48,12 +48,18 @@ async def test_an_interrupted_up_stops_what_it_started(stage: ReadinessStage, st
 
 
 async def test_an_interrupted_second_up_leaves_what_ran_before(binary: Path) -> None:
-    await lab.up("a", topology(1, 2), render, binary=binary, on_progress=ignore_progress)
+    await lab.up("a", topology(1, 2), render, lab.LabSetup(binary=binary), on_progress=ignore_progress)
     before = pids("a")
     await NatsServer(lab_directory("a"), "r0-1").stop()
     reached = asyncio.Event()
     task = asyncio.create_task(
-        lab.up("a", topology(1, 2), render, binary=binary, on_progress=lambda p: reached.set() if p.done else None)
+        lab.up(
+            "a",
+            topology(1, 2),
+            render,
+            lab.LabSetup(binary=binary),
+            on_progress=lambda p: reached.set() if p.done else None,
+        )
     )
     await reached.wait()
     task.cancel()
@@ -108,7 +114,7 @@ async def test_a_server_whose_record_was_never_completed_is_found_all_the_same(s
 async def test_a_server_whose_starter_was_killed_before_it_had_its_own_arguments_goes_down_too(
     state: Path, binary: Path
 ) -> None:
-    await lab.up("killed", topology(1, 1), render, binary=binary, on_progress=ignore_progress)
+    await lab.up("killed", topology(1, 1), render, lab.LabSetup(binary=binary), on_progress=ignore_progress)
     directory = lab_directory("killed")
     record = records.read(directory, "r0-0")
     assert record is not None
@@ -135,7 +141,7 @@ async def test_a_lab_outlives_the_process_group_that_started_it(state: Path) -> 
 
 
 async def test_a_recorded_pid_that_belongs_to_somebody_else_is_never_signalled(binary: Path) -> None:
-    await lab.up("a", topology(1, 1), render, binary=binary, on_progress=ignore_progress)
+    await lab.up("a", topology(1, 1), render, lab.LabSetup(binary=binary), on_progress=ignore_progress)
     directory = lab_directory("a")
     record = records.read(directory, "r0-0")
     assert record is not None
@@ -164,7 +170,7 @@ async def test_a_recorded_pid_that_belongs_to_somebody_else_is_never_signalled(b
 
 
 async def test_a_paused_server_goes_down_too(binary: Path) -> None:
-    await lab.up("a", topology(1, 1), render, binary=binary, on_progress=ignore_progress)
+    await lab.up("a", topology(1, 1), render, lab.LabSetup(binary=binary), on_progress=ignore_progress)
     assert NatsServer(lab_directory("a"), "r0-0").signal(signal.SIGSTOP)
     await lab.down("a")
     assert states("a") == {"r0-0": "stopped"}
@@ -172,7 +178,9 @@ async def test_a_paused_server_goes_down_too(binary: Path) -> None:
 
 async def test_down_during_up_says_who_is_at_work(binary: Path) -> None:
     reached = asyncio.Event()
-    task = asyncio.create_task(lab.up("a", topology(2, 1), render, binary=binary, on_progress=lambda _: reached.set()))
+    task = asyncio.create_task(
+        lab.up("a", topology(2, 1), render, lab.LabSetup(binary=binary), on_progress=lambda _: reached.set())
+    )
     await reached.wait()
     with pytest.raises(LabError, match=f"lab `a` is being changed by process {os.getpid()}"):
         await lab.down("a")

@@ -31,7 +31,9 @@ async def rules(url: str) -> Any:
 
 @pytest.mark.parametrize("version", [None, pytest.param("2.10.26", marks=pytest.mark.versions)])
 async def test_new_mappings_are_loaded_and_bad_ones_leave_everything_as_it_was(version: str | None) -> None:
-    await lab.up("a", topology(2, 1), render, binary=binaries.locate(version), on_progress=ignore_progress)
+    await lab.up(
+        "a", topology(2, 1), render, lab.LabSetup(binary=binaries.locate(version)), on_progress=ignore_progress
+    )
     urls = [url for endpoint in lab.endpoints("a").values() for url in endpoint.monitor]
     assert [await rules(url) for url in urls] == [{}, {}]
 
@@ -56,7 +58,7 @@ async def test_new_mappings_are_loaded_and_bad_ones_leave_everything_as_it_was(v
 
 
 async def test_a_change_that_a_server_cannot_load_while_it_runs_is_reported_in_its_own_words(binary: Path) -> None:
-    await lab.up("a", topology(1, 1), render, binary=binary, on_progress=ignore_progress)
+    await lab.up("a", topology(1, 1), render, lab.LabSetup(binary=binary), on_progress=ignore_progress)
     moved = render([replace(address, store_dir="/nowhere") for address in lab.addresses("a")])
     reloaded = await lab.reload("a", moved)
     assert reloaded.loaded == ()

@@ -108,7 +108,13 @@ async def main(regions: str, servers: str, when: str = "") -> None:
     def report(progress: ReadinessProgress) -> None:
         print(progress.stage.name, progress.done, flush=True)  # noqa: T201
 
-    await lab.up("killed", topology(int(regions), int(servers)), render, binary=binaries.locate(), on_progress=report)
+    await lab.up(
+        "killed",
+        topology(int(regions), int(servers)),
+        render,
+        lab.LabSetup(binary=binaries.locate()),
+        on_progress=report,
+    )
     print("UP", flush=True)  # noqa: T201
 
 

@@ -60,7 +60,7 @@ async def start(binary: Path) -> None:
     def silent(_: ReadinessProgress) -> None:
         pass
 
-    await lab.up(LAB, topology(), render, binary=binary, on_progress=silent)
+    await lab.up(LAB, topology(), render, lab.LabSetup(binary=binary), on_progress=silent)
 
 
 @contextmanager

@@ -18,11 +18,10 @@ from vstream.errors import VstreamError
 from vstream.lab import conf, passwords, records
 from vstream.lab import start as starting
 from vstream.lab.binaries import Program, locate, program
-from vstream.lab.links.choose import link_states
 from vstream.lab.links.proxy_process import ProxyProcess
-from vstream.lab.links.state import Backend, LinkState, Pair
 from vstream.lab.readiness import ReadinessProgress, monitor_url
 from vstream.lab.server import NatsServer, stop_all
+from vstream.lab.start import AS_BEFORE, LabSetup
 from vstream.lab.state import LabDirectory, lab_directory
 from vstream.lab.status import (
     LabStatus,
@@ -42,7 +41,17 @@ from vstream.topology.bundle import Bundle, ServerAddress
 from vstream.topology.model import Topology
 from vstream.value_class import value_class
 
-__all__ = ["addresses", "client_endpoints", "endpoints", "is_running", "list_labs", "logs", "names", "status"]
+__all__ = [
+    "LabSetup",
+    "addresses",
+    "client_endpoints",
+    "endpoints",
+    "is_running",
+    "list_labs",
+    "logs",
+    "names",
+    "status",
+]
 
 _RELOAD_TIMEOUT = 10.0
 """Seconds for one server. It needs 5 ms."""
@@ -60,39 +69,27 @@ async def up(
     name: str,
     topology: Topology,
     render: Callable[[Sequence[ServerAddress]], Bundle],
+    setup: LabSetup = AS_BEFORE,
     *,
-    binary: Path | None = None,
-    binaries: Mapping[str, Path] | None = None,
     on_progress: Callable[[ReadinessProgress], None],
     timeout: float = 60.0,
-    links: Backend | None = None,
-    shape: Mapping[Pair, LinkState] | None = None,
-    tls: bool | None = None,
 ) -> LabStatus:
     """
     Make all servers of *topology* run and be ready, as lab *name*.
 
-    *render* is called with the addresses that were chosen. What runs already with
-    the same configuration is kept, and regions that are new join it: nothing that runs is
-    told, reloaded or restarted. A lab that runs keeps the mappings that it has loaded. *binaries* are of single servers, by their names;
-    the others run *binary*, by default what the running lab has for them, else
-    whichever is at hand. *links* says what makes the links between regions
-    (by default a proxy where there are two or more), *shape* how they are (by default
-    as *topology* says), *tls* whether all ports speak TLS (by default as they did before). Raises LabError if the lab is not ready after
-    *timeout* seconds, if a server dies, or if other servers than these run under
-    this name; whatever this call has started is stopped again, as it is if the
-    call is cancelled.
+    *render* is called with the addresses that were chosen. What runs already with the same configuration is kept, and regions
+    that are new join it: nothing that runs is told, reloaded or restarted. A lab that runs keeps the mappings that it has
+    loaded. Raises LabError if the lab is not ready after *timeout* seconds, if a server dies, or if other servers than these
+    run under this name; whatever this call has started is stopped again, as it is if the call is cancelled.
     """
     start = starting.Start(
         directory=lab_directory(name),
         topology=topology,
         render=render,
-        programs=await asyncio.to_thread(_programs, name, topology, binary, binaries or {}),
+        programs=await asyncio.to_thread(_programs, name, topology, setup),
         on_progress=on_progress,
         deadline=time.monotonic() + timeout,
-        backend=links,
-        shape=link_states(topology.links) if shape is None else shape,
-        tls=tls,
+        setup=setup,
     )
     async with start.directory.lock():
         running = frozenset(records.scan_processes(start.directory))
@@ -100,14 +97,12 @@ async def up(
         return status(name)
 
 
-def _programs(
-    name: str, topology: Topology, binary: Path | None, binaries: Mapping[str, Path]
-) -> Mapping[str, Program]:
+def _programs(name: str, topology: Topology, setup: LabSetup) -> Mapping[str, Program]:
     """What each server of *topology* is started with. Asks each binary once what it is."""
-    record = lab_directory(name).read() if binary is None and is_running(name) else None
+    record = lab_directory(name).read() if setup.binary is None and is_running(name) else None
     recorded = {} if record is None else {server: started.binary for server, started in record.programs.items()}
-    stated = {**recorded, **binaries}
-    chosen = {seat.server.name: stated.get(seat.server.name, binary) for seat in topology.processes}
+    stated = {**recorded, **setup.binaries}
+    chosen = {seat.server.name: stated.get(seat.server.name, setup.binary) for seat in topology.processes}
     programs = {path: program(path or locate()) for path in set(chosen.values())}
     return {server: programs[path] for server, path in chosen.items()}
 

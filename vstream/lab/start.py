@@ -50,6 +50,25 @@ _ELECTION = 20.0
 
 
 @value_class
+class LabSetup:
+    """What a lab runs, and how its servers reach each other. What is not said stays as it was at the last start."""
+
+    binary: Path | None = None
+    """The program of all servers but those in *binaries*; by default whichever is at hand."""
+    binaries: Mapping[str, Path] = field(default_factory=dict)
+    """The programs of single servers, by name."""
+    links: Backend | None = None
+    """What makes the links between regions; by default a proxy where there are two or more."""
+    shape: Mapping[Pair, LinkState] | None = None
+    """How these links are; by default as the topology says."""
+    tls: bool | None = None
+    """Whether all ports use TLS."""
+
+
+AS_BEFORE = LabSetup()
+
+
+@value_class
 class Start:
     """One `up` and its request. *deadline* is on the monotonic clock."""
 
@@ -60,12 +79,12 @@ class Start:
     """The program of each server, by name."""
     on_progress: Callable[[ReadinessProgress], None]
     deadline: float
-    backend: Backend | None = None
-    """The backend of the links between regions; None for the present one, or the one that suits the topology."""
-    shape: Mapping[Pair, LinkState] = field(default_factory=dict)
-    """The requested shape of these links."""
-    tls: bool | None = None
-    """Whether all ports use TLS; None for the present setting, or the default."""
+    setup: LabSetup
+
+    @property
+    def shape(self) -> Mapping[Pair, LinkState]:
+        """The requested shape of the links between regions."""
+        return choose.link_states(self.topology.links) if self.setup.shape is None else self.setup.shape
 
 
 async def start_all(start: Start) -> None:
@@ -85,7 +104,7 @@ async def start_all(start: Start) -> None:
 async def _start_at_free_ports(start: Start, attempt: int) -> None:
     names = [seat.server.name for seat in start.topology.processes]
     proxy = ProxyProcess(start.directory)
-    backend = choose.choose_backend(start.topology, start.backend)
+    backend = choose.choose_backend(start.topology, start.setup.links)
     async with _stop_on_failure(start.directory, names, proxy):
         async with _claim_ports() as place:
             transport = await _provide_transport(start)
@@ -118,7 +137,7 @@ async def start_missing(start: Start, running: frozenset[str]) -> None:
     if not add_regions.new_regions(start.topology, record):
         await _start_missing(start, running, record, hint)
         return
-    links = choose.links_of_running_lab(directory, record.servers, start.backend, start.shape)
+    links = choose.links_of_running_lab(directory, record.servers, start.setup.links, start.shape)
     async with _claim_ports() as place:
         reserved = _ports_of(_labs_elsewhere(place / "states")) | _ports_of(_other_labs(start))
         grown = add_regions.add_servers(
@@ -129,7 +148,7 @@ async def start_missing(start: Start, running: frozenset[str]) -> None:
 
 async def _start_missing(start: Start, running: frozenset[str], record: LabRecord, hint: str) -> None:
     directory, name = start.directory, start.directory.name
-    links = choose.links_of_running_lab(directory, record.servers, start.backend, start.shape)
+    links = choose.links_of_running_lab(directory, record.servers, start.setup.links, start.shape)
     links = add_regions.add_links(links, record, choose.initial_links(record.servers, links.backend, start.shape))
     # What runs, and how it maps, stays: new servers load the mappings that the others have, until `apply` changes them.
     bundle = start.render(record.servers)
@@ -177,8 +196,8 @@ def _require_same_servers(start: Start, record: LabRecord, hint: str) -> None:
     expected = {(seat.region, seat.server.name) for seat in start.topology.processes if seat.region not in new}
     if expected != {(address.region, address.server.name) for address in record.servers}:
         raise LabError(f"lab `{name}` runs with other servers than topology `{start.topology.name}` has", hint=hint)
-    if start.tls not in {None, record.transport is not None}:
-        speaks = "does not speak TLS" if start.tls else "speaks TLS"
+    if start.setup.tls not in {None, record.transport is not None}:
+        speaks = "does not speak TLS" if start.setup.tls else "speaks TLS"
         raise LabError(f"lab `{name}` runs, and {speaks}", hint=hint)
     for server, program in start.programs.items():
         if server in record.programs and (runs := record.programs[server].version) != program.version:
@@ -207,7 +226,7 @@ async def _provide_transport(start: Start) -> Transport | None:
     """What all ports of a lab that starts speak TLS with, if they do."""
     record = start.directory.read()
     had_tls = TLS_BY_DEFAULT if record is None else record.transport is not None
-    has_tls = had_tls if start.tls is None else start.tls
+    has_tls = had_tls if start.setup.tls is None else start.setup.tls
     return await certificates.provide_transport(start.directory, start.topology) if has_tls else None
 
 

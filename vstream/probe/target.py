@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from typing import TypedDict, TypeVar, Unpack
 
 from vstream.errors import NotReachableError, VstreamError
 from vstream.jetstream.connection import REQUEST_TIMEOUT, Connection
@@ -22,6 +22,17 @@ FAIR_PATIENCE = 1.0
 
 class OutOfTimeError(VstreamError):
     """The deadline was too near to expect an answer."""
+
+
+class CheckDetails(TypedDict, total=False):
+    """What a `Check` says besides its outcome."""
+
+    origin: str | None
+    subject: str | None
+    form: str | None
+    hint: str | None
+    answered_by: str | None
+    elapsed_ms: float | None
 
 
 @value_class
@@ -84,33 +95,9 @@ class ProbeTarget:
             raise
         return answer, (time.monotonic() - began) * 1000
 
-    def check(
-        self,
-        hop: Hop,
-        status: CheckStatus,
-        detail: str,
-        *,
-        origin: str | None = None,
-        subject: str | None = None,
-        form: str | None = None,
-        hint: str | None = None,
-        answered_by: str | None = None,
-        elapsed_ms: float | None = None,
-    ) -> Check:
+    def check(self, hop: Hop, status: CheckStatus, detail: str, **details: Unpack[CheckDetails]) -> Check:
         """A check of this stream in this region."""
-        return Check(
-            stream=self.stream.name,
-            region=self.region,
-            hop=hop,
-            status=status,
-            detail=detail,
-            origin=origin,
-            subject=subject,
-            form=form,
-            hint=hint,
-            answered_by=answered_by,
-            elapsed_ms=elapsed_ms,
-        )
+        return Check(stream=self.stream.name, region=self.region, hop=hop, status=status, detail=detail, **details)
 
     def problem(
         self,

@@ -387,46 +387,24 @@ class _Renderer:
             members[address.cluster_name].append(address)
         jetstream = {seat.server.name: seat.jetstream for seat in topology.processes}
         in_domains = profile_of(topology).has_domains
-        is_signed = topology.security is Security.OPERATOR
         # In operator mode servers know accounts by their keys.
-        account = (
-            self._signer.public(account_key(naming.CLIENT_ACCOUNT))
-            if is_signed and in_domains
-            else naming.CLIENT_ACCOUNT
-        )
+        has_key = in_domains and topology.security is Security.OPERATOR
+        account = self._signer.public(account_key(naming.CLIENT_ACCOUNT)) if has_key else naming.CLIENT_ACCOUNT
         hubs = {address.region: address for address in addresses if address.is_hub}
         template = "server.conf.j2"
         for address in written:
-            text = self._text(
-                "VS401",
-                template,
-                {
-                    "topology": topology,
-                    "region": topology.region(address.region),
-                    "server": address.server,
-                    "address": address,
-                    "jetstream": jetstream[address.server.name],
-                    "options": server_view.available_options(topology),
-                    "routes": server_view.routes(address, members[address.cluster_name]),
-                    # A single server runs alone: a cluster of one never elects a meta leader.
-                    "is_clustered": len(members[address.cluster_name] if in_domains else addresses) > 1,
-                    "gateways": server_view.gateways(address, server_view.gateway_mesh(address, members, hubs)),
-                    "has_accounts": topology.has_accounts,
-                    "system_login": {
-                        "path": bundle.SYSTEM_PASSWORD_PATH,
-                        "user": SYSTEM_USER,
-                        "variable": password_variable(SYSTEM_USER),
-                    },
-                    "asks_for_certificates": topology.security is Security.CERTIFICATES,
-                    "transport": address.transport,
-                    "tls": bundle.TLS_PATH,
-                    "included": server_view.included_path(topology, address),
-                    "resolver": server_view.resolver(topology, address),
-                    "domain": address.region if in_domains else None,
-                    "leaf": server_view.leaf(address, hubs.get(address.region)),
-                    "account": account,
-                },
-            )
+            values = {
+                **_common_values(topology, address),
+                "jetstream": jetstream[address.server.name],
+                "routes": server_view.routes(address, members[address.cluster_name]),
+                # A single server runs alone: a cluster of one never elects a meta leader.
+                "is_clustered": len(members[address.cluster_name] if in_domains else addresses) > 1,
+                "gateways": server_view.gateways(address, server_view.gateway_mesh(address, members, hubs)),
+                "domain": address.region if in_domains else None,
+                "leaf": server_view.leaf(address, hubs.get(address.region)),
+                "account": account,
+            }
+            text = self._text("VS401", template, values)
             if text is not None and self._conf("VS401", template, text) is not None:
                 yield bundle.Artifact(
                     path=f"servers/{address.server.name}.conf",
@@ -470,3 +448,22 @@ def _template_line(error: BaseException) -> int:
             line = trace.tb_lineno
         trace = trace.tb_next
     return line
+
+
+def _common_values(topology: Topology, address: bundle.ServerAddress) -> dict[str, Any]:
+    """What the template of a server's configuration gets that does not depend on the other servers."""
+    login = {"path": bundle.SYSTEM_PASSWORD_PATH, "user": SYSTEM_USER, "variable": password_variable(SYSTEM_USER)}
+    return {
+        "topology": topology,
+        "region": topology.region(address.region),
+        "server": address.server,
+        "address": address,
+        "options": server_view.available_options(topology),
+        "has_accounts": topology.has_accounts,
+        "system_login": login,
+        "asks_for_certificates": topology.security is Security.CERTIFICATES,
+        "transport": address.transport,
+        "tls": bundle.TLS_PATH,
+        "included": server_view.included_path(topology, address),
+        "resolver": server_view.resolver(topology, address),
+    }

@@ -88,15 +88,14 @@ async def prepare_lab(scenario: Scenario, topology: Topology, name: str, report:
         return _render_lab(name, topology, addresses, templates)
 
     report("starting servers")
-    binaries = await asyncio.to_thread(locate_binaries, topology, stated) if stated else None
+    binaries = await asyncio.to_thread(locate_binaries, topology, stated) if stated else {}
     await lab.up(
         name,
         topology,
         render,
-        binaries=binaries,
+        lab.LabSetup(binaries=binaries, links=_backend(scenario.lab.links)),
         on_progress=lambda step: report(f"waiting for {step.stage.value}"),
         timeout=_UP,
-        links=_backend(scenario.lab.links),
     )
     edit = TopologyEdit(file=scenario.topology_file, text=scenario.topology_text, topology=topology)
     environment = _build_environment(name, edit, templates)

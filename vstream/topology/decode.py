@@ -361,9 +361,10 @@ def levels(
         yield (*path, _WORDS[role]), getattr(level, _WORDS[role])
 
 
-def _settings(
-    document: TopologyDocument, name: str, regions: tuple[str, ...], place: str, role: model.Role
-) -> model.StreamSettings:
+def _merge_levels(
+    document: TopologyDocument, name: str, place: str, role: model.Role
+) -> tuple[dict[str, Any], dict[str, str], dict[str, Json]]:
+    """What is set for a physical stream: its settings, `metadata` and `config`. Later levels win."""
     settings: dict[str, Any] = {}
     metadata: dict[str, str] = {}
     config: dict[str, Json] = {}
@@ -374,7 +375,13 @@ def _settings(
                 settings[field] = value
         metadata.update(level.metadata or {})
         config.update(level.config or {})
-    in_region = place in document.regions
+    return settings, metadata, config
+
+
+def _settings(
+    document: TopologyDocument, name: str, regions: tuple[str, ...], place: str, role: model.Role
+) -> model.StreamSettings:
+    settings, metadata, config = _merge_levels(document, name, place, role)
     is_mirror = role is model.Role.READ and model.Consistency(document.streams[name].consistency).has_mirrors
     placement_tags = settings.pop("placement_tags", ())
     fields: dict[str, Json] = {
@@ -401,7 +408,7 @@ def _settings(
         fields["max_age"] = settings.get("max_age", _longest_write(document, name, regions))
     if is_mirror:
         # A mirror takes what its origin took: servers do not deduplicate there, and keep the 0.
-        fields |= {"duplicate_window": 0}
+        fields["duplicate_window"] = 0
         # In an account of its own it is called like what it mirrors, and answers in its own name.
         fields |= {"mirror_direct": True} if PROFILES[model.Routing(document.routing)].has_physical_names else {}
     elif document.streams[name].counters:
@@ -411,9 +418,10 @@ def _settings(
         republish = PROFILES[model.Routing(document.routing)].republish(role)
         fields |= {"republish": republish} if republish else {}
     fields.setdefault("duplicate_window", _duplicate_window(document, fields, role))
-    placement: Mapping[str, Json] = {"cluster": (document.regions[place].cluster or place) if in_region else place}
-    if placement_tags and in_region:
-        placement = {**placement, "tags": list(placement_tags)}
+    region = document.regions.get(place)
+    placement: dict[str, Json] = {"cluster": (region and region.cluster) or place}
+    if placement_tags and region:
+        placement["tags"] = list(placement_tags)
     return model.StreamSettings(fields={**fields, **config, "placement": placement, "metadata": metadata})
 
 

@@ -36,7 +36,7 @@ def lab_a(binary: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[No
     state = tmp_path_factory.mktemp("links") / "state"
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("VSTREAM_STATE_DIR", str(state))
-        asyncio.run(lab.up("a", topology(3, 1), render, binary=binary, on_progress=ignore_progress))
+        asyncio.run(lab.up("a", topology(3, 1), render, lab.LabSetup(binary=binary), on_progress=ignore_progress))
         try:
             yield
         finally:
@@ -50,7 +50,7 @@ async def up(lab_a: None, binary: Path) -> None:
     """Lab `a` runs, and all its links are as they were, whatever the last test did to them."""
     for fault in control.read("a").overlays:
         await control.remove_overlay("a", fault)
-    await lab.up("a", topology(3, 1), render, binary=binary, on_progress=ignore_progress)
+    await lab.up("a", topology(3, 1), render, lab.LabSetup(binary=binary), on_progress=ignore_progress)
     await control.reset("a", control.read("a").pairs)
 
 
@@ -77,7 +77,7 @@ async def test_a_cut_is_felt_by_those_whom_it_cuts_off_and_by_nobody_else() -> N
 
 
 async def test_in_a_cluster_of_three_no_connection_goes_around_the_proxy(binary: Path, state: Path) -> None:
-    await lab.up("a", topology(3, 3), render, binary=binary, on_progress=ignore_progress)
+    await lab.up("a", topology(3, 3), render, lab.LabSetup(binary=binary), on_progress=ignore_progress)
     async with connectivity.ears("a") as ears:
         await ears.require(ears.everybody())
         assert connectivity.direct("a") == []
@@ -148,7 +148,7 @@ async def test_a_proxy_that_died_is_seen_and_started_again_with_what_it_did(bina
         assert set(control.read("a").overlays) == {"fault"}
         servers = {server.name: server.pid for server in lab.status("a").servers}
 
-        await lab.up("a", topology(3, 1), render, binary=binary, on_progress=ignore_progress)
+        await lab.up("a", topology(3, 1), render, lab.LabSetup(binary=binary), on_progress=ignore_progress)
         assert {server.name: server.pid for server in lab.status("a").servers} == servers
         await ears.require(ears.everybody() - LINK)
         await control.remove_overlay("a", "fault")
@@ -162,7 +162,7 @@ async def test_a_proxy_that_dies_while_the_lab_starts_is_named_and_nothing_is_le
             process.kill()
 
     with pytest.raises(LabError, match="the link proxy of lab `a` died: it said nothing"):
-        await lab.up("a", topology(3, 1), render, binary=binary, on_progress=kill)
+        await lab.up("a", topology(3, 1), render, lab.LabSetup(binary=binary), on_progress=kill)
     assert processes_in(state) == []
 
 
@@ -179,7 +179,7 @@ async def test_a_lab_that_starts_has_the_shape_that_was_asked_for_and_no_faults(
     await control.put_overlay("a", "fault", cut(LINK, Cut.DROP))
     await lab.down("a")
     shape = {(WEST, EAST): LinkState(delay=0.05), (EAST, WEST): LinkState(delay=0.05)}
-    await lab.up("a", topology(3, 1), render, binary=binary, on_progress=ignore_progress, shape=shape)
+    await lab.up("a", topology(3, 1), render, lab.LabSetup(binary=binary, shape=shape), on_progress=ignore_progress)
     assert control.read("a").overlays == {}
     async with connectivity.ears("a") as ears:
         await ears.require(ears.everybody())
@@ -190,9 +190,8 @@ async def test_a_lab_that_starts_has_the_shape_that_was_asked_for_and_no_faults(
         "a",
         topology(3, 1),
         render,
-        binary=binary,
+        lab.LabSetup(binary=binary, shape={(WEST, EAST): LinkState(loss=0.01)}),
         on_progress=ignore_progress,
-        shape={(WEST, EAST): LinkState(loss=0.01)},
     )
     assert control.read("a").base == {
         (WEST, EAST): LinkState(loss=0.01),
@@ -208,10 +207,14 @@ async def test_what_a_lab_cannot_do_is_said_and_changes_nothing(binary: Path, up
     with pytest.raises(UnknownNameError, match="`r0` has no link to itself"):
         await control.put_overlay("a", "fault", {(WEST, WEST): LinkState(cut=Cut.DROP)})
     with pytest.raises(LabError, match="runs with `--links proxy`"):
-        await lab.up("a", topology(3, 1), render, binary=binary, on_progress=ignore_progress, links=Backend.NONE)
+        await lab.up(
+            "a", topology(3, 1), render, lab.LabSetup(binary=binary, links=Backend.NONE), on_progress=ignore_progress
+        )
     assert control.read("a").overlays == {}
 
-    await lab.up("b", topology(2, 1), render, binary=binary, on_progress=ignore_progress, links=Backend.NONE)
+    await lab.up(
+        "b", topology(2, 1), render, lab.LabSetup(binary=binary, links=Backend.NONE), on_progress=ignore_progress
+    )
     assert ProxyProcess(lab_directory("b")).process() is None
     with pytest.raises(UnsupportedError, match="its servers dial each other"):
         await control.put_overlay("b", "fault", {("r0", "r1"): LinkState(cut=Cut.DROP)})
@@ -220,8 +223,8 @@ async def test_what_a_lab_cannot_do_is_said_and_changes_nothing(binary: Path, up
 
 async def test_labs_beside_each_other_have_fronts_of_their_own(binary: Path, state: Path) -> None:
     await asyncio.gather(
-        lab.up("a", topology(2, 1), render, binary=binary, on_progress=ignore_progress),
-        lab.up("b", topology(2, 1), render, binary=binary, on_progress=ignore_progress),
+        lab.up("a", topology(2, 1), render, lab.LabSetup(binary=binary), on_progress=ignore_progress),
+        lab.up("b", topology(2, 1), render, lab.LabSetup(binary=binary), on_progress=ignore_progress),
     )
     used = [
         port

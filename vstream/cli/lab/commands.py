@@ -89,7 +89,7 @@ def up(
     loaded = options.load_topology(file).require()
     shape = link_commands.shape(loaded, link or ())
     stated = _versions(server_version or ())
-    binaries = locate_binaries(loaded, stated) if stated else None
+    binaries = locate_binaries(loaded, stated) if stated else {}
     with show_progress("starting") as show:
         status = run(
             lab.up(
@@ -98,12 +98,9 @@ def up(
                 lambda addresses: render_bundle(
                     loaded, addresses=addresses, templates=templates, signer=keys.signer(name or loaded.name, loaded)
                 ),
-                binaries=binaries,
+                lab.LabSetup(binaries=binaries, links=links, shape=shape, tls=tls),
                 on_progress=show,
                 timeout=timeout,
-                links=links,
-                shape=shape,
-                tls=tls,
             )
         )
     find.remember_topology(status.name, file)

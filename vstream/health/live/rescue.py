@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -134,47 +134,46 @@ async def find_groups(
         if count < len(seats) and not names.keys() >= {seat.server.name for seat in seats}:
             problems.append(f"`{region.name}`: {count} addresses are known of its {len(seats)} servers")
         unsure[region.name] = problems
-    by_region = dict(zip(system, looks, strict=True))
     for look in looks:
         answered |= {name: str(server["version"]) for name, server in look.items()}
+    by_region = dict(zip(system, looks, strict=True))
     regions = [region.name for region in topology.regions]
     groups = [(topology.name, regions)] if topology.hubs is None else [(name, [name]) for name in regions]
-    found_dead = read_record(topology.name)
+    begun = read_record(topology.name)
     result = []
     for name, places in groups:
         members = tuple(seat.server.name for seat in topology.seats if seat.region in places)
         if not members[1:]:  # one server decides alone
             continue
-        seen = {
-            server: look for place in places for server, look in by_region.get(place, {}).items() if server in members
-        }
-        sizes = {int(server["size"]) for server in seen.values() if server["size"]}
-        leader = next((str(server["leader"]) for server in seen.values() if server["leader"]), None)
-        unknown = [problem for place in places for problem in unsure[place]]
-        if not seen:
-            why = "nobody answers on the system account" if system else "`connect` names no user of the system account"
-            unknown.append(f"`{name}`: {why}")
-        begun = found_dead.get(name, frozenset())
-        if not begun and any(size != len(members) for size in sizes):
-            listed_sizes = " and ".join(map(str, sorted(sizes)))
-            unknown.append(
-                f"`{name}`: its meta group has {listed_sizes} members, the topology {len(members)}: who are the others?"
-            )
-        listed = find_listed(members, {peer for server in seen.values() for peer in server["listed"]})
-        alive = {server: version for server, version in sorted(answered.items()) if server in members}
-        result.append(
-            MetaGroup(
-                name=name,
-                members=members,
-                alive=alive,
-                unknown=tuple(dict.fromkeys(unknown)),
-                leader=leader,
-                listed=listed,
-                begun=begun,
-                system=tuple(place for place in places if place in system),
-            )
+        seen: dict[str, dict[str, Any]] = {}
+        for place in places:
+            seen |= {server: look for server, look in by_region.get(place, {}).items() if server in members}
+        group = MetaGroup(
+            name=name,
+            members=members,
+            alive={server: version for server, version in sorted(answered.items()) if server in members},
+            unknown=tuple(problem for place in places for problem in unsure[place]),
+            leader=next((str(server["leader"]) for server in seen.values() if server["leader"]), None),
+            listed=find_listed(members, {peer for server in seen.values() for peer in server["listed"]}),
+            begun=begun.get(name, frozenset()),
+            system=tuple(place for place in places if place in system),
         )
+        doubts = _list_doubts(group, seen, has_system=bool(system))
+        result.append(replace(group, unknown=tuple(dict.fromkeys((*group.unknown, *doubts)))))
     return tuple(result)
+
+
+def _list_doubts(group: MetaGroup, seen: Mapping[str, Mapping[str, Any]], *, has_system: bool) -> Iterator[str]:
+    """What the servers *seen* on the system account leave open about *group*."""
+    if not seen:
+        why = "nobody answers on the system account" if has_system else "`connect` names no user of the system account"
+        yield f"`{group.name}`: {why}"
+    sizes = {int(server["size"]) for server in seen.values() if server["size"]}
+    if not group.begun and any(size != len(group.members) for size in sizes):
+        listed_sizes = " and ".join(map(str, sorted(sizes)))
+        yield (
+            f"`{group.name}`: its meta group has {listed_sizes} members, the topology {len(group.members)}: who are the others?"
+        )
 
 
 async def _dial_region(region: str, endpoint: Endpoint | None) -> tuple[dict[str, str], list[str], int]:
