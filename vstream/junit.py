@@ -68,7 +68,7 @@ def to_xml(name: str, suites: Mapping[str, Sequence[TestCase]], *, started_at: d
         if started_at is not None:
             element.set("timestamp", started_at.replace(tzinfo=None).isoformat(timespec="seconds"))
         for case in cases:
-            _case(element, case)
+            _add_case(element, case)
     for total in ("tests", "failures", "errors", "skipped"):
         root.set(total, str(sum(int(suite.get(total, "0")) for suite in root)))
     root.set("time", f"{sum(case.seconds or 0 for cases in suites.values() for case in cases):.6f}")
@@ -77,7 +77,7 @@ def to_xml(name: str, suites: Mapping[str, Sequence[TestCase]], *, started_at: d
     return _NOT_FOR_LOGS.sub(lambda match: f"&#{ord(match[0])};", text)
 
 
-def _case(suite: ET.Element, case: TestCase) -> None:
+def _add_case(suite: ET.Element, case: TestCase) -> None:
     element = ET.SubElement(suite, "testcase", classname=_clean(case.classname), name=_clean(case.name))
     element.set("time", f"{case.seconds or 0:.6f}")
     if case.result is not None:

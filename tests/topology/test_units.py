@@ -1,4 +1,4 @@
-"""Durations and sizes: what people write is what servers count."""
+"""Durations, sizes and versions: what people write is what servers count."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ from vstream.topology.units import (
     format_duration,
     format_rate,
     format_size,
+    format_version,
     parse_duration,
     parse_rate,
     parse_share,
     parse_size,
+    parse_version,
 )
 
 counts = st.one_of(st.integers(0, MAX_INT64), st.integers(0, 10**6), st.integers(0, 60).map(lambda bits: 2**bits))
@@ -146,3 +148,27 @@ def test_shares_are_parsed(text: str, share: float) -> None:
 def test_what_is_no_share_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is not a percentage"):
         parse_share(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "version"),
+    [
+        ("2.15.1", (2, 15, 1)),
+        ("v2.12.8", (2, 12, 8)),
+        ("2.16.0-dev", (2, 16, 0)),
+        ("2.11.0-RC.3", (2, 11, 0)),
+        ("2.10", (2, 10, 0)),
+        ("2.14.6+build.1", (2, 14, 6)),
+        ("", None),
+        ("dev", None),
+        ("2", None),
+        ("2.x", None),
+        ("2.15.1.4", None),
+    ],
+)
+def test_versions_are_parsed(text: str, version: tuple[int, int, int] | None) -> None:
+    assert parse_version(text) == version
+
+
+def test_versions_are_formatted() -> None:
+    assert format_version((2, 15, 1)) == "2.15.1"

@@ -93,7 +93,7 @@ class SignedAccounts:
     async def _read_stored(self, connection: Connection, account: str) -> list[Claims]:
         """What each server holds for *account*; less than there are servers where one holds nothing, or is silent."""
         subject = f"$SYS.REQ.ACCOUNT.{account}.CLAIMS.LOOKUP"
-        answers = await _answers(connection, subject, b"", lambda replies: len(replies) >= len(self._servers))
+        answers = await _collect_answers(connection, subject, b"", lambda replies: len(replies) >= len(self._servers))
         with reading(subject):
             claims = [jwt.decode(token.decode()) for token in answers if token]
             self._issued = max([self._issued, *(int(stored.get("iat", 0)) for stored in claims)])
@@ -108,7 +108,7 @@ class SignedAccounts:
         def is_enough(received: list[bytes]) -> bool:
             return self._servers <= {_Confirmation.parse(answer).server for answer in received}
 
-        received = await _answers(connection, _UPDATE, token.encode(), is_enough)
+        received = await _collect_answers(connection, _UPDATE, token.encode(), is_enough)
         confirmations = [_Confirmation.parse(answer) for answer in received]
         account = claims["name"]
         for confirmation in confirmations:
@@ -227,7 +227,7 @@ def with_system_login(endpoint: Endpoint, credentials: str) -> Endpoint:
     )
 
 
-async def _answers(
+async def _collect_answers(
     connection: Connection, subject: str, payload: bytes, is_enough: Callable[[list[bytes]], bool]
 ) -> list[bytes]:
     """What all servers answer, up to that with which there is enough, or until time is up."""

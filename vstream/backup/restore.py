@@ -173,12 +173,12 @@ class _Restored:
 
     async def find(self) -> StreamConfig | None:
         """Its configuration on the servers, None if it is not there."""
-        info = await self._info()
+        info = await self._read_info()
         return (
             None if info is None else StreamConfig(name=self._saved.name, fields=check_config(info["config"], "info"))
         )
 
-    async def _info(self) -> dict[str, Any] | None:
+    async def _read_info(self) -> dict[str, Any] | None:
         try:
             return await ask_until_available(lambda: self._admin.info(self._saved.name))
         except ServerError as error:
@@ -188,7 +188,7 @@ class _Restored:
 
     async def make(self) -> None:
         """Restore it, unless it is whole, with consumers that are not ahead of it."""
-        info = await self._info()
+        info = await self._read_info()
         if info is not None and not (await self._is_whole(info) and await self._is_finished(info)):
             await self._admin.delete(self._saved.name)
             info = None
@@ -204,7 +204,7 @@ class _Restored:
         """Its state once its consumers exist: servers announce them after the stream."""
         deadline = time.monotonic() + _WHOLE
         while True:
-            info = await self._info()
+            info = await self._read_info()
             if info is not None and await self._is_whole(info):
                 return info
             if time.monotonic() > deadline:
@@ -256,7 +256,7 @@ class _Restored:
                 if error.err_code not in {error_codes.STREAM_EXISTS_ALREADY, *error_codes.TEMPORARILY_UNAVAILABLE}:
                     raise
                 if time.monotonic() > deadline:
-                    if error.err_code != error_codes.STREAM_EXISTS_ALREADY or await self._info() is not None:
+                    if error.err_code != error_codes.STREAM_EXISTS_ALREADY or await self._read_info() is not None:
                         raise
                     # A restore that broke off leaves the name of a stream with several replicas, and no stream.
                     await self._admin.forget(self._saved.name)
@@ -276,7 +276,7 @@ class _Restored:
         """As it was, without the mark, its sources beginning after what it has of them."""
         config = self._config
         if config.sources:
-            positions = await self._positions()
+            positions = await self._read_positions()
             sources = []
             for source in config.sources:
                 start_seq = max(positions.get(source.stream, 0) + 1, source.start_seq or 1)
@@ -284,7 +284,7 @@ class _Restored:
             config = config.with_sources(sources)
         await ask_until_available(lambda: self._admin.update(config))
 
-    async def _positions(self) -> dict[str, int]:
+    async def _read_positions(self) -> dict[str, int]:
         """The last sequence of each origin in the restored stream: blocks of a snapshot may have more than was said."""
         positions, saved = dict(self._saved.positions), self._saved
         names = {header_name(name, saved.name): name for name in self._config.source_names}

@@ -77,7 +77,7 @@ async def wait_until_caught_up(target: TargetServers, *, timeout: float) -> None
         if not target.serves(server):
             continue
         url = monitor_url(target.address(server))
-        while (problem := await _problem(url)) is not None:
+        while (problem := await _find_problem(url)) is not None:
             if time.monotonic() > deadline:
                 raise LabError(
                     f"server `{server}` is not healthy after {timeout:g} s: {problem}",
@@ -86,7 +86,7 @@ async def wait_until_caught_up(target: TargetServers, *, timeout: float) -> None
             await asyncio.sleep(POLL)
 
 
-async def _problem(url: str) -> str | None:
+async def _find_problem(url: str) -> str | None:
     try:
         return await monitoring.health_problem(url, is_deep=True)
     except VstreamError as error:

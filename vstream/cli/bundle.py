@@ -89,9 +89,9 @@ def _gather(
         lambda: {f"rendered/{part.path}": part.text for part in build_bundle(topology, servers, templates).artifacts},
     )
     if where is not None:
-        add_json("status", lambda: run(_status(topology, where, templates, deadline)))
-        add_json("doctor", lambda: run(_doctor(topology, where, templates, deadline)))
-        add_json("plan", lambda: run(_plan(topology, where, templates)))
+        add_json("status", lambda: run(_read_status(topology, where, templates, deadline)))
+        add_json("doctor", lambda: run(_run_doctor(topology, where, templates, deadline)))
+        add_json("plan", lambda: run(_make_plan(topology, where, templates)))
         answers, silent = run(ask_servers(where.endpoints, timeout=deadline))
         files |= {f"servers/{name}.json": json.dumps(answer, indent=1) + "\n" for name, answer in answers.items()}
         problems |= silent
@@ -100,16 +100,16 @@ def _gather(
     return files, problems, find_secrets(endpoints, secret_texts)
 
 
-async def _status(topology: Topology, where: Servers, templates: Path | None, deadline: float) -> dict[str, Any]:
+async def _read_status(topology: Topology, where: Servers, templates: Path | None, deadline: float) -> dict[str, Any]:
     return (await find_source(topology, where, templates).read(deadline)).as_dict()
 
 
-async def _doctor(topology: Topology, where: Servers, templates: Path | None, deadline: float) -> dict[str, Any]:
+async def _run_doctor(topology: Topology, where: Servers, templates: Path | None, deadline: float) -> dict[str, Any]:
     expected = build_bundle(topology, where, templates)
     return (await diagnose(topology, where.endpoints, expected, {}, deadline=deadline)).as_dict()
 
 
-async def _plan(topology: Topology, where: Servers, templates: Path | None) -> dict[str, Any]:
+async def _make_plan(topology: Topology, where: Servers, templates: Path | None) -> dict[str, Any]:
     return saved.to_dict(await make_plan(build_request(topology, where, templates)))
 
 

@@ -168,7 +168,7 @@ def failover(
         to=to,
         name=name or consumer,
     )
-    move, pending = run(_failover(request, lab, is_real=yes))
+    move, pending = run(_fail_over(request, lab, is_real=yes))
     if output == "json":
         print_json("consumer-failover", _as_dict(move, to, pending, is_done=yes))
         return
@@ -212,7 +212,7 @@ async def _read_position(
         return await consumer_position.read_position(connection, topology, stream, region, durable)
 
 
-async def _failover(request: MoveRequest, lab: str | None, *, is_real: bool) -> tuple[ConsumerMove, int | None]:
+async def _fail_over(request: MoveRequest, lab: str | None, *, is_real: bool) -> tuple[ConsumerMove, int | None]:
     """What it takes, and once it is done, how many messages are to be delivered. Changes nothing unless *is_real*."""
     topology = request.topology
     async with connect_all(topology, find_servers(topology, lab).endpoints) as connections:

@@ -55,12 +55,12 @@ class JetStreamAdmin:
         """
         all_streams: dict[str, ObservedStream] = {}
         missing: list[str] = []
-        for streams, silent in await asyncio.gather(*map(self._account, accounts)):
+        for streams, silent in await asyncio.gather(*map(self._read_account, accounts)):
             all_streams.update(streams)
             missing.extend(silent)
         return all_streams, tuple(missing)
 
-    async def _account(self, account: str | None) -> tuple[dict[str, ObservedStream], list[str]]:
+    async def _read_account(self, account: str | None) -> tuple[dict[str, ObservedStream], list[str]]:
         subject = _list_subject(account)
         first = await self._list(subject, 0, decode=decode_list)
         total = read_total(first, subject)
@@ -100,15 +100,15 @@ class JetStreamAdmin:
 
     async def create(self, config: StreamConfig) -> None:
         """See StreamAdmin."""
-        await self._api("STREAM.CREATE", config.name, dict(config.fields))
+        await self._ask_api("STREAM.CREATE", config.name, dict(config.fields))
 
     async def update(self, config: StreamConfig) -> None:
         """See StreamAdmin."""
-        await self._api("STREAM.UPDATE", config.name, dict(config.fields))
+        await self._ask_api("STREAM.UPDATE", config.name, dict(config.fields))
 
     async def delete(self, name: str) -> None:
         """See StreamAdmin."""
-        await self._api("STREAM.DELETE", name, None)
+        await self._ask_api("STREAM.DELETE", name, None)
 
     async def forget(self, name: str) -> None:
         """See StreamAdmin. No server answers this request; the stream's own servers carry it out."""
@@ -117,7 +117,7 @@ class JetStreamAdmin:
             if time.monotonic() > until:
                 raise NotReachableError(f"the meta group still knows `{name}` after {2 * DEADLINE:g} s")
             try:
-                await self._api("STREAM.DELETE", name, None, timeout=_UNANSWERED)
+                await self._ask_api("STREAM.DELETE", name, None, timeout=_UNANSWERED)
             except NotPermittedError:
                 raise
             except (NotReachableError, ServerError):
@@ -139,13 +139,13 @@ class JetStreamAdmin:
 
     async def create_consumer(self, config: ConsumerConfig) -> None:
         """See StreamAdmin."""
-        await self._consumer(config, "create")
+        await self._send_consumer(config, "create")
 
     async def update_consumer(self, config: ConsumerConfig) -> None:
         """See StreamAdmin."""
-        await self._consumer(config, "update")
+        await self._send_consumer(config, "update")
 
-    async def _consumer(self, config: ConsumerConfig, action: str) -> None:
+    async def _send_consumer(self, config: ConsumerConfig, action: str) -> None:
         subject = f"{naming.api_subject('CONSUMER.CREATE', config.stream)}.{config.durable}"
         body = {"stream_name": naming.local_name(config.stream), "config": dict(config.fields), "action": action}
         await self._ask(subject, body)
@@ -168,7 +168,7 @@ class JetStreamAdmin:
         subject = naming.api_subject("CONSUMER.LIST", stream)
         consumers: dict[str, ObservedConsumer] = {}
         missing: list[str] = []
-        async for info in self._entries(subject, "consumers", missing):
+        async for info in self._iterate(subject, "consumers", missing):
             config = check_config(info.get("config"), subject)
             if _is_placeholder(info):
                 missing.append(str(config.get("durable_name") or config.get("name")))
@@ -177,7 +177,7 @@ class JetStreamAdmin:
                 consumers[consumer.config.durable] = consumer
         return consumers, tuple(sorted(set(missing) - consumers.keys()))
 
-    async def _entries(self, subject: str, key: str, missing: list[str] | None = None) -> AsyncIterator[dict[str, Any]]:
+    async def _iterate(self, subject: str, key: str, missing: list[str] | None = None) -> AsyncIterator[dict[str, Any]]:
         """Everything that *subject* lists, page by page; the names that no server answered for are added to *missing*."""
         offset = 0
         while True:
@@ -195,19 +195,19 @@ class JetStreamAdmin:
 
     async def info(self, name: str, *, timeout: float = DEADLINE) -> dict[str, Any]:
         """STREAM.INFO of stream *name* from its leader, with the API's field names."""
-        return check_feeds(await self._api("STREAM.INFO", name, None, timeout=timeout), f"STREAM.INFO {name}")
+        return check_feeds(await self._ask_api("STREAM.INFO", name, None, timeout=timeout), f"STREAM.INFO {name}")
 
     async def info_from_list(self, name: str) -> dict[str, Any]:
         """Like `info`, for a client account's stream whose name is mapped to another: only lists show it."""
         subject = _list_subject(None)
-        async for info in self._entries(subject, "streams"):
+        async for info in self._iterate(subject, "streams"):
             if check_config(info.get("config"), subject).get("name") == name:
                 return info
         raise NotReachableError(f"no server answers for `{name}`")
 
     async def step_down(self, name: str, successor: str | None = None) -> None:
         """Ask the leader of stream *name* to hand over, to a server from 2.11 on. One with one replica agrees and does nothing."""
-        await self._api("STREAM.LEADER.STEPDOWN", name, _prefer(successor))
+        await self._ask_api("STREAM.LEADER.STEPDOWN", name, _prefer(successor))
 
     async def step_down_meta(self, successor: str | None = None) -> None:
         """Ask the meta leader to hand over, from 2.11 on to a server. Needs a connection in the system account."""
@@ -217,7 +217,7 @@ class JetStreamAdmin:
         """Remove *server* from the meta group for good. Needs a connection in the system account."""
         await self._ask(f"{naming.API}.SERVER.REMOVE", {"peer": server, "peer_id": peer_id(server)})
 
-    async def _api(
+    async def _ask_api(
         self, verb: str, stream: str, body: dict[str, Any] | None, *, timeout: float = DEADLINE
     ) -> dict[str, Any]:
         return await self._ask(naming.api_subject(verb, stream), body, timeout=timeout)

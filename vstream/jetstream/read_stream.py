@@ -110,7 +110,7 @@ async def _read_once(
             body = json.dumps({"batch": batch, "expires": round(patience * _NS)}).encode()
             await connection.publish(reader.pulls, body, reply=inbox)
             for _ in range(batch):
-                message = await _next(arrived, stream, patience)
+                message = await _read_next(arrived, stream, patience)
                 if message is None:  # servers of other regions do not know of a consumer at once
                     if time.monotonic() > until:
                         raise NotReachableError(f"stream `{stream}` cannot be read to its end: no responders")
@@ -247,7 +247,7 @@ async def _pull(connection: Connection, subject: str, batch: int, timeout: float
             await asyncio.sleep(_PAUSE)
 
 
-async def _next(
+async def _read_next(
     arrived: asyncio.Queue[StoredMessage | str | None], stream: str, patience: float
 ) -> StoredMessage | None:
     """The next message, or None where nobody listens for the request."""

@@ -64,7 +64,7 @@ async def take_snapshot(connection: Connection, stream: str, write: Callable[[by
         answer = await connection.request_json(subject, request, timeout=_PATIENCE)
         if (error := api_error(answer, subject)) is not None:
             raise error
-        while (chunk := await _next_chunk(arrived, stream)).data:
+        while (chunk := await _read_chunk(arrived, stream)).data:
             write(chunk.data)
             if chunk.reply:
                 await client.publish(chunk.reply, b"")
@@ -79,7 +79,7 @@ async def take_snapshot(connection: Connection, stream: str, write: Callable[[by
         )
 
 
-async def _next_chunk(arrived: asyncio.Queue[Any], stream: str) -> Any:
+async def _read_chunk(arrived: asyncio.Queue[Any], stream: str) -> Any:
     try:
         async with asyncio.timeout(_PATIENCE):
             return await arrived.get()

@@ -210,7 +210,7 @@ async def wait_for_stage(
     pending = waited_for
     on_progress(ReadinessProgress(stage, 0, total))
     while True:
-        answers = await asyncio.gather(*(_complaint(check, member) for member in pending))
+        answers = await asyncio.gather(*(_find_complaint(check, member) for member in pending))
         complaints = {member.name: text for member, text in zip(pending, answers, strict=True) if text is not None}
         if len(complaints) < len(pending):
             on_progress(ReadinessProgress(stage, total - len(complaints), total))
@@ -229,7 +229,7 @@ async def wait_for_stage(
         await asyncio.sleep(_POLL)
 
 
-async def _complaint(check: Callable[[Member], Awaitable[str | None]], member: Member) -> str | None:
+async def _find_complaint(check: Callable[[Member], Awaitable[str | None]], member: Member) -> str | None:
     try:
         return await check(member)
     except (NotReachableError, ServerError) as error:

@@ -141,23 +141,23 @@ class _Gatherer:
             case FileKind.SCENARIO:
                 self.gathered.scenarios.append(source)
             case FileKind.TOKEN:
-                self._token(text, source)
+                self._add_token(text, source)
             case FileKind.JSON:
-                self._json(text, source)
+                self._add_json(text, source)
             case FileKind.CONF:
-                self._conf(text, source)
+                self._add_conf(text, source)
             case _ if detect.may_be_conf(text, source.name):
-                self._unknown_conf(text, source)
+                self._add_unknown_conf(text, source)
             case _:
                 self._note_unchecked(source)
 
-    def _unknown_conf(self, text: str, source: Source) -> None:
+    def _add_unknown_conf(self, text: str, source: Source) -> None:
         """A file called like a configuration, without one option that servers know: broken, misspelt, or not ours."""
         document = natsconf.parse(text, source.name)
         is_broken = any(problem.code == "VS010" and problem.is_error for problem in document.diagnostics)
         is_misspelt = not is_broken and any(nearest_option(entry.key) for entry in document.root.entries)
         if is_misspelt or (is_broken and source.is_named):
-            self._conf(text, source)
+            self._add_conf(text, source)
         else:
             self._note_unchecked(source)
 
@@ -169,17 +169,17 @@ class _Gatherer:
 
     # JSON
 
-    def _json(self, text: str, source: Source) -> None:
+    def _add_json(self, text: str, source: Source) -> None:
         document = jsontext.parse(text.removeprefix("\ufeff"), source.name)
         data = document.data
         if data is None and not source.name.lower().endswith(".json"):
-            self._conf(text, source)
+            self._add_conf(text, source)
         elif data is None and (source.is_named or detect.looks_like_nats(text)):
             self.gathered.checked.append(source.name)
             self.gathered.diagnostics += document.diagnostics
         elif claims.is_claims(data):
             self.gathered.checked.append(source.name)
-            self._claims(document)
+            self._add_claims(document)
         elif configs := (*streams.stream_files(data, document.source), *streams.consumer_files(data, document.source)):
             self.gathered.checked.append(source.name)
             self.gathered.diagnostics += document.diagnostics
@@ -187,19 +187,19 @@ class _Gatherer:
             self.gathered.consumers += (config for config in configs if isinstance(config, ConsumerFile))
         elif isinstance(data, dict) and _OPTIONS_IN_JSON & {key.lower() for key in data}:
             if detect.is_server_json(data, is_named=source.is_named):
-                self._conf(text, source)
+                self._add_conf(text, source)
             else:
                 self._note_unchecked(source)
         else:
             self._note_unchecked(source)
 
-    def _claims(self, document: Document) -> None:
+    def _add_claims(self, document: Document) -> None:
         self.gathered.diagnostics += document.diagnostics
         account = claims.claims_account(document.data, document.source)
         if account is not None:
             self.gathered.claims.append(account)
 
-    def _token(self, text: str, source: Source) -> None:
+    def _add_token(self, text: str, source: Source) -> None:
         token = detect.find_token(text)
         if token is None:
             message, hint = "this token cannot be decoded", "is the file complete?"
@@ -227,12 +227,12 @@ class _Gatherer:
         spread = json.dumps(data, indent=2, ensure_ascii=False).encode(errors="replace").decode()
         self.gathered.texts[name] = spread
         self.gathered.shown[name] = Shown(span=span, message="in the claims of this token")
-        self._claims(jsontext.parse(spread, name))
+        self._add_claims(jsontext.parse(spread, name))
         return True
 
     # Configurations
 
-    def _conf(self, text: str, source: Source) -> None:
+    def _add_conf(self, text: str, source: Source) -> None:
         marks = detect.count_values(text)
         if marks > detect.MAX_MARKS:
             message = f"more than {detect.MAX_MARKS:,} values: too much for a configuration"

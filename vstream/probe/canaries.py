@@ -263,7 +263,7 @@ async def _look_for(reader: Reader, canary: Canary) -> None:
     try:
         while True:
             from_seq = reader.next_seq[canary.origin]
-            message, _ = await target.measure(partial(_next_message, target, canary.subject, from_seq))
+            message, _ = await target.measure(partial(_read_next, target, canary.subject, from_seq))
             reader.trouble = ""
             if message is None:
                 return
@@ -284,7 +284,7 @@ async def _look_for(reader: Reader, canary: Canary) -> None:
         reader.trouble = error.message
 
 
-async def _next_message(target: ProbeTarget, subject: str, from_seq: int, timeout: float) -> DirectMessage | None:
+async def _read_next(target: ProbeTarget, subject: str, from_seq: int, timeout: float) -> DirectMessage | None:
     return await direct.next_by_subject(target.connection, target.read_by, subject, from_seq, timeout=timeout)
 
 

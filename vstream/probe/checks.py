@@ -139,13 +139,13 @@ class _Probe:
         self._total = sum(self._count_checks(stream) for stream in streams)
         async with asyncio.TaskGroup() as tasks:
             asking = [
-                tasks.create_task(self._hops(stream, region)) for stream in streams for region in self._pick(stream)
+                tasks.create_task(self._walk(stream, region)) for stream in streams for region in self._pick(stream)
             ]
             if asking:
                 # Canaries are timed, so they fly when it is quiet; but no region that hangs may keep them for ever.
                 await asyncio.wait(asking, timeout=max(0.0, self._deadline - time.monotonic()) / 2)
             for stream in streams:
-                tasks.create_task(self._canaries(stream))
+                tasks.create_task(self._send_canaries(stream))
         return self._sort_checks(streams)
 
     def _pick(self, stream: VirtualStream) -> list[str]:
@@ -171,7 +171,7 @@ class _Probe:
                 Progress(check=check, done=len(self._checks), total=max(self._total, len(self._checks)))
             )
 
-    async def _hops(self, stream: VirtualStream, region: str) -> None:
+    async def _walk(self, stream: VirtualStream, region: str) -> None:
         target = self._target(stream, region)
         if target is None:
             error = self._unreached.get(region)
@@ -195,7 +195,7 @@ class _Probe:
             self._report([check])
             self._report([await hops.probe_direct_get(target, facts)])
 
-    async def _canaries(self, stream: VirtualStream) -> None:
+    async def _send_canaries(self, stream: VirtualStream) -> None:
         reason = _subject_without_wildcards(stream)
         if reason is not None:
             detail, hint = reason

@@ -217,7 +217,7 @@ async def probe_direct_get_forms(
     """
     names = [form.name for form in (*FORMS, TOO_MANY)]
     try:
-        message = await _known_message(target, subject)
+        message = await _find_message(target, subject)
     except NoRespondersError:
         reason = "no stream answers Direct Get: see the direct_get check of this region"
         return [_skip(target, name, reason) for name in (*names, NO_STREAM)]
@@ -234,7 +234,7 @@ async def probe_direct_get_forms(
     return [*checks, await _try_unknown_stream(target)]
 
 
-async def _known_message(target: ProbeTarget, subject: str | None) -> DirectMessage | None:
+async def _find_message(target: ProbeTarget, subject: str | None) -> DirectMessage | None:
     async def ask(timeout: float) -> DirectMessage | None:
         name = target.stream.name
         if subject is not None:

@@ -51,7 +51,7 @@ async def probe_mapping(target: ProbeTarget, pattern: str) -> Check:
     try:
         reply, elapsed_ms = await target.measure(ask)
     except NoRespondersError:
-        return await _nobody_listens(target, subject, pattern)
+        return await _check_no_listener(target, subject, pattern)
     except VstreamError as error:
         return target.problem(Hop.MAPPING, error, subject=subject, hint=_PERMISSIONS)
     return _judge_ack(target, subject, pattern, parse_ack(reply), elapsed_ms)
@@ -111,7 +111,7 @@ def _judge_ack(target: ProbeTarget, subject: str, pattern: str, ack: dict[str, A
     )
 
 
-async def _nobody_listens(target: ProbeTarget, subject: str, pattern: str) -> Check:
+async def _check_no_listener(target: ProbeTarget, subject: str, pattern: str) -> Check:
     expected = await _find_physical(target, target.write)
     stored_as = physical.stored_subject(target.topology.naming, target.stream, target.region, subject)
     hint = expected.hint
@@ -189,7 +189,7 @@ async def probe_direct_get(target: ProbeTarget, facts: StreamInfo | None) -> Che
                 # Emptied since, or a copy that lags behind its leader: look at both again.
                 _, facts = await probe_stream_info(target)
     except NoRespondersError:
-        return await _nobody_gets(target, subject)
+        return await _check_no_getter(target, subject)
     except VstreamError as error:
         return target.problem(Hop.DIRECT_GET, error, hint=_LEADER)
     if message is None:
@@ -216,7 +216,7 @@ async def probe_direct_get(target: ProbeTarget, facts: StreamInfo | None) -> Che
     return target.check(Hop.DIRECT_GET, status, detail, hint=hint, answered_by=answered_by, elapsed_ms=elapsed_ms)
 
 
-async def _nobody_gets(target: ProbeTarget, subject: str) -> Check:
+async def _check_no_getter(target: ProbeTarget, subject: str) -> Check:
     physical = await _find_physical(target, target.namesake)
     if physical.facts is None:
         detail, hint = f"nobody answers: {physical.problem}", physical.hint

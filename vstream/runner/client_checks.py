@@ -87,10 +87,10 @@ class OperationChecks:
             ClientOperation.DIRECT_GET: self._direct_get,
             ClientOperation.DIRECT_GET_SEQUENCE: self._direct_get_sequence,
             ClientOperation.MESSAGE_GET: self._message_get,
-            ClientOperation.STREAM_INFO: lambda: self._plain(f"STREAM.INFO.{target.stream}"),
-            ClientOperation.LIST_STREAMS: lambda: self._plain("STREAM.NAMES", {"subject": target.subject}),
+            ClientOperation.STREAM_INFO: lambda: self._ask_plain(f"STREAM.INFO.{target.stream}"),
+            ClientOperation.LIST_STREAMS: lambda: self._ask_plain("STREAM.NAMES", {"subject": target.subject}),
             ClientOperation.FETCH: self._fetch,
-            ClientOperation.CONSUMER_INFO: lambda: self._plain(f"CONSUMER.INFO.{target.bound}.{CONSUMER}"),
+            ClientOperation.CONSUMER_INFO: lambda: self._ask_plain(f"CONSUMER.INFO.{target.bound}.{CONSUMER}"),
             ClientOperation.CREATE_CONSUMER: self._create_consumer,
             ClientOperation.CREATE_STREAM: self._create_stream,
         }
@@ -163,12 +163,12 @@ class OperationChecks:
             raise error
         return _Answer()
 
-    async def _plain(self, subject: str, body: dict[str, Any] | None = None) -> _Answer:
-        await self._api(subject, body)
+    async def _ask_plain(self, subject: str, body: dict[str, Any] | None = None) -> _Answer:
+        await self._ask_api(subject, body)
         return _Answer()
 
     async def _fetch(self) -> _Answer:
-        reply = await self._next(self._target.bound, CONSUMER)
+        reply = await self._pull_next(self._target.bound, CONSUMER)
         if reply is None:
             return _Answer()
         self._fetched = reply.reply
@@ -178,7 +178,7 @@ class OperationChecks:
     def _delivery_result(reply: Reply, stream: str | None = None) -> _Answer:
         return _Answer(stream=stream, id=message_identity(reply.data), seq=AckSubject.parse(reply.reply).seq, count=1)
 
-    async def _next(self, stream: str, consumer: str) -> Reply | None:
+    async def _pull_next(self, stream: str, consumer: str) -> Reply | None:
         """The next message of *consumer* on *stream*; None: it has none. Raises VstreamError."""
         body = json.dumps({"batch": 1, "expires": round((TIMEOUT - 0.5) * _NS)}).encode()
         subject = f"{_API}.CONSUMER.MSG.NEXT.{stream}.{consumer}"
@@ -211,10 +211,10 @@ class OperationChecks:
     async def _create_consumer(self) -> _Answer:
         target = self._target
         config = {"ack_policy": "explicit", "inactive_threshold": 10 * _NS}
-        made = await self._api(
+        made = await self._ask_api(
             f"CONSUMER.CREATE.{self._consumer_stream}", {"stream_name": self._consumer_stream, "config": config}
         )
-        reply = await self._next(self._consumer_stream, made["name"])
+        reply = await self._pull_next(self._consumer_stream, made["name"])
         return _Answer(stream=target.read) if reply is None else self._delivery_result(reply, target.read)
 
     async def _create_stream(self) -> _Answer:
@@ -228,10 +228,10 @@ class OperationChecks:
             "num_replicas": 1,
             "placement": {"cluster": target.cluster},
         }
-        await self._api(f"STREAM.CREATE.{name}", config)
+        await self._ask_api(f"STREAM.CREATE.{name}", config)
         return _Answer(stream=name)
 
-    async def _api(self, subject: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+    async def _ask_api(self, subject: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
         full = f"{_API}.{subject}"
         answer = await self._connection.request_json(full, body, timeout=TIMEOUT)
         error = api_error(answer, full)

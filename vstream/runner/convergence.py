@@ -63,14 +63,14 @@ class ConvergenceWait:
     async def wait_until_reached(self, *, within: float) -> ConvergenceResult:
         """Wait until everything that the sources hold now is everywhere, at most *within* seconds."""
         deadline = time.monotonic() + within
-        targets, missing = await self._targets(deadline)
+        targets, missing = await self._read_targets(deadline)
         return ConvergenceResult(is_reached=False, missing=missing) if missing else await self._poll(targets, deadline)
 
     async def wait_until_settled(self, *, within: float) -> ConvergenceResult:
         """Like `wait_until_reached`, after publishing has ended: later messages count too."""
         deadline, before, quiet = time.monotonic() + within, None, 0
         while True:
-            targets, missing = await self._targets(deadline)
+            targets, missing = await self._read_targets(deadline)
             if missing:
                 return ConvergenceResult(is_reached=False, missing=missing)
             result = await self._poll(targets, deadline)
@@ -80,12 +80,12 @@ class ConvergenceWait:
             before = targets
             await asyncio.sleep(_POLL)
 
-    async def _targets(self, deadline: float) -> tuple[dict[str, int], str | None]:
+    async def _read_targets(self, deadline: float) -> tuple[dict[str, int], str | None]:
         """The last sequence of each source that holds anything; and which does not answer until *deadline*."""
         names = list(dict.fromkeys(name for reader in self._readers for name in reader.sources))
         last: dict[str, int] = {}
         while missing := [name for name in names if name not in last]:
-            for name, info in zip(missing, await asyncio.gather(*map(self._info, missing)), strict=True):
+            for name, info in zip(missing, await asyncio.gather(*map(self._read_info, missing)), strict=True):
                 if info is not None:
                     state = info["state"]
                     last[name] = int(state["last_seq"]) if state["messages"] else 0
@@ -97,7 +97,7 @@ class ConvergenceWait:
 
     async def _poll(self, targets: Mapping[str, int], deadline: float) -> ConvergenceResult:
         while True:
-            lags = await asyncio.gather(*(self._lags_of(reader, targets) for reader in self._readers))
+            lags = await asyncio.gather(*(self._list_lags(reader, targets) for reader in self._readers))
             behind = [text for texts in lags for text in texts]
             if not behind:
                 return ConvergenceResult(is_reached=True)
@@ -105,11 +105,11 @@ class ConvergenceWait:
                 return ConvergenceResult(is_reached=False, missing="; ".join(behind))
             await asyncio.sleep(_POLL)
 
-    async def _lags_of(self, reader: _Target, targets: Mapping[str, int]) -> list[str]:
+    async def _list_lags(self, reader: _Target, targets: Mapping[str, int]) -> list[str]:
         """What *reader* still lacks of *targets*."""
         name = reader.stream.config.name
         if self._lacks(reader, targets):
-            info = await self._info(name)
+            info = await self._read_info(name)
             if info is None:
                 return [f"nobody answers for {name}"]
             last = int(info["state"]["last_seq"])
@@ -157,7 +157,7 @@ class ConvergenceWait:
                 reader.looked_to = last
             tail *= 4
 
-    async def _info(self, stream: str) -> dict[str, Any] | None:
+    async def _read_info(self, stream: str) -> dict[str, Any] | None:
         subject = naming.api_subject("STREAM.INFO", stream)
         try:
             answer = await self._connection(stream).request_json(subject, timeout=_REQUEST)

@@ -43,25 +43,25 @@ async def read_back(
     deadline, problem = time.monotonic() + within, "no time"
     while time.monotonic() < deadline:
         try:
-            return captured_stream(stream, messages=await _once(connection, stream.config.name, capture, streams))
+            return captured_stream(stream, messages=await _read_once(connection, stream.config.name, capture, streams))
         except VstreamError as error:
             problem = error.message
         await asyncio.sleep(_PAUSE)
     return captured_stream(stream, error=problem)
 
 
-async def _once(connection: ReconnectingConnection, name: str, capture: Capture, streams: Sequence[str]) -> int:
+async def _read_once(connection: ReconnectingConnection, name: str, capture: Capture, streams: Sequence[str]) -> int:
     file = capture.stream_file(name)
     file.unlink(missing_ok=True)
     count = last = 0
     lines = RecordWriter(file, Stored)
     try:
-        before = await _state(connection, name)
+        before = await _read_state(connection, name)
         if before["messages"]:
             async for message in read_messages(connection, name, patience=_PATIENCE):
                 lines.write(stored_record(message, streams, name))
                 count, last = count + 1, message.seq
-        after = await _state(connection, name)
+        after = await _read_state(connection, name)
     finally:
         lines.close()
     if count and (count, last) != (after["messages"], after["last_seq"]):
@@ -72,7 +72,7 @@ async def _once(connection: ReconnectingConnection, name: str, capture: Capture,
     return count
 
 
-async def _state(connection: ReconnectingConnection, name: str) -> dict[str, Any]:
+async def _read_state(connection: ReconnectingConnection, name: str) -> dict[str, Any]:
     subject = naming.api_subject("STREAM.INFO", name)
     answer = await connection.request_json(subject, timeout=_PATIENCE)
     error = api_error(answer, subject)

@@ -195,7 +195,7 @@ async def test_what_was_published_after_an_end_was_lost_is_seen(world: World) ->
         number: Copy(seq=number, subject=f"foo.{number}", headers={}, data=b"%d" % number, reader="foo-read-east")
         for number in range(1, 6)
     }
-    assert await refill._rewritten(topology(), end, copies, world.connections) == 3
+    assert await refill._rewrite(topology(), end, copies, world.connections) == 3
     blocked = Refill(lost=end, copies=(copies[5],), absent=(), filler=None, rewritten=3).obstacle
     assert blocked is not None
     assert "from sequence 3 to 4 it holds other messages than its readers took" in blocked

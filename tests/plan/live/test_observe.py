@@ -12,7 +12,7 @@ import pytest
 from tests.support.plans import render_streams, topology
 from vstream.errors import MalformedAnswerError, NoRespondersError, NotReachableError, VstreamError
 from vstream.jetstream.endpoints import endpoint_problems
-from vstream.plan.live.observe import _silent_accounts, account_name, connect_all
+from vstream.plan.live.observe import _find_silent_accounts, account_name, connect_all
 from vstream.plan.pipeline import PlanRequest, make_plan
 from vstream.topology.model import Endpoint
 
@@ -75,7 +75,7 @@ async def test_a_new_account_that_not_every_server_has_is_empty_until_it_answers
             if accounts == ["W_north"]:
                 raise NotReachableError("no answer")
 
-    assert await _silent_accounts(Admin(), ["R_north", "W_north"]) == {"W_north"}  # type: ignore[arg-type]
+    assert await _find_silent_accounts(Admin(), ["R_north", "W_north"]) == {"W_north"}  # type: ignore[arg-type]
 
 
 class NamesLongAccount:

@@ -49,9 +49,9 @@ class DiskFull(base.ServerFault):
         await asyncio.to_thread(place.parent.mkdir, mode=0o700, parents=True)
         write_private(place, json.dumps({server: process.pid for server, process in processes.items()}))
         for process in processes.values():
-            _limit(process, 0)
+            _set_limit(process, 0)
         for server, process in processes.items():
-            if process.rlimit(psutil.RLIMIT_FSIZE)[0] != 0 or await _writes(target, server):
+            if process.rlimit(psutil.RLIMIT_FSIZE)[0] != 0 or await _can_write(target, server):
                 raise LabError(f"server `{server}` still writes to its disk")
         return f"{base.name_with_verb(self.servers)} not able to write: nothing more arrives in the log"
 
@@ -66,7 +66,7 @@ class DiskFull(base.ServerFault):
         for server in limited:
             process = target.process(server).process()
             if process is not None:
-                _limit(process, psutil.RLIM_INFINITY)
+                _set_limit(process, psutil.RLIM_INFINITY)
             target.process(server).signal(signal.SIGINT)
             await base.wait_until(
                 (server,), lambda name: not target.process(name).is_running(), "still runs", within=_GRACE
@@ -86,7 +86,7 @@ def _place(target: TargetServers, name: str) -> Path:
     return target.directory.faults / name / "limited"
 
 
-def _limit(process: psutil.Process, size: int) -> None:
+def _set_limit(process: psutil.Process, size: int) -> None:
     """The hard limit stays, so that this one can be lifted again."""
     try:
         process.rlimit(psutil.RLIMIT_FSIZE, (size, process.rlimit(psutil.RLIMIT_FSIZE)[1]))
@@ -96,7 +96,7 @@ def _limit(process: psutil.Process, size: int) -> None:
         raise UnsupportedError(f"the system does not let vstream limit what process {process.pid} writes") from error
 
 
-async def _writes(target: TargetServers, server: str) -> bool:
+async def _can_write(target: TargetServers, server: str) -> bool:
     """Whether *server* says in its log that it has opened it anew, as it does when it is asked to."""
     process = target.process(server)
     mark = process.log_mark()

@@ -74,7 +74,7 @@ def links(name: LabArgument = None, same: SameLab = None, output: options.TextOr
     """
     chosen = the_lab(choose_name(name, same), is_argument=True)
     lab_links = control.read(chosen)
-    traffic = run(_traffic(chosen))
+    traffic = run(_measure_traffic(chosen))
     if output == "json":
         print_json("lab-links", view.links_as_dict(chosen, lab_links, traffic))
         return
@@ -85,7 +85,7 @@ def links(name: LabArgument = None, same: SameLab = None, output: options.TextOr
         console.print_note("These links are not active: the lab is not running.")
 
 
-async def _traffic(name: str) -> Traffic | None:
+async def _measure_traffic(name: str) -> Traffic | None:
     try:
         return await control.traffic(name)
     except LabError:

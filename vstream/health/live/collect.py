@@ -104,7 +104,7 @@ class _SnapshotCollector:
 
     async def run(self) -> Snapshot:
         at = time.time()
-        servers, _ = await asyncio.gather(self._servers(), self._connect())
+        servers, _ = await asyncio.gather(self._ask_servers(), self._connect())
         if not self._connections and not any(server.is_reached for server in servers):
             raise NotReachableError.of_all(self._refusals)
         self._phases.pop(0)
@@ -115,11 +115,11 @@ class _SnapshotCollector:
         self._phases.pop(0)
         servers = [self._without_doubt(server) for server in servers]
         regions, lags, astray, consumers, sightings, errors = await asyncio.gather(
-            asyncio.gather(*(self._region(region.name) for region in self._topology.regions)),
+            asyncio.gather(*(self._check_region(region.name) for region in self._topology.regions)),
             lag.measure_lag(self._topology, self._streams, self._connections, self._deadline),
-            self._gaps(),
-            self._consumers(),
-            self._beacons(),
+            self._find_gaps(),
+            self._read_consumers(),
+            self._read_beacons(),
             write_errors.find_write_errors(servers, self._deadline),
         )
         return Snapshot(
@@ -147,7 +147,7 @@ class _SnapshotCollector:
         problem = f"{server.problem}; but it runs: it takes connections, or leads a stream"
         return replace(server, url=None, problem=problem, rules_problem=problem)
 
-    async def _consumers(self) -> dict[tuple[str, str], ObservedConsumer | None]:
+    async def _read_consumers(self) -> dict[tuple[str, str], ObservedConsumer | None]:
         """Ask for the topology's consumers. Their leaders answer, even in a region that is cut off."""
         slots = asyncio.Semaphore(_IN_FLIGHT)
         observed: dict[tuple[str, str], ObservedConsumer | None] = {}
@@ -170,12 +170,12 @@ class _SnapshotCollector:
         await asyncio.gather(*map(observe_consumer, durables(self._topology)))
         return observed
 
-    async def _gaps(self) -> tuple[Gap | Repeat, ...]:
+    async def _find_gaps(self) -> tuple[Gap | Repeat, ...]:
         if not self._is_deep:
             return ()
         return await gaps.find_gaps(self._topology, self._streams, self._connections, self._deadline)
 
-    async def _beacons(self) -> tuple[BeaconSighting, ...]:
+    async def _read_beacons(self) -> tuple[BeaconSighting, ...]:
         if not beacons.streams_with_beacons(self._topology):
             return ()
         away = {region: NotReachableError(problem) for region, problem in self._problems.items()}
@@ -183,7 +183,7 @@ class _SnapshotCollector:
             self._topology, {**away, **self._connections}, patience=self._remaining(), most=beacons.MOST
         )
 
-    async def _region(self, region: str) -> RegionSnapshot:
+    async def _check_region(self, region: str) -> RegionSnapshot:
         return await reachability.check_region(
             self._topology, region, self._connections.get(region), self._problems.get(region), self._deadline
         )
@@ -230,10 +230,10 @@ class _SnapshotCollector:
                 self._is_account_known = True
                 self._account.set_result(account)
 
-    async def _servers(self) -> list[ServerSnapshot]:
+    async def _ask_servers(self) -> list[ServerSnapshot]:
         servers: list[ServerSnapshot] = []
         asked = [(region, url) for region, endpoint in self._endpoints.items() for url in endpoint.monitor]
-        answers = await asyncio.gather(*(self._server(region, url) for region, url in asked))
+        answers = await asyncio.gather(*(self._ask_server(region, url) for region, url in asked))
         for region in self._topology.regions:
             own_answers = [answer for answer in answers if answer.region == region.name]
             reached = [answer for answer in own_answers if answer.is_reached]
@@ -253,7 +253,7 @@ class _SnapshotCollector:
                 servers.append(away)
         return servers
 
-    async def _server(self, region: str, url: str) -> ServerSnapshot:
+    async def _ask_server(self, region: str, url: str) -> ServerSnapshot:
         try:
             with reading(url):
                 return await self._read_server(region, url)
@@ -270,8 +270,8 @@ class _SnapshotCollector:
             self._ahead.append(to_unix_seconds(read_text(varz.now)) - time.time())
         linked, jetstream, (rules, rules_problem) = await asyncio.gather(
             monitoring.outbound_gateways(url, self._remaining()),
-            self._jetstream(region, url, varz.server_name),
-            self._rules(url),
+            self._read_jetstream(region, url, varz.server_name),
+            self._read_rules(url),
         )
         group = jetstream.get("meta_cluster") or {}
         return ServerSnapshot(
@@ -293,9 +293,9 @@ class _SnapshotCollector:
             storage_limit=int((jetstream.get("config") or {}).get("max_storage", 0)),
         )
 
-    async def _jetstream(self, region: str, url: str, server: str) -> Mapping[str, Any]:
+    async def _read_jetstream(self, region: str, url: str, server: str) -> Mapping[str, Any]:
         """What *server* reports about JetStream. Keeps the streams that it leads."""
-        account = await self._account_of(region)
+        account = await self._find_account(region)
         path = f"/jsz?acc={quote(account, safe='')}&streams=true&stream_leader_only=true&config=true"
         try:
             answer = await monitoring.get_list(url, path, self._remaining())
@@ -329,13 +329,13 @@ class _SnapshotCollector:
         profile = profile_of(self._topology)
         return profile.read_account(region) if profile.has_write_beside_read else None
 
-    async def _account_of(self, region: str) -> str:
+    async def _find_account(self, region: str) -> str:
         """The account of clients of *region*."""
         account = await asyncio.shield(self._account)
         profile = profile_of(self._topology)
         return profile.client_account(self._topology, region) if profile.has_region_accounts else account
 
-    async def _rules(self, url: str) -> tuple[Mapping[str, tuple[str, ...]] | None, str | None]:
+    async def _read_rules(self, url: str) -> tuple[Mapping[str, tuple[str, ...]] | None, str | None]:
         """What the server at *url* has loaded; or None, and why that is not known."""
         account = await asyncio.shield(self._account)
         if not self._is_account_known:
@@ -360,7 +360,7 @@ class _SnapshotCollector:
         if leaderless:
             before = dict(self._streams)
             reached = [server for server in servers if server.url and server.is_reached]
-            answers = await asyncio.gather(*map(self._replicas_on, reached))
+            answers = await asyncio.gather(*map(self._read_replicas, reached))
             for server, answer in zip(reached, answers, strict=True):
                 with suppress(MalformedAnswerError), reading(str(server.url)):
                     self._keep(answer, server.region, led_by=None)
@@ -368,9 +368,9 @@ class _SnapshotCollector:
             for name, stream in self._streams.items():
                 self._streams[name] = before.get(name) or replace(stream, leader=None)
 
-    async def _replicas_on(self, server: ServerSnapshot) -> Mapping[str, Any]:
+    async def _read_replicas(self, server: ServerSnapshot) -> Mapping[str, Any]:
         """All streams that *server* has a replica of, as it lists them; nothing if it does not answer."""
-        account = quote(await self._account_of(server.region), safe="")
+        account = quote(await self._find_account(server.region), safe="")
         try:
             return await monitoring.get_list(str(server.url), f"/jsz?acc={account}&streams=true", self._remaining())
         except VstreamError:

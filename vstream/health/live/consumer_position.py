@@ -102,7 +102,7 @@ async def plan_move(request: MoveRequest, bundle: Bundle, connections: Connectio
     name = physical.read_stream_in(request.stream, request.to)
     position, is_recorded = request.recorded, True
     if position is None:
-        position, is_recorded = await _position_to_leave(request, connections)
+        position, is_recorded = await _find_position(request, connections)
     existing = await ask_until_available(lambda: find_consumer(JetStreamAdmin(target), name, request.name))
     base = _base_config(bundle, existing, name, request.name, position)
     landing = await resume_sequence(target, request.stream, request.to, position, filters_of(base.fields))
@@ -136,7 +136,7 @@ def require_connection(connections: Connections, region: str, hint: str) -> Conn
     return connection
 
 
-async def _position_to_leave(request: MoveRequest, connections: Connections) -> tuple[Position, bool]:
+async def _find_position(request: MoveRequest, connections: Connections) -> tuple[Position, bool]:
     """The position in the region it comes from, or as its new region has kept it if that does not answer; and whether so."""
     stream, durable, come_from = request.stream, request.durable, str(request.come_from)
     try:
@@ -206,7 +206,7 @@ async def read_position(
         floor = delivered
     origins = origins_of(stream)
     filters = filters_of(observed.config.fields)
-    after = [step async for step in _backwards(connection, name, delivered, floor, origins, get_message)]
+    after = [step async for step in _walk_back(connection, name, delivered, floor, origins, get_message)]
     acknowledged = sum(takes(filters, step.subject) for step in after) - observed.unacknowledged
     is_mirror = stream.consistency.has_mirrors
     seqs = {origins[0]: floor} if is_mirror else await _read_before(connection, name, floor, origins, earlier)
@@ -239,12 +239,12 @@ async def resume_sequence(
     if stream.consistency.has_mirrors:
         # A mirror has the sequences of what it mirrors.
         (floor,) = at.origins.values()
-        steps = [step async for step in _backwards(connection, name, last, max(floor, before), (), _ask_leader)]
+        steps = [step async for step in _walk_back(connection, name, last, max(floor, before), (), _ask_leader)]
         ahead = sum(takes(filters, step.subject) for step in steps)
         return Landing(stream=name, start=floor + 1, again=0, ahead=ahead)
     walk = BackwardScan(at.origins, positions, filters)
     if not walk.is_over:
-        async for step in _backwards(connection, name, last, before, tuple(at.origins), _ask_leader):
+        async for step in _walk_back(connection, name, last, before, tuple(at.origins), _ask_leader):
             walk.take(step)
             if walk.is_over:
                 break
@@ -260,7 +260,7 @@ async def _read_before(
         begin = earlier.floor
         before = {origin: seq for origin, seq in earlier.origins.items() if origin not in earlier.unknown}
     positions: dict[str, int] = {}
-    async for step in _backwards(connection, name, floor, begin, origins, get_message):
+    async for step in _walk_back(connection, name, floor, begin, origins, get_message):
         if step.origin in origins:
             # The first one found is the last of its origin: each stands in its own order.
             positions.setdefault(str(step.origin), step.origin_seq)
@@ -273,7 +273,7 @@ async def _ask_leader(connection: Connection, stream: str, seq: int, patience: f
     return await ask_until_available(lambda: direct.leader_get_by_seq(connection, stream, seq, timeout=patience))
 
 
-async def _backwards(
+async def _walk_back(
     connection: Connection, name: str, last: int, before: int, origins: tuple[str, ...], read: Callable[..., Any]
 ) -> AsyncIterator[SourcedMessage]:
     """The messages of stream *name* from sequence *last* down to the one after *before*."""

@@ -94,13 +94,13 @@ async def _find_gaps(
     for origin, first, end in passed:
         # What a repair has put in stands behind it.
         lacks = SequenceSet([(first, end)]) - replayed.get(origin, SequenceSet())
-        proven += await _gaps_still_stored(
+        proven += await _keep_stored_gaps(
             reader.name, origin, lacks, lag.connection_to(connections, places[origin]), deadline
         )
     return proven
 
 
-async def _gaps_still_stored(
+async def _keep_stored_gaps(
     reader: str, origin: str, lacks: SequenceSet, connection: Connection, deadline: float
 ) -> list[Gap]:
     """The parts of *lacks* in which *origin* still holds a message."""

@@ -76,14 +76,14 @@ class _Search:
         try:
             async with self.slots:
                 with reading(feed.origin.name):
-                    return await self._tail(feed, cursor)
+                    return await self._read_tail(feed, cursor)
         except VstreamError:
             return None  # no answer is no answer: the pair is reported as the servers' own figures have it
 
-    async def _tail(self, feed: ReplicationPair, cursor: int | None) -> Lag:
+    async def _read_tail(self, feed: ReplicationPair, cursor: int | None) -> Lag:
         is_exact = True
         if cursor is None:
-            cursor, is_exact = await self._cursor(feed)
+            cursor, is_exact = await self._read_cursor(feed)
         connection = self._to(feed.origin.place)
         # Asked for after the cursor: messages that came in between are not to look as if they had been taken back.
         info = await JetStreamAdmin(connection).info(feed.origin.name, timeout=self._remaining())
@@ -104,7 +104,7 @@ class _Search:
             begins=int(info["config"].get("first_seq") or 1),
         )
 
-    async def _cursor(self, feed: ReplicationPair) -> tuple[int | None, bool]:
+    async def _read_cursor(self, feed: ReplicationPair) -> tuple[int | None, bool]:
         """The least position that the reader has reached, and whether that is exact."""
         walk = self.walks.get(feed.reader.name)
         if walk is None:

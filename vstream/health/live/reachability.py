@@ -32,7 +32,7 @@ async def check_region(
     away = [physical.write_stream_in(stream, name) for stream in streams]
     control, reached = await asyncio.gather(
         _control(connection, patience),
-        asyncio.gather(*(_origin(JetStreamAdmin(connection), origin, patience) for origin in away)),
+        asyncio.gather(*(_check_origin(JetStreamAdmin(connection), origin, patience) for origin in away)),
     )
     return RegionSnapshot(name=name, problem=problem, control=control, origins=dict(zip(away, reached, strict=True)))
 
@@ -46,7 +46,7 @@ async def _control(connection: Connection, patience: float) -> str | None:
     return None if refusal is None else refusal.description
 
 
-async def _origin(admin: JetStreamAdmin, name: str, patience: float) -> str | None:
+async def _check_origin(admin: JetStreamAdmin, name: str, patience: float) -> str | None:
     try:
         await admin.info(name, timeout=patience)
     except VstreamError as error:

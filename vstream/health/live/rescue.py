@@ -183,7 +183,7 @@ async def _dial_region(region: str, endpoint: Endpoint | None) -> tuple[dict[str
     endpoint = resolve_context(endpoint) if endpoint.context else endpoint
     answers = await asyncio.gather(
         *(_dial(region, replace(endpoint, urls=(url,))) for url in endpoint.urls),
-        *(_monitor(url) for url in endpoint.monitor),
+        *(_ask_monitor(url) for url in endpoint.monitor),
     )
     names = {answer[0]: answer[1] for answer in answers if isinstance(answer, tuple)}
     problems = [answer for answer in answers if isinstance(answer, str)]
@@ -204,7 +204,7 @@ async def _dial(region: str, endpoint: Endpoint) -> tuple[str, str] | str | None
         await connection.close()
 
 
-async def _monitor(url: str) -> tuple[str, str] | str | None:
+async def _ask_monitor(url: str) -> tuple[str, str] | str | None:
     if not await listens(url):
         return None
     try:

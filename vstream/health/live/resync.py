@@ -176,7 +176,7 @@ async def _resync_stream(connection: Connection, fed: _Fed, deadline: float, *, 
     target: int | None = None
     while time.monotonic() < deadline:
         elapsed = time.monotonic() - began
-        info = await _info(connection, stream, after=old if elapsed < leaders.ELECTION else None)
+        info = await _read_info(connection, stream, after=old if elapsed < leaders.ELECTION else None)
         sources = (
             None if info is None else tuple(info.get("sources") or ([info["mirror"]] if info.get("mirror") else ()))
         )
@@ -188,7 +188,7 @@ async def _resync_stream(connection: Connection, fed: _Fed, deadline: float, *, 
         problem = "no server answers for it" if sources is None else _problem(sources, silent or ())
         if problem is None and info is not None and info.get("mirror"):
             held = int(info["state"]["last_seq"])
-            target = target or await _last_seq(connection, str(info["mirror"]["name"]))
+            target = target or await _read_last_seq(connection, str(info["mirror"]["name"]))
             # Servers say "lag 0" and "just heard" of a mirror that begins to ask again, too.
             problem = None if target is not None and held >= target else f"at {held} of {target or 'an unknown number'}"
         if problem is None:
@@ -241,7 +241,7 @@ async def _make_step_down(
     return None, note
 
 
-async def _info(connection: Connection, stream: str, *, after: StreamLeadership | None) -> dict[str, Any] | None:
+async def _read_info(connection: Connection, stream: str, *, after: StreamLeadership | None) -> dict[str, Any] | None:
     """STREAM.INFO from the leader of *stream* that follows *after*; None while there is none."""
     try:
         info = await JetStreamAdmin(connection).info(stream, timeout=_PATIENCE)
@@ -254,9 +254,9 @@ async def _info(connection: Connection, stream: str, *, after: StreamLeadership 
     return dict(info)
 
 
-async def _last_seq(connection: Connection, stream: str) -> int | None:
+async def _read_last_seq(connection: Connection, stream: str) -> int | None:
     """The last sequence of *stream*; None if it does not answer."""
-    info = await _info(connection, stream, after=None)
+    info = await _read_info(connection, stream, after=None)
     return None if info is None else int(info["state"]["last_seq"])
 
 

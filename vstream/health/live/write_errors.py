@@ -22,7 +22,7 @@ async def find_write_errors(servers: Sequence[ServerSnapshot], deadline: float) 
     others they report nothing: a refused publish is the only sign.
     """
     asked = [server for server in servers if server.url and server.is_reached]
-    answers = await asyncio.gather(*(_problems(str(server.url), deadline) for server in asked))
+    answers = await asyncio.gather(*(_read_problems(str(server.url), deadline) for server in asked))
     errors: list[WriteError] = []
     for server, problems in zip(asked, answers, strict=True):
         for problem in problems:
@@ -32,7 +32,7 @@ async def find_write_errors(servers: Sequence[ServerSnapshot], deadline: float) 
     return tuple(errors)
 
 
-async def _problems(url: str, deadline: float) -> Sequence[Mapping[str, Any]]:
+async def _read_problems(url: str, deadline: float) -> Sequence[Mapping[str, Any]]:
     try:
         return await monitoring.health_problems(url, max(0.05, deadline - time.monotonic()))
     except VstreamError:

@@ -43,17 +43,17 @@ async def discover(
         connections = await asyncio.gather(
             *(stack.enter_async_context(connect(endpoint, label, timeout=timeout)) for label, endpoint in endpoints)
         )
-        account = await _account(connections)
+        account = await _read_account(connections)
         if len({connection.domain for connection in connections}) > 1:
             raise unsupported_routing(Routing.DOMAINS)
         admin = JetStreamAdmin(connections[0])
-        streams = await _streams(admin)
-        consumers = await _consumers(admin, streams)
+        streams = await _read_streams(admin)
+        consumers = await _read_consumers(admin, streams)
     asked: dict[str, str | None] = {}
     for connection, (_, endpoint) in zip(connections, endpoints, strict=True):
         asked |= dict.fromkeys(endpoint.monitor, connection.cluster)
     addresses = {**dict.fromkeys(monitors), **asked}
-    answers = await asyncio.gather(*(_server(url, beside, account, timeout) for url, beside in addresses.items()))
+    answers = await asyncio.gather(*(_ask_server(url, beside, account, timeout) for url, beside in addresses.items()))
     read = [answer for answer in answers if answer is not None]
     monitored = {server.name for server, _, _ in read}
     unmonitored = [connection for connection in connections if connection.server_name not in monitored]
@@ -102,7 +102,7 @@ def _cluster_endpoints(
     return by_cluster.values()
 
 
-async def _account(connections: Sequence[Connection]) -> str:
+async def _read_account(connections: Sequence[Connection]) -> str:
     """The account of all of *connections*. Raises VstreamError if it is not one."""
     names = await asyncio.gather(*map(account_name, connections))
     if len(set(names)) > 1 and all(name.startswith(REGION_ACCOUNT_PREFIX) for name in names):
@@ -116,7 +116,7 @@ async def _account(connections: Sequence[Connection]) -> str:
     return names[0]
 
 
-async def _streams(admin: JetStreamAdmin) -> Mapping[str, ObservedStream]:
+async def _read_streams(admin: JetStreamAdmin) -> Mapping[str, ObservedStream]:
     """
     All streams. Raises NotReachableError if some do not answer.
 
@@ -135,7 +135,7 @@ async def _streams(admin: JetStreamAdmin) -> Mapping[str, ObservedStream]:
         await asyncio.sleep(_PAUSE)
 
 
-async def _consumers(
+async def _read_consumers(
     admin: JetStreamAdmin, streams: Mapping[str, ObservedStream]
 ) -> dict[str, Mapping[str, ObservedConsumer]]:
     """The durables of each stream that has consumers. Raises NotReachableError if one does not answer."""
@@ -156,7 +156,7 @@ async def _consumers(
     return {name: consumers for name, (consumers, _) in answers.items()}
 
 
-async def _server(
+async def _ask_server(
     url: str, beside: str | None, account: str, timeout: float
 ) -> tuple[DiscoveredServer, LoadedEntries, tuple[str, ...]] | None:
     """

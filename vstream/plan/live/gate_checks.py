@@ -103,7 +103,7 @@ class LiveGateChecker:
 
     async def start_sequences(self, reader: str) -> Mapping[str, int]:
         """See GateChecker. Later messages than the recorded ones are found in the reader itself, which has stopped."""
-        stream = await self._stream(reader)
+        stream = await self._read_stream(reader)
         noted = dict(seed_region.positions(stream.config.metadata))
         since = noted.pop(reader, 1)
         newest = {origin: await self._read_newest(stream, origin, since) for origin in noted}
@@ -119,7 +119,7 @@ class LiveGateChecker:
 
     async def last_taken(self, reader: str, ends: Mapping[str, tuple[int, int]]) -> Mapping[str, int]:
         """See GateChecker."""
-        stream = await self._stream(reader)
+        stream = await self._read_stream(reader)
         newest = {origin: await self._read_newest(stream, origin, last + 1) for origin, (_, last) in ends.items()}
         return {origin: newest[origin] or seq for origin, (seq, _) in ends.items()}
 
@@ -132,7 +132,7 @@ class LiveGateChecker:
         cursors: dict[str, int | None] = {}
         last_known = 0
         for name in readers:
-            reader = await self._stream(name)
+            reader = await self._read_stream(name)
             # Where it is noted, or the server says it, nobody reads back what others have published since: hours of it.
             noted = seed_region.positions(reader.config.metadata, UNTIL_KEY).get(origin)
             if noted is None or origin in reader.config.source_names:
@@ -149,13 +149,13 @@ class LiveGateChecker:
         For a copy, its donor is asked while the copy still mirrors it: later messages of the donor are in the copy.
         Raises VstreamError if a source's position is unknown.
         """
-        before = await self._stream(reader)
+        before = await self._read_stream(reader)
         since = {reader: before.last_seq + 1}
         # Whatever it holds beyond the positions that are asked for now, it has stored after that.
-        stream = await self._stream(before.config.mirror_name or reader)
+        stream = await self._read_stream(before.config.mirror_name or reader)
         if not stream.config.source_names:
             return {stream.name: before.last_seq + 1, **since}
-        positions = {origin: await self._position(stream, origin) for origin in stream.config.source_names}
+        positions = {origin: await self._find_position(stream, origin) for origin in stream.config.source_names}
         if unknown := [origin for origin, position in positions.items() if position is None]:
             raise VstreamError(_unknown_position(stream.name, unknown[0]), hint=_BEACON)
         return {**{origin: position + 1 for origin, position in positions.items() if position is not None}, **since}
@@ -177,8 +177,8 @@ class LiveGateChecker:
         return None
 
     async def _check_copy(self, gate: Gate) -> str | None:
-        donor = await self._stream(gate.counterparts[0])
-        copy = await self._stream(gate.stream)
+        donor = await self._read_stream(gate.counterparts[0])
+        copy = await self._read_stream(gate.stream)
         # Of messages that were deleted from the donor's end, such as canaries, a mirror hears with the next message.
         after = copy.last_seq + 1
         if after <= donor.last_seq and await direct.leader_next_by_subject(self._connection, donor.name, ">", after):
@@ -189,12 +189,12 @@ class LiveGateChecker:
         ):
             return f"`{copy.name}` holds {copy.messages:,} messages, `{donor.name}` {donor.messages:,}"
         for origin in donor.config.source_names:
-            if await self._position(donor, origin) is None:
+            if await self._find_position(donor, origin) is None:
                 return f"{_unknown_position(donor.name, origin)}; {_BEACON}"
         return None
 
     async def _check_at_rest(self, gate: Gate) -> str | None:
-        copy = await self._stream(gate.stream)
+        copy = await self._read_stream(gate.stream)
         if not copy.is_settled:
             self._steady.pop(gate, None)
             return f"not all replicas of `{copy.name}` are current"
@@ -202,8 +202,8 @@ class LiveGateChecker:
 
     async def _check_fed(self, gate: Gate) -> str | None:
         # The reader is asked last: what clients publish meanwhile is not what it lacks.
-        origins = [await self._stream(origin) for origin in gate.counterparts]
-        reader = await self._stream(gate.stream)
+        origins = [await self._read_stream(origin) for origin in gate.counterparts]
+        reader = await self._read_stream(gate.stream)
         for origin in origins:
             missing = await self._describe_lag(reader, origin)
             if missing is not None:
@@ -211,9 +211,9 @@ class LiveGateChecker:
         return None
 
     async def _check_drained(self, gate: Gate) -> str | None:
-        origin = await self._stream(gate.stream)
+        origin = await self._read_stream(gate.stream)
         for reader in gate.counterparts:
-            missing = await self._describe_lag(await self._stream(reader), origin)
+            missing = await self._describe_lag(await self._read_stream(reader), origin)
             if missing is not None:
                 self._steady.pop(gate, None)
                 return missing
@@ -221,7 +221,7 @@ class LiveGateChecker:
         return self._wait_for_steady(gate, origin.last_seq, f"the last message of `{origin.name}` has just been taken")
 
     async def _check_unchanged(self, gate: Gate) -> str | None:
-        origin = await self._stream(gate.stream)
+        origin = await self._read_stream(gate.stream)
         before = self._drained.get(origin.name)
         if before is not None:
             more = origin.last_seq - before
@@ -229,7 +229,7 @@ class LiveGateChecker:
             return text if more else None
         # An earlier run has drained it, and nobody sources it now: what it holds must be in the readers.
         for name in gate.counterparts:
-            missing = await self._describe_lag(await self._stream(name), origin)
+            missing = await self._describe_lag(await self._read_stream(name), origin)
             if missing is not None:
                 return f"{missing}, which no stream sources any more: {_BACK}"
         return None
@@ -261,11 +261,11 @@ class LiveGateChecker:
             return f"`{reader.name}` is at {position:,} of {origin.last_seq:,} in `{origin.name}`"
         return None
 
-    async def _position(self, reader: _Stream, name: str) -> int | None:
+    async def _find_position(self, reader: _Stream, name: str) -> int | None:
         """The last sequence of the stream *name* that *reader* has taken, or 0; None if that cannot be known."""
         if name in reader.positions:
             return reader.positions[name]
-        origin = await self._stream(name)
+        origin = await self._read_stream(name)
         if not origin.messages:
             return origin.last_seq  # whatever it held, there is nothing left to begin with
         newest = await self._newest(reader, origin)
@@ -346,7 +346,7 @@ class LiveGateChecker:
                     return seq
         return None
 
-    async def _stream(self, name: str) -> _Stream:
+    async def _read_stream(self, name: str) -> _Stream:
         info = await self._admin.info(name, timeout=_TIMEOUT)
         if info["config"]["name"] != naming.local_name(name):
             # A mapping has led the question to a read stream: `name` is a plain stream that was taken over.

@@ -86,7 +86,7 @@ async def read_loaded_rules(url: str, account: str, hidden: Sequence[str], timeo
 async def _read_rules(url: str, account: str, hidden: Sequence[str], timeout: float) -> Entries:
     names = [name for name in hidden if name != account]
     detail, *hidden_details = await asyncio.gather(
-        monitoring.account_detail(url, account, timeout), *(_detail_if_any(url, name, timeout) for name in names)
+        monitoring.account_detail(url, account, timeout), *(_read_detail(url, name, timeout) for name in names)
     )
     answers = zip(names, hidden_details, strict=True)
     details = {name: answer for name, answer in answers if answer is not None}
@@ -109,7 +109,7 @@ async def _read_signed_rules(url: str, account: str, timeout: float) -> Entries:
     await monitoring.load_account(url, account, timeout)
     client_detail = await monitoring.account_detail(url, account, timeout)
     keys = sorted({str(imported["account"]) for imported in client_detail.get("imports") or ()} - {account})
-    imported_details = await asyncio.gather(*(_detail_if_any(url, key, timeout) for key in keys))
+    imported_details = await asyncio.gather(*(_read_detail(url, key, timeout) for key in keys))
     details = {account: client_detail}
     existing = zip(keys, imported_details, strict=True)
     details |= {key: detail for key, detail in existing if detail is not None and not detail.get("is_system")}
@@ -170,7 +170,7 @@ def _without_services(account: Account) -> Account:
     )
 
 
-async def _detail_if_any(url: str, account: str, timeout: float) -> Mapping[str, Any] | None:
+async def _read_detail(url: str, account: str, timeout: float) -> Mapping[str, Any] | None:
     try:
         return await monitoring.account_detail(url, account, timeout)
     except ServerError:

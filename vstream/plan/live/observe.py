@@ -204,7 +204,7 @@ async def observe(
     if is_signed:
         await _check_signed(topology, connections, endpoints)
     if topology.has_accounts and account != physical.client_account(topology, connection.region) and not is_signed:
-        return await _observed_elsewhere(topology, connection, account)
+        return await _observe_elsewhere(topology, connection, account)
     rules, unread = await _read_rules(topology, endpoints, account)
     loaded_here = rules.get(connection.server_name)
     # Tokens are of public keys, and what servers have loaded of them is told by the accounts' names.
@@ -217,11 +217,11 @@ async def observe(
     accounts = _accounts_to_ask(topology, loaded_here, asking)
     reaches = partial(loaded_rules.is_reachable, asking=asking)
     partly = {name for name in accounts if name and not all(reaches(name, loaded) for loaded in rules.values())}
-    silent_accounts = await _silent_accounts(admin, sorted(partly))
+    silent_accounts = await _find_silent_accounts(admin, sorted(partly))
     accounts = [name for name in accounts if name not in silent_accounts]
     streams, missing = await _list_streams(topology, connections, admin, accounts)
     unread.extend(_unknown_regions(topology, streams.values(), endpoints))
-    consumers, no_answer = await _consumers(topology, streams, admin)
+    consumers, no_answer = await _read_consumers(topology, streams, admin)
     return Observed(
         streams=streams,
         missing=missing,
@@ -243,8 +243,8 @@ async def _read_rules(
     known_regions = {region.name for region in topology.regions}
     leaving = [endpoint for region, endpoint in endpoints.items() if region not in known_regions]
     per_region = await asyncio.gather(
-        *(_region_rules(topology, region.name, endpoints, account) for region in topology.regions),
-        *(_leaving_rules(topology, endpoint, account) for endpoint in leaving),
+        *(_read_region_rules(topology, region.name, endpoints, account) for region in topology.regions),
+        *(_read_leaving_rules(topology, endpoint, account) for endpoint in leaving),
     )
     rules: dict[str, LoadedEntries] = {}
     unread: list[str] = []
@@ -283,7 +283,7 @@ def _accounts_to_ask(topology: Topology, loaded_here: LoadedEntries | None, aski
     )
 
 
-async def _consumers(
+async def _read_consumers(
     topology: Topology, streams: Mapping[str, ObservedStream], admin: JetStreamAdmin
 ) -> tuple[dict[str, Mapping[str, ObservedConsumer]], tuple[str, ...]]:
     """The durables of the streams that are read from, where there are any, and those that did not answer."""
@@ -331,7 +331,7 @@ async def _list_own_streams(connection: Connection) -> Mapping[str, ObservedStre
         return {}
 
 
-async def _observed_elsewhere(topology: Topology, connection: Connection, account: str) -> Observed:
+async def _observe_elsewhere(topology: Topology, connection: Connection, account: str) -> Observed:
     """
     The streams of servers that have not loaded the topology's accounts: perhaps it still runs there in one account.
 
@@ -356,7 +356,7 @@ async def _observed_elsewhere(topology: Topology, connection: Connection, accoun
     return Observed(streams=streams, missing=missing, unread_servers=tuple(seat.server.name for seat in topology.seats))
 
 
-async def _silent_accounts(admin: JetStreamAdmin, partly: Sequence[str]) -> frozenset[str]:
+async def _find_silent_accounts(admin: JetStreamAdmin, partly: Sequence[str]) -> frozenset[str]:
     """
     Those of the accounts *partly*, which not every server has loaded, whose JetStream does not answer.
 
@@ -428,14 +428,14 @@ async def account_name(connection: Connection) -> str:
     return account
 
 
-async def _region_rules(
+async def _read_region_rules(
     topology: Topology, region: str, endpoints: Mapping[str, Endpoint], account: str
 ) -> tuple[dict[str, LoadedEntries], list[str]]:
     names = [seat.server.name for seat in topology.seats if seat.region == region]
     endpoint = endpoints.get(region)
     if endpoint is None or not endpoint.monitor:
         return {}, names
-    answers = await asyncio.gather(*(_server_rules(topology, url, account) for url in endpoint.monitor))
+    answers = await asyncio.gather(*(_ask_server(topology, url, account) for url in endpoint.monitor))
     for url, answer in zip(endpoint.monitor, answers, strict=True):
         if answer is not None and answer[0].cluster not in topology.clusters_in(region):
             raise VstreamError(
@@ -449,15 +449,15 @@ async def _region_rules(
     return rules, silent + ([] if silent else [name for name in names if name not in rules and len(rules) < len(names)])
 
 
-async def _leaving_rules(
+async def _read_leaving_rules(
     topology: Topology, endpoint: Endpoint, account: str
 ) -> tuple[dict[str, LoadedEntries], list[str]]:
     """The rules of servers that the topology does not have: those that have stopped map nothing any more."""
-    answers = await asyncio.gather(*(_server_rules(topology, url, account) for url in endpoint.monitor))
+    answers = await asyncio.gather(*(_ask_server(topology, url, account) for url in endpoint.monitor))
     return {answer[0].server_name: answer[1] for answer in answers if answer is not None}, []
 
 
-async def _server_rules(topology: Topology, url: str, account: str) -> tuple[monitoring.Varz, LoadedEntries] | None:
+async def _ask_server(topology: Topology, url: str, account: str) -> tuple[monitoring.Varz, LoadedEntries] | None:
     try:
         return await asyncio.gather(
             monitoring.varz(url),

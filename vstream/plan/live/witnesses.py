@@ -219,7 +219,7 @@ async def wait_for_members(servers: Collection[str], monitors: Collection[str]) 
     until = time.monotonic() + PEER_PATIENCE
     while True:
         members: set[str] = set()
-        for meta in await asyncio.gather(*(_meta_at(url) for url in monitors)):
+        for meta in await asyncio.gather(*(_read_meta(url) for url in monitors)):
             if meta is not None and meta.followers and meta.leader is not None:
                 members |= {meta.leader, *meta.followers}
         if not members or members.issuperset(servers):
@@ -233,7 +233,7 @@ async def wait_for_members(servers: Collection[str], monitors: Collection[str]) 
         await asyncio.sleep(_POLL)
 
 
-async def _meta_at(url: str) -> monitoring.Meta | None:
+async def _read_meta(url: str) -> monitoring.Meta | None:
     try:
         return await monitoring.meta(url)
     except VstreamError:

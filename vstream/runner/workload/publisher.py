@@ -87,14 +87,14 @@ class Publisher:
         while not (self._is_stopped and self.is_drained):
             now = self._recorder.now()
             while not self._is_stopped and begin + round(number * period) <= now:
-                await self._first(number, begin + round(number * period))
+                await self._publish_first(number, begin + round(number * period))
                 number += 1
                 now = self._recorder.now()
             await self._look_after(now)
             ahead = (begin + number * period - self._recorder.now()) / _NS
             await asyncio.sleep(_IDLE if self._is_stopped else max(_TICK, min(_IDLE, ahead)))
 
-    async def _first(self, number: int, due: int) -> None:
+    async def _publish_first(self, number: int, due: int) -> None:
         identity, key = f"{self._spec.prefix}{number}", self._random.randrange(self._spec.keys)
         head = f"{identity} ".encode()
         size = self._random.randint(*self._spec.size)

@@ -50,7 +50,7 @@ class Sampler:
         """Sample until the runner is gone."""
         try:
             async with asyncio.TaskGroup() as tasks:
-                running = [tasks.create_task(self._region(region)) for region in self._spec.regions]
+                running = [tasks.create_task(self._sample_region(region)) for region in self._spec.regions]
                 while await words.next():
                     pass
                 for task in running:
@@ -58,7 +58,7 @@ class Sampler:
         finally:
             self._lines.close()
 
-    async def _region(self, region: SampledRegion) -> None:
+    async def _sample_region(self, region: SampledRegion) -> None:
         monitoring.trust_ca(region.endpoint.monitor, region.endpoint.tls_ca)
         connection = await open_reconnecting(
             region.endpoint,
@@ -88,7 +88,7 @@ class Sampler:
     async def _sample(self, region: SampledRegion, connection: ReconnectingConnection) -> Sample:
         at = time.monotonic_ns() - self._spec.start
         (took, error), links, *infos = await asyncio.gather(
-            _control_plane(connection), _links(region), *(_info(connection, stream) for stream in region.streams)
+            _control_plane(connection), _read_links(region), *(_ask(connection, stream) for stream in region.streams)
         )
         by_stream = {stream: info for stream, info in zip(region.streams, infos, strict=True) if info is not None}
         return Sample(
@@ -117,7 +117,7 @@ async def _control_plane(connection: ReconnectingConnection) -> tuple[int | None
     return (time.monotonic_ns() - began, None) if failure is None else (None, str(failure))
 
 
-async def _info(connection: ReconnectingConnection, stream: str) -> dict[str, Any] | None:
+async def _ask(connection: ReconnectingConnection, stream: str) -> dict[str, Any] | None:
     try:
         answer = await connection.request_json(naming.api_subject("STREAM.INFO", stream), timeout=DEADLINE)
     except VstreamError:
@@ -125,7 +125,7 @@ async def _info(connection: ReconnectingConnection, stream: str) -> dict[str, An
     return answer if "state" in answer else None
 
 
-async def _links(region: SampledRegion) -> dict[str, int]:
+async def _read_links(region: SampledRegion) -> dict[str, int]:
     async def read_gateways(url: str) -> Mapping[str, int]:
         try:
             return await monitoring.outbound_gateways(url, DEADLINE)

@@ -173,9 +173,9 @@ class _TextReader:
             case Shape.STRING:
                 self.string(text, start, end)
             case Shape.VARIABLE:
-                self._variable(text, start, end)
+                self._resolve_variable(text, start, end)
             case _:
-                self._typed_scalar(shape, text, start, end)
+                self._add_typed_scalar(shape, text, start, end)
 
     def open(self, start: int, *, is_map: bool) -> None:
         self._frames.append(_Frame(start, is_map=is_map, keys_before=len(self._keys)))
@@ -230,7 +230,7 @@ class _TextReader:
         else:
             frame.items.append(node)
 
-    def _typed_scalar(self, shape: Shape, text: str, start: int, end: int) -> None:
+    def _add_typed_scalar(self, shape: Shape, text: str, start: int, end: int) -> None:
         span = self._span(start, end)
         try:
             match shape:
@@ -252,7 +252,7 @@ class _TextReader:
             self.error(str(error), "correct it, or put it in double quotes if it is text", start, end)
             self._place(ConfScalar(text, ScalarKind.STRING, text, span))
 
-    def _variable(self, name: str, start: int, end: int) -> None:
+    def _resolve_variable(self, name: str, start: int, end: int) -> None:
         raw, span = self._text[start:end], self._span(start, end)
         if name.startswith(_BCRYPT):
             self._place(ConfScalar(raw, ScalarKind.STRING, raw, span))

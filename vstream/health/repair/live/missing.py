@@ -84,7 +84,7 @@ async def find_missing(
     replays: list[Replay] = []
     if for_replay:
         fetcher = Fetcher(topology, stream, connections, tick)
-        written = await _messages_written(origins, connections, unread, tick)
+        written = await _find_written(origins, connections, unread, tick)
         if any(_find_missing(scans, written, stream)):
             await asyncio.sleep(SETTLE)
             for scan in scans:
@@ -107,7 +107,7 @@ def origin_named(stream: VirtualStream, name: str) -> PhysicalStream:
     return PhysicalStream(virtual=stream.name, name=name, place=region, role=Role.WRITE)
 
 
-async def _messages_written(
+async def _find_written(
     origins: Mapping[str, PhysicalStream],
     connections: Mapping[str, ReconnectingConnection],
     unread: dict[str, str],
@@ -202,7 +202,7 @@ class Fetcher:
                 done += 1
                 self._tick(done, len(candidates))
                 is_last, is_lost = seq in available, seq in lost
-                reason = await self._reason(scan, message, origin.name, seq, is_last=is_last, is_lost=is_lost)
+                reason = await self._find_reason(scan, message, origin.name, seq, is_last=is_last, is_lost=is_lost)
                 if reason is None:
                     fit.add(seq)
                 elif reason:
@@ -277,7 +277,7 @@ class Fetcher:
             block.append((seq, replace(message, subject=subject)))
         return block
 
-    async def _reason(
+    async def _find_reason(
         self, scan: Scan, message: DirectMessage, origin: str, seq: int, *, is_last: bool, is_lost: bool
     ) -> str | None:
         """Why *message* cannot be put back; None if it can, empty if it is not missing."""

@@ -43,9 +43,9 @@ async def plan_refill(
     for reader in lost.readers:
         if all(seq in copies for seq in sequences):
             break
-        for copy in await _copies(stream, lost, streams[reader], connections):
+        for copy in await _read_copies(stream, lost, streams[reader], connections):
             copies.setdefault(copy.seq, copy)
-    rewritten = await _rewritten(topology, lost, copies, connections)
+    rewritten = await _rewrite(topology, lost, copies, connections)
     return Refill(
         lost=lost,
         copies=tuple(copies[seq] for seq in sequences if seq in copies),
@@ -55,7 +55,7 @@ async def plan_refill(
     )
 
 
-async def _copies(
+async def _read_copies(
     stream: VirtualStream, lost: LostEnd, reader: StreamSnapshot, connections: Mapping[str, Connection]
 ) -> list[Copy]:
     """What *reader* holds from *lost* from its last sequence on, and a few before it."""
@@ -86,7 +86,7 @@ def _copy(message: DirectMessage, seq: int, reader: str) -> Copy:
     return Copy(seq=seq, subject=message.subject, headers=headers, data=message.data, reader=reader)
 
 
-async def _rewritten(
+async def _rewrite(
     topology: Topology, lost: LostEnd, copies: Mapping[int, Copy], connections: Mapping[str, Connection]
 ) -> int | None:
     """The first of the last sequences of the stream itself at which it and its readers do not agree."""
