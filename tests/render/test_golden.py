@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.golden import Golden
 from tests.support.paths import ROOT
-from vstream.lint.load_topology import load, render_bundle
+from vstream.lint.load_topology import load, render_bundle, render_streams
 
 GOLDEN = ROOT / "tests" / "golden"
 TOPOLOGIES = {path.stem: path for path in sorted([*(ROOT / "examples").glob("*.yaml"), *GOLDEN.glob("*.yaml")])}
@@ -17,6 +17,7 @@ def test_a_topology_renders_to_exactly_these_files(name: str, golden: Golden) ->
     loaded = load(TOPOLOGIES[name].read_bytes(), f"{name}.yaml")
     assert loaded.diagnostics == ()
     rendered = render_bundle(loaded.require())
+    assert tuple(render_streams(loaded.require())) == rendered.streams
     golden.check_directory(GOLDEN / name, {artifact.path: artifact.text for artifact in rendered.artifacts})
 
 

@@ -6,6 +6,7 @@ import json
 import resource
 import shutil
 import sys
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from vstream import resources
 from vstream.diagnostics import Severity
 from vstream.errors import InvalidInputError
 from vstream.lab.find_servers import Servers, build_bundle
-from vstream.lint.load_topology import load, render_bundle
+from vstream.lint.load_topology import load, render_bundle, render_streams
 from vstream.render.environment import quote, to_json
 from vstream.render.server_view import default_addresses
 from vstream.render.write_bundle import write_bundle
@@ -203,6 +204,10 @@ def test_a_broken_template_gives_one_diagnostic_with_its_name_and_line(
     )  # fmt: skip
     assert message in {diagnostic.message, None}
     assert diagnostic.hint
+    # Who needs the streams alone is not told of the other templates.
+    with pytest.raises(InvalidInputError) if code == "VS201" else nullcontext() as refused:
+        assert tuple(render_streams(topology(), tmp_path)) == render_text().streams
+    assert refused is None or refused.value.diagnostics == (diagnostic,)
 
 
 @pytest.mark.parametrize(

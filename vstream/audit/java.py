@@ -28,8 +28,7 @@ done
 exec "$VSTREAM_JAVA_HOME/bin/java" "$@"
 """
 _PATIENCE = 20.0
-_CONTEXT: Any = SparkContext
-"""PySpark stores Spark's Java process for this Python process without a public interface."""
+_CONTEXT: Any = SparkContext  # which has Spark's Java process, without a public interface
 
 
 def find_java_home(environment: Mapping[str, str] | None = None) -> str | None:

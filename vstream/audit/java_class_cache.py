@@ -70,17 +70,9 @@ def class_archive(home: Path) -> Iterator[ClassArchive | None]:
             _class_list(archive.file).unlink(missing_ok=True)
         raise
     if archive and not archive.is_there:
+        arguments = (home / "bin" / "java", _class_list(archive.file), archive.file, archive.classpath)
         subprocess.run(
-            [
-                "sh",
-                "-c",
-                _MAKE,
-                "sh",
-                home / "bin" / "java",
-                _class_list(archive.file),
-                archive.file,
-                archive.classpath,
-            ],
+            ["sh", "-c", _MAKE, "sh", *arguments],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

@@ -65,9 +65,8 @@ def _ttl_ns(ttl: Column) -> Column:
     """A `Nats-TTL` header (seconds or a Go duration) in nanoseconds; null for `never`, and without a header."""
     parts = []
     for unit, scale in _GO_UNITS.items():
-        parts.append(
-            F.coalesce(F.regexp_extract(ttl, rf"([0-9.]+){unit}", 1).try_cast("double"), F.lit(0.0)) * F.lit(scale)
-        )
+        number = F.regexp_extract(ttl, rf"([0-9.]+){unit}", 1).try_cast("double")
+        parts.append(F.coalesce(number, F.lit(0.0)) * F.lit(scale))
     seconds = ttl.try_cast("double") * F.lit(1e9)
     # A time and this one are a number that a column can hold.
     length = F.least(F.coalesce(seconds, reduce(add, parts)), F.lit(_FOR_EVER_NS)).cast("bigint")
@@ -112,9 +111,8 @@ def _require_values(messages: DataFrame) -> DataFrame:
     required = {}
     for field in MESSAGES.fields:
         if not field.nullable:
-            required[field.name] = F.coalesce(
-                field.name, F.raise_error(F.lit(forms.format(field.name))).cast(field.dataType)
-            )
+            error = F.raise_error(F.lit(forms.format(field.name))).cast(field.dataType)
+            required[field.name] = F.coalesce(field.name, error)
     return messages.withColumns(required)
 
 
@@ -218,8 +216,7 @@ def _group_forms(
 
 
 def _prove_routes(
-    groups: Mapping[_RouteOfOrigin, Sequence[Any]],
-    look_up: Callable[[Sequence[tuple[str, str, int]]], Sequence[Any]],
+    groups: Mapping[_RouteOfOrigin, Sequence[Any]], look_up: Callable[[Sequence[tuple[str, str, int]]], Sequence[Any]]
 ) -> set[tuple[bool, str, str, routes.SubjectRoute]]:
     """Routes that explain an example of a form that tells them, or have none: whether there is none, and the route."""
     keys = {(form.virtual, form.stream, seq) for group in groups.values() for form in group for seq in form.seqs}

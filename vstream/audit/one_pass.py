@@ -62,9 +62,8 @@ def fold_partitions(
 ) -> SinglePassResult:
     """The result for `copies`, which Spark passes to executors from any place; costs more per row than files."""
     work = fold.fold_partitions(_reader_tracks(tracks), size)
-    return _combine(
-        collect_arrow(copies.select(*fold.COLUMNS).mapInArrow(work, fold.FOLDED)), copies, cut, tracks, size
-    )
+    result = copies.select(*fold.COLUMNS).mapInArrow(work, fold.FOLDED)
+    return _combine(collect_arrow(result), copies, cut, tracks, size)
 
 
 def fold_rows(copies: DataFrame, cut: CutTables, tracks: Sequence[Track], *, size: int = BUCKET) -> SinglePassResult:

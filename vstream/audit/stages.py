@@ -324,9 +324,7 @@ class AuditPipeline:
             delays=select("delays", lambda rows: delays.summarize_delays(_measure_hops(rows, cut))),
             pairs=select("pairs", partial(delays.compare_orders, one_in=_one_in(_NEIGHBOURS, cut))),
             settling=keep(
-                "settling",
-                delays.measure_recovery(self.store.table("hops"), findings, cut, windows),
-                delays.SETTLING,
+                "settling", delays.measure_recovery(self.store.table("hops"), findings, cut, windows), delays.SETTLING
             )
             if windows
             else None,

@@ -13,8 +13,6 @@ from importlib import import_module
 if __name__ == "__main__":
     sys.path.sort(key=lambda path: path.endswith(".zip"))
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # a process with threads is better not forked
-    import_module(sys.argv[1])
-    if sys.argv[1] == "pyspark.worker":
-        for name in ("pandas", "vstream.audit.source.fold", "vstream.audit.source.datasource"):
-            import_module(name)
+    for name in ("pyspark.worker", "pandas", "vstream.audit.source.fold", "vstream.audit.source.datasource"):
+        import_module(name)
     import_module("pyspark.daemon").manager()

@@ -37,7 +37,8 @@ from vstream.cli.views.json_output import JsonLayout, print_json
 from vstream.errors import VstreamError
 from vstream.files import save_output
 from vstream.jetstream.endpoints import check_endpoints
-from vstream.lab.find_servers import build_bundle, endpoints_as_user, find_servers
+from vstream.lab.find_servers import endpoints_as_user, find_servers
+from vstream.lint.load_topology import render_streams
 from vstream.topology.accounts import AUDIT_USER
 from vstream.topology.model import Topology
 from vstream.topology.units import parse_duration
@@ -353,7 +354,7 @@ def _servers(path: Path, request: AuditRequest, templates: Path | None, lab: str
     target = find_servers(topology, lab)
     endpoints = endpoints_as_user(topology, target, AUDIT_USER)
     check_endpoints(topology, endpoints)
-    streams = build_bundle(topology, target, templates).streams
+    streams = render_streams(topology, templates)
     return AuditedServers(
         topology=topology,
         description=target.description,

@@ -12,14 +12,14 @@ from vstream.errors import InvalidInputError
 from vstream.lint import registry
 from vstream.lint.rules.topology import RULES
 from vstream.lint.rules.topology.context import TopologySubject
-from vstream.render.bundle import render
+from vstream.render import bundle
 from vstream.render.server_view import default_addresses
 from vstream.syntax import yaml
 from vstream.syntax.schema import readable_part, validate
 from vstream.syntax.yaml import Document
 from vstream.syntax.yaml.overlay import lay_over
 from vstream.topology import buckets, decode
-from vstream.topology.bundle import Bundle, ServerAddress
+from vstream.topology.bundle import Bundle, RenderedStream, ServerAddress
 from vstream.topology.language import LANGUAGE
 from vstream.topology.model import Topology
 from vstream.topology.signing import Signer
@@ -104,9 +104,18 @@ def render_bundle(
 
     In operator mode servers refuse what no *signer* has signed. Raises InvalidInputError.
     """
-    directories = [directory for directory in (templates, resources.templates()) if directory is not None]
     every = default_addresses(topology) if addresses is None else addresses
-    return render(topology, every, directories, signer, written=every if written is None else written)
+    files = every if written is None else written
+    return bundle.render(topology, every, _directories(templates), signer, written=files)
+
+
+def render_streams(topology: Topology, templates: Path | None = None) -> Sequence[RenderedStream]:
+    """The streams of `render_bundle` alone. Raises InvalidInputError."""
+    return bundle.render_streams(topology, _directories(templates))
+
+
+def _directories(templates: Path | None) -> Sequence[Path]:
+    return [directory for directory in (templates, resources.templates()) if directory is not None]
 
 
 def render_sample(topology: Topology, templates: Path | None = None) -> Bundle:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from functools import partial
@@ -76,6 +77,16 @@ def render(
         consumers=tuple(renderer.parsed_consumers),
         claims=renderer.parsed_claims,
     )
+
+
+def render_streams(topology: Topology, templates: Sequence[Path]) -> Sequence[bundle.RenderedStream]:
+    """The streams of `render` alone, in a tenth of the time if servers load many rules. Raises as `render`."""
+    renderer = _Renderer(environment(templates), Unsigned(), is_foreign=len(templates) > 1)
+    for layout in layouts(topology):
+        deque(renderer.streams(layout), maxlen=0)
+    if renderer.diagnostics:
+        raise InvalidInputError(renderer.diagnostics)
+    return renderer.parsed_streams
 
 
 def render_loaded(topology: Topology, signer: Signer | None) -> bundle.Bundle:

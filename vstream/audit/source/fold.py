@@ -9,6 +9,7 @@ standard library, pyarrow and numpy.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote, urlsplit
 
@@ -144,11 +145,11 @@ def fold_files(
     files: Sequence[str], readers: frozenset[int], size: int
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """A function for `mapInArrow` that applies `fold` to each of the Parquet *files* whose number in the list it gets."""
-    texts = [name for name in COLUMNS if name in {"key", "sent_subject"}]
 
     def work(numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for number in (number for batch in numbers for number in batch.column(0).to_pylist()):
-            with pq.ParquetFile(unquote(urlsplit(files[number]).path), read_dictionary=texts) as file:
+            path = unquote(urlsplit(files[number]).path)
+            with pq.ParquetFile(path, read_dictionary=["key", "sent_subject"]) as file:
                 batches = file.iter_batches(_BATCH, columns=list(COLUMNS), use_threads=False)
                 yield from _fold_to_schema(batches, readers, size)
 
@@ -169,15 +170,12 @@ def fold_partitions(
 def _coalesce_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Combine *batches* into larger ones, which cost less per row."""
     waiting: list[pa.RecordBatch] = []
-    count = 0
-    for batch in batches:
-        waiting.append(batch)
-        count += batch.num_rows
-        if count >= _BATCH:
+    for batch in chain(batches, [None]):
+        if waiting and (batch is None or sum(each.num_rows for each in waiting) >= _BATCH):
             yield from pa.Table.from_batches(waiting).combine_chunks().to_batches()
-            waiting, count = [], 0
-    if waiting:
-        yield from pa.Table.from_batches(waiting).combine_chunks().to_batches()
+            waiting = []
+        if batch is not None:
+            waiting.append(batch)
 
 
 def _fold_to_schema(batches: Iterable[pa.RecordBatch], readers: frozenset[int], size: int) -> Iterator[pa.RecordBatch]:

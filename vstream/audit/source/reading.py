@@ -54,10 +54,7 @@ def read_range(job: ReadTask, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         asked = replace(job, subjects=()) if attempts and path == DIRECT else job
         try:
             # Closed before the connection is, for it removes its consumer.
-            with (
-                connect(job.access) as client,
-                closing(_PARTS[path](client, asked, position, columns)) as pieces,
-            ):
+            with connect(job.access) as client, closing(_PARTS[path](client, asked, position, columns)) as pieces:
                 for piece in pieces:
                     position = piece["seq"][-1].as_py() + 1
                     attempts = 0
