@@ -20,7 +20,7 @@ def format_duration(seconds: float) -> str:
         return f"{max(0.0, seconds) * 1000:.0f} ms"
     # What is a day but for seconds is called a day, not 24 hours.
     length, unit = next((length, unit) for length, unit in _TIMES if seconds >= length * _NEARLY)
-    return f"{_short(seconds / length)} {unit}"
+    return f"{_shorten(seconds / length)} {unit}"
 
 
 def format_size(number: float) -> str:
@@ -29,10 +29,10 @@ def format_size(number: float) -> str:
     while number >= _STEP and unit < len(_SIZES) - 1:
         number /= _STEP
         unit += 1
-    return f"{_short(number)} {_SIZES[unit]}"
+    return f"{_shorten(number)} {_SIZES[unit]}"
 
 
-def _short(number: float) -> str:
+def _shorten(number: float) -> str:
     return f"{number:.1f}".removesuffix(".0") if number < _FEW else f"{number:,.0f}"
 
 

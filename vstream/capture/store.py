@@ -148,7 +148,7 @@ class Capture:
                 f"`{self.path}` is not a capture: {error}", hint="`vstream scenario run` writes captures"
             ) from error
         except (ValueError, RecursionError) as error:
-            raise VstreamError(f"`{file}` cannot be understood: {_first(error)}") from error
+            raise VstreamError(f"`{file}` cannot be understood: {_describe_first(error)}") from error
 
     def open(self, file: Path) -> BufferedReader:
         """
@@ -230,7 +230,7 @@ def _one_by_one(file: Path, number: int, lines: Sequence[bytes], kind: type[_Rec
         try:
             yield adapter.validate_json(line, strict=True)
         except ValidationError as error:
-            raise VstreamError(f"{file}:{place}: {_first(error)}") from error
+            raise VstreamError(f"{file}:{place}: {_describe_first(error)}") from error
 
 
 def _count(file: Path) -> int:
@@ -238,7 +238,7 @@ def _count(file: Path) -> int:
         return sum(chunk.count(b"\n") for chunk in iter(lambda: content.read(_CHUNK), b""))
 
 
-def _first(error: Exception) -> str:
+def _describe_first(error: Exception) -> str:
     if isinstance(error, ValidationError):
         item = error.errors(include_url=False)[0]
         return f"{'.'.join(map(str, item['loc']))}: {item['msg']}"

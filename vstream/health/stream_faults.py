@@ -83,7 +83,7 @@ def _evidence(
 def _refusals(part: PhysicalStream, observed: StreamSnapshot, fields: Mapping[str, Any]) -> Iterator[str]:
     """Which messages it refuses, published or sourced, that it should take."""
     if fields.get("discard") == "new":
-        yield from _full(observed, fields)
+        yield from _find_full(observed, fields)
         keeps = fields.get("max_msgs_per_subject")
         refuses_more = fields.get("discard_new_per_subject") and not part.limits.get("discard_new_per_subject")
         if refuses_more and isinstance(keeps, int) and keeps > 0:
@@ -125,7 +125,7 @@ def _changed_subjects(
         yield "it stores messages under other subjects: `{}` becomes `{}`".format(*config.subject_transform)
 
 
-def _full(observed: StreamSnapshot, fields: Mapping[str, Any]) -> Iterator[str]:
+def _find_full(observed: StreamSnapshot, fields: Mapping[str, Any]) -> Iterator[str]:
     for limit, used in (("max_msgs", observed.messages), ("max_bytes", observed.bytes)):
         most = fields.get(limit)
         if isinstance(most, int) and 0 < most <= used:

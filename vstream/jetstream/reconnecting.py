@@ -79,7 +79,7 @@ class ReconnectingConnection(Connection):
         self, subject: str, payload: bytes, *, reply: str = "", headers: Mapping[str, str] | None = None
     ) -> None:
         """Send one message. Raises NotConnectedError, with nothing sent, while the connection is down."""
-        self._require()
+        self._require_connection()
         try:
             await self._steady.publish(subject, payload, reply=reply, headers=dict(headers) if headers else None)
         except nats.errors.Error as error:
@@ -109,10 +109,10 @@ class ReconnectingConnection(Connection):
         timeout: float = CONNECT_TIMEOUT,
     ) -> Reply:
         """Like `Connection.request`; raises NotConnectedError, with nothing sent, while the connection is down."""
-        self._require()
+        self._require_connection()
         return await super().request(subject, payload, headers=headers, timeout=timeout)
 
-    def _require(self) -> None:
+    def _require_connection(self) -> None:
         if not self.is_connected:
             raise NotConnectedError("not connected")
 

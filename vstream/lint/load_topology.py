@@ -71,14 +71,14 @@ def check(document: Document) -> LoadedTopology:
 def _read(document: Document) -> tuple[Topology | None, tuple[Finding, ...]]:
     shaped, diagnostics = validate(document, LANGUAGE)
     if shaped is None:
-        return None, (*diagnostics, *_rest(document))
+        return None, (*diagnostics, *_find_rest(document))
     whole = decode.with_new_homes(buckets.expand_buckets(shaped))
     topology = decode.resolve(whole)
     subject = TopologySubject(document=whole, topology=topology, written=shaped.streams)
     return topology, registry.run_rules(RULES, subject, document.source, written_at=buckets.locate_in_document(shaped))
 
 
-def _rest(document: Document) -> tuple[Finding, ...]:
+def _find_rest(document: Document) -> tuple[Finding, ...]:
     """What the rules find in a document with wrong values, apart from these."""
     part = readable_part(document, LANGUAGE)
     if part is None:

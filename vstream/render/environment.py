@@ -90,7 +90,7 @@ def environment(directories: Sequence[Path], *, is_html: bool = False) -> jinja2
     """
     env = ImmutableSandboxedEnvironment(
         autoescape=is_html,
-        finalize=_printable if is_html else None,
+        finalize=_to_printable if is_html else None,
         loader=_Directories(directories),
         bytecode_cache=_COMPILED[is_html],
         variable_start_string="<<",
@@ -117,7 +117,7 @@ def _refuse_power(*_: object) -> None:
     raise TypeError("`**` is not for templates: one can take hours")
 
 
-def _printable(value: object) -> object:
+def _to_printable(value: object) -> object:
     """*value* without what HTML has no place for: control characters, which nothing escapes."""
     return _UNPRINTABLE.sub("\N{REPLACEMENT CHARACTER}", value) if type(value) is str else value
 

@@ -111,17 +111,17 @@ def _publishers(
         stream=stream.name,
         subject=written.subject or model.default_subject(stream.subjects[0]),
         regions=_regions(written.regions, stream, topology),
-        rate=_first(written.rate, workload.rate, _RATE),
-        size=_first(written.size, workload.size, _SIZE),
-        keys=_first(written.keys, workload.keys, _KEYS),
-        retry=model.Retry(_first(written.retry, workload.retry, "none")),
-        timeout=_first(written.timeout, workload.timeout, _TIMEOUT),
-        give_up=_first(written.give_up, workload.give_up, _GIVE_UP),
+        rate=_choose(written.rate, workload.rate, _RATE),
+        size=_choose(written.size, workload.size, _SIZE),
+        keys=_choose(written.keys, workload.keys, _KEYS),
+        retry=model.Retry(_choose(written.retry, workload.retry, "none")),
+        timeout=_choose(written.timeout, workload.timeout, _TIMEOUT),
+        give_up=_choose(written.give_up, workload.give_up, _GIVE_UP),
         span=span,
     )
 
 
-def _first(first: T | None, second: T | None, default: T) -> T:
+def _choose(first: T | None, second: T | None, default: T) -> T:
     if first is not None:
         return first
     return second if second is not None else default

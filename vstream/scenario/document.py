@@ -242,7 +242,7 @@ BARE = sorted(yaml_key(name) for name in _MAY_BE_EMPTY)
 """Steps that may be written without a colon."""
 
 
-def _bare(value: object) -> object:
+def _as_bare(value: object) -> object:
     """`- heal` for `- heal:`."""
     if not isinstance(value, str):
         return value
@@ -255,7 +255,7 @@ def _bare(value: object) -> object:
     return {value: None}
 
 
-Step = Annotated[StepDocument, BeforeValidator(_bare)]
+Step = Annotated[StepDocument, BeforeValidator(_as_bare)]
 
 
 class ScenarioDocument(_Closed):

@@ -41,7 +41,7 @@ def expectations(document: ScenarioDocument, source: SourceMap, topology: Topolo
     span = source.key(("expect",)) if document.expect else source.key(("steps",))
     for word, measure in SAFETY.items():
         if not _is_said(document, word, None):
-            for stream in _unsaid(document, word, topology):
+            for stream in _find_unsaid(document, word, topology):
                 yield Expectation(measure=measure, compare=Compare.EQUAL, value=0, span=span, stream=stream)
     for virtual in topology.streams:
         if has_one_order(virtual) and not _is_said(document, "same_order", None) | _is_said(
@@ -61,7 +61,7 @@ def _is_said(document: ScenarioDocument, word: str, stream: str | None) -> bool:
     return any(word in group.model_fields_set and group.stream == stream for group in document.expect)
 
 
-def _unsaid(document: ScenarioDocument, word: str, topology: Topology) -> tuple[str | None, ...]:
+def _find_unsaid(document: ScenarioDocument, word: str, topology: Topology) -> tuple[str | None, ...]:
     """The streams without an expectation about *word*; None for all."""
     quiet = tuple(stream.name for stream in topology.streams if not _is_said(document, word, stream.name))
     return quiet if len(quiet) < len(topology.streams) else (None,)

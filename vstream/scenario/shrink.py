@@ -35,7 +35,7 @@ async def shrink(
     """
     budget = _Budget(fails, is_valid, most)
     smallest = await _fewer_steps(data, budget)
-    return await _less(smallest, budget)
+    return await _reduce(smallest, budget)
 
 
 class _Budget:
@@ -75,7 +75,7 @@ async def _fewer_steps(data: ScenarioData, budget: _Budget) -> ScenarioData:
     return data
 
 
-async def _less(data: ScenarioData, budget: _Budget) -> ScenarioData:
+async def _reduce(data: ScenarioData, budget: _Budget) -> ScenarioData:
     """Make one thing smaller after the other, as long as that helps."""
     progress = True
     while progress:
@@ -89,7 +89,7 @@ async def _less(data: ScenarioData, budget: _Budget) -> ScenarioData:
 
 def with_steps(data: ScenarioData, steps: list[ScenarioData]) -> ScenarioData | None:
     """*data* with *steps* only, and what no longer makes sense left out; None if nothing is left."""
-    sensible = list(_sensible(steps))
+    sensible = list(_keep_sensible(steps))
     if not sensible:
         return None
     windows = {step["as"] for step in sensible if "as" in step}
@@ -100,7 +100,7 @@ def with_steps(data: ScenarioData, steps: list[ScenarioData]) -> ScenarioData | 
     return changed
 
 
-def _sensible(steps: list[ScenarioData]) -> Iterator[ScenarioData]:
+def _keep_sensible(steps: list[ScenarioData]) -> Iterator[ScenarioData]:
     """*steps* without the healing of faults that are not open, and with waits in a row put together."""
     opened: list[str] = []
     waited: ScenarioData | None = None

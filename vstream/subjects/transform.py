@@ -164,7 +164,7 @@ def _call_error(destination: str) -> TransformError | None:
     is_complete = False
     for token in tokens:
         if not token or is_complete:
-            return destination_error(ErrorKind.INVALID_DESTINATION, _broken(destination), token)
+            return destination_error(ErrorKind.INVALID_DESTINATION, _explain_broken(destination), token)
         if looks_like_call(token):
             if not is_known(token):
                 message = f"`{token}` calls no known function"
@@ -196,7 +196,7 @@ def numbered_wildcards(source: str) -> str:
     )
 
 
-def _broken(destination: str) -> str:
+def _explain_broken(destination: str) -> str:
     return f"`{destination}` has an empty token, or goes on after `>`"
 
 
@@ -228,9 +228,9 @@ def _origin(source: str) -> _Origin:
 def _shape_error(origin: _Origin, destination: str, tokens: Sequence[str]) -> TransformError | None:
     """What is wrong with the two subjects as such; the server says no more than "invalid subject"."""
     if origin.is_broken:
-        reason = _broken(origin.source)
+        reason = _explain_broken(origin.source)
     elif _is_broken(tokens):
-        reason = _broken(destination)
+        reason = _explain_broken(destination)
     elif PARTIAL_WILDCARD in tokens:
         reason = f"`{destination}` contains `*`: write `{{{{wildcard(1)}}}}` for the first wildcard of the source"
     elif origin.is_open != (tokens[-1] == FULL_WILDCARD):

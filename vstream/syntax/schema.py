@@ -95,7 +95,7 @@ def readable_part(document: Document, language: Language[M]) -> tuple[M, tuple[P
         try:
             return language.model.model_validate(data), tuple(removed)
         except ValidationError as error:
-            paths = {_removable(data, language, details) for details in error.errors(include_url=False)}
+            paths = {_find_removable(data, language, details) for details in error.errors(include_url=False)}
         if None in paths:
             return None
         for path in sorted((path for path in paths if path is not None), key=len, reverse=True):
@@ -108,7 +108,7 @@ _ROUNDS = 3
 """Taking out a value can leave its map without something that it needs, twice at most."""
 
 
-def _removable(data: Any, language: Language[M], details: ErrorDetails) -> Path | None:
+def _find_removable(data: Any, language: Language[M], details: ErrorDetails) -> Path | None:
     """The smallest part that can go without moving others; None if too much hangs on it."""
     path: Path = details["loc"]
     if details["type"] == "missing" or (path and path[-1] == "[key]"):
@@ -190,7 +190,7 @@ def _list(path: Path, details: ErrorDetails) -> tuple[str, str | None]:
     return f"`{format_path(path)}` has nothing below it", "indent its items below it, or remove it"
 
 
-def _literal(path: Path, details: ErrorDetails) -> tuple[str, str | None]:
+def _explain_literal(path: Path, details: ErrorDetails) -> tuple[str, str | None]:
     expected, written = str(details["ctx"]["expected"]), details["input"]
     choices = expected.replace("'", "").replace(" or ", ", ").split(", ")
     if isinstance(written, str) and written == expected:
@@ -221,7 +221,7 @@ _WORDINGS: dict[str, Wording] = {
     "model_type": a_map,
     "dict_type": a_map,
     "list_type": _list,
-    "literal_error": _literal,
+    "literal_error": _explain_literal,
     "string_type": _text,
     "string_pattern_mismatch": no_name,
     "string_too_long": _too_long,
@@ -239,11 +239,11 @@ def known_keys(model: type[BaseModel], path: Path) -> list[str]:
     """The keys that the language of *model* allows at *path*, which is a map with fixed keys."""
     kind: Any = model
     for part in path:
-        kind = _inner(kind, part)
+        kind = _get_inner(kind, part)
     return sorted(field.alias or name for name, field in kind.model_fields.items())
 
 
-def _inner(kind: Any, part: str | int) -> Any:
+def _get_inner(kind: Any, part: str | int) -> Any:
     """The type of what is called *part* in a value of type *kind*: a model, a dict or a list."""
     if _is_model(kind):
         fields = {field.alias or name: field for name, field in kind.model_fields.items()}

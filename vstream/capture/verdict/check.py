@@ -331,13 +331,11 @@ def publish_seconds(history: History, start: int, interval: int, count: int) -> 
     regions: defaultdict[str, list[OperationLog]] = defaultdict(list)
     for (_, region), calls in history.publishes.items():
         regions[region].append(calls)
-    seconds_by_region = {}
-    for region, logs in regions.items():
-        seconds_by_region[region] = tuple(_second(logs, start + place * interval, interval) for place in range(count))
-    return seconds_by_region
+    starts = range(start, start + count * interval, interval)
+    return {region: tuple(_count_second(logs, at, interval) for at in starts) for region, logs in regions.items()}
 
 
-def _second(every: Sequence[OperationLog], start: int, interval: int) -> PublishSecond:
+def _count_second(every: Sequence[OperationLog], start: int, interval: int) -> PublishSecond:
     counts = [0, 0, 0]
     times: list[int] = []
     for calls in every:

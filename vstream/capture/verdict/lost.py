@@ -107,7 +107,7 @@ class Holdings:
             return ServedVerdict(region=region, stream=captured.name)
         attempts = self._ledger.attempts
         lost, by_origin, everywhere = ExampleCollector(), Counter[str](), 0
-        acked = [number for number in _absent(scan) if attempts.is_acked(number)]
+        acked = [number for number in _find_absent(scan) if attempts.is_acked(number)]
         absent = [number for number in acked if not self._is_given_up(scan, number)]
         superseded = removed_by_limits(scan, self._ledger, absent)
         for number in absent:
@@ -153,7 +153,7 @@ class Holdings:
         is_read = scan.captured.role in READ_ROLES
         collector = ExampleCollector()
         absent = []
-        for number in _absent(scan):
+        for number in _find_absent(scan):
             belongs = self._is_home(scan, number) if scan.is_write else not (is_read and attempts.is_acked(number))
             if belongs and self._anywhere[number] and not self._is_given_up(scan, number):
                 absent.append(number)
@@ -210,7 +210,7 @@ class Holdings:
         return f"{where}: {scan.captured.name} has a gap at its sequence {seq}"
 
 
-def _absent(scan: StreamScan) -> Iterator[int]:
+def _find_absent(scan: StreamScan) -> Iterator[int]:
     """The attempts that the stream does not hold."""
     number = scan.copies.find(0)
     while number >= 0:

@@ -132,7 +132,7 @@ class Measurements:
         by_origin = stream.lost_by_origin if region is None else served[0].lost_by_origin
         count = sum(by_origin.values()) if origin is None else by_origin.get(origin, 0)
         existing = {item.name: item for item in stream.physical}
-        doubts = _unread([existing[name] for item in served if (name := item.stream) is not None])
+        doubts = _list_unread([existing[name] for item in served if (name := item.stream) is not None])
         shown = [f"{name} lacks {item.lost.count:,}" for item in served if item.lost.count and (name := item.stream)]
         origins = ", ".join(f"{number:,} from {name}" for name, number in by_origin.items())
         noun = "message" if count == 1 else "messages"
@@ -174,7 +174,7 @@ class Measurements:
         elif measure is Measure.DIVERGED and not is_whole:
             floor = 0.0
         detail = ", ".join(shown) or f"none in {len(cell):,} {'stream' if len(cell) == 1 else 'streams'}"
-        return Measurement(value=float(total), detail=detail, doubts=_unread(cell), floor=floor)
+        return Measurement(value=float(total), detail=detail, doubts=_list_unread(cell), floor=floor)
 
     # What is judged in a window.
 
@@ -188,7 +188,7 @@ class Measurements:
             Measure.CONTROL_PLANE: self._control_plane,
             Measure.DELIVERED: self._measure_delivered,
             Measure.PROPAGATION: self._propagation,
-            Measure.VISIBLE: self._visible,
+            Measure.VISIBLE: self._measure_visible,
             Measure.CONVERGED: self._measure_converged,
             Measure.WORKS: self._works,
         }[question.expectation.measure](question, window)
@@ -246,7 +246,7 @@ class Measurements:
             return no_measurement("no consumer received such a message")
         return Measurement(value=float(took), detail=f"median {units.duration(took)}")
 
-    def _visible(self, question: Question, window: WindowVerdict) -> Measurement:
+    def _measure_visible(self, question: Question, window: WindowVerdict) -> Measurement:
         flow = self.flows.get(question.stream or "")
         count = flow.visible(window.window, question.expectation.origin, question.region or "") if flow else None
         if count is None:
@@ -300,7 +300,7 @@ def streams_of_region(stream: StreamVerdict, region: str) -> list[PhysicalVerdic
     return [item for item in stream.physical if item.name in read or item.region == region]
 
 
-def _unread(streams: Sequence[PhysicalVerdict]) -> tuple[str, ...]:
+def _list_unread(streams: Sequence[PhysicalVerdict]) -> tuple[str, ...]:
     return tuple(f"{stream.name} could not be read: {stream.error}" for stream in streams if stream.error is not None)
 
 
@@ -313,7 +313,7 @@ def _find(availabilities: Sequence[Availability], question: Question) -> Availab
 
 def _same_order(stream: StreamVerdict) -> Measurement:
     if stream.same_order is None:
-        if len({item.stream for item in stream.served}) == 1 and not _unread(stream.physical):
+        if len({item.stream for item in stream.served}) == 1 and not _list_unread(stream.physical):
             return Measurement(value=1.0, detail="all regions read one stream")
         return no_measurement("the orders of two regions at least are needed")
     if stream.same_order:

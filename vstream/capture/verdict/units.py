@@ -43,11 +43,11 @@ def duration(nanoseconds: float) -> str:
     for scale, name in _SCALES:
         if abs(nanoseconds) >= scale:
             value = nanoseconds / scale
-            return f"{_short(value)} {name}"
+            return f"{_shorten(value)} {name}"
     return f"{nanoseconds:.0f} ns"
 
 
-def _short(value: float) -> str:
+def _shorten(value: float) -> str:
     digits = sum(abs(value) < limit for limit in (_PRECISE_BELOW, _PRECISE_BELOW**2))
     text = f"{value:.{digits}f}"
     return text.rstrip("0").rstrip(".") if "." in text else text

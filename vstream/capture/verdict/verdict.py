@@ -408,22 +408,22 @@ def as_dict(verdict: Verdict) -> dict[str, Json]:
             {"name": server.name, "region": server.region, "version": server.version} for server in manifest.servers
         ],
         "warnings": list(verdict.warnings),
-        **{name: _plain(getattr(verdict, name)) for name in ("cases", "streams", "windows", "faults", "lateness")},
-        "timeline": _plain(verdict.timeline),
+        **{name: _to_json(getattr(verdict, name)) for name in ("cases", "streams", "windows", "faults", "lateness")},
+        "timeline": _to_json(verdict.timeline),
     }
 
 
-def _plain(value: Any) -> Json:
+def _to_json(value: Any) -> Json:
     if isinstance(value, Span):
         return f"{value.file}:{value.line}:{value.column}"
     if is_dataclass(value):
         # Field names keep their order; a share is worked out once more, where it can be read beside its parts.
-        result = {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
+        result = {field.name: _to_json(getattr(value, field.name)) for field in fields(value)}
         return {**result, "share": value.share} if isinstance(value, (Availability, ControlPlane)) else result
     if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {str(key): _to_json(item) for key, item in value.items()}
     if isinstance(value, tuple | list):
-        return [_plain(item) for item in value]
+        return [_to_json(item) for item in value]
     single = value.value if isinstance(value, Enum) else value
     return None if isinstance(single, float) and isinf(single) else single  # a text, a number, true, false or null
 
@@ -443,7 +443,7 @@ def to_junit(verdict: Verdict) -> str:
 
 
 def _case(case: Case, suite: str) -> TestCase:
-    place = _plain(case.expectation.span) if case.expectation is not None else None
+    place = _to_json(case.expectation.span) if case.expectation is not None else None
     return TestCase(
         classname=f"{suite}.{case.measure.value}" if case.measure is not None else suite,
         name=case.name,

@@ -159,7 +159,7 @@ def summary(report: Report) -> str:
         case AuditVerdict.UNKNOWN:
             text = f"no problem was found, but {not_seen}"
         case AuditVerdict.FAIL:
-            text = "; ".join([*_wrong(report), *([not_seen] if unseen else [])])
+            text = "; ".join([*_show_wrong(report), *([not_seen] if unseen else [])])
     return (
         f"{' · '.join([text, *findings])} · {Count(report.messages):stored message|stored messages} in "
         f"{Count(len(report.streams)):stream|streams} of {Count(len(report.regions)):region|regions}"
@@ -167,7 +167,7 @@ def summary(report: Report) -> str:
     )
 
 
-def _wrong(report: Report) -> Iterator[str]:
+def _show_wrong(report: Report) -> Iterator[str]:
     """A summary of the errors, for readers who read nothing else."""
     errors = [finding for finding in report.findings if finding.severity is Severity.ERROR]
     for chapter, text in _CHAPTERS.items():

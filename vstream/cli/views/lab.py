@@ -178,13 +178,13 @@ def _pair_as_dict(links: Links, pair: tuple[str, str], traffic: Traffic | None) 
     return {
         "from": pair[0],
         "to": pair[1],
-        **_plain(links.state(pair)),
+        **_link_as_dict(links.state(pair)),
         "connections": None if traffic is None else traffic.connections.get(pair, 0),
         "overlays": [overlay for overlay, states in links.overlays.items() if pair in states],
     }
 
 
-def _plain(state: LinkState) -> dict[str, Any]:
+def _link_as_dict(state: LinkState) -> dict[str, Any]:
     return {
         "cut": state.cut.value if state.cut else None,
         "delay_seconds": state.delay or 0,

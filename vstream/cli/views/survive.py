@@ -36,7 +36,7 @@ _NAMED = 4
 def text(cells: Sequence[SurvivalCell], result: SurvivalRehearsal | None) -> Iterator[RenderableType]:
     """Tables and reasons for a terminal."""
     outcomes = _outcomes(result)
-    for title, rows in _alike(cells, outcomes):
+    for title, rows in _group_alike(cells, outcomes):
         abilities = _abilities(rows)
         table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", title_style="bold", pad_edge=False)
         table.add_column("if this fails")
@@ -59,7 +59,7 @@ def render_markdown(cells: Sequence[SurvivalCell], result: SurvivalRehearsal | N
     """The table and the rehearsal as Markdown."""
     lines: list[str] = []
     outcomes = _outcomes(result)
-    for title, rows in _alike(cells, outcomes):
+    for title, rows in _group_alike(cells, outcomes):
         abilities = _abilities(rows)
         lines += [f"## {title}", ""]
         lines += [f"| if this fails | {' | '.join(map(_name, abilities))} |", f"|---|{'---|' * len(abilities)}"]
@@ -135,7 +135,7 @@ def _outcomes(result: SurvivalRehearsal | None) -> dict[int, RehearsedCell]:
     return {id(cell.cell): cell for cell in result.cells} if result is not None else {}
 
 
-def _alike(
+def _group_alike(
     cells: Sequence[SurvivalCell], outcomes: Mapping[int, RehearsedCell]
 ) -> Iterator[tuple[str, Sequence[SurvivalCell]]]:
     """Streams that differ in their names only, as a title, and the cells of the first of them."""

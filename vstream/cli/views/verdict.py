@@ -244,14 +244,14 @@ def _faults(faults: Sequence[FaultVerdict], zero: int) -> Table:
             duration(fault.injected - zero),
             _number(sum(outage.failed for outage in verdict.outages)),
             _time(min((outage.first_failure for outage in verdict.outages), default=None)),
-            _last(recovered, "not before the next fault"),
+            _show_last(recovered, "not before the next fault"),
             _time(None if fault.healed is None else fault.healed - zero),
-            _last(took, "never"),
+            _show_last(took, "never"),
         )
     return table
 
 
-def _last(times: Sequence[int | None], never: str) -> Text:
+def _show_last(times: Sequence[int | None], never: str) -> Text:
     measured = [time for time in times if time is not None]
     if len(measured) < len(times):
         return Text(never, style="bold yellow")

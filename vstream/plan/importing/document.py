@@ -98,7 +98,7 @@ def _says_all(trial: Data, recognised: RecognisedStream) -> bool:
     except ValidationError:
         return False  # no name for a bucket, say
     virtual = next(stream for stream in topology.streams if stream.name == recognised.name)
-    return virtual.subjects == recognised.subjects and not any(True for _ in _unsaid(virtual, recognised))
+    return virtual.subjects == recognised.subjects and not any(True for _ in _find_unsaid(virtual, recognised))
 
 
 def _settle(written: Data, seen: RecognisedTopology, stated: Mapping[str, dict[tuple[Role, str], Data]]) -> bool:
@@ -106,7 +106,7 @@ def _settle(written: Data, seen: RecognisedTopology, stated: Mapping[str, dict[t
     virtual = {recognised.name: recognised for recognised in _resolve(written).streams}
     more = False
     for recognised in seen.virtual:
-        for role, place, new in _unsaid(virtual[recognised.name], recognised):
+        for role, place, new in _find_unsaid(virtual[recognised.name], recognised):
             stated[recognised.name].setdefault((role, place), {}).update(new)
             more = True
     return more
@@ -124,7 +124,7 @@ def _resolve(written: Data) -> Topology:
     return decode.resolve(expand_buckets(TopologyDocument.model_validate({**written, "streams": streams})))
 
 
-def _unsaid(virtual: VirtualStream, stream: RecognisedStream) -> Iterator[tuple[Role, str, Data]]:
+def _find_unsaid(virtual: VirtualStream, stream: RecognisedStream) -> Iterator[tuple[Role, str, Data]]:
     """What the physical streams of *stream* have, and *virtual*, as the topology has it yet, does not say."""
     has = {part.stream.config.name: part.stream.config.fields for part in stream.parts}
     for part in virtual.physical:
@@ -249,7 +249,8 @@ def _levels(stream: RecognisedStream, stated: Mapping[tuple[Role, str], Data]) -
             values = {place: stated[role, place][key] for place in places if key in stated.get((role, place), {})}
             # Where nothing is said there is the default, which cannot always be written down.
             is_equal = all(value == values[places[0]] for value in values.values() if len(values) == len(places))
-            usual = _usual(values.values()) if len(values) == len(places) and (is_equal or key not in _MERGED) else None
+            has_usual = len(values) == len(places) and (is_equal or key not in _MERGED)
+            usual = _choose_usual(values.values()) if has_usual else None
             if usual is not None:
                 general.setdefault(word, {})[key] = usual
             for place, value in values.items():
@@ -272,7 +273,7 @@ def _said_once(general: Data, words: Collection[str]) -> None:
     general.update(shared)
 
 
-def _usual(values: Iterable[Any]) -> Any:
+def _choose_usual(values: Iterable[Any]) -> Any:
     """The most common of *values*, the first of those that are as common."""
     listed = list(values)
     return max(listed, key=listed.count)

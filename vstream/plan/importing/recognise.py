@@ -78,7 +78,7 @@ def recognise(system: Discovered, owner: str | None) -> RecognisedTopology:
         used |= {part.stream.config.name for part in matched}
     leftovers.extend([*unsure, *_find_dangling(virtual, system)])
     leftovers.extend(
-        _plain(
+        _list_plain(
             system,
             used,
             {recognised.takes_over for recognised in virtual},
@@ -206,7 +206,7 @@ def _find_dangling(virtual: Iterable[RecognisedStream], system: Discovered) -> I
                     yield UndescribedItem(kind="field", name=config.name, text=text, do=do)
 
 
-def _plain(
+def _list_plain(
     system: Discovered, parts: set[str], taken_over: set[str | None], reported: set[str]
 ) -> Iterable[UndescribedItem]:
     """Streams that are no part of a virtual one."""

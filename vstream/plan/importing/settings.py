@@ -67,7 +67,7 @@ def differing_settings(has: Mapping[str, Json], would: Mapping[str, Json], role:
 
     Keys of the language, and `placement_tags`, `metadata` and `config`.
     """
-    form, default = _canonical(has, role), _canonical(would, role)
+    form, default = _to_canonical(has, role), _to_canonical(would, role)
     stated: Data = {
         word: spelled(form[field]) for field, (word, spelled) in _WORDS.items() if form[field] != default[field]
     }
@@ -93,7 +93,7 @@ def labels(fields: Mapping[str, Json]) -> dict[str, str]:
     return {key: value for key, value in read_metadata(fields).items() if not key.startswith(_NO_LABELS)}
 
 
-def _canonical(fields: Mapping[str, Json], role: Role) -> dict[str, Json]:
+def _to_canonical(fields: Mapping[str, Json], role: Role) -> dict[str, Json]:
     # Whether a stream takes from others decides what no window means.
     takes: Mapping[str, Json] = {"sources": [{"name": "x"}]} if role in {Role.READ, Role.ORDER} else {"subjects": ["x"]}
     bare = {field: value for field, value in fields.items() if field not in {"sources", "mirror", "subjects"}}

@@ -135,13 +135,12 @@ def _owner(system: Discovered) -> str:
 
 
 def _plan(topology: Topology, bundle: Bundle, system: Discovered) -> Plan:
-    observed = Observed(
-        streams=system.streams, rules=system.rules, consumers=system.consumers, unread_servers=_unread(topology, system)
-    )
+    unread = _list_unread(topology, system)
+    observed = Observed(streams=system.streams, rules=system.rules, consumers=system.consumers, unread_servers=unread)
     return diff(topology, bundle, observed, adopt=frozenset({"all"}))
 
 
-def _unread(topology: Topology, system: Discovered) -> tuple[str, ...]:
+def _list_unread(topology: Topology, system: Discovered) -> tuple[str, ...]:
     """Servers of which nobody said what they have loaded."""
     number = len(topology.seats) - len(system.rules) - len(system.unread)
     return (*system.unread, *((f"{number} without a monitoring address",) if number > 0 else ()))

@@ -250,7 +250,7 @@ class LiveGateChecker:
             return None  # it began with what comes after
         position = reader.positions.get(origin.name)
         if position is None:
-            position = await self._newest(reader, origin)
+            position = await self._find_newest(reader, origin)
         if position is None and await self._search(reader, origin.name) == origin.last_seq:
             return None
         if position is None:
@@ -268,14 +268,14 @@ class LiveGateChecker:
         origin = await self._read_stream(name)
         if not origin.messages:
             return origin.last_seq  # whatever it held, there is nothing left to begin with
-        newest = await self._newest(reader, origin)
+        newest = await self._find_newest(reader, origin)
         if newest is None:
             newest = await self._read_newest(reader, name)
         if newest is None and reader.messages == reader.last_seq:  # nothing was ever removed: its source has not begun
             return max(reader.config.start_of(name) - 1, 0)
         return newest
 
-    async def _newest(self, reader: _Stream, origin: _Stream) -> int | None:
+    async def _find_newest(self, reader: _Stream, origin: _Stream) -> int | None:
         """The sequence in *origin* of the newest message from there that *reader* holds; None if none is found."""
         last = await direct.leader_get_by_seq(self._connection, origin.name, origin.last_seq)
         subject = _as_read(reader, origin.name, last.subject) if last is not None else None

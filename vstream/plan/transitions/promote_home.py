@@ -34,7 +34,7 @@ def promote(stream: RenderedStream, context: DiffContext) -> tuple[Outcome, ...]
     observed, copy = context.streams.get(stream.config.name), context.streams.get(name)
     if observed is not None:
         is_own_copy = seed_region.is_copy(observed) and observed.config.owner == context.topology.name
-        return (*_rest(stream, observed),) if is_own_copy else ()
+        return (*_plan_rest(stream, observed),) if is_own_copy else ()
     if copy is None:
         return ()
     blocked = _block(stream, copy, context)
@@ -128,7 +128,7 @@ def copies_of(virtual: str, streams: Iterable[ObservedStream], owner: str) -> tu
     return tuple(copies)
 
 
-def _rest(stream: RenderedStream, observed: ObservedStream) -> Iterator[Outcome]:
+def _plan_rest(stream: RenderedStream, observed: ObservedStream) -> Iterator[Outcome]:
     if observed.config.mirror_name is not None:
         yield seed_region.stop_copy(stream, observed.config.mirror_name)
     yield _open(stream)

@@ -148,7 +148,7 @@ def join_accounts(topology: Topology, former: Topology, *, clients_in: Topology)
     takers = tuple(read_account(region.name) for region in topology.regions)
     users = []
     for new, old in zip(clients.users, _users(former), strict=True):
-        users.append(_either(new, old, is_new=clients_in is topology))
+        users.append(_merge_users(new, old, is_new=clients_in is topology))
     feeding = replace(
         clients,
         purpose="clients and streams",
@@ -164,17 +164,17 @@ def join_accounts(topology: Topology, former: Topology, *, clients_in: Topology)
             *(accounts.Import(kind=accounts.ShareKind.STREAM, account=taker, subject=shared.FLOW) for taker in takers),
         ),
     )
-    return (feeding, *(_fed(new, clients.name) if new.name in takers else new for new in hidden))
+    return (feeding, *(_with_feed(new, clients.name) if new.name in takers else new for new in hidden))
 
 
-def _either(new: accounts.User, old: accounts.User, *, is_new: bool) -> accounts.User:
+def _merge_users(new: accounts.User, old: accounts.User, *, is_new: bool) -> accounts.User:
     """Who changes from *old* to *new* while clients publish may do both; whoever only looks, one of the two."""
     if new.name in {accounts.APP_USER, accounts.VSTREAM_USER}:
         return replace(new, publish=tuple(dict.fromkeys((*new.publish, *old.publish))))
     return new if is_new else old
 
 
-def _fed(reading: accounts.Account, clients: str) -> accounts.Account:
+def _with_feed(reading: accounts.Account, clients: str) -> accounts.Account:
     return replace(
         reading,
         exports=(

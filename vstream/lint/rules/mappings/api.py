@@ -157,7 +157,7 @@ def read(subject: str) -> Request | None:
 def suggestion(request: Request) -> str:
     """The subject of an existing request that *request* most likely means."""
     words, parameters = _split(request.tokens)
-    best = _likeliest(tuple(words), len(parameters))
+    best = _find_likeliest(tuple(words), len(parameters))
     filled = list(parameters)
     parts: list[str] = []
     for part in best.pattern.split(SEPARATOR):
@@ -223,16 +223,16 @@ def _verb(token: str, *, may_be_misspelt: bool) -> str | None:
     """The word of the API that *token* is, or was meant to be."""
     if token.upper() in _VERBS:
         return token.upper()
-    return _closest(token) if may_be_misspelt else None
+    return _find_closest(token) if may_be_misspelt else None
 
 
 @lru_cache(maxsize=4096)
-def _closest(token: str) -> str | None:
+def _find_closest(token: str) -> str | None:
     return next(iter(get_close_matches(token.upper(), _VERBS, n=1, cutoff=_CLOSE)), None)
 
 
 @lru_cache(maxsize=4096)
-def _likeliest(words: tuple[str, ...], parameters: int) -> Operation:
+def _find_likeliest(words: tuple[str, ...], parameters: int) -> Operation:
     return max(OPERATIONS, key=lambda operation: _likeness(operation, words, parameters))
 
 

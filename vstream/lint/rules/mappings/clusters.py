@@ -90,10 +90,10 @@ class _Names:
             server.gateway and server.gateway.remotes for server in near.servers
         )
         if clusters and complete:
-            close = {name: _closest(name, clusters) for name in used if name not in clusters}
+            close = {name: _find_closest(name, clusters) for name in used if name not in clusters}
             return cls(clusters, close, "region's cluster" if workspace.topology else "cluster of these servers")
         if clusters:
-            close = {name: _closest(name, clusters) for name in used if name not in clusters}
+            close = {name: _find_closest(name, clusters) for name in used if name not in clusters}
             same = {name: meant for name, meant in close.items() if meant and meant.lower() == name.lower()}
             return cls(clusters, same, "cluster of these servers")
         return cls(tuple(used), _odd_ones(block, used), "cluster of the other rules")
@@ -117,7 +117,7 @@ def _odd_ones(block: MappingsBlock, used: Counter[str]) -> dict[str, str | None]
     rules = {name: clusters for clusters in scoped for name in clusters}
     odd: dict[str, str | None] = {}
     for name, count in used.items():
-        meant = _closest(name, usual) if count == 1 else None
+        meant = _find_closest(name, usual) if count == 1 else None
         if meant and meant not in rules[name] and _DIGITS.findall(name) == _DIGITS.findall(meant):
             odd[name] = meant
     return odd
@@ -131,7 +131,7 @@ def _swapped_letters(first: frozenset[str], second: frozenset[str]) -> dict[str,
     return {odd: rest} if sorted(rest.lower()) == sorted(odd.lower()) else {}
 
 
-def _closest(name: str, names: tuple[str, ...] | list[str]) -> str | None:
+def _find_closest(name: str, names: tuple[str, ...] | list[str]) -> str | None:
     folded = next((candidate for candidate in names if candidate.lower() == name.lower()), None)
     return folded or next(iter(get_close_matches(name, names, n=1)), None)
 

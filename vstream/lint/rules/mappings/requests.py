@@ -128,7 +128,7 @@ def stream_management_mapped(workspace: Workspace) -> Iterator[Violation]:
     """
     for block in workspace.blocks:
         for api_rule in view(block).api:
-            caught = _caught(api_rule, NEVER)
+            caught = _list_caught(api_rule, NEVER)
             if caught and api_rule.renames:
                 yield Violation(
                     at=api_rule.entry.key_span,
@@ -151,8 +151,8 @@ def regions_diverge(workspace: Workspace) -> Iterator[Violation]:
     """
     for block in workspace.blocks:
         for api_rule in view(block).api:
-            caught = _caught(api_rule, _DIVERGING)
-            if caught and api_rule.renames and not _caught(api_rule, NEVER):
+            caught = _list_caught(api_rule, _DIVERGING)
+            if caught and api_rule.renames and not _list_caught(api_rule, NEVER):
                 yield Violation(
                     at=api_rule.entry.key_span,
                     message=f"{join_names(caught)} of `{min(api_rule.renames)}` changes the read stream of only one region: the regions diverge for ever",
@@ -160,7 +160,7 @@ def regions_diverge(workspace: Workspace) -> Iterator[Violation]:
                 )
 
 
-def _caught(rule: ApiRule, names: Iterable[str]) -> list[str]:
+def _list_caught(rule: ApiRule, names: Iterable[str]) -> list[str]:
     """The requests among *names* that the rule sends to another stream."""
     targets = frozenset[str]().union(*(target.names for _, target in rule.targets))
     return [name for name in names if name in rule.request.names and name in targets]

@@ -157,7 +157,7 @@ def region_holds_majority(workspace: Workspace) -> Iterator[Violation]:
         for name, number in voters.items():
             if len(voters) > _TWO and number * 2 > total:
                 yield Violation(
-                    at=_first(workspace, names, name),
+                    at=_find_first(workspace, names, name),
                     message=f"cluster `{name}` has {number} of {total} servers with JetStream: without this cluster the API stops",
                     hint="give every region the same number of servers",
                 )
@@ -181,7 +181,7 @@ def no_majority(workspace: Workspace) -> Iterator[Violation]:
             yield _two_regions(workspace, names, voters)
         elif len(voters) > _TWO and half:
             yield Violation(
-                at=_first(workspace, names, next(iter(voters))),
+                at=_find_first(workspace, names, next(iter(voters))),
                 message=f"{join_names(half[:10])} have {total // 2} of {total} servers with JetStream: "
                 "if they are cut off from the rest, neither half has the API",
                 hint="add or remove a server with JetStream, to make the number odd",
@@ -195,7 +195,7 @@ def _two_regions(workspace: Workspace, names: tuple[str, ...], voters: Mapping[s
     if first_size == second_size:
         lost = f"either of `{first}` and `{second}`"
     return Violation(
-        at=_first(workspace, names, first),
+        at=_find_first(workspace, names, first),
         message=f"two regions: the loss of {lost} stops the JetStream API everywhere",
         hint="add a third region; one server with JetStream is enough for the vote",
     )
@@ -234,7 +234,7 @@ def _count_by_region(workspace: Workspace, voters: Mapping[str, int]) -> Mapping
     return counted
 
 
-def _first(workspace: Workspace, names: tuple[str, ...], name: str) -> Span:
+def _find_first(workspace: Workspace, names: tuple[str, ...], name: str) -> Span:
     """Where the first server of the cluster *name* is configured."""
     members = (server for server in whole(workspace) if (cluster_name := cluster(server)) and cluster_name.text == name)
     server = next(members, None) or whole(workspace)[0]

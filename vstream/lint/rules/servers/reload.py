@@ -111,7 +111,7 @@ def reload_refused(workspace: Workspace) -> Iterator[Violation]:
 
 
 def _compare(running: ServerConf, server: ServerConf, version: ServerVersion) -> Iterator[Violation]:
-    before, after = _frozen(running, version), _frozen(server, version)
+    before, after = _list_frozen(running, version), _list_frozen(server, version)
     changed = [name for name in before if before[name].value != after[name].value]
     more = (*_changed_sizes(running, server, version), *_changed_leaves(running, server, version))
     changed += [name for name in more if name not in changed]
@@ -127,7 +127,7 @@ def _compare(running: ServerConf, server: ServerConf, version: ServerVersion) ->
         )
 
 
-def _frozen(server: ServerConf, version: ServerVersion) -> dict[str, _Frozen]:
+def _list_frozen(server: ServerConf, version: ServerVersion) -> dict[str, _Frozen]:
     """What a reload cannot change, by its name."""
     frozen = dict(_addresses(server))
     for names, default in _OPTIONS.items():
@@ -145,7 +145,7 @@ def _frozen(server: ServerConf, version: ServerVersion) -> dict[str, _Frozen]:
     frozen["jetstream.store_dir"] = store if is_kept else _Frozen(None, None)
     for names, free in _BLOCKS.items():
         written = entry(server.root, *names)
-        value = _plain(written.value, free) if written else None
+        value = _to_plain(written.value, free) if written else None
         frozen[names[0]] = _Frozen(value or None, written.key_span if written else None)
     return frozen
 
@@ -154,17 +154,17 @@ def _read(conf: ConfMap | None, names: tuple[str, ...], default: object) -> _Fro
     written = entry(conf, *names)
     if written is None:
         return _Frozen(default, None)
-    return _Frozen(_plain(written.value), written.key_span)
+    return _Frozen(_to_plain(written.value), written.key_span)
 
 
-def _plain(node: ConfNode, free: frozenset[str] = frozenset()) -> object:
+def _to_plain(node: ConfNode, free: frozenset[str] = frozenset()) -> object:
     """The value, without the options *free*; names of options in lower case."""
     if isinstance(node, ConfArray):
-        return [_plain(item, free) for item in node.items]
+        return [_to_plain(item, free) for item in node.items]
     if not isinstance(node, ConfMap):
         return to_python(node)
     counted = (written for written in node.effective() if written.key.lower() not in free)
-    return {written.key.lower(): _plain(written.value, free) for written in counted}
+    return {written.key.lower(): _to_plain(written.value, free) for written in counted}
 
 
 def _addresses(server: ServerConf) -> Iterator[tuple[str, _Frozen]]:
@@ -207,7 +207,7 @@ def _remotes(server: ServerConf, *, has_free_leaves: bool) -> dict[tuple[object,
     """What of each remote stays as it is, by what makes it the same one (server/opts.go, generateRemoteLeafOptsName)."""
     remotes: dict[tuple[object, ...], object] = {}
     for remote in server.leaf_remotes:
-        options = _plain(remote.conf, _FREE_REMOTE if has_free_leaves else _FREE_REMOTE | _DENIED)
+        options = _to_plain(remote.conf, _FREE_REMOTE if has_free_leaves else _FREE_REMOTE | _DENIED)
         login = [_read(remote.conf, names, None).value for names in _LOGINS]
         account = remote.account.value if remote.account else None
         remotes[(*(url.value for url in remote.urls), account, *login)] = options

@@ -284,10 +284,10 @@ def written_fields(
 def wrong_values(field: WrittenField) -> Iterator[tuple[FieldPath, Any, Type]]:
     """Values that do not have the type of *field*: the value itself, or its items. Go ignores `null`."""
     if field.field is not None:
-        yield from _wrong(field.path, field.value, field.field.type)
+        yield from _find_wrong(field.path, field.value, field.field.type)
 
 
-def _wrong(path: FieldPath, value: Any, type_: Type) -> Iterator[tuple[FieldPath, Any, Type]]:
+def _find_wrong(path: FieldPath, value: Any, type_: Type) -> Iterator[tuple[FieldPath, Any, Type]]:
     if value is None:
         return
     if not type_.accepts(value):
@@ -295,7 +295,7 @@ def _wrong(path: FieldPath, value: Any, type_: Type) -> Iterator[tuple[FieldPath
     elif type_.items is not None:
         inner = value.items() if isinstance(value, dict) else enumerate(value)
         for key, item in inner:
-            yield from _wrong((*path, key), item, type_.items)
+            yield from _find_wrong((*path, key), item, type_.items)
 
 
 def _objects_in(path: FieldPath, value: Any, type_: Type) -> Iterator[tuple[FieldPath, dict[str, Any], Type]]:

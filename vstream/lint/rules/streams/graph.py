@@ -95,7 +95,7 @@ def _check_own(stream: StreamFile) -> Iterator[Violation]:
     fields = ["subject_transform"] if values.table(stream, "subject_transform") else ["republish"]
     for field in fields if not values.sources(stream) and values.mirror(stream) is None else ():
         pattern, subjects = values.table(stream, field).get("src"), values.strings(stream, "subjects")
-        if subjects and isinstance(pattern, str) and pattern and not _overlapping(subjects, pattern):
+        if subjects and isinstance(pattern, str) and pattern and not _find_overlap(subjects, pattern):
             yield Violation(
                 at=stream.locate(field, "src"),
                 message=f"the stream stores nothing of `{pattern}`: `{field}` does nothing",
@@ -316,7 +316,7 @@ def republish_cycle(workspace: Workspace) -> Iterator[Violation]:
                 message=f"`{target}` are requests to JetStream: whoever publishes to this stream can delete all streams",
                 hint="republish to subjects of your own",
             )
-        overlapping = _overlapping(values.strings(stream, "subjects"), target)
+        overlapping = _find_overlap(values.strings(stream, "subjects"), target)
         if overlapping:
             yield Violation(
                 at=at,
@@ -327,9 +327,9 @@ def republish_cycle(workspace: Workspace) -> Iterator[Violation]:
         links = earlier.setdefault(posixpath.dirname(stream.file), [])
         back = []
         for _, source_stream in streams.sourced_streams(stream):
-            back.append((source_stream, _overlapping(values.strings(source_stream, "subjects"), target)))
+            back.append((source_stream, _find_overlap(values.strings(source_stream, "subjects"), target)))
         around = next(((source_stream, subject) for source_stream, subject in back if subject), None)
-        virtual = _overlapping(_virtual_subjects(workspace.topology, stream), target)
+        virtual = _find_overlap(_virtual_subjects(workspace.topology, stream), target)
         if around:
             yield Violation(
                 at=at,
@@ -369,7 +369,7 @@ def _closing_link(stream: StreamFile, target: str, earlier: list[tuple[StreamFil
 
 def _republishes(stream: StreamFile, subject: str) -> bool:
     source = values.table(stream, "republish").get("src") or values.ANYTHING
-    stored = _overlapping(values.strings(stream, "subjects"), subject)
+    stored = _find_overlap(values.strings(stream, "subjects"), subject)
     return stored is not None and isinstance(source, str) and algebra.overlaps(source, subject)
 
 
@@ -391,7 +391,7 @@ def _republished_to(stream: StreamFile, oldest: ServerVersion) -> str | None:
     return FUNCTION.sub("*", target) if isinstance(target, str) and target else None
 
 
-def _overlapping(patterns: list[str], target: str) -> str | None:
+def _find_overlap(patterns: list[str], target: str) -> str | None:
     return next((candidate for candidate in patterns if algebra.overlaps(candidate, target)), None)
 
 

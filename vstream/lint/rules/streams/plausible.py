@@ -55,13 +55,13 @@ def implausible_value(workspace: Workspace) -> Iterator[Violation]:
     (server/stream.go, consumer.go; all versions). What servers refuse is an error.
     """
     for stream in workspace.streams:
-        yield from _short(stream, stream.config.fields, _DURATIONS)
-        yield from _small(stream)
+        yield from _find_short(stream, stream.config.fields, _DURATIONS)
+        yield from _find_small(stream)
         yield from _strange_api(stream)
     for consumer in workspace.consumers:
         skipped = _find_skipped(consumer.fields)
         floors = {path: floor for path, floor in _CONSUMER_DURATIONS.items() if path[0] not in skipped}
-        yield from _short(consumer, consumer.fields, floors)
+        yield from _find_short(consumer, consumer.fields, floors)
 
 
 @rule("VS249", "unmeant-subjects", Severity.WARNING)
@@ -99,7 +99,7 @@ def _find_skipped(fields: Mapping[str, Any]) -> set[str]:
     return {*(["max_expires"] if is_push else ()), *(["idle_heartbeat"] if has_own_heartbeat else ())}
 
 
-def _short(
+def _find_short(
     owner: StreamFile | ConsumerFile, fields: Mapping[str, Any], floors: Mapping[tuple[str, ...], _Floor]
 ) -> Iterator[Violation]:
     for path, floor in floors.items():
@@ -115,7 +115,7 @@ def _short(
                 )
 
 
-def _small(stream: StreamFile) -> Iterator[Violation]:
+def _find_small(stream: StreamFile) -> Iterator[Violation]:
     for name, least in _SIZES.items():
         for field_path, value in _numbers_at(stream.config.fields, (name,)):
             if 0 < value < least:
