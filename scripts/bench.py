@@ -69,7 +69,8 @@ if TYPE_CHECKING:
     from nats.aio.client import Client
 
     from vstream.topology.bundle import Bundle
-    from vstream.topology.model import Endpoint, StreamConfig, Topology
+    from vstream.topology.model import Endpoint, Topology
+    from vstream.topology.stream_config import StreamConfig
 
 VSTREAM = [sys.executable, "-m", "vstream"]
 RULES_PER_STREAM = 9

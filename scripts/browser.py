@@ -23,8 +23,7 @@ from vstream.cli.views import console_page, verdict_page
 from vstream.cli.views.console_page import ConsoleHistory
 from vstream.cli.web import Feed, Site, WebPage, format_event, serve
 from vstream.lab.state import lab_directory
-from vstream.runner.events import StepBegan
-from vstream.runner.progress import ProgressWriter
+from vstream.runner.events import ProgressWriter, StepBegan
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
