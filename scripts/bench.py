@@ -368,7 +368,11 @@ def main() -> None:
     parser.add_argument(
         "--counts", type=int, nargs="+", default=[1, 10, 100, 1000], help="with --routing: numbers of virtual streams"
     )
-    parser.add_argument("--extract", action="store_true", help="only reading streams, with Spark and without")
+    parser.add_argument(
+        "--extract",
+        action="store_true",
+        help="only reading streams, with Spark and without; with --audit-streams: the audit reads servers",
+    )
     parser.add_argument(
         "--executors", action="store_true", help="only reading streams over a long way, with one executor and with two"
     )
@@ -445,7 +449,7 @@ def _measure(options: argparse.Namespace) -> None:  # noqa: C901, PLR0911, PLR09
     if options.audit_streams:
         import bench_audit_streams  # noqa: PLC0415 - needs Spark
 
-        bench_audit_streams.main(options.many)
+        (bench_audit_streams.read_and_audit if options.extract else bench_audit_streams.main)(options.many)
         return
     if options.planted:
         import bench_planted  # noqa: PLC0415 - needs Spark

@@ -74,6 +74,7 @@ GOALS = {
             for batch in (1, 100, 500, 1000)
         ),
         Goal("audit of 10,000 streams × 5 regions, CPU", 120, "s", section=_MANY),
+        Goal("audit of 10,000 streams × 5 servers, CPU", 120, "s", section=(*_MANY, "--extract")),
         Goal("reconciliation, first ÷ later", 1.5, section=_AUDIT),
         Goal("audit --state, reading ÷ a whole one, CPU", 0.1, section=_STATE),
         Goal("audit --state, all ÷ a whole one, CPU", 0.1, section=_STATE),
