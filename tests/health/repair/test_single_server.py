@@ -356,6 +356,38 @@ async def test_the_newest_of_a_subject_comes_back_before_older_ones_and_of_these
     assert full.left == gap.left
 
 
+async def test_what_is_lost_of_a_key_is_judged_over_all_that_write_it(
+    regions: Regions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(newest, "_SKEW", 0.0)
+    await regions.create({EAST: {"max_msgs_per_subject": 2}})
+    held: list[Message] = []
+    for region in ("west", "west", "central", "east"):
+        held.append(await regions.publish(region, "foo.key"))
+        await regions.until_held(set(held[-2:]))
+    # Servers before 2.15 show by a later message that they have come past one.
+    later = {await regions.publish(region, f"foo.{region}") for region in REGIONS}
+    await regions.until_held({*held[-2:], *later})
+    await regions.api(f"STREAM.PURGE.{EAST}", {"filter": "foo.key"})
+    # The first two were replaced before: of the other two, the last one comes back.
+    assert {gap.origin: (gap.count, *map(len, gap.left.values())) for gap in (await regions.look()).replays} == {
+        "foo-write-central": (0, 1),
+        "foo-write-east": (1,),
+    }
+    assert await regions.repair() == 1
+    await regions.until_held({held[-1], *later})
+    # A message that is older than what the west writes now is still there when its subject is full again.
+    lost = await regions.publish("west", "foo.key")
+    await regions.until_held({held[-1], lost, *later})
+    state = (await regions.api(f"STREAM.INFO.{EAST}"))["state"]
+    await regions.api(f"STREAM.MSG.DELETE.{EAST}", {"seq": state["last_seq"]})
+    last = await regions.publish("central", "foo.key")
+    later.add(await regions.publish("west", "foo.west"))
+    await regions.until_held({held[-1], last, *later})
+    left = {gap.origin: [sequences.runs() for sequences in gap.left.values()] for gap in (await regions.look()).replays}
+    assert left[WEST] == [[(lost[1], lost[1])]]
+
+
 async def test_what_a_counter_lacks_is_told_and_not_put_in(regions: Regions) -> None:
     counting = {name: {"allow_msg_counter": True} for name in regions.configs}
     await regions.create(counting)

@@ -143,15 +143,11 @@ def _find_missing(
     return missing
 
 
-def _leave(planned: Replay, passed: SequenceSet, lost: SequenceSet) -> Replay:
-    """*planned* without what *passed* has; of that, what is *lost* is named."""
+def _leave(planned: Replay, passed: SequenceSet, lost: Mapping[str, SequenceSet]) -> Replay:
+    """*planned* without what *passed* has; of that, what is *lost* is named, by reason."""
     fit = {holder: sequences - passed for holder, sequences in planned.by_holder.items()}
-    older = planned.left.get(newest.OLDER, SequenceSet()) | lost
-    return replace(
-        planned,
-        by_holder={holder: sequences for holder, sequences in fit.items() if sequences},
-        left={**planned.left, newest.OLDER: older} if older else planned.left,
-    )
+    by_holder = {holder: sequences for holder, sequences in fit.items() if sequences}
+    return replace(planned, by_holder=by_holder, left={**planned.left, **lost})
 
 
 class Fetcher:
@@ -166,7 +162,7 @@ class Fetcher:
         self._tick = tick
         self._places = {part.name: part.place for part in physical_streams(stream)}
         self._origins = [part.name for part in physical_streams(stream) if part.role is Role.WRITE]
-        self._candidates: dict[str, newest.Candidates] = defaultdict(newest.Candidates)
+        self._missing = defaultdict[str, dict[str, list[newest.MissingMessage]]](lambda: defaultdict(list))
 
     async def replay(
         self,
@@ -194,15 +190,14 @@ class Fetcher:
             if not available:
                 continue
             lacks -= available
-            fit, lost, done = SequenceSet(), SequenceSet(), 0
+            fit, done, ranks = SequenceSet(), 0, dict[int, tuple[bool, bool]]()
             if newest.kept_of_subject(scan):
-                available, lost = await self._sort_by_subject(scan, origin.name, holder, available)
-            candidates = available | lost
-            async for seq, message in self.fetch(origin, holder, candidates):
+                ranks = await self._rank_by_subject(scan, origin.name, holder, available)
+                available = SequenceSet((seq, seq) for seq in ranks)
+            async for seq, message in self.fetch(origin, holder, available):
                 done += 1
-                self._tick(done, len(candidates))
-                is_last, is_lost = seq in available, seq in lost
-                reason = await self._find_reason(scan, message, origin.name, seq, is_last=is_last, is_lost=is_lost)
+                self._tick(done, len(available))
+                reason = self._find_reason(scan, message, origin.name, seq, ranks.get(seq))
                 if reason is None:
                     fit.add(seq)
                 elif reason:
@@ -213,15 +208,19 @@ class Fetcher:
 
     async def leave_older(self, scan: Scan, replays: list[Replay]) -> list[Replay]:
         """*replays*, of which into *scan* only the last message of each subject: one that came behind it would replace it."""
-        passed, lost = await self._candidates[scan.name].sort(scan)
+        passed, lost = await newest.sort_missing(
+            scan,
+            self._missing[scan.name],
+            {name: lag.connection_to(self._connections, self._places[name]) for name in self._origins},
+        )
         elsewhere = [planned for planned in replays if planned.reader != scan.name]
         into_scan = [planned for planned in replays if planned.reader == scan.name]
         return elsewhere + [_leave(planned, passed[planned.origin], lost[planned.origin]) for planned in into_scan]
 
-    async def _sort_by_subject(
+    async def _rank_by_subject(
         self, scan: Scan, origin: str, holder: str, lacks: SequenceSet
-    ) -> tuple[SequenceSet, SequenceSet]:
-        """Of *lacks*, what is the last of its subject in *holder*, and what was lost; newer ones have replaced the rest."""
+    ) -> dict[int, tuple[bool, bool]]:
+        """What of *lacks*, which *holder* has, may be lost, by its sequence; newer ones have replaced the rest."""
         messages = newest.NewestMessages(lacks, scan.held[origin].runs, newest.kept_of_subject(scan))
         connection = lag.connection_to(self._connections, self._places[holder])
         async for message, provenance in read_provenances(connection, holder, 1, self._tick):
@@ -230,7 +229,7 @@ class Fetcher:
                 messages.take(subject, message.seq)
             elif provenance is not None and provenance.origin == origin:
                 messages.take(message.subject, provenance.seq)
-        return await messages.sort(scan)
+        return messages.sort()
 
     async def fetch(
         self, origin: PhysicalStream, holder: str, seqs: SequenceSet
@@ -277,31 +276,24 @@ class Fetcher:
             block.append((seq, replace(message, subject=subject)))
         return block
 
-    async def _find_reason(
-        self, scan: Scan, message: DirectMessage, origin: str, seq: int, *, is_last: bool, is_lost: bool
+    def _find_reason(
+        self, scan: Scan, message: DirectMessage, origin: str, seq: int, rank: tuple[bool, bool] | None
     ) -> str | None:
         """Why *message* cannot be put back; None if it can, empty if it is not missing."""
         names = [name.lower() for name in message.headers]
         subject = physical.published_subject(self._topology.naming, self._stream, message.subject)
         if FILLER_HEADER.lower() in names or self._is_canary(subject):
             return ""
-        for name in names:
-            reason = next((reason for unfit, reason in _UNFIT.items() if name.startswith(unfit)), None)
-            if reason is not None:
-                return reason
-        config = scan.info["config"]
         stored = to_unix_seconds(message.stored_at)
-        max_age = int(config.get("max_age") or 0) / _NS
+        max_age = int(scan.info["config"].get("max_age") or 0) / _NS
         if max_age and stored < time.time() - max_age:
             return ""
-        if not is_last:
-            return newest.OLDER
-        if newest.kept_of_subject(scan):
-            connections = {name: lag.connection_to(self._connections, self._places[name]) for name in self._origins}
-            if await newest.has_newer(scan, message, origin, seq, subject, connections):
-                return newest.OLDER if is_lost else ""
-            candidate = newest.MissingMessage(written=stored, seq=seq, origin=origin)
-            self._candidates[scan.name].add(subject, candidate)
+        reasons = (reason for name in names for unfit, reason in _UNFIT.items() if name.startswith(unfit))
+        obstacle = next(reasons, None)
+        if rank is None:
+            return obstacle
+        missing = newest.MissingMessage(stored, origin, seq, obstacle or "", *rank)
+        self._missing[scan.name][subject].append(missing)
         return None
 
     def _is_canary(self, subject: str) -> bool:

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import inf
+from typing import NamedTuple
 
 from vstream.health.repair.live.scan import PATIENCE, Scan
 from vstream.health.repair.sequence_set import SequenceSet
@@ -22,6 +24,8 @@ from vstream.topology import naming
 
 OLDER = "newer messages of its subject are there, and it would come behind them"
 """Why a lost message is not put back where the newest of a subject counts."""
+_SKEW = 1.0
+"""Seconds by which clocks may differ, as in an audit."""
 
 
 def kept_of_subject(scan: Scan) -> int:
@@ -36,6 +40,8 @@ class _Subject:
     newest: int = 0
     oldest_held: int = 0
     missing: list[int] = field(default_factory=list)
+    held_since: int = 0
+    """How many of those behind the last missing one the reader has."""
 
 
 class NewestMessages:
@@ -53,79 +59,76 @@ class NewestMessages:
         entry.newest = max(entry.newest, seq)
         if seq in self._lacks:
             entry.missing = sorted({*entry.missing, seq})[-self._most :]
-        elif seq in self._held and not entry.oldest_held:
-            entry.oldest_held = seq
+            entry.held_since = 0
+        elif seq in self._held:
+            entry.oldest_held = entry.oldest_held or seq
+            entry.held_since += 1
 
-    async def sort(self, scan: Scan) -> tuple[SequenceSet, SequenceSet]:
-        """What may come back to the stream of *scan*, and what was lost there. The rest newer ones have replaced."""
-        subjects = {name: entry for name, entry in self._subjects.items() if entry.missing}
-        counts = await _count_messages(scan, tuple(subjects))
-        newest, lost = SequenceSet(), SequenceSet()
-        for name, entry in sorted(subjects.items(), key=lambda item: item[1].missing):
-            # A limit removes the oldest first: not what is newer than one that is there.
-            for newer, seq in enumerate(reversed(entry.missing)):
-                if counts.get(name, 0) + newer < self._most or 0 < entry.oldest_held < seq:
-                    lost.add(seq)
-            # Where one value counts, all regions get the last one. Of several, which are there is a matter of arrival.
-            if entry.missing[-1] == entry.newest and (self._most == 1 or entry.newest in lost):
-                newest.add(entry.newest)
-        return newest, lost
+    def sort(self) -> dict[int, tuple[bool, bool]]:
+        """
+        By sequence, what the reader may have lost: whether it is the newest, and whether the reader has an older one.
 
-
-async def _count_messages(scan: Scan, subjects: tuple[str, ...]) -> dict[str, int]:
-    counts: dict[str, int] = {}
-    api = naming.api_subject("STREAM.INFO", scan.name)
-    for subject in subjects:
-        info = await scan.connection.request_json(api, {"subjects_filter": subject}, timeout=PATIENCE)
-        counts |= {name: int(number) for name, number in (info.get("state", {}).get("subjects") or {}).items()}
-    return counts
+        The rest newer ones of the same origin have replaced. A limit removes the oldest first.
+        """
+        ranks: dict[int, tuple[bool, bool]] = {}
+        for entry in self._subjects.values():
+            for newer, seq in enumerate(reversed(entry.missing), entry.held_since):
+                is_behind = 0 < entry.oldest_held < seq
+                if is_behind or newer < self._most:
+                    ranks[seq] = seq == entry.newest, is_behind
+        return ranks
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, order=True)
-class MissingMessage:
-    """A missing message that nothing in its reader is newer than; the order is that in which they were written."""
+class MissingMessage(NamedTuple):
+    """A message that its reader may have lost. They are sorted by when they were written."""
 
     written: float
-    seq: int
     origin: str
+    seq: int
+    obstacle: str
+    """Why it cannot be put back, whatever else is there; empty if it can."""
+    is_newest: bool
+    is_behind: bool
 
 
-class Candidates:
-    """By subject of one reader: what could come back, of all origins and from all holders."""
+async def sort_missing(
+    scan: Scan, by_subject: Mapping[str, list[MissingMessage]], origins: Mapping[str, ReconnectingConnection]
+) -> tuple[dict[str, SequenceSet], dict[str, dict[str, SequenceSet]]]:
+    """
+    By origin, what does not come back; and by origin and reason, what of it the stream of *scan* has lost for good.
 
-    def __init__(self) -> None:
-        self._by_subject: dict[str, list[MissingMessage]] = defaultdict(list)
-
-    def add(self, subject: str, candidate: MissingMessage) -> None:
-        """Note *candidate*."""
-        self._by_subject[subject].append(candidate)
-
-    async def sort(self, scan: Scan) -> tuple[dict[str, SequenceSet], dict[str, SequenceSet]]:
-        """By origin: what is not the last of its subject; and of that, what the stream of *scan* has lost for good."""
-        passed, lost = defaultdict[str, SequenceSet](SequenceSet), defaultdict[str, SequenceSet](SequenceSet)
-        several = {
-            subject: sorted(candidates)[:-1] for subject, candidates in self._by_subject.items() if len(candidates) > 1
-        }
-        counts = await _count_messages(scan, tuple(several))
-        for subject, older in several.items():
-            room = max(0, kept_of_subject(scan) - counts.get(subject, 0) - 1)
-            for candidate in older:
-                passed[candidate.origin].add(candidate.seq)
-            for candidate in older[-room:] if room else ():
-                lost[candidate.origin].add(candidate.seq)
-        return passed, lost
+    As an audit sees it, that is what the stream would still hold, and what is newer than a message that it does hold.
+    """
+    passed = defaultdict[str, SequenceSet](SequenceSet)
+    lost = defaultdict[str, dict[str, SequenceSet]](lambda: defaultdict(SequenceSet))
+    for subject, candidates in by_subject.items():
+        count, since = await _look_at(scan, subject)
+        for newer, missing in enumerate(sorted(candidates, reverse=True)):
+            is_lost = newer + count < kept_of_subject(scan) or missing.is_behind or since + _SKEW < missing.written
+            # Where one value counts, all regions get the last one. Of several, which are there is a matter of arrival.
+            is_wanted = newer == 0 and missing.is_newest and (is_lost or kept_of_subject(scan) == 1)
+            if is_wanted and not missing.obstacle and not await _has_newer(scan, missing, subject, origins):
+                continue
+            passed[missing.origin].add(missing.seq)
+            if is_lost:
+                lost[missing.origin][missing.obstacle or OLDER].add(missing.seq)
+    return passed, lost
 
 
-async def has_newer(
-    scan: Scan,
-    message: DirectMessage,
-    origin: str,
-    seq: int,
-    subject: str,
-    origins: Mapping[str, ReconnectingConnection],
+async def _look_at(scan: Scan, subject: str) -> tuple[int, float]:
+    """How many messages of *subject* the stream of *scan* has, and since when the first one, in seconds since 1970."""
+    api = naming.api_subject("STREAM.INFO", scan.name)
+    info = await scan.connection.request_json(api, {"subjects_filter": subject}, timeout=PATIENCE)
+    count = sum(map(int, (info.get("state", {}).get("subjects") or {}).values()))
+    first = await direct.leader_next_by_subject(scan.connection, scan.name, subject, 1, timeout=PATIENCE)
+    return count, inf if first is None else to_unix_seconds(first.stored_at)
+
+
+async def _has_newer(
+    scan: Scan, missing: MissingMessage, subject: str, origins: Mapping[str, ReconnectingConnection]
 ) -> bool:
     """
-    Whether the stream of *scan* has a newer message on *subject* than *message*, which is *seq* of *origin*.
+    Whether the stream of *scan* has a newer message on *subject* than *missing*.
 
     Of one origin, sequences tell. Of another, when it was written: where that is no longer known, when it arrived.
     """
@@ -133,10 +136,10 @@ async def has_newer(
     if last is None:
         return False
     provenance = parse_provenance(last.headers)
-    if provenance is not None and provenance.origin == origin:
-        return provenance.seq > seq
+    if provenance is not None and provenance.origin == missing.origin:
+        return provenance.seq > missing.seq
     written: DirectMessage | None = None
     if provenance is not None and provenance.origin in origins:
         connection = origins[provenance.origin]
         written = await direct.leader_get_by_seq(connection, provenance.origin, provenance.seq, timeout=PATIENCE)
-    return to_unix_seconds((written or last).stored_at) >= to_unix_seconds(message.stored_at)
+    return to_unix_seconds((written or last).stored_at) >= missing.written
