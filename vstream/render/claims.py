@@ -1,5 +1,5 @@
 """
-The accounts of a topology as claims, for operator mode: what `render.profile` says, once more.
+The accounts of a topology as claims, for operator mode: what the routing profile says, once more.
 
 Two things differ from configuration files. Exports of one account may not overlap (jwt/v2 refuses that), so the whole
 API, which vstream manages a hidden account by, is exported verb by verb. And who may import is not a list: each import

@@ -23,8 +23,8 @@ _ACCOUNT_PREFIX = 0
 def encode(claims: Mapping[str, Json], issuer: str, signature: Callable[[bytes], bytes]) -> str:
     """*claims* as a token of *issuer*. The same claims give the same token."""
     body = {**claims, "iss": issuer}
-    body["jti"] = _base32(hashlib.sha256(_text(body)).digest())
-    signed = f"{_encode_base64(_text(_HEADER))}.{_encode_base64(_text(body))}"
+    body["jti"] = _encode_base32(hashlib.sha256(_encode_json(body)).digest())
+    signed = f"{_encode_base64(_encode_json(_HEADER))}.{_encode_base64(_encode_json(body))}"
     return f"{signed}.{_encode_base64(signature(signed.encode()))}"
 
 
@@ -47,14 +47,14 @@ class Unsigned:
         """As Signer: made from *name* alone, and of the right form, though nobody has the key to it."""
         prefix = _USER_PREFIX if name.startswith(user_key("")) else _PREFIXES.get(name, _ACCOUNT_PREFIX)
         key = bytes([prefix]) + hashlib.sha256(f"no key: {name}".encode()).digest()
-        return _base32(key + binascii.crc_hqx(key, 0).to_bytes(2, "little"))
+        return _encode_base32(key + binascii.crc_hqx(key, 0).to_bytes(2, "little"))
 
     def sign(self, claims: dict[str, Json], name: str) -> str:
         """As Signer, with a signature of zeros."""
         return encode(claims, self.public(name), lambda _: bytes(_SIGNATURE))
 
 
-def _text(value: Mapping[str, Json]) -> bytes:
+def _encode_json(value: Mapping[str, Json]) -> bytes:
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
 
 
@@ -62,5 +62,5 @@ def _encode_base64(data: bytes) -> str:
     return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
 
 
-def _base32(data: bytes) -> str:
+def _encode_base32(data: bytes) -> str:
     return base64.b32encode(data).rstrip(b"=").decode()

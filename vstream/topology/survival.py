@@ -3,7 +3,7 @@ What survives what: for each virtual stream, which failures its writes and reads
 
 A failure stands for several incidents (any server, any region): each is played through for the clients of each region
 that it leaves, and the worst answer counts. What is said here was measured on real servers, see docs/survival.md;
-`vstream.scenario.rehearse_survival` makes a scenario of it that shows it again.
+`vstream.scenario.survival` makes a scenario of it that shows it again.
 """
 
 from __future__ import annotations

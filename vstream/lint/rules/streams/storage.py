@@ -53,8 +53,8 @@ def find_misfits(workspace: Workspace) -> Iterator[Misfit]:
         for streams in directories.values():
             # Streams of one name are said to be two by VS235.
             apart = list({stream.config.name: stream for stream in streams}.values())
-            yield from _check_bytes(servers, limits if _is_one(accounts) else [], apart)
-            most = _find_largest(limits, "max_streams", "streams") if _is_one(accounts) else None
+            yield from _check_bytes(servers, limits if _is_same_account(accounts) else [], apart)
+            most = _find_largest(limits, "max_streams", "streams") if _is_same_account(accounts) else None
             for stream in apart[most : most + 1] if most is not None else ():
                 message = f"{format_count(len(apart), 'stream')}, and the account may have {most}"
                 yield stream, ("name",), message, f"raise its `max_streams` to {len(apart)}, or remove a stream"
@@ -95,7 +95,7 @@ def _limited_accounts(servers: list[ServerConf]) -> list[tuple[str, ConfMap]]:
     return limited
 
 
-def _is_one(accounts: list[tuple[str, ConfMap]]) -> bool:
+def _is_same_account(accounts: list[tuple[str, ConfMap]]) -> bool:
     return len({name for name, _ in accounts}) == 1
 
 
