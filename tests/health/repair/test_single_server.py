@@ -155,7 +155,7 @@ async def until_killed(regions: Regions, monkeypatch: pytest.MonkeyPatch, after:
 
     with monkeypatch.context() as patch:
         patch.setattr(replay, "remove_leftover", nothing)
-        patch.setattr(replay._Visit, "leave", lambda _: ask())
+        patch.setattr(replay._TemporaryStream, "stop_answering", lambda _: ask())
         if not after:
             patch.setattr(JetStreamAdmin, "update", die)
         with pytest.raises(KilledError):

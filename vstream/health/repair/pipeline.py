@@ -15,6 +15,7 @@ from vstream.health.live.collect import collect_snapshot
 from vstream.health.live.resync import resync
 from vstream.health.repair.live import duplicates, missing, refill, replay
 from vstream.health.repair.live.missing import Contents
+from vstream.health.repair.live.scan import Tick
 from vstream.health.repair.plan import Duplicates, Leftover, Replay, Standstill
 from vstream.health.repair.refill import Refill, find_lost_ends, find_standstills
 from vstream.health.report import PairState, PairStatus
@@ -27,9 +28,6 @@ from vstream.syntax.json_types import Json
 from vstream.topology.model import Endpoint, Topology
 from vstream.topology.profiles import profile_of
 from vstream.value_class import value_class
-
-Tick = Callable[[int, int], None]
-"""Takes how many of how many are done."""
 
 _CONNECT = 5.0
 _RESUMING = 60.0

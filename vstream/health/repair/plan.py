@@ -149,9 +149,9 @@ class Duplicates:
             "reader": self.reader,
             "place": self.place,
             "copies": self.count,
-            "examples": [_twin(pair) for pair in self.examples],
+            "examples": [_pair_as_dict(pair) for pair in self.examples],
             "differing": sum(self.differing.values()),
-            "differing_examples": [_twin(pair) for pair in self.stay],
+            "differing_examples": [_pair_as_dict(pair) for pair in self.stay],
         }
 
 
@@ -164,17 +164,17 @@ class Tally:
         self._differing: Counter[str] = Counter()
         self._count = 0
 
-    def take(self, twin: DuplicatePair) -> None:
+    def take(self, pair: DuplicatePair) -> None:
         """Add one."""
-        if twin.differs is None:
+        if pair.differs is None:
             self._count += 1
         else:
-            self._differing[twin.differs] += 1
-        examples = self._same if twin.differs is None else self._different
+            self._differing[pair.differs] += 1
+        examples = self._same if pair.differs is None else self._different
         if len(examples) < _NAMED:
-            examples.append(twin)
+            examples.append(pair)
 
-    def doubles(self, virtual: str, reader: str, place: str) -> Duplicates:
+    def result(self, virtual: str, reader: str, place: str) -> Duplicates:
         """All duplicates that were added."""
         return Duplicates(
             virtual=virtual,
@@ -224,6 +224,6 @@ class Standstill:
         }
 
 
-def _twin(pair: DuplicatePair) -> dict[str, Json]:
+def _pair_as_dict(pair: DuplicatePair) -> dict[str, Json]:
     fields = asdict(pair)
     return {"origin_seq": fields.pop("seq"), **fields}

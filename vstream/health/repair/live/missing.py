@@ -90,7 +90,7 @@ async def find_missing(
             for scan in scans:
                 await scan.go_on(tick)
         for scan, origin, lacks in _find_missing(scans, written, stream):
-            replays.append(await fetcher.replay(scan, origin_named(stream, origin), lacks, written, scans))
+            replays.append(await fetcher.plan_replay(scan, origin_named(stream, origin), lacks, written, scans))
         for scan in scans:
             replays = await fetcher.leave_older(scan, replays)
     return Contents(
@@ -143,7 +143,7 @@ def _find_missing(
     return missing
 
 
-def _leave(planned: Replay, passed: SequenceSet, lost: Mapping[str, SequenceSet]) -> Replay:
+def _without_passed(planned: Replay, passed: SequenceSet, lost: Mapping[str, SequenceSet]) -> Replay:
     """*planned* without what *passed* has; of that, what is *lost* is named, by reason."""
     fit = {holder: sequences - passed for holder, sequences in planned.by_holder.items()}
     by_holder = {holder: sequences for holder, sequences in fit.items() if sequences}
@@ -164,7 +164,7 @@ class Fetcher:
         self._origins = [part.name for part in physical_streams(stream) if part.role is Role.WRITE]
         self._missing = defaultdict[str, dict[str, list[newest.MissingMessage]]](lambda: defaultdict(list))
 
-    async def replay(
+    async def plan_replay(
         self,
         scan: Scan,
         origin: PhysicalStream,
@@ -215,7 +215,9 @@ class Fetcher:
         )
         elsewhere = [planned for planned in replays if planned.reader != scan.name]
         into_scan = [planned for planned in replays if planned.reader == scan.name]
-        return elsewhere + [_leave(planned, passed[planned.origin], lost[planned.origin]) for planned in into_scan]
+        return elsewhere + [
+            _without_passed(planned, passed[planned.origin], lost[planned.origin]) for planned in into_scan
+        ]
 
     async def _rank_by_subject(
         self, scan: Scan, origin: str, holder: str, lacks: SequenceSet

@@ -74,20 +74,20 @@ async def replay_missing(
     done = 0
     for holder, sequences in replay.by_holder.items():
         name, token = new_replay_name(replay.origin)
-        visit = _Visit(topology, stream, connection, replay.reader, name, token, origin.place)
-        await visit.announce()
+        temporary = _TemporaryStream(topology, stream, connection, replay.reader, name, token, origin.place)
+        await temporary.announce()
         try:
-            await visit.begin(sequences.runs()[0][0])
+            await temporary.begin(sequences.runs()[0][0])
             async for seq, message in fetcher.fetch(origin, holder, sequences):
-                await visit.put(seq, message)
+                await temporary.put(seq, message)
                 done += 1
                 tick(done, replay.count)
-            await visit.last_taken()
+            await temporary.wait_until_taken()
         finally:
             await remove_leftover(
                 connection, Leftover(stream=name, exists=True, readers=(replay.reader,), is_running=False)
             )
-            await visit.leave()
+            await temporary.stop_answering()
     arrived = SequenceSet()
     async for _, provenance in read_provenances(connection, replay.reader, mark + 1, lambda *_: None):
         if provenance is not None and provenance.is_replayed and provenance.origin == replay.origin:
@@ -109,7 +109,7 @@ def _connection_for(
 
 
 @dataclass(slots=True)
-class _Visit:
+class _TemporaryStream:
     """A temporary stream, and the reader that sources it."""
 
     topology: Topology
@@ -136,7 +136,7 @@ class _Visit:
 
         await self.connection.subscribe(f"{ALIVE}.{self.token}", answer)
 
-    async def leave(self) -> None:
+    async def stop_answering(self) -> None:
         """Answer no more."""
         self.is_over = True
 
@@ -175,7 +175,7 @@ class _Visit:
     async def put(self, seq: int, message: DirectMessage) -> None:
         """Store *message* at *seq*, which is behind all before it."""
         if seq != self.at + 1 or self.waiting >= _BATCH:
-            await self.last_taken()
+            await self.wait_until_taken()
             await self._forward(seq)
         headers = {name: value for name, value in message.headers.items() if not name.lower().startswith(_DROPPED)}
         headers["Nats-Expected-Last-Sequence"] = str(seq - 1)
@@ -212,7 +212,7 @@ class _Visit:
             raise error
         self.at = seq - 1
 
-    async def last_taken(self) -> None:
+    async def wait_until_taken(self) -> None:
         """Wait until the reader has taken all that was put in. Raises VstreamError if it does not."""
         if not self.waiting:
             return
