@@ -11,7 +11,7 @@ import pytest
 from tests.health.doctor.test_examine import TOPOLOGY, healthy
 from tests.support.command import check_output
 from tests.support.paths import ROOT
-from vstream.cli.views.chaos import RefreshPrinter
+from vstream.cli.views.repair import RefreshPrinter
 from vstream.health.live.refresh import RefreshLook
 from vstream.health.refresh import META_GROUP, RefreshPolicy, Verb
 from vstream.health.snapshot import Lag, ServerSnapshot, Snapshot

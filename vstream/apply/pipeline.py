@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from vstream.apply.execute import WITHOUT_WATCH, ApplyResult, ApplyWatch, execute_plan
 from vstream.apply.port import MappingAdmin
 from vstream.chaos.target_servers import TargetServers
-from vstream.health.live.resync import resync
+from vstream.health.live.refresh_readers import refresh_readers
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.lab import lab
 from vstream.lab.remove_servers import LabServerAdmin
@@ -59,7 +59,7 @@ async def apply_and_replan(
 
 async def resume_reading(topology: Topology, target: TargetServers) -> tuple[str, ...]:
     """Make read streams that stand still source again at once. Returns those that will do so later."""
-    result = await resync(topology, target, timeout=_CAUGHT_UP, spares=True)
+    result = await refresh_readers(topology, target, timeout=_CAUGHT_UP, spares=True)
     return tuple(stream.stream for stream in result.streams if stream.active is None)
 
 
@@ -72,6 +72,6 @@ class _LiveReaderAdmin:
 
     async def refresh(self, readers: Sequence[str]) -> tuple[str, ...]:
         """See ReaderAdmin."""
-        result = await resync(self.topology, self.find_target(), timeout=_REFRESH, only=readers)
+        result = await refresh_readers(self.topology, self.find_target(), timeout=_REFRESH, only=readers)
         silent = [stream for stream in result.streams if stream.active is None or not stream.is_stepped_down]
         return tuple(f"`{stream.stream}`: {stream.note}" for stream in silent)

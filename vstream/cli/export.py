@@ -19,9 +19,9 @@ from vstream.cli import options
 from vstream.cli.asyncio_runner import run
 from vstream.cli.status import StatusSource, find_source
 from vstream.cli.views import console, console_page
-from vstream.cli.views.chaos import RefreshPrinter
 from vstream.cli.views.console import set_log
 from vstream.cli.views.console_page import ConsoleHistory
+from vstream.cli.views.repair import RefreshPrinter
 from vstream.cli.web import Feed, Site, WebPage, format_event, serve
 from vstream.errors import VstreamError
 from vstream.formatting import format_count, format_duration

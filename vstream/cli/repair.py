@@ -12,7 +12,6 @@ from vstream.cli import options
 from vstream.cli.asyncio_runner import run
 from vstream.cli.exit_codes import NO, UNKNOWN
 from vstream.cli.failover import system_endpoints
-from vstream.cli.views import chaos as chaos_view
 from vstream.cli.views import console
 from vstream.cli.views import repair as view
 from vstream.cli.views.json_output import print_json
@@ -20,8 +19,8 @@ from vstream.cli.views.progress import progress_bar
 from vstream.cli.views.repair import RepairView, render_end
 from vstream.errors import VstreamError
 from vstream.health.live.refresh import Refresher, watch
+from vstream.health.live.refresh_readers import refresh_readers
 from vstream.health.live.rescue import MetaGroup, choose_groups, find_groups, rescue
-from vstream.health.live.resync import resync
 from vstream.health.repair.pipeline import RepairKind, RepairRequest, repair, select
 from vstream.lab.find_servers import Servers, find_servers
 from vstream.topology.model import Topology
@@ -104,7 +103,7 @@ def repair_sources(
     """
     console.set_log(log_format, is_quiet=is_quiet)
     if is_watching:
-        show = chaos_view.RefreshPrinter(is_json=output == "json").show
+        show = view.RefreshPrinter(is_json=output == "json").show
         followed = options.FollowedTopology(
             topology, lambda newest: Refresher(newest, find_target_servers(newest, lab))
         )
@@ -113,12 +112,12 @@ def repair_sources(
     target = find_target_servers(loaded, lab)
     with progress_bar() as bar:
         bar.add_task(f"waiting for gateways, leaders and sources: at most twice {timeout:g} s", total=None)
-        result = run(resync(loaded, target, timeout=timeout, step_down=not wait_only))
+        result = run(refresh_readers(loaded, target, timeout=timeout, step_down=not wait_only))
     if output == "json":
-        print_json("resync", chaos_view.resync_as_dict(result))
+        print_json("resync", view.refresh_as_dict(result))
     else:
         console.print_note(f"gateways and leaders were ready after {result.waited:.1f} s")
-        console.stdout().print(chaos_view.resync(result))
+        console.stdout().print(view.refresh_table(result))
     if not result.is_complete:
         raise typer.Exit(NO)
 
@@ -166,10 +165,10 @@ def repair_meta(
     console.print_note(
         "The JetStream API is back. Never start the dead servers again with their old disks.", style="bold green"
     )
-    _resync(loaded, where, chosen)
+    _refresh(loaded, where, chosen)
 
 
-def _resync(topology: Topology, where: Servers, groups: Sequence[MetaGroup]) -> None:
+def _refresh(topology: Topology, where: Servers, groups: Sequence[MetaGroup]) -> None:
     """Make every read stream source again; a region that died as a whole has write streams that nobody leads."""
     dead = {server for group in groups for server in group.dead}
     gone = [region.name for region in topology.regions if {server.name for server in region.servers} <= dead]
@@ -178,7 +177,7 @@ def _resync(topology: Topology, where: Servers, groups: Sequence[MetaGroup]) -> 
         console.print_note(f"Dead: {', '.join(gone)}. Go on with `vstream region failover {command}`.")
         return
     try:
-        run(resync(topology, find_target_servers(topology, where.lab), timeout=_CAUGHT_UP))
+        run(refresh_readers(topology, find_target_servers(topology, where.lab), timeout=_CAUGHT_UP))
     except VstreamError as error:
         console.print_note(
             f"Not all read streams were refreshed: {error.message}. `vstream repair sources` tries again."

@@ -13,7 +13,7 @@ from vstream.chaos.faults.base import HandOver, LastingInjection, RollingRestart
 from vstream.chaos.inject import InjectionRequest, hand_over, heal, inject
 from vstream.chaos.target_servers import TargetServers
 from vstream.errors import LabError, UnsupportedError, VstreamError
-from vstream.health.live.resync import resync
+from vstream.health.live.refresh_readers import refresh_readers
 from vstream.runner.environment import Environment
 from vstream.runner.events import Event, FaultSeen, FaultState
 from vstream.scenario.model import Inject
@@ -196,7 +196,7 @@ class FaultRecorder:
 
     async def resync(self) -> str | None:
         """As `vstream repair sources`. Returns why it is not complete."""
-        result = await resync(self._environment.topology, self._target, timeout=_RESYNC)
+        result = await refresh_readers(self._environment.topology, self._target, timeout=_RESYNC)
         behind = [f"{stream.stream}: {stream.note}" for stream in result.streams if stream.caught_up is None]
         return "; ".join(behind) or None
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich import box
 from rich.table import Table
@@ -15,14 +14,7 @@ from vstream.chaos.blast_radius import GroupEffect, Impact, Quorum, RegionEffect
 from vstream.chaos.inject import HealResult
 from vstream.chaos.journal import OpenFault
 from vstream.chaos.rolling_restart import RestartResult
-from vstream.cli.views import console
-from vstream.cli.views.json_output import JsonLayout, print_json
 from vstream.formatting import format_count
-from vstream.health.refresh import Verb
-
-if TYPE_CHECKING:
-    from vstream.health.live.refresh import RefreshLook
-    from vstream.health.live.resync import ResyncedStream, ResyncResult
 
 _STYLE = {Quorum.KEPT: "green", Quorum.PERHAPS: "bold yellow", Quorum.LOST: "bold red"}
 
@@ -158,84 +150,3 @@ def restart_line(restarted: RestartResult) -> str:
         f"{restarted.server}: ended in {restarted.stopping:.1f} s, healthy {restarted.recovering:.1f} s later, "
         f"runs {restarted.version}"
     )
-
-
-def resync(result: ResyncResult) -> Table:
-    """One row for each read stream."""
-    table = Table(box=box.SIMPLE_HEAD)
-    for heading in ("stream", "place", "stepped down", "sources active", "caught up", ""):
-        table.add_column(heading)
-    for stream in result.streams:
-        table.add_row(
-            stream.stream,
-            stream.region,
-            "yes" if stream.is_stepped_down else "no",
-            _show_seconds(stream.active),
-            _show_seconds(stream.caught_up),
-            stream.note or "",
-        )
-    return table
-
-
-class RefreshPrinter:
-    """What `repair sources --watch` does and waits for, each line once for as long as it stays the same."""
-
-    def __init__(self, *, is_json: bool) -> None:
-        self._is_json = is_json
-        self._shown: tuple[str, ...] | None = None
-
-    def show(self, look: RefreshLook) -> None:
-        """Print what has changed since the last look; every refresh is new."""
-        lines = [f"{decision.verb.value} {decision.stream}: {decision.reason}" for decision in look.decisions]
-        if look.problem is not None:
-            lines.append(f"problem: {look.problem}")
-        waits = tuple(f"{decision.verb.value} {decision.stream}" for decision in look.decisions)
-        key = (*waits, look.problem or "")
-        if key == self._shown and not any(decision.verb is Verb.REFRESH for decision in look.decisions):
-            return
-        if self._is_json:
-            print_json("resync-watch", refresh_as_dict(look), layout=JsonLayout.LINE)
-        else:
-            for line in lines or ["nothing stands still"]:
-                console.stdout().print(f"{datetime.now(UTC):%H:%M:%S} {line}")
-        sys.stdout.flush()
-        self._shown = key
-
-
-def refresh_as_dict(look: RefreshLook) -> dict[str, Any]:
-    """One look as plain JSON data."""
-    decisions = []
-    for decision in look.decisions:
-        decisions.append(
-            {
-                "stream": decision.stream,
-                "place": decision.place,
-                "action": decision.verb.value,
-                "reason": decision.reason,
-            }
-        )
-    return {"at": datetime.now(UTC).isoformat(timespec="milliseconds"), "streams": decisions, "problem": look.problem}
-
-
-def resync_as_dict(result: ResyncResult) -> dict[str, Any]:
-    """What a resync has done, as plain JSON data."""
-    return {
-        "complete": result.is_complete,
-        "waited_seconds": round(result.waited, 3),
-        "streams": [_resynced_as_dict(stream) for stream in result.streams],
-    }
-
-
-def _resynced_as_dict(stream: ResyncedStream) -> dict[str, Any]:
-    return {
-        "stream": stream.stream,
-        "region": stream.region,
-        "stepped_down": stream.is_stepped_down,
-        "active_seconds": None if stream.active is None else round(stream.active, 3),
-        "caught_up_seconds": None if stream.caught_up is None else round(stream.caught_up, 3),
-        "note": stream.note,
-    }
-
-
-def _show_seconds(seconds: float | None) -> Text:
-    return Text("✗ not yet", style="bold red") if seconds is None else Text(f"✓ {seconds:.1f} s", style="green")

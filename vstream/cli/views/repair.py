@@ -1,18 +1,26 @@
-"""The steps and the result of a repair, and of the meta group's, as text."""
+"""The steps and the result of a repair: of messages, of sourcing, and of the meta group."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from typing import Any
 
+from rich import box
 from rich.progress import Progress
+from rich.table import Table
 from rich.text import Text
 
 from vstream.cli.views import console
+from vstream.cli.views.json_output import JsonLayout, print_json
 from vstream.cli.views.progress import progress_bar
 from vstream.formatting import format_count, list_names
+from vstream.health.live.refresh import RefreshLook
+from vstream.health.live.refresh_readers import RefreshedStream, RefreshResult
 from vstream.health.live.rescue import MetaGroup
+from vstream.health.refresh import Verb
 from vstream.health.repair.pipeline import ContentRepairs, RepairKind, RepairResult, SourcingRepairs
 from vstream.health.repair.refill import Refill, format_sequences
 
@@ -243,3 +251,84 @@ def _group_json(group: MetaGroup) -> dict[str, Any]:
         "refused": group.refusal,
         "remove": list(group.to_remove) if group.refusal is None else [],
     }
+
+
+def refresh_table(result: RefreshResult) -> Table:
+    """One row for each read stream."""
+    table = Table(box=box.SIMPLE_HEAD)
+    for heading in ("stream", "place", "stepped down", "sources active", "caught up", ""):
+        table.add_column(heading)
+    for stream in result.streams:
+        table.add_row(
+            stream.stream,
+            stream.region,
+            "yes" if stream.is_stepped_down else "no",
+            _show_seconds(stream.active),
+            _show_seconds(stream.caught_up),
+            stream.note or "",
+        )
+    return table
+
+
+class RefreshPrinter:
+    """What `repair sources --watch` does and waits for, each line once for as long as it stays the same."""
+
+    def __init__(self, *, is_json: bool) -> None:
+        self._is_json = is_json
+        self._shown: tuple[str, ...] | None = None
+
+    def show(self, look: RefreshLook) -> None:
+        """Print what has changed since the last look; every refresh is new."""
+        lines = [f"{decision.verb.value} {decision.stream}: {decision.reason}" for decision in look.decisions]
+        if look.problem is not None:
+            lines.append(f"problem: {look.problem}")
+        waits = tuple(f"{decision.verb.value} {decision.stream}" for decision in look.decisions)
+        key = (*waits, look.problem or "")
+        if key == self._shown and not any(decision.verb is Verb.REFRESH for decision in look.decisions):
+            return
+        if self._is_json:
+            print_json("resync-watch", look_as_dict(look), layout=JsonLayout.LINE)
+        else:
+            for line in lines or ["nothing stands still"]:
+                console.stdout().print(f"{datetime.now(UTC):%H:%M:%S} {line}")
+        sys.stdout.flush()
+        self._shown = key
+
+
+def look_as_dict(look: RefreshLook) -> dict[str, Any]:
+    """One look as plain JSON data."""
+    decisions = []
+    for decision in look.decisions:
+        decisions.append(
+            {
+                "stream": decision.stream,
+                "place": decision.place,
+                "action": decision.verb.value,
+                "reason": decision.reason,
+            }
+        )
+    return {"at": datetime.now(UTC).isoformat(timespec="milliseconds"), "streams": decisions, "problem": look.problem}
+
+
+def refresh_as_dict(result: RefreshResult) -> dict[str, Any]:
+    """What a refresh of all read streams has done, as plain JSON data."""
+    return {
+        "complete": result.is_complete,
+        "waited_seconds": round(result.waited, 3),
+        "streams": [_refreshed_as_dict(stream) for stream in result.streams],
+    }
+
+
+def _refreshed_as_dict(stream: RefreshedStream) -> dict[str, Any]:
+    return {
+        "stream": stream.stream,
+        "region": stream.region,
+        "stepped_down": stream.is_stepped_down,
+        "active_seconds": None if stream.active is None else round(stream.active, 3),
+        "caught_up_seconds": None if stream.caught_up is None else round(stream.caught_up, 3),
+        "note": stream.note,
+    }
+
+
+def _show_seconds(seconds: float | None) -> Text:
+    return Text("✗ not yet", style="bold red") if seconds is None else Text(f"✓ {seconds:.1f} s", style="green")

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from vstream.diagnostics import Severity
 from vstream.formatting import format_duration
-from vstream.health.doctor.check import APPLY, RESYNC, Drift, Patient, Symptom, check
+from vstream.health.doctor.check import APPLY, REFRESH, Drift, Patient, Symptom, check
 from vstream.health.report import PairState, PairStatus
 from vstream.health.snapshot import SourceSnapshot
 
@@ -30,7 +30,7 @@ def dead_source(patient: Patient) -> Iterator[Symptom]:
     and for the permissions of the account.
     """
     for pair, source in _pairs(patient, PairState.SILENT):
-        yield Symptom(about=pair.reader, evidence=_evidence(pair, source), do=RESYNC)
+        yield Symptom(about=pair.reader, evidence=_evidence(pair, source), do=REFRESH)
 
 
 @check("VD202", "no-source")
@@ -65,7 +65,7 @@ def stuck_source(patient: Patient) -> Iterator[Symptom]:
     """
     for pair, source in _pairs(patient, PairState.BEHIND):
         if pair.age is not None and pair.age > STUCK_AFTER:
-            yield Symptom(about=pair.reader, evidence=_evidence(pair, source), do=RESYNC)
+            yield Symptom(about=pair.reader, evidence=_evidence(pair, source), do=REFRESH)
 
 
 @check("VD204", "skipped")

@@ -12,7 +12,7 @@ from vstream.chaos.target_servers import TargetServers
 from vstream.errors import NotReachableError, RefusedError, UnknownNameError
 from vstream.health.doctor.sourcing import STUCK_AFTER
 from vstream.health.live.collect import collect_snapshot
-from vstream.health.live.resync import resync
+from vstream.health.live.refresh_readers import refresh_readers
 from vstream.health.repair.live import duplicates, missing, refill, replay
 from vstream.health.repair.live.missing import Contents
 from vstream.health.repair.live.scan import Tick
@@ -264,7 +264,7 @@ async def _repair_sourcing(request: RepairRequest, repairs: SourcingRepairs, obs
     stopped = frozenset(planned.reader for planned in repairs.standstills if planned.obstacle is None)
     if stopped:
         timeout = max(request.deadline, _RESUMING)
-        result = await resync(request.topology, request.target, timeout=timeout, only=stopped)
+        result = await refresh_readers(request.topology, request.target, timeout=timeout, only=stopped)
         behind = [stream for stream in result.streams if stream.caught_up is None]
         left += [f"`{stream.stream}` still takes nothing: {stream.note}" for stream in behind]
     for planned in repairs.refills:

@@ -34,7 +34,7 @@ _AGAIN = 0.2
 
 
 @value_class
-class ResyncedStream:
+class RefreshedStream:
     """
     One stream with sources, in seconds after the step-downs; None for what has not happened before the deadline.
 
@@ -50,11 +50,11 @@ class ResyncedStream:
 
 
 @value_class
-class ResyncResult:
+class RefreshResult:
     """The result. *waited* is the time until gateways, a meta leader and the write streams' leaders were ready, in seconds."""
 
     waited: float
-    streams: tuple[ResyncedStream, ...]
+    streams: tuple[RefreshedStream, ...]
 
     @property
     def is_complete(self) -> bool:
@@ -62,7 +62,7 @@ class ResyncResult:
         return all(stream.caught_up is not None for stream in self.streams)
 
 
-async def resync(
+async def refresh_readers(
     topology: Topology,
     target: TargetServers,
     *,
@@ -70,7 +70,7 @@ async def resync(
     step_down: bool = True,
     only: Collection[str] | None = None,
     spares: bool = False,
-) -> ResyncResult:
+) -> RefreshResult:
     """
     Wait for gateways and leaders, step every stream down that others feed, and measure until all of them deliver.
 
@@ -91,15 +91,15 @@ async def resync(
         deadline = began + timeout
         await asyncio.gather(*(_wait_for_leader(connection, fed.stream, deadline) for fed in fed_by_clients))
         ready = time.monotonic()
-        streams: list[ResyncedStream] = []
+        streams: list[RefreshedStream] = []
         # What read streams mirror comes first: another leader of it would stop them once more.
         for roles_of_turn in ((Role.ORDER,), (Role.READ,)):
             turn = [fed for fed in _streams_with_role(topology, *roles_of_turn) if only is None or fed.stream in only]
-            restart = _restart_silent if spares else _resync_stream
+            restart = _restart_silent if spares else _refresh_stream
             streams += await asyncio.gather(
                 *(restart(connection, fed, ready + timeout, step_down=step_down) for fed in turn)
             )
-    return ResyncResult(waited=ready - began, streams=tuple(streams))
+    return RefreshResult(waited=ready - began, streams=tuple(streams))
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,16 +156,16 @@ async def _wait_for_leader(connection: Connection, stream: str, deadline: float)
         await asyncio.sleep(_POLL)
 
 
-async def _restart_silent(connection: Connection, fed: _Fed, deadline: float, *, step_down: bool) -> ResyncedStream:
+async def _restart_silent(connection: Connection, fed: _Fed, deadline: float, *, step_down: bool) -> RefreshedStream:
     """Make it deliver if it does not."""
     soon = min(deadline, time.monotonic() + 2 * _ALIVE)
-    resynced = await _resync_stream(connection, fed, soon, step_down=False)
-    if resynced.caught_up is not None or not step_down:
-        return resynced
-    return await _resync_stream(connection, fed, deadline, step_down=True)
+    refreshed = await _refresh_stream(connection, fed, soon, step_down=False)
+    if refreshed.caught_up is not None or not step_down:
+        return refreshed
+    return await _refresh_stream(connection, fed, deadline, step_down=True)
 
 
-async def _resync_stream(connection: Connection, fed: _Fed, deadline: float, *, step_down: bool) -> ResyncedStream:
+async def _refresh_stream(connection: Connection, fed: _Fed, deadline: float, *, step_down: bool) -> RefreshedStream:
     stream, region = fed.stream, fed.place
     old, note = await _make_step_down(connection, stream, deadline) if step_down else (None, None)
     began = time.monotonic()
@@ -195,7 +195,7 @@ async def _resync_stream(connection: Connection, fed: _Fed, deadline: float, *, 
             caught_up, problem = elapsed, note
             break
         await asyncio.sleep(_POLL)
-    return ResyncedStream(
+    return RefreshedStream(
         stream=stream, region=region, is_stepped_down=old is not None, active=active, caught_up=caught_up, note=problem
     )
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from vstream.chaos.leaders import StreamLeadership
-from vstream.health.live import resync
-from vstream.health.live.resync import is_still
+from vstream.health.live import refresh_readers
+from vstream.health.live.refresh_readers import is_still
 
 if TYPE_CHECKING:
     from vstream.jetstream.connection import Connection
@@ -52,12 +52,12 @@ async def test_what_delivers_is_left_alone(speaks_after: int, steps: int, monkey
         asked.append("step down")
         return None, "one replica"
 
-    monkeypatch.setattr(resync, "JetStreamAdmin", Admin)
-    monkeypatch.setattr(resync, "_make_step_down", step_down)
-    monkeypatch.setattr(resync, "_AGAIN", 0.0)
-    monkeypatch.setattr(resync, "_ALIVE", 0.5)
-    fed = resync._Fed("foo-read-west", "west", 1)
-    result = await resync._restart_silent(cast("Connection", None), fed, time.monotonic() + 2, step_down=True)
+    monkeypatch.setattr(refresh_readers, "JetStreamAdmin", Admin)
+    monkeypatch.setattr(refresh_readers, "_make_step_down", step_down)
+    monkeypatch.setattr(refresh_readers, "_AGAIN", 0.0)
+    monkeypatch.setattr(refresh_readers, "_ALIVE", 0.5)
+    fed = refresh_readers._Fed("foo-read-west", "west", 1)
+    result = await refresh_readers._restart_silent(cast("Connection", None), fed, time.monotonic() + 2, step_down=True)
     assert (result.caught_up is not None, asked.count("step down")) == (True, steps)
 
 
@@ -80,9 +80,11 @@ async def test_a_mirror_that_is_just_heard_and_lags_nothing_is_believed_when_it_
             return {"state": {"last_seq": held}, "mirror": mirror}
 
     seen: list[int] = []
-    monkeypatch.setattr(resync, "JetStreamAdmin", Admin)
-    monkeypatch.setattr(resync, "_AGAIN", 0.0)
-    fed = resync._Fed("stock-read-west", "west", 1)
-    result = await resync._resync_stream(cast("Connection", None), fed, time.monotonic() + 30, step_down=False)
+    monkeypatch.setattr(refresh_readers, "JetStreamAdmin", Admin)
+    monkeypatch.setattr(refresh_readers, "_AGAIN", 0.0)
+    fed = refresh_readers._Fed("stock-read-west", "west", 1)
+    result = await refresh_readers._refresh_stream(
+        cast("Connection", None), fed, time.monotonic() + 30, step_down=False
+    )
     assert result.caught_up is not None
     assert seen[-1] == 5848
