@@ -11,8 +11,8 @@ import pytest
 from tests.support.chaos_lab import LAB, background, chaos, open_faults, publish, read_stored, require_success, says
 from tests.support.command import vstream
 from tests.support.labs import pids, states
-from vstream.chaos import target_servers
 from vstream.chaos.faults import disk_full
+from vstream.lab import target_servers
 from vstream.lab.links import control
 
 pytestmark = pytest.mark.lab

@@ -22,12 +22,12 @@ from vstream.chaos.faults.links import LinkShape, Partition
 from vstream.chaos.faults.pause import Pause
 from vstream.chaos.faults.restart import Restart
 from vstream.chaos.journal import Journal
-from vstream.chaos.target_servers import TargetServers
 from vstream.errors import LabError, UnsupportedError, VstreamError
 from vstream.lab import ports
 from vstream.lab.binaries import Program
 from vstream.lab.links.state import Cut, LinkState
 from vstream.lab.state import LabDirectory, LabRecord
+from vstream.lab.target_servers import TargetServers
 
 
 def target(directory: Path) -> TargetServers:

@@ -29,10 +29,9 @@ from tests.support.chaos_lab import (
 )
 from tests.support.command import environment, vstream
 from tests.support.labs import pids, states
-from vstream.chaos import leaders
 from vstream.errors import VstreamError
 from vstream.jetstream.connection import Connection, open_connection
-from vstream.lab import lab
+from vstream.lab import lab, leaders
 
 pytestmark = pytest.mark.lab
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 
 from vstream.apply.execute import WITHOUT_WATCH, ApplyResult, ApplyWatch, execute_plan
 from vstream.apply.port import MappingAdmin
-from vstream.chaos.target_servers import TargetServers
 from vstream.health.live.refresh_readers import refresh_readers
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.lab import lab
 from vstream.lab.remove_servers import LabServerAdmin
+from vstream.lab.target_servers import TargetServers
 from vstream.plan.live.gate_checks import LiveGateChecker
 from vstream.plan.live.observe import any_connection, connect_all
 from vstream.plan.pipeline import PlanRequest, make_plan

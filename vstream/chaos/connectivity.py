@@ -14,12 +14,12 @@ from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequen
 from contextlib import asynccontextmanager
 from functools import partial
 
-from vstream.chaos.target_servers import TargetServers
 from vstream.errors import LabError, NotConnectedError, NotReachableError
 from vstream.jetstream.connection import Reply
 from vstream.jetstream.reconnecting import ReconnectingConnection, open_reconnecting
 from vstream.lab.identity import OwnServers
 from vstream.lab.links.state import LinkState, Pair
+from vstream.lab.target_servers import TargetServers
 
 _POLL = 0.005
 _CONNECT = 10.0

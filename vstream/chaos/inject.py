@@ -18,11 +18,11 @@ from vstream.chaos.blast_radius import Impact, assess_impact
 from vstream.chaos.faults.base import Fault, LabFault
 from vstream.chaos.journal import Journal, OpenFault
 from vstream.chaos.recovery import wait_until_healthy
-from vstream.chaos.target_servers import TargetServers
 from vstream.errors import RefusedError, UnknownNameError
 from vstream.lab.links.state import Pair
 from vstream.lab.readiness import ReadinessProgress
 from vstream.lab.start import shield_from_cancellation
+from vstream.lab.target_servers import TargetServers
 from vstream.topology.model import Topology
 from vstream.value_class import value_class
 

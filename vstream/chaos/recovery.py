@@ -8,13 +8,13 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 
 from vstream.chaos.blast_radius import connected_sides
 from vstream.chaos.connectivity import format_pairs, probe_connectivity
-from vstream.chaos.leaders import POLL
-from vstream.chaos.target_servers import TargetServers
 from vstream.errors import LabError, VstreamError
 from vstream.jetstream import monitoring
 from vstream.lab import readiness
+from vstream.lab.leaders import POLL
 from vstream.lab.links.state import Pair
 from vstream.lab.readiness import Member, ReadinessProgress, ReadinessStage, monitor_url
+from vstream.lab.target_servers import TargetServers
 
 _PATIENCE = 1.0
 """Seconds to wait for a message before it is sent again."""

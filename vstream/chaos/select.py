@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from itertools import product
 
-from vstream.chaos import leaders
-from vstream.chaos.leaders import StreamLeadership
-from vstream.chaos.target_servers import TargetServers
 from vstream.errors import LabError, RefusedError, UnknownNameError
+from vstream.lab import leaders
+from vstream.lab.leaders import StreamLeadership
 from vstream.lab.links.state import Pair
+from vstream.lab.target_servers import TargetServers
 from vstream.topology import physical
 from vstream.topology.model import Role, Topology
 

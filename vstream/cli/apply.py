@@ -13,7 +13,6 @@ from vstream.apply.execute import ApplyResult, ApplyWatch
 from vstream.apply.mappings import choose_mapping_admin
 from vstream.apply.pipeline import apply_and_replan
 from vstream.apply.shipping import Shipping
-from vstream.chaos.target_servers import find_target_servers
 from vstream.cli import options
 from vstream.cli.asyncio_runner import exit_on_signals, run
 from vstream.cli.exit_codes import NO, UNKNOWN
@@ -22,6 +21,7 @@ from vstream.cli.views import applied as outcome
 from vstream.cli.views import console
 from vstream.cli.views import plan as view
 from vstream.cli.views.progress import progress_bar
+from vstream.lab.target_servers import find_target_servers
 from vstream.lint.load_topology import load
 from vstream.plan import saved
 from vstream.plan.pipeline import make_plan, require_same

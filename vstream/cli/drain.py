@@ -7,7 +7,6 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from vstream.chaos.target_servers import find_target_servers
 from vstream.cli import options
 from vstream.cli.apply import GateTimeout
 from vstream.cli.asyncio_runner import run
@@ -20,6 +19,7 @@ from vstream.cli.views import plan as plan_view
 from vstream.cli.views.json_output import print_json
 from vstream.errors import UnknownNameError
 from vstream.health.live.drain import Emptiness, empty_region, empty_server
+from vstream.lab.target_servers import find_target_servers
 from vstream.plan.pipeline import require_nothing_else
 from vstream.plan.topology_edit import TopologyEdit
 

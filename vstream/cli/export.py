@@ -14,7 +14,6 @@ import typer
 from vstream import resources
 from vstream.chaos import journal
 from vstream.chaos.journal import OpenFault
-from vstream.chaos.target_servers import find_target_servers
 from vstream.cli import options
 from vstream.cli.asyncio_runner import run
 from vstream.cli.status import StatusSource, find_source
@@ -30,6 +29,7 @@ from vstream.health.live.refresh import Refresher, watch
 from vstream.health.prometheus import CONTENT_TYPE, render_metrics
 from vstream.lab.find_servers import find_servers
 from vstream.lab.state import lab_directory
+from vstream.lab.target_servers import find_target_servers
 from vstream.runner.events import ScenarioProgress, read_progress
 from vstream.topology.model import Topology
 

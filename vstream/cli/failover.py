@@ -10,7 +10,6 @@ import typer
 
 from vstream.apply.pipeline import resume_reading
 from vstream.apply.shipping import Shipping
-from vstream.chaos.target_servers import find_target_servers
 from vstream.cli import options
 from vstream.cli.apply import GateTimeout, apply_with_progress, report
 from vstream.cli.asyncio_runner import run
@@ -25,6 +24,7 @@ from vstream.errors import RefusedError
 from vstream.lab import lab as labs
 from vstream.lab.find_servers import Servers, find_servers
 from vstream.lab.status import system_endpoint
+from vstream.lab.target_servers import find_target_servers
 from vstream.plan.live.lost_region import give_up
 from vstream.plan.live.witnesses import DeathProof, hear_witnesses, remove_peers
 from vstream.plan.pipeline import require_nothing_lost

@@ -7,7 +7,6 @@ from typing import Annotated
 
 import typer
 
-from vstream.chaos.target_servers import find_target_servers
 from vstream.cli import options
 from vstream.cli.asyncio_runner import run
 from vstream.cli.exit_codes import NO, UNKNOWN
@@ -23,6 +22,7 @@ from vstream.health.live.refresh_readers import refresh_readers
 from vstream.health.live.rescue import MetaGroup, choose_groups, find_groups, rescue
 from vstream.health.repair.pipeline import RepairKind, RepairRequest, repair, select
 from vstream.lab.find_servers import Servers, find_servers
+from vstream.lab.target_servers import find_target_servers
 from vstream.topology.model import Topology
 
 _CAUGHT_UP = 60.0

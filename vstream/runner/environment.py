@@ -10,7 +10,6 @@ from pathlib import Path
 from vstream.apply.execute import GATE_PATIENCE
 from vstream.apply.mappings import mapping_admin
 from vstream.apply.pipeline import apply_and_replan, resume_reading
-from vstream.chaos.target_servers import target_lab_of
 from vstream.errors import UnsupportedError, VstreamError
 from vstream.health.live.drain import empty_region
 from vstream.health.live.rescue import choose_groups, find_groups, rescue
@@ -19,6 +18,7 @@ from vstream.lab.binaries import locate_binaries
 from vstream.lab.links.state import Backend
 from vstream.lab.state import lab_directory
 from vstream.lab.status import system_endpoint
+from vstream.lab.target_servers import target_lab_of
 from vstream.lint.load_topology import load, render_bundle
 from vstream.plan.live.lost_region import give_up, measure_losses
 from vstream.plan.live.observe import any_connection, connect_all, observe

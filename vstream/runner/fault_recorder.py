@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 
 from vstream.capture.records import FaultOutcome, FaultRecord
 from vstream.capture.store import Capture, RecordWriter
-from vstream.chaos import faults, rolling_restart, target_servers
+from vstream.chaos import faults, rolling_restart
 from vstream.chaos.faults.base import HandOver, LastingInjection, RollingRestart
 from vstream.chaos.inject import InjectionRequest, hand_over, heal, inject
-from vstream.chaos.target_servers import TargetServers
 from vstream.errors import LabError, UnsupportedError, VstreamError
 from vstream.health.live.refresh_readers import refresh_readers
+from vstream.lab import target_servers
+from vstream.lab.target_servers import TargetServers
 from vstream.runner.environment import Environment
 from vstream.runner.events import Event, FaultSeen, FaultState
 from vstream.scenario.model import Inject

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from vstream.chaos import select, target_servers
-from vstream.chaos.target_servers import TargetServers
+from vstream.chaos import select
 from vstream.cli.chaos.commands import heal
 from vstream.cli.lab.find import the_lab
 from vstream.errors import LabError, UnknownNameError
+from vstream.lab import target_servers
+from vstream.lab.target_servers import TargetServers
 from vstream.lint import load_topology
 
 REGIONS = "regions: {west: {servers: 1, cluster: c-west}, central: {servers: 1}, east: {servers: 1}}"

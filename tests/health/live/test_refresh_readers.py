@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from vstream.chaos.leaders import StreamLeadership
 from vstream.health.live import refresh_readers
 from vstream.health.live.refresh_readers import is_still
+from vstream.lab.leaders import StreamLeadership
 
 if TYPE_CHECKING:
     from vstream.jetstream.connection import Connection

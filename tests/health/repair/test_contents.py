@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vstream.chaos.target_servers import TargetServers
 from vstream.cli.views import repair as view
 from vstream.errors import VstreamError
 from vstream.health.repair.live.duplicates import _difference
@@ -26,6 +25,7 @@ from vstream.health.repair.sequence_set import SequenceSet
 from vstream.health.report import PairState, PairStatus
 from vstream.jetstream.direct import DirectMessage
 from vstream.jetstream.source_header import new_replay_name, parse_provenance, parse_replay
+from vstream.lab.target_servers import TargetServers
 from vstream.lint import load_topology
 
 numbers = st.lists(st.integers(0, 40))

@@ -17,10 +17,10 @@ import pytest
 from tests.support.command import vstream
 from tests.support.jetstream import JetStreamServer, fill
 from tests.support.labs import eventually, pids
-from vstream.chaos.leaders import meta_leader
 from vstream.errors import VstreamError
 from vstream.jetstream.connection import connect
 from vstream.lab import lab
+from vstream.lab.leaders import meta_leader
 from vstream.plan.live import gate_checks
 from vstream.plan.live.gate_checks import LiveGateChecker
 from vstream.plan.plan import Gate, GateKind

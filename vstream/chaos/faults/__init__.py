@@ -12,7 +12,7 @@ from importlib import import_module
 from typing import Final
 
 from vstream.chaos.faults.base import FaultRequest, Injection, LabFault
-from vstream.chaos.target_servers import TargetServers
+from vstream.lab.target_servers import TargetServers
 from vstream.scenario.faults import FaultSpec, FaultType
 from vstream.topology.model import Topology
 

@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import Any, ClassVar, Protocol, Self
 
 from vstream.chaos import select
-from vstream.chaos.leaders import POLL
-from vstream.chaos.target_servers import TargetServers
 from vstream.errors import LabError, VstreamError
 from vstream.jetstream import monitoring
 from vstream.lab import records, start
 from vstream.lab.binaries import Program
+from vstream.lab.leaders import POLL
 from vstream.lab.links.state import Pair
 from vstream.lab.readiness import monitor_url
+from vstream.lab.target_servers import TargetServers
 from vstream.scenario.faults import FaultSpec
 from vstream.topology.model import Topology
 from vstream.value_class import value_class

@@ -18,9 +18,9 @@ from typing import ClassVar
 import psutil
 
 from vstream.chaos.faults import base
-from vstream.chaos.target_servers import TargetServers
 from vstream.errors import LabError, UnsupportedError
 from vstream.files import write_private
+from vstream.lab.target_servers import TargetServers
 from vstream.scenario import faults
 from vstream.value_class import value_class
 

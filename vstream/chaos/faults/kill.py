@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import ClassVar
 
-from vstream.chaos import leaders, select
+from vstream.chaos import select
 from vstream.chaos.faults import base
-from vstream.chaos.target_servers import TargetServers
+from vstream.lab import leaders
+from vstream.lab.target_servers import TargetServers
 from vstream.scenario import faults
 from vstream.value_class import value_class
 

@@ -9,12 +9,12 @@ from typing import Any, ClassVar, Self
 from vstream.chaos import select
 from vstream.chaos.connectivity import ConnectivityProbe, format_pairs, probe_connectivity
 from vstream.chaos.faults.base import FaultRequest, LabFault, LastingInjection, do_nothing
-from vstream.chaos.target_servers import TargetServers
 from vstream.errors import LabError, RefusedError
 from vstream.lab.links import control
 from vstream.lab.links.choose import link_state
 from vstream.lab.links.proxy_process import ProxyProcess
 from vstream.lab.links.state import Cut, LinkState, Pair, decode_states, encode_states
+from vstream.lab.target_servers import TargetServers
 from vstream.scenario import faults
 from vstream.topology.model import Link
 from vstream.value_class import value_class

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import ClassVar
 
 from vstream.chaos.faults import base
-from vstream.chaos.target_servers import TargetServers
+from vstream.lab.target_servers import TargetServers
 from vstream.scenario import faults
 from vstream.value_class import value_class
 

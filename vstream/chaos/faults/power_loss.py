@@ -23,11 +23,11 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from vstream.chaos.faults import base
-from vstream.chaos.target_servers import TargetServers
 from vstream.errors import LabError
 from vstream.files import write_private
 from vstream.lab import records
 from vstream.lab.start import shield_from_cancellation
+from vstream.lab.target_servers import TargetServers
 from vstream.scenario import faults
 from vstream.value_class import value_class
 

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import ClassVar
 
 from vstream.chaos.faults import base
-from vstream.chaos.target_servers import TargetServers
 from vstream.lab import binaries, records
+from vstream.lab.target_servers import TargetServers
 from vstream.scenario import faults
 from vstream.value_class import value_class
 

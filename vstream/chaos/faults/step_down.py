@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from vstream.chaos import leaders, select
+from vstream.chaos import select
 from vstream.chaos.faults.base import FaultRequest, HandOver
-from vstream.chaos.target_servers import TargetServers
 from vstream.jetstream.admin import JetStreamAdmin
+from vstream.lab import leaders
+from vstream.lab.target_servers import TargetServers
 from vstream.scenario import faults
 from vstream.value_class import value_class
 

@@ -9,10 +9,9 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from vstream.chaos import faults, inject, journal, target_servers
+from vstream.chaos import faults, inject, journal
 from vstream.chaos.faults.pause import Pause
 from vstream.chaos.journal import OpenFault
-from vstream.chaos.target_servers import TargetServers, find_target_servers
 from vstream.cli import options
 from vstream.cli.asyncio_runner import run
 from vstream.cli.chaos.session import ChaosSession
@@ -22,7 +21,9 @@ from vstream.cli.views import console
 from vstream.cli.views.json_output import print_json
 from vstream.cli.views.progress import show_progress
 from vstream.errors import UnknownNameError
+from vstream.lab import target_servers
 from vstream.lab.state import lab_directory
+from vstream.lab.target_servers import TargetServers, find_target_servers
 from vstream.scenario.faults import FAULTS, USAGE, Aim, FaultOption, FaultSpec, FaultType, OptionType, Takes
 from vstream.topology import units
 from vstream.value_class import value_class

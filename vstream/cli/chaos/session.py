@@ -10,12 +10,12 @@ from vstream.chaos.blast_radius import Impact
 from vstream.chaos.faults.base import HandOver, Injection, LastingInjection, RollingRestart
 from vstream.chaos.inject import HealResult, InjectionRequest, InjectionResult
 from vstream.chaos.rolling_restart import RestartResult
-from vstream.chaos.target_servers import TargetServers
 from vstream.cli.asyncio_runner import run
 from vstream.cli.views import chaos as view
 from vstream.cli.views import console
 from vstream.cli.views.json_output import print_json
 from vstream.cli.views.progress import show_progress
+from vstream.lab.target_servers import TargetServers
 from vstream.topology.model import Topology
 from vstream.value_class import value_class
 

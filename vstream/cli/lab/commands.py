@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from vstream.chaos import journal, target_servers
+from vstream.chaos import journal
 from vstream.chaos.faults.pause import Pause
 from vstream.cli import options
 from vstream.cli.asyncio_runner import run
@@ -19,7 +19,7 @@ from vstream.cli.views import console
 from vstream.cli.views import lab as view
 from vstream.cli.views.json_output import print_json
 from vstream.cli.views.progress import show_progress
-from vstream.lab import keys, lab
+from vstream.lab import keys, lab, target_servers
 from vstream.lab.binaries import locate_binaries
 from vstream.lab.doctor import examine
 from vstream.lab.links.state import Backend

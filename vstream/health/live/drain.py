@@ -13,12 +13,12 @@ import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import suppress
 
-from vstream.chaos import leaders
-from vstream.chaos.target_servers import TargetServers
 from vstream.errors import LabError, NoRespondersError, NotReachableError, ServerError, VstreamError
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.answers import read_list, read_text, reading
 from vstream.jetstream.connection import Connection
+from vstream.lab import leaders
+from vstream.lab.target_servers import TargetServers
 from vstream.plan.live.gate_checks import LiveGateChecker
 from vstream.plan.plan import Gate, GateKind
 from vstream.topology.model import Topology

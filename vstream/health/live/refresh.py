@@ -15,7 +15,7 @@ from vstream.value_class import value_class
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from vstream.chaos.target_servers import TargetServers
+    from vstream.lab.target_servers import TargetServers
     from vstream.topology.model import Topology
 
 

@@ -13,13 +13,13 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from vstream.chaos import leaders
-from vstream.chaos.leaders import StreamLeadership
-from vstream.chaos.target_servers import TargetServers
 from vstream.errors import LabError, NotPermittedError, NotReachableError, ServerError, VstreamError
 from vstream.jetstream import monitoring
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.connection import Connection
+from vstream.lab import leaders
+from vstream.lab.leaders import StreamLeadership
+from vstream.lab.target_servers import TargetServers
 from vstream.topology import physical
 from vstream.topology.model import Role, Topology
 from vstream.value_class import value_class

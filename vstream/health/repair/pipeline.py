@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Protocol
 
-from vstream.chaos.target_servers import TargetServers
 from vstream.errors import NotReachableError, RefusedError, UnknownNameError
 from vstream.health.doctor.sourcing import STUCK_AFTER
 from vstream.health.live.collect import collect_snapshot
@@ -23,6 +22,7 @@ from vstream.health.status import assess
 from vstream.jetstream.connection import Connection, connect
 from vstream.jetstream.endpoints import resolve_context
 from vstream.jetstream.reconnecting import ReconnectingConnection, open_reconnecting
+from vstream.lab.target_servers import TargetServers
 from vstream.plan.live.observe import any_connection, connect_all, no_address
 from vstream.syntax.json_types import Json
 from vstream.topology.model import Endpoint, Topology

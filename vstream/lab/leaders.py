@@ -7,11 +7,11 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
 
-from vstream.chaos.target_servers import TargetServers
 from vstream.errors import LabError, NotPermittedError, NotReachableError, ServerError, VstreamError
 from vstream.jetstream import error_codes, monitoring
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.connection import Connection
+from vstream.lab.target_servers import TargetServers
 from vstream.value_class import value_class
 
 POLL = 0.05

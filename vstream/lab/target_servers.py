@@ -1,4 +1,4 @@
-"""The servers that faults target: a lab, with processes to signal, or a deployment, with only its API."""
+"""The servers that a command changes or a fault takes: of a lab, with processes to signal, or of a deployment, with only its API."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from vstream.value_class import value_class
 
 @value_class
 class TargetServers:
-    """Where faults happen. *lab* is None for servers that vstream did not start."""
+    """Which servers are meant, and how they are reached. *lab* is None for servers that vstream did not start."""
 
     servers: Mapping[str, str]
     """The region of each server."""
