@@ -27,7 +27,6 @@ import nats
 from tests.support.command import vstream
 from vstream.cli.lab.links import shape
 from vstream.health.simulation import OutageSimulation, Spread, simulate, spread
-from vstream.health.sizing import SUBJECT, Load
 from vstream.health.source_retries import Away
 from vstream.jetstream.endpoints import connection_options
 from vstream.lab import lab
@@ -35,6 +34,7 @@ from vstream.lint import load_topology
 from vstream.topology import physical
 from vstream.topology.model import Role, Topology
 from vstream.topology.naming import api_subject
+from vstream.topology.sizing import SUBJECT, Load
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator, Sequence

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from tests.support.command import vstream
 from vstream.health.simulation import Flow, run_link, simulate
-from vstream.health.sizing import Keeping, Load
 from vstream.health.source_retries import ANSWER, BACKOFF, Away, Interval, draw_start, find_idle
 from vstream.lint import load_topology
+from vstream.topology.sizing import Keeping, Load
 
 HOUR = 3600.0
 TEXT = """\

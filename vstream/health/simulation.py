@@ -17,10 +17,10 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from vstream.health.sizing import ORIGIN_HEADER, PROTOCOL, RECORD, SUBJECT, Keeping, Load, find_keeping
 from vstream.health.source_retries import ANSWER, BACKOFF, BOOT, DIAL, Away, Interval, draw_start, find_dead, find_idle
 from vstream.lab.links.state import IDEAL, LinkState, Pair
 from vstream.topology.model import Consistency, Topology, VirtualStream
+from vstream.topology.sizing import ORIGIN_HEADER, PROTOCOL, RECORD, SUBJECT, Keeping, Load, find_keeping
 from vstream.value_class import value_class
 
 HISTORIES = 40

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from vstream.formatting import format_count, format_duration, format_size
 from vstream.health.simulation import OutageSimulation, Spread
-from vstream.health.sizing import Sizing
+from vstream.topology.sizing import Sizing
 
 _MEGA = 1e6
 _UNITS = (("Tbit", 1e12), ("Gbit", 1e9), ("Mbit", _MEGA))

@@ -9,9 +9,9 @@ import pytest
 
 from tests.support.command import vstream
 from tests.support.paths import ROOT
-from vstream.health.sizing import Load, Sizing, estimate_size
 from vstream.lint import load_topology
 from vstream.topology import graph
+from vstream.topology.sizing import Load, Sizing, estimate_size
 
 EXAMPLES = ROOT / "examples"
 TEXT = """\

@@ -6,7 +6,6 @@ import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
-from vstream.health.snapshot import NS
 from vstream.subjects.resolve import publish_cost_us
 from vstream.syntax.json_types import Json
 from vstream.topology import physical
@@ -24,6 +23,7 @@ ORIGIN_HEADER = 120
 PROTOCOL = 120
 """Bytes of a message between regions besides its subject and payload: 111 to 142 were counted, by profile."""
 DAY = 86_400
+_NS = 1_000_000_000
 IDLE_SOURCE = 50e-6
 """CPU seconds a second of servers for each source, which is heard every second: `scripts/bench --streams` measures it."""
 
@@ -199,7 +199,7 @@ def find_keeping(settings: StreamSettings, stored: int) -> Keeping:
     """What a stream with *settings* keeps, of messages of *stored* bytes."""
     size, number = (find_limit(settings, name) or math.inf for name in ("max_bytes", "max_msgs"))
     age, replicas = find_limit(settings, "max_age") or math.inf, find_limit(settings, "num_replicas") or 1
-    return Keeping(age=age / NS, messages=min(size / stored, number), replicas=replicas)
+    return Keeping(age=age / _NS, messages=min(size / stored, number), replicas=replicas)
 
 
 def find_limit(settings: StreamSettings, name: str) -> int | None:
