@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
-from contextlib import AbstractContextManager, asynccontextmanager
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Protocol
@@ -20,16 +20,14 @@ from vstream.health.repair.refill import Refill, find_lost_ends, find_standstill
 from vstream.health.report import PairState, PairStatus
 from vstream.health.status import assess
 from vstream.jetstream.connection import Connection, connect
-from vstream.jetstream.endpoints import resolve_context
-from vstream.jetstream.reconnecting import ReconnectingConnection, open_reconnecting
+from vstream.jetstream.reconnecting import ReconnectingConnection
 from vstream.lab.target_servers import TargetServers
-from vstream.plan.live.observe import any_connection, connect_all, no_address
+from vstream.plan.live.observe import any_connection, connect_all, connect_for_reading
 from vstream.syntax.json_types import Json
 from vstream.topology.model import Endpoint, Topology
 from vstream.topology.profiles import profile_of
 from vstream.value_class import value_class
 
-_CONNECT = 5.0
 _RESUMING = 60.0
 """Seconds until what was resumed has everything, at least."""
 
@@ -289,7 +287,7 @@ async def _refill(request: RepairRequest, planned: Refill, observer: RepairObser
 async def _examine_and_repair_contents(
     request: RepairRequest, kinds: frozenset[RepairKind], result: RepairResult, observer: RepairObserver
 ) -> None:
-    async with reading_connections(request.topology, request.endpoints) as connections:
+    async with connect_for_reading(request.topology, request.endpoints) as connections:
         with observer.progress() as ticker:
             result.contents = await _examine_contents(request, kinds, connections, ticker)
         observer.found_contents(result.contents)
@@ -298,36 +296,6 @@ async def _examine_and_repair_contents(
         with observer.progress() as ticker:
             result.left += await _repair_contents(request.topology, connections, result.contents, ticker)
     observer.repaired_contents(result.contents)
-
-
-@asynccontextmanager
-async def reading_connections(
-    topology: Topology, endpoints: Mapping[str, Endpoint], *, needs_all: bool = False
-) -> AsyncIterator[dict[str, ReconnectingConnection]]:
-    """Connections to all regions that can be reached, by region. Raises NotReachableError if none can, or with *needs_all* not all."""
-    connections: dict[str, ReconnectingConnection] = {}
-    problems: list[NotReachableError] = []
-    try:
-        for region, endpoint in endpoints.items():
-            try:
-                connections[region] = await open_reconnecting(
-                    resolve_context(endpoint) if endpoint.context else endpoint,
-                    region,
-                    name="vstream",
-                    knows=lambda *_: True,
-                    within=_CONNECT,
-                    is_rehearsal=False,
-                )
-            except NotReachableError as error:
-                problems.append(error)
-        problems += [no_address(region.name) for region in topology.regions if region.name not in endpoints]
-        if not connections or (needs_all and problems):
-            hint = f"all regions are needed: {problems[0].hint}" if needs_all else problems[0].hint
-            raise NotReachableError(problems[0].message, hint=hint)
-        yield connections
-    finally:
-        for connection in connections.values():
-            await connection.close()
 
 
 async def _examine_contents(

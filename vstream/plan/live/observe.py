@@ -13,7 +13,8 @@ from vstream.errors import MalformedAnswerError, NoRespondersError, NotReachable
 from vstream.jetstream import monitoring
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.connection import CONNECT_TIMEOUT, Connection, DomainRoutingConnection, open_connection
-from vstream.jetstream.endpoints import check_endpoints
+from vstream.jetstream.endpoints import check_endpoints, resolve_context
+from vstream.jetstream.reconnecting import ReconnectingConnection, open_reconnecting
 from vstream.plan.context import Observed
 from vstream.plan.live import loaded_rules
 from vstream.plan.rules import LoadedEntries
@@ -65,6 +66,40 @@ async def connect_all(
         yield connections
     finally:
         await asyncio.gather(*(connection.close() for connection in opened if isinstance(connection, Connection)))
+
+
+@asynccontextmanager
+async def connect_for_reading(
+    topology: Topology, endpoints: Mapping[str, Endpoint], *, needs_all: bool = False
+) -> AsyncIterator[dict[str, ReconnectingConnection]]:
+    """
+    By region, a connection to each that can be reached; it comes back after an outage.
+
+    Raises NotReachableError if none can, or with *needs_all* not all.
+    """
+    connections: dict[str, ReconnectingConnection] = {}
+    problems: list[NotReachableError] = []
+    try:
+        for region, endpoint in endpoints.items():
+            try:
+                connections[region] = await open_reconnecting(
+                    resolve_context(endpoint) if endpoint.context else endpoint,
+                    region,
+                    name="vstream",
+                    knows=lambda *_: True,
+                    within=CONNECT_TIMEOUT,
+                    is_rehearsal=False,
+                )
+            except NotReachableError as error:
+                problems.append(error)
+        problems += [no_address(region.name) for region in topology.regions if region.name not in endpoints]
+        if not connections or (needs_all and problems):
+            hint = f"all regions are needed: {problems[0].hint}" if needs_all else problems[0].hint
+            raise NotReachableError(problems[0].message, hint=hint)
+        yield connections
+    finally:
+        for connection in connections.values():
+            await connection.close()
 
 
 def no_address(region: str) -> NotReachableError:
