@@ -19,6 +19,7 @@ from vstream.chaos.faults.base import LabFault
 from vstream.chaos.journal import Journal, OpenFault, decode, encode
 from vstream.cli.chaos.commands import app
 from vstream.lab.links.state import Cut, LinkState, encode_states
+from vstream.scenario import faults as declarations
 from vstream.scenario.actions import ACTIONS
 from vstream.scenario.document import StepDocument, json_schema, yaml_key
 from vstream.scenario.faults import FAULT_OPTIONS, FAULTS, FaultSpec, FaultType, OptionType, OptionValue
@@ -47,6 +48,8 @@ def usage_of(*arguments: str) -> str:
 
 
 def test_every_fault_and_nothing_else_can_be_done() -> None:
+    declared = {value.name for value in vars(declarations).values() if isinstance(value, FaultType)}
+    assert declared == set(FAULTS), "declare it above FAULTS"
     assert {declared.name for declared in faults.RESOLVERS} == set(FAULTS), (
         "declare it, and enter it in RESOLVERS of a module in vstream/chaos/faults"
     )
@@ -101,7 +104,7 @@ def test_every_fault_that_can_be_open_can_be_read_from_the_journal() -> None:
     unlisted = set()
     for member in [member for module in faults._MODULES for member in vars(module).values()]:
         if isinstance(member, type) and issubclass(member, LabFault) and not inspect.isabstract(member):
-            unlisted |= {member} - set(faults.MECHANISMS.values())
+            unlisted |= {member} - set(faults.LAB_FAULTS.values())
     assert unlisted == set(), "give it a `kind`"
 
 
@@ -123,12 +126,12 @@ def test_every_fault_is_injected_by_a_test_on_servers(declared: FaultType) -> No
     assert is_tried, f"inject `{declared.name}` in a live test"
 
 
-@pytest.mark.parametrize("kind", list(faults.MECHANISMS))
+@pytest.mark.parametrize("kind", list(faults.LAB_FAULTS))
 def test_what_can_be_open_is_read_back_from_the_journal(kind: str) -> None:
     """After a crash the journal is all that is known: a fault that cannot be read from it cannot be healed."""
     shape = {("west", "east"): LinkState(delay=0.07, cut=Cut.DROP)}
     entry = {"servers": ["west-1"], "seconds": 5.0, "links": list(encode_states(shape))}
-    fault = faults.MECHANISMS[kind].from_journal(entry)
+    fault = faults.LAB_FAULTS[kind].from_journal(entry)
     opened = OpenFault(id="f1", command=kind, fault=fault, since=datetime.now(UTC))
     journal = Journal(number=1, faults=(opened,))
     assert decode(encode(journal)) == journal

@@ -148,7 +148,7 @@ async def execute_plan(
                 if mappings is None:
                     is_pending = True
                 else:
-                    is_loaded = await run.load(mappings)
+                    is_loaded = await run.load_mappings(mappings)
         elif not run.is_going_on or is_waiting:
             run.skipped.extend(changes)
         else:
@@ -275,7 +275,7 @@ class _PlanRun:
             if reason:
                 self._watch.on_wait(gate, reason)
 
-    async def load(self, mappings: MappingAdmin) -> bool:
+    async def load_mappings(self, mappings: MappingAdmin) -> bool:
         try:
             await mappings.load()
         except VstreamError as failure:

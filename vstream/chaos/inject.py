@@ -29,7 +29,7 @@ from vstream.value_class import value_class
 
 @value_class
 class InjectionRequest:
-    """What to inject. *command* is what the user typed."""
+    """Where to inject a fault, and who is told. *command* is what the user typed."""
 
     target: TargetServers
     topology: Topology
@@ -159,7 +159,7 @@ async def heal(
     return HealResult(faults=chosen, seconds=time.monotonic() - began if is_up else None)
 
 
-async def hand_over(request: InjectionRequest, fault: Fault) -> InjectionResult:
+async def change_leader(request: InjectionRequest, fault: Fault) -> InjectionResult:
     """Make a leader step down, and confirm that another server leads."""
     return InjectionResult(entry=None, evidence=await fault.inject(request.target, ""))
 

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from vstream.chaos.faults import MECHANISMS
+from vstream.chaos.faults import LAB_FAULTS
 from vstream.chaos.faults.base import LabFault
 from vstream.errors import LabError
 from vstream.files import write_private
@@ -119,7 +119,7 @@ def _decode_fault(entry: Mapping[str, Any]) -> OpenFault:
     return OpenFault(
         id=str(entry["id"]),
         command=str(entry["asked"]),
-        fault=MECHANISMS[entry["kind"]].from_journal(entry),
+        fault=LAB_FAULTS[entry["kind"]].from_journal(entry),
         since=datetime.fromisoformat(entry["since"]),
         is_confirmed=bool(entry["confirmed"]),
     )

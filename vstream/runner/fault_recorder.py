@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from vstream.capture.records import FaultOutcome, FaultRecord
 from vstream.capture.store import Capture, RecordWriter
 from vstream.chaos import faults, rolling_restart
-from vstream.chaos.faults.base import HandOver, LastingInjection, RollingRestart
-from vstream.chaos.inject import InjectionRequest, hand_over, heal, inject
+from vstream.chaos.faults.base import LastingInjection, LeaderChange, RollingRestart
+from vstream.chaos.inject import InjectionRequest, change_leader, heal, inject
 from vstream.errors import LabError, UnsupportedError, VstreamError
 from vstream.health.live.refresh_readers import refresh_readers
 from vstream.lab import target_servers
@@ -117,8 +117,8 @@ class FaultRecorder:
                 if step.lasting is not None or not step.fault.type.stays:
                     await self._heal([step.id])
                 return StepResult(window=(record.injected, end if step.lasting is not None else self._now()))
-            case HandOver():
-                injected = await hand_over(request, injection.fault)
+            case LeaderChange():
+                injected = await change_leader(request, injection.fault)
                 regions = () if injection.region is None else (injection.region,)
                 record = self._confirm(begun, regions, signals, injected.evidence)
                 self._end(record, FaultState.HEALED)

@@ -1,4 +1,4 @@
-"""Operations of one kind on one stream in one region, packed: a million take 25 MB."""
+"""Operations of one kind on one stream in one region, packed: a million take 25 MB; and quantiles of what they took."""
 
 from __future__ import annotations
 
@@ -49,31 +49,31 @@ class OperationLog:
     def times(self, low: int, high: int) -> list[int]:
         """Durations of the successful operations at the indexes *low* to *high*."""
         outcomes, took = self.outcomes, self.took
-        return [took[place] for place in range(low, high) if not outcomes[place] and took[place] >= 0]
+        return [took[index] for index in range(low, high) if not outcomes[index] and took[index] >= 0]
 
     def longest_gap(self, low: int, high: int, end: int) -> int:
         """The longest time without a success: from the first failure to the next success, or to *end*."""
         longest = 0
-        place = low
-        while (failed := self.next_failure(place, high)) < high:
-            place = self.next_success(failed, high)
-            longest = max(longest, (self.due[place] if place < high else end) - self.due[failed])
+        index = low
+        while (failed := self.next_failure(index, high)) < high:
+            index = self.next_success(failed, high)
+            longest = max(longest, (self.due[index] if index < high else end) - self.due[failed])
         return longest
 
     def next_failure(self, low: int, high: int) -> int:
         """The index of the first failure at or after *low*; *high* if there is none."""
-        places = [place for code in (REJECTED, INDETERMINATE) if (place := self.outcomes.find(code, low, high)) >= 0]
-        return min(places, default=high)
+        failures = [index for code in (REJECTED, INDETERMINATE) if (index := self.outcomes.find(code, low, high)) >= 0]
+        return min(failures, default=high)
 
     def next_success(self, low: int, high: int) -> int:
         """The index of the first success at or after *low*; *high* if there is none."""
-        place = self.outcomes.find(OK, low, high)
-        return place if place >= 0 else high
+        index = self.outcomes.find(OK, low, high)
+        return index if index >= 0 else high
 
     def last_failure(self, low: int, high: int) -> int | None:
         """The index of the last failure."""
-        place = max(self.outcomes.rfind(code, low, high) for code in (REJECTED, INDETERMINATE))
-        return place if place >= 0 else None
+        index = max(self.outcomes.rfind(code, low, high) for code in (REJECTED, INDETERMINATE))
+        return index if index >= 0 else None
 
     def count(self, code: int, low: int, high: int) -> int:
         """How many operations at the indexes *low* to *high* ended with *code*."""

@@ -33,8 +33,8 @@ class SampledProgress:
 
         None: after the last sample.
         """
-        place = bisect_left(self._seqs, seq)
-        return self._moments[place] if place < len(self._moments) else None
+        index = bisect_left(self._seqs, seq)
+        return self._moments[index] if index < len(self._moments) else None
 
 
 def progress_by_stream(samples: Iterable[Sample]) -> dict[tuple[str, str], SampledProgress]:
@@ -128,8 +128,8 @@ class Propagation:
             pending = {region: list(values) for region, values in written.items()}
             region_of = attempts.region
             for number, _, arrived in self._rows(reader, scan):
-                place = (arrived - start) // interval
-                pending[region_of[number]][min(max(place, 0), count - 1)] -= 1
+                index = (arrived - start) // interval
+                pending[region_of[number]][min(max(index, 0), count - 1)] -= 1
             for region in regions:
                 # Clocks of two servers on one machine agree, but not to the microsecond at an interval's end.
                 yield attempts.regions.text(region), reader, [max(0, lag) for lag in accumulate(pending[region])]
@@ -143,21 +143,21 @@ class Propagation:
             # The last arrival of those that were written between one healing and the next.
             latest: list[int | None] = [0] * len(healed)
             for _, written, arrived in self._rows(region, scan):
-                place = bisect_left(healed, written)
-                if place < len(healed):
-                    latest[place] = max(latest[place] or 0, arrived)
+                index = bisect_left(healed, written)
+                if index < len(healed):
+                    latest[index] = max(latest[index] or 0, arrived)
             absent = scan.copies.find(0)
             while absent >= 0:
-                place = bisect_left(healed, self.written[absent])
-                if self.written[absent] != NOTHING and place < len(healed):
-                    latest[place] = None
+                index = bisect_left(healed, self.written[absent])
+                if self.written[absent] != NOTHING and index < len(healed):
+                    latest[index] = None
                 absent = scan.copies.find(0, absent + 1)
             moment: int | None = 0
-            for place, heal in enumerate(healed):
-                newest = latest[place]
+            for index, heal in enumerate(healed):
+                newest = latest[index]
                 moment = None if moment is None or newest is None else max(moment, newest)
                 took = None if moment is None else max(0, moment - heal)
-                result[place].append(Convergence(stream=self._stream, region=region, took=took))
+                result[index].append(Convergence(stream=self._stream, region=region, took=took))
         return result
 
     def visible(self, window: Window, origin: str | None, region: str) -> int | None:

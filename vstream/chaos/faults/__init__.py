@@ -25,7 +25,7 @@ RESOLVERS: Final[Mapping[FaultType, Callable[[FaultRequest], Awaitable[Injection
 
 _CLASSES: Final = [member for module in _MODULES for member in vars(module).values() if isinstance(member, type)]
 
-MECHANISMS: Final[Mapping[str, type[LabFault]]] = {
+LAB_FAULTS: Final[Mapping[str, type[LabFault]]] = {
     member.kind: member for member in _CLASSES if issubclass(member, LabFault) and hasattr(member, "kind")
 }
 """By journal kind: the faults that can be open in a lab."""

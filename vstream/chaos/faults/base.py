@@ -31,9 +31,9 @@ _SILENCE = 0.3
 
 
 class Fault(Protocol):
-    """Something done to servers on purpose. *name* is its name in the lab's journal."""
+    """Something done to servers on purpose. *fault_id* is its id in the lab's journal, such as `f1`."""
 
-    async def inject(self, target: TargetServers, name: str) -> str:
+    async def inject(self, target: TargetServers, fault_id: str) -> str:
         """Inject it and return evidence that it is active. Raises LabError if there is no such evidence."""
 
 
@@ -69,15 +69,15 @@ class LabFault(ABC):
         """Its target, for people."""
 
     @abstractmethod
-    async def inject(self, target: TargetServers, name: str) -> str:
+    async def inject(self, target: TargetServers, fault_id: str) -> str:
         """See Fault."""
 
     @abstractmethod
-    async def heal(self, target: TargetServers, name: str) -> Callable[[], None]:
+    async def heal(self, target: TargetServers, fault_id: str) -> Callable[[], None]:
         """Undo it. Calling the result raises LabError if a server has failed since."""
 
     @abstractmethod
-    def is_over(self, target: TargetServers, name: str) -> bool:
+    def is_over(self, target: TargetServers, fault_id: str) -> bool:
         """Whether nothing of it is left because `lab up` restarted its servers or `lab down` ended the lab."""
 
     @abstractmethod
@@ -102,7 +102,7 @@ class LastingInjection:
 
 
 @value_class
-class HandOver:
+class LeaderChange:
     """A leader that steps down: nothing to undo. *region* is where it was."""
 
     fault: Fault
@@ -118,7 +118,7 @@ class RollingRestart:
     program: Program | None = None
 
 
-Injection = LastingInjection | HandOver | RollingRestart
+Injection = LastingInjection | LeaderChange | RollingRestart
 
 
 @value_class
@@ -192,11 +192,11 @@ class ServerFault(LabFault):
         await wait_until_silent(target, self.servers)
         return f"{name_with_verb(self.servers)} gone, and silent on the monitoring port"
 
-    async def heal(self, target: TargetServers, name: str) -> Callable[[], None]:
+    async def heal(self, target: TargetServers, fault_id: str) -> Callable[[], None]:
         """Start the servers that do not run."""
         return start_missing(target, self.servers)
 
-    def is_over(self, target: TargetServers, name: str) -> bool:
+    def is_over(self, target: TargetServers, fault_id: str) -> bool:
         """Whether they were started since."""
         return are_started(target, self.servers)
 

@@ -37,7 +37,7 @@ class DiskFull(base.ServerFault):
     kind: ClassVar[str] = "disk-full"
     is_unhealthy: ClassVar[bool] = True
 
-    async def inject(self, target: TargetServers, name: str) -> str:
+    async def inject(self, target: TargetServers, fault_id: str) -> str:
         """Set the limit. Confirmed when each server has it and cannot write the log line that it was asked for."""
         if not hasattr(psutil.Process, "rlimit"):
             raise UnsupportedError(
@@ -45,7 +45,7 @@ class DiskFull(base.ServerFault):
                 hint="`vstream chaos pause` and `kill-server` work here",
             )
         processes = {server: process for server in self.servers if (process := target.process(server).process())}
-        place = _place(target, name)
+        place = _place(target, fault_id)
         await asyncio.to_thread(place.parent.mkdir, mode=0o700, parents=True)
         write_private(place, json.dumps({server: process.pid for server, process in processes.items()}))
         for process in processes.values():
@@ -55,13 +55,13 @@ class DiskFull(base.ServerFault):
                 raise LabError(f"server `{server}` still writes to its disk")
         return f"{base.name_with_verb(self.servers)} not able to write: nothing more arrives in the log"
 
-    async def heal(self, target: TargetServers, name: str) -> Callable[[], None]:
+    async def heal(self, target: TargetServers, fault_id: str) -> Callable[[], None]:
         """
         Lift the limit and restart the servers: otherwise they keep refusing after a failed write.
 
         Processes that were started since are left alone.
         """
-        limited = self._find_limited(target, name)
+        limited = self._find_limited(target, fault_id)
         base.require_awake(target, limited)
         for server in limited:
             process = target.process(server).process()
@@ -69,21 +69,21 @@ class DiskFull(base.ServerFault):
                 _set_limit(process, psutil.RLIM_INFINITY)
             target.process(server).signal(signal.SIGINT)
             await base.wait_until(
-                (server,), lambda name: not target.process(name).is_running(), "still runs", within=_GRACE
+                (server,), lambda stopped: not target.process(stopped).is_running(), "still runs", within=_GRACE
             )
         return base.start_missing(target, self.servers)
 
-    def is_over(self, target: TargetServers, name: str) -> bool:
+    def is_over(self, target: TargetServers, fault_id: str) -> bool:
         """Whether all its servers were restarted since, or are no longer meant to run."""
-        return not self._find_limited(target, name) and base.are_started(target, self.servers)
+        return not self._find_limited(target, fault_id) and base.are_started(target, self.servers)
 
-    def _find_limited(self, target: TargetServers, name: str) -> list[str]:
+    def _find_limited(self, target: TargetServers, fault_id: str) -> list[str]:
         """Those of the servers that are still the processes that were limited."""
-        return base.find_running(target, base.read_pids(_place(target, name)))
+        return base.find_running(target, base.read_pids(_place(target, fault_id)))
 
 
-def _place(target: TargetServers, name: str) -> Path:
-    return target.directory.faults / name / "limited"
+def _place(target: TargetServers, fault_id: str) -> Path:
+    return target.directory.faults / fault_id / "limited"
 
 
 def _set_limit(process: psutil.Process, size: int) -> None:

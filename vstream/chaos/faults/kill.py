@@ -20,7 +20,7 @@ class Kill(base.ServerFault):
     kind: ClassVar[str] = "kill"
     keeps_down: ClassVar[bool] = True
 
-    async def inject(self, target: TargetServers, name: str) -> str:
+    async def inject(self, target: TargetServers, fault_id: str) -> str:
         """Send SIGKILL to each running server. Confirmed when no process is left and no monitoring port answers."""
         return await self.kill(target)
 
@@ -50,7 +50,7 @@ async def _kill_meta_leader(request: base.FaultRequest) -> base.LastingInjection
 
 RESOLVERS = {
     faults.KILL_REGION: _kill_regions,
-    faults.RESTART_REGION: _kill_regions,
+    faults.RESTART_REGION: _kill_regions,  # healing it, which follows at once, starts them
     faults.KILL_SERVER: _kill_servers,
     faults.KILL_LEADER: _kill_leader,
     faults.KILL_META_LEADER: _kill_meta_leader,

@@ -49,14 +49,14 @@ class LinkFault(LabFault):
         """The reverse of `journal_entry`."""
         return cls(states=decode_states(entry["links"]))
 
-    async def heal(self, target: TargetServers, name: str) -> Callable[[], None]:
+    async def heal(self, target: TargetServers, fault_id: str) -> Callable[[], None]:
         """Remove the overlay, and nothing else."""
-        await control.remove_overlay(target.directory.name, name)
+        await control.remove_overlay(target.directory.name, fault_id)
         return do_nothing
 
-    def is_over(self, target: TargetServers, name: str) -> bool:
+    def is_over(self, target: TargetServers, fault_id: str) -> bool:
         """Whether the overlay is gone: a lab that was taken down has no links."""
-        has_overlay = name in control.read(target.directory.name).overlays
+        has_overlay = fault_id in control.read(target.directory.name).overlays
         return not (has_overlay and ProxyProcess(target.directory).is_wanted)
 
 
@@ -66,7 +66,7 @@ class Partition(LinkFault):
 
     kind: ClassVar[str] = "partition"
 
-    async def inject(self, target: TargetServers, name: str) -> str:
+    async def inject(self, target: TargetServers, fault_id: str) -> str:
         """Cut the links. Confirmed when messages no longer pass them, and all other links still work."""
         lab = target.directory.name
         await control.traffic(lab)  # raises UnsupportedError before anything else, where links cannot be cut
@@ -81,7 +81,7 @@ class Partition(LinkFault):
                     f"nothing to cut: no message passes {self.where} now",
                     hint="`vstream chaos status` shows what is open, `vstream lab links` what is cut",
                 )
-            await control.put_overlay(lab, name, self.states)
+            await control.put_overlay(lab, fault_id, self.states)
             await _wait_until_cut(probe, silent=self.cuts, connected=before - target.cuts())
         connected = before - target.cuts()
         remaining = f", and still over {format_pairs(connected)}" if connected else ""
@@ -94,14 +94,14 @@ class LinkShape(LinkFault):
 
     kind: ClassVar[str] = "link"
 
-    async def inject(self, target: TargetServers, name: str) -> str:
+    async def inject(self, target: TargetServers, fault_id: str) -> str:
         """Shape the links. Confirmed when measured latency, jitter, bandwidth and loss are as requested."""
         lab = target.directory.name
         await control.traffic(lab)
         async with probe_connectivity(target, patience=_patience(target)) as probe:
             pairs = self.states.keys() & await _find_connected(probe, probe.pairs - target.cuts())
             before = await probe.measure_latency(pairs)
-            await control.put_overlay(lab, name, self.states)
+            await control.put_overlay(lab, fault_id, self.states)
         links = control.read(lab)
         async with probe_connectivity(target, patience=_patience(target)) as probe:
             if not pairs:

@@ -18,7 +18,7 @@ class Pause(base.ServerFault):
 
     kind: ClassVar[str] = "pause"
 
-    async def inject(self, target: TargetServers, name: str) -> str:
+    async def inject(self, target: TargetServers, fault_id: str) -> str:
         """Send SIGSTOP to each running server. Confirmed when all are stopped and no monitoring port answers."""
         self.signal(target, signal.SIGSTOP)
         await base.wait_until(
@@ -27,12 +27,12 @@ class Pause(base.ServerFault):
         await base.wait_until_silent(target, self.servers)
         return f"{base.name_with_verb(self.servers)} stopped, and silent on the monitoring port"
 
-    async def heal(self, target: TargetServers, name: str) -> Callable[[], None]:
+    async def heal(self, target: TargetServers, fault_id: str) -> Callable[[], None]:
         """Send SIGCONT to each running server."""
         self.signal(target, signal.SIGCONT)
         return base.do_nothing
 
-    def is_over(self, target: TargetServers, name: str) -> bool:
+    def is_over(self, target: TargetServers, fault_id: str) -> bool:
         """Whether none of them is stopped any more."""
         return not any(target.is_alive(server, stopped=True) for server in self.servers)
 

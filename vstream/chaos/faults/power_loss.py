@@ -49,14 +49,14 @@ class PowerLoss(base.ServerFault):
         span = f"in the last {self.seconds:g} s"
         return (f"what {self.where} stored and acknowledged {span} will be lost, unless servers elsewhere have it",)
 
-    async def inject(self, target: TargetServers, name: str) -> str:
+    async def inject(self, target: TargetServers, fault_id: str) -> str:
         """
         Copy the stores, wait, kill the servers, and put the copies back.
 
         All servers are paused while their stores are copied. Confirmed when no process is left and later changes are
         undone.
         """
-        place = target.directory.faults / name
+        place = target.directory.faults / fault_id
         try:
             await self._copy_stores(target, place)
             await asyncio.sleep(self.seconds)
@@ -77,14 +77,14 @@ class PowerLoss(base.ServerFault):
         """The reverse of `journal_entry`."""
         return cls(servers=tuple(entry["servers"]), seconds=float(entry["seconds"]))
 
-    async def heal(self, target: TargetServers, name: str) -> Callable[[], None]:
+    async def heal(self, target: TargetServers, fault_id: str) -> Callable[[], None]:
         """
         Start the servers that do not run, on the restored stores.
 
         After a crash of vstream, an unfinished injection is completed first: not at all if no server has died yet,
         otherwise for every server that, by the lab's records, was not started again since.
         """
-        place = target.directory.faults / name
+        place = target.directory.faults / fault_id
         self.signal(target, signal.SIGCONT)
         dead = base.read_pids(place / "dead")
         alive = base.find_running(target, dead)

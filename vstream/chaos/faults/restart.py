@@ -26,13 +26,13 @@ class Restart(base.ServerFault):
     is_lame_duck: bool = False
     """Whether clients are disconnected first. Only the start depends on it; the journal does not store it."""
 
-    async def inject(self, target: TargetServers, name: str) -> str:
+    async def inject(self, target: TargetServers, fault_id: str) -> str:
         """Send SIGTERM or SIGUSR2 to each running server. Confirmed when no process is left."""
         self.signal(target, signal.SIGUSR2 if self.is_lame_duck else signal.SIGTERM)
         await self._wait_until_ended(target, _LAME_DUCK_GRACE if self.is_lame_duck else _GRACE)
         return f"{base.name_with_verb(self.servers)} gone"
 
-    async def heal(self, target: TargetServers, name: str) -> Callable[[], None]:
+    async def heal(self, target: TargetServers, fault_id: str) -> Callable[[], None]:
         """
         Start them, as `Kill` does.
 
@@ -44,7 +44,7 @@ class Restart(base.ServerFault):
         await self._wait_until_ended(target, _GRACE)
         return base.start_missing(target, self.servers)
 
-    def is_over(self, target: TargetServers, name: str) -> bool:
+    def is_over(self, target: TargetServers, fault_id: str) -> bool:
         """Whether they are no longer meant to run."""
         return all(records.read(target.directory, server) is None for server in self.servers)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from vstream.chaos import select
-from vstream.chaos.faults.base import FaultRequest, HandOver
+from vstream.chaos.faults.base import FaultRequest, LeaderChange
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.lab import leaders
 from vstream.lab.target_servers import TargetServers
@@ -18,7 +18,7 @@ class StepDown:
     stream: str
     leader: str
 
-    async def inject(self, target: TargetServers, name: str) -> str:
+    async def inject(self, target: TargetServers, fault_id: str) -> str:
         """Ask the leader to step down. Confirmed when another server leads."""
         async with target.connect() as connection:
             await JetStreamAdmin(connection).step_down(self.stream)
@@ -33,7 +33,7 @@ class MetaStepDown:
 
     leader: str
 
-    async def inject(self, target: TargetServers, name: str) -> str:
+    async def inject(self, target: TargetServers, fault_id: str) -> str:
         """Ask the leader, in the system account. Confirmed when another server leads."""
         async with target.connect_to_system() as connection:
             await JetStreamAdmin(connection).step_down_meta()
@@ -42,16 +42,16 @@ class MetaStepDown:
         )
 
 
-async def _step_down(request: FaultRequest) -> HandOver:
+async def _step_down(request: FaultRequest) -> LeaderChange:
     stream, leader = await select.find_led_stream(request.target, request.stream())
     if not request.is_forced:
         select.require_elector(stream)
-    return HandOver(fault=StepDown(stream=stream.stream, leader=leader), region=request.target.servers.get(leader))
+    return LeaderChange(fault=StepDown(stream=stream.stream, leader=leader), region=request.target.servers.get(leader))
 
 
-async def _step_down_meta(request: FaultRequest) -> HandOver:
+async def _step_down_meta(request: FaultRequest) -> LeaderChange:
     leader = await leaders.require_meta_leader(request.target)
-    return HandOver(fault=MetaStepDown(leader=leader), region=request.target.servers.get(leader))
+    return LeaderChange(fault=MetaStepDown(leader=leader), region=request.target.servers.get(leader))
 
 
 RESOLVERS = {faults.STEP_DOWN: _step_down, faults.STEP_DOWN_META: _step_down_meta}

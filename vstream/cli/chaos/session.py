@@ -7,7 +7,7 @@ from typing import Any
 
 from vstream.chaos import inject, rolling_restart
 from vstream.chaos.blast_radius import Impact
-from vstream.chaos.faults.base import HandOver, Injection, LastingInjection, RollingRestart
+from vstream.chaos.faults.base import Injection, LastingInjection, LeaderChange, RollingRestart
 from vstream.chaos.inject import HealResult, InjectionRequest, InjectionResult
 from vstream.chaos.rolling_restart import RestartResult
 from vstream.cli.asyncio_runner import run
@@ -38,8 +38,8 @@ class ChaosSession:
             match injection:
                 case LastingInjection():
                     self._inject_lasting(injection, hold)
-                case HandOver():
-                    self._print_injected(run(inject.hand_over(self._request(), injection.fault)))
+                case LeaderChange():
+                    self._print_injected(run(inject.change_leader(self._request(), injection.fault)))
                 case RollingRestart():
                     self._restart(injection)
         finally:
