@@ -299,14 +299,8 @@ def look_as_dict(look: RefreshLook) -> dict[str, Any]:
     """One look as plain JSON data."""
     decisions = []
     for decision in look.decisions:
-        decisions.append(
-            {
-                "stream": decision.stream,
-                "place": decision.place,
-                "action": decision.verb.value,
-                "reason": decision.reason,
-            }
-        )
+        row = {"stream": decision.stream, "place": decision.place, "action": decision.verb.value}
+        decisions.append({**row, "reason": decision.reason})
     return {"at": datetime.now(UTC).isoformat(timespec="milliseconds"), "streams": decisions, "problem": look.problem}
 
 
