@@ -329,7 +329,9 @@ class Audit:
         reached = max([cursor or 0, *mine])
         # What a repair has added is as new as the repair: limits have removed what was behind it in the origin.
         sourced = [s for s in mine if not all(copy.is_replay for copy in compared[origin, former, s])]
-        may_be_removed = self._may_be_removed(reader, message, key, written, sourced, rows, is_nowhere=is_nowhere)
+        may_be_removed = self._may_be_removed(
+            reader, message, key, written, sourced, rows, is_own=bool(own), is_nowhere=is_nowhere
+        )
         if "allow_msg_ttl" in (reader["limits"] or ()) and is_over(written, ttl, reader["cut_at_ns"]):
             may_be_removed = True
         if cursor is None and may_be_removed:
@@ -357,6 +359,7 @@ class Audit:
         sourced: list[int],
         rows: list[Copy],
         *,
+        is_own: bool,
         is_nowhere: bool,
     ) -> bool:
         limits = reader["limits"]
@@ -371,7 +374,10 @@ class Audit:
             and (not sourced or seq < min(sourced))
         ):
             is_age_only = limits is not None and not {"max_msgs", "max_bytes"} & limits.keys()
-            if limits is None or not is_age_only or written + limits["max_age"] <= reader["cut_at_ns"]:
+            if limits is None or not is_age_only:
+                return True
+            on_its_way = 0 if is_own else 30 * SKEW + limits["max_age"] // 10
+            if written + limits["max_age"] - on_its_way <= reader["cut_at_ns"]:
                 return True
         keeps = 1 if limits is None else limits.get("max_msgs_per_subject")
         if keeps is not None and key is None:

@@ -37,7 +37,7 @@ _IDS: Final = 1_000
 LATE_NS: Final = 30_000_000_000
 """A message that has not arrived after so many nanoseconds is late; until then it is in transit."""
 _ON_ITS_WAY: Final = 10
-"""What part of an origin's `max_age` a message may have taken to its first reader: this is no proof that it was removed too early."""
+"""What part of a stream's `max_age` a message may have taken to its first reader: this is no proof that it was removed too early."""
 _SLICE: Final = 64
 """Number of sequences in a slice in which rows are compared with stretches."""
 RANGED: Final = frozenset({"expired", "deleted-everywhere"})
@@ -161,8 +161,13 @@ def _may_be_gone_at_origin() -> Column:
 def is_old_at_origin() -> Column:
     """Whether a message may be older than the `max_age` of its origin, if that is the only limit there."""
     # What an origin no longer has is as old as it says, or older by the time that it was on its way.
-    slack = F.lit(LATE_NS) + F.expr(f"origin_max_age div {_ON_ITS_WAY}")
-    return F.coalesce(F.col("time_ns") + F.col("origin_max_age") - slack <= F.col("origin_cut_ns"), F.lit(True))
+    until = F.col("time_ns") + F.col("origin_max_age") - _on_its_way("origin_max_age")
+    return F.coalesce(until <= F.col("origin_cut_ns"), F.lit(True))
+
+
+def _on_its_way(max_age: str) -> Column:
+    """How long a message of a stream with *max_age* may have taken to its first reader, in nanoseconds."""
+    return F.lit(LATE_NS) + F.expr(f"{max_age} div {_ON_ITS_WAY}")
 
 
 def _is_ttl_over(cut: str) -> Column:
@@ -286,7 +291,9 @@ def _reason() -> Column:
     is_readable = F.col("origin_last").isNotNull()
     may_be_gone = (F.col("former") != "") | _may_be_gone_at_origin()
     is_oldest = F.coalesce(seq < F.col("least"), F.lit(True))
-    is_old = F.coalesce(F.col("time_ns") + F.col("max_age") <= F.col("reader_cut_ns"), F.lit(True))
+    # What its origin no longer has was written before it came to the region that still has it.
+    slack = F.when(is_there, F.lit(0)).otherwise(_on_its_way("max_age"))
+    is_old = F.coalesce(F.col("time_ns") + F.col("max_age") - slack <= F.col("reader_cut_ns"), F.lit(True))
     # Of one origin, no message goes for newer ones before those that stand in front of it.
     is_older_kept = F.coalesce(F.col("kept_from") < seq, F.lit(False))
     are_newer_kept = (F.col("kept_since") + SKEW_NS >= F.col("time_ns")) & ~is_older_kept
