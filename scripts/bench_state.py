@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 import bench_goals
 from bench_extract import fill, measure_work, server, texts
 
+from vstream.audit.closed import ClosedPart
+from vstream.audit.closing import judge_open
 from vstream.audit.context import AuditContext
 from vstream.audit.extract import stream_row
 from vstream.audit.frames import read_messages
@@ -78,20 +80,22 @@ def audit(spark: SparkSession, one: Server, place: Path) -> dict[str, tuple[floa
     def read() -> None:
         cuts = cut.take_cuts(REFS, access)
         state = AuditState(spark, place, "bench")
-        held.append((state.advance(cuts, lambda some: read_messages(spark, some, access)), cuts))
+        held.append((state, state.advance(cuts, lambda some: read_messages(spark, some, access)), cuts))
 
     def judge() -> None:
-        tables, cuts = held[0]
+        state, advance, cuts = held[0]
         streams = make_table(spark, [stream_row(item) for item in cuts], STREAMS)
         with tempfile.TemporaryDirectory(prefix="vstream-bench-") as scratch:
             context = AuditContext(subject="bench", models={"foo": "virtual"})
-            report = AuditPipeline(store=TableStore(spark, f"file://{scratch}"), context=context)(
-                tables.messages, streams
-            )
+
+            def make_pipeline(closed: ClosedPart) -> AuditPipeline:
+                return AuditPipeline(store=TableStore(spark, f"file://{scratch}"), context=context, closed=closed)
+
+            report = judge_open(state, advance.closed, streams, make_pipeline)
         assert not report.findings, report.findings
 
     costs = {"reading": measure_work(one, 1_000_000, read), "judging": measure_work(one, 1_000_000, judge)}
-    print(f"    {held[0][0].new:>12,} read", end="")
+    print(f"    {held[0][1].new:>12,} read, {held[0][1].closed.messages:>12,} not judged again", end="")
     for name, (mine, theirs, seconds) in costs.items():
         print(f"   {name} {mine:6.1f} + server {theirs:5.1f} s CPU, {seconds:6.1f} s", end="")
     print(flush=True)

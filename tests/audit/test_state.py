@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -13,8 +15,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.support.audit_histories import History, Maker
+from tests.support.audit_timelines import NOW, SCRIPTED, SECOND, TROUBLES, StreamLog, Timeline
+from vstream.audit.closed import NOTHING_CLOSED, ClosedPart
+from vstream.audit.closing import judge_open
 from vstream.audit.context import AuditContext
 from vstream.audit.local_frames import make_table
+from vstream.audit.report import Report
 from vstream.audit.schema import MESSAGES, STREAMS
 from vstream.audit.source.values import CONSUMER, StreamCut, StreamRef
 from vstream.audit.stages import AuditPipeline
@@ -45,17 +51,22 @@ class Stored:
     last_seq: int
     created: str = "first"
     error: str | None = None
+    limits: Mapping[str, int] | None = None
+    cut_at_ns: int = 1
+    num_deleted: int = 0
     era: int = 0
     """Another one after the stream was set back."""
 
     def cut(self, ref: StreamRef) -> StreamCut:
         return StreamCut(
             stream_ref=ref,
-            cut_at_ns=1,
+            cut_at_ns=self.cut_at_ns,
             first_seq=min(self.rows, default=self.last_seq + 1),
             last_seq=self.last_seq,
             messages=len(self.rows),
             bytes=len(self.rows),
+            num_deleted=self.num_deleted,
+            limits=self.limits,
             path=CONSUMER,
             created=self.created,
             last_ts=f"{self.last_seq} in era {self.era}",
@@ -203,6 +214,79 @@ def test_random_histories_cut_at_random_points_have_the_verdict_of_a_whole_audit
     held, expected, streams = replay(spark, tmp_path, 1500)
     assert sorted_rows(held) == sorted_rows(expected)
     assert judge(held, streams) == judge(expected, streams)
+
+
+def hold(timeline: Timeline, at: int, row: Row, log: StreamLog) -> Stored:
+    limits = {"duplicate_window": 0} | log.limits
+    return Stored(log.rows(at), row["last_seq"], limits=limits, cut_at_ns=at, num_deleted=row["num_deleted"])
+
+
+def audit_moments(
+    spark: SparkSession, place: Path, timelines: Sequence[Timeline], moments_s: Sequence[float]
+) -> Counter[str]:
+    """
+    At *moments_s* (seconds), an audit with a state says what a whole one says.
+
+    Returns how often virtual streams of each kind had messages that were not judged again.
+    """
+    state = AuditState(spark, place, "acme")
+    counts: Counter[str] = Counter()
+    for moment in moments_s:
+        moments, streams = {}, []
+        for timeline in timelines:
+            for log in timeline.logs:
+                # Write streams are asked first.
+                at = NOW + int(moment * SECOND) + (SECOND // 20 if log.role == "read" else 0)
+                row = timeline.stream_row(log, at)
+                ref = StreamRef(stream=log.name, region=log.region, virtual=timeline.virtual, role=log.role)
+                moments[ref] = hold(timeline, at, row, log)
+                streams.append(row | {"limits": {"duplicate_window": 0} | log.limits})
+        advanced = advance(state, spark, moments)
+        table = make_table(spark, [tuple(row[name] for name in STREAMS.names) for row in streams], STREAMS)
+        judged: list[ClosedPart] = []
+        make_pipeline = partial(start_pipeline, spark, judged, [timeline.virtual for timeline in timelines])
+        mine = judge_open(state, advanced.closed, table, make_pipeline, at_least=0)
+        whole_one = make_pipeline(NOTHING_CLOSED)(advanced.messages, table)
+        kinds = {timeline.virtual: timeline.kind for timeline in timelines}
+        assert tell(mine) == tell(whole_one), moment
+        *_, last, _ = judged
+        counts.update(kinds[item.virtual] for item in last.virtuals)
+        spark.catalog.clearCache()
+    return counts
+
+
+def start_pipeline(
+    spark: SparkSession, judged: list[ClosedPart], virtuals: Sequence[str], closed: ClosedPart
+) -> AuditPipeline:
+    """Note in *judged* what is closed."""
+    judged.append(closed)
+    context = AuditContext(subject="test", models=dict.fromkeys(virtuals, "virtual"))
+    return AuditPipeline(store=TableStore(spark), context=context, bucket=4, closed=closed, figures=10**9)
+
+
+def tell(report: Report) -> dict[str, Any]:
+    """What *report* says, but for what is measured of judged messages alone."""
+    told: dict[str, Any] = report.as_dict()
+    told["findings"] = [item for item in told["findings"] if item["name"] != "removed"]
+    for item in told["findings"]:
+        if item["name"] == "pending":
+            # Only headers of older messages may tell it.
+            item["ranges"] = [ranged | {"subject": None} for ranged in item["ranges"]]
+    return {name: told[name] for name in ("verdict", "verdicts", "findings", "messages", "streams", "routes")}
+
+
+def test_what_was_right_before_is_not_judged_again(spark: SparkSession, tmp_path: Path) -> None:
+    timelines = [Timeline(seed, f"v{seed}") for seed in (*range(len(TROUBLES)), 352, 492, 512)]
+    counts = audit_moments(spark, tmp_path, [*timelines, *SCRIPTED.values()], (50, 100, 140, 155, 230))
+    assert counts.keys() >= {"none", "slow", "full", "twice", "polite"}
+
+
+@pytest.mark.night
+def test_random_timelines_have_the_verdict_of_a_whole_audit(spark: SparkSession, tmp_path: Path) -> None:
+    random = Random(18)
+    timelines = [Timeline(seed, f"v{seed}") for seed in range(1500)]
+    counts = audit_moments(spark, tmp_path, timelines, sorted(random.uniform(40, 260) for _ in range(6)))
+    assert counts.keys() >= {"none", "slow", "full", "expires", "purged", "twice", "polite", "same_id"}
 
 
 REF = StreamRef(stream="w-west", region="west", virtual="foo", role="write")

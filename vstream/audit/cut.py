@@ -11,10 +11,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, make_dataclass
 from typing import Any, Final
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from vstream.audit.closed import NOTHING_CLOSED, OLDEST_FIRST, ClosedPart
 from vstream.audit.local_frames import collect_arrow, make_table, plain_rows
 from vstream.audit.schema import STREAMS, make_schema
 from vstream.topology.stream_config import UNTIL_KEY
@@ -24,8 +25,6 @@ CAPTURE: Final = "capture"
 SKEW_NS: Final = 1_000_000_000
 """Clock difference between machines below which a time proves nothing, in nanoseconds."""
 
-OLDEST_FIRST: Final = frozenset({"max_age", "max_msgs", "max_bytes"})
-"""Limits that remove the oldest messages of a stream."""
 _ANY: Final = frozenset({"retention"})
 _TTL: Final = "allow_msg_ttl"
 _COUNTING: Final = "allow_msg_counter"
@@ -54,6 +53,7 @@ _READERS = make_schema("""
     lost_oldest boolean, may_lose_oldest boolean, max_age bigint, may_lose_any boolean, has_ttl boolean,
     keeps bigint, may_roll_up boolean, window bigint, takes_no_more boolean
 """)
+_CLOSED = make_schema("virtual string, stream string, origin string, until bigint, read_to bigint, until_ns bigint")
 _EXPECTED = StructType([*_ORIGINS.fields, *_READERS.fields])
 # Spark's own rows look each attribute up in a list of names.
 _StreamRow = make_dataclass("_StreamRow", STREAMS.names, slots=True)
@@ -110,11 +110,13 @@ class CutTables:
     """Whether streams were read only from a certain time on: then older messages of an origin are not checked."""
     is_sampled: bool = False
     """Whether only some subjects were read."""
+    closed: ClosedPart = NOTHING_CLOSED
+    """What is not judged again: origins and limits are those of streams without these messages."""
 
     @property
     def messages(self) -> int:
-        """Number of messages in all streams."""
-        return sum(row.messages or 0 for row in self.rows)
+        """Number of messages to judge in all streams."""
+        return sum(row.messages or 0 for row in self.rows) - self.closed.messages
 
     @property
     def keeps_last(self) -> bool:
@@ -123,14 +125,20 @@ class CutTables:
         return any(row.limits is None or ending & row.limits.keys() for row in self.rows if not is_origin(row))
 
 
-def build_cut(streams: DataFrame, *, is_narrow: bool = False, is_sampled: bool = False) -> CutTables:
-    """Build the tables from `streams`. *is_narrow*: read only from some time on. *is_sampled*: some subjects only."""
+def build_cut(
+    streams: DataFrame, *, is_narrow: bool = False, is_sampled: bool = False, closed: ClosedPart = NOTHING_CLOSED
+) -> CutTables:
+    """
+    Build the tables from `streams`.
+
+    *is_narrow*: read only from some time on. *is_sampled*: some subjects only. Messages that are *closed* are not judged.
+    """
     # Arrow takes no null for a structure whose fields cannot be null.
     told = collect_arrow(streams.withColumn("transform", F.col("transform").cast("struct<src: string, dest: string>")))
     rows = sorted(map(_plain_row, plain_rows(told)), key=lambda row: (row.virtual, row.stream))
     by_virtual: dict[str, list[Any]] = {}
     for row in rows:
-        by_virtual.setdefault(row.virtual, []).append(row)
+        by_virtual.setdefault(row.virtual, []).append(closed.narrow(row, is_origin=is_origin(row)))
     roles, origins, expected, tracks = [], [], [], []
     for virtual, rows_of_one in by_virtual.items():
         # Old captures do not say what is mirrored. Where one stream takes all publishes, it is that one.
@@ -163,7 +171,18 @@ def build_cut(streams: DataFrame, *, is_narrow: bool = False, is_sampled: bool =
         holes=() if is_narrow or is_sampled else [_hole(row) for row in rows if _has_hole(row)],
         is_narrow=is_narrow,
         is_sampled=is_sampled,
+        closed=closed,
     )
+
+
+def closed_routes(spark: SparkSession, closed: ClosedPart) -> DataFrame:
+    """Each stream with each origin of it: how far its messages are *closed*, and when that was."""
+    rows = []
+    for item in closed.virtuals:
+        for stream in item.streams:
+            place = (item.virtual, stream.stream)
+            rows += [(*place, route.origin, route.until, stream.read_to, item.until_ns) for route in stream.routes]
+    return make_table(spark, rows, _CLOSED)
 
 
 def _plain_row(row: Any) -> Any:

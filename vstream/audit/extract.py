@@ -21,7 +21,8 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from vstream.audit import ship_credentials as reaching
-from vstream.audit.cut import CAPTURE, OLDEST_FIRST, SKEW_NS, is_origin
+from vstream.audit.closed import OLDEST_FIRST
+from vstream.audit.cut import CAPTURE, SKEW_NS, is_origin
 from vstream.audit.daemon_executor import DaemonExecutor
 from vstream.audit.sample import sample_subjects
 from vstream.audit.schema import MESSAGES

@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from vstream.audit.classify import MISSING, RANGED
+from vstream.audit.closed import NO_ROUTE
 from vstream.audit.codes import BY_KIND, Count
 from vstream.audit.cut import CutTables, is_origin
 from vstream.audit.local_frames import collect_arrow, plain_rows, select_virtuals
@@ -111,6 +112,7 @@ def judge(
         routes=_routes(evidence, states, findings, shown),
         delays=_delays(collect(evidence.delays)),
         one_in=one_in,
+        judged_before=evidence.cut.closed.messages,
         settled=tuple(Recovery(**row.asDict()) for row in _sorted_rows(evidence.settling)),
         orders=tuple(_order_difference(row) for row in sorted(collect(evidence.pairs))),
         answers=tuple(PublishOutcomes(**row.asDict()) for row in _sorted_rows(evidence.answers)),
@@ -132,11 +134,12 @@ def _sorted_rows(table: DataFrame | None) -> list[Any]:
 def _streams(evidence: Evidence) -> tuple[StreamState, ...]:
     counts = collect_arrow(evidence.buckets.groupBy("virtual", "stream").agg(F.sum("copies")))
     rows = {(virtual, stream): copies for virtual, stream, copies in plain_rows(counts)}
-    names = [field.name for field in fields(StreamState) if field.name in STREAMS.names]
+    names, closed = [field.name for field in fields(StreamState) if field.name in STREAMS.names], evidence.cut.closed
     states = []
     for row in evidence.cut.rows:
         copied = {name: getattr(row, name) for name in names}
-        states.append(StreamState(is_origin=is_origin(row), rows=rows.get((row.virtual, row.stream), 0), **copied))
+        number = rows.get((row.virtual, row.stream), 0) + closed.count(row.virtual, row.stream)
+        states.append(StreamState(is_origin=is_origin(row), rows=number, **copied))
     return tuple(sorted(states, key=lambda item: (item.virtual, not item.is_origin, item.stream)))
 
 
@@ -341,7 +344,10 @@ def _routes(
         for source, reader in pairs:
             row = seen.get((virtual, source.stream, reader.stream))
             missing, extra, wrong = counts[virtual, source.stream, reader.stream]
-            arrived = row.arrived if row else 0
+            closed = evidence.cut.closed.routes.get((virtual, source.stream, reader.stream), NO_ROUTE)
+            ends = [row.least, row.greatest] if row else []
+            ends += [closed.first, closed.until] if closed.first is not None else []
+            arrived = (row.arrived if row else 0) + closed.messages
             routes.append(
                 ReaderRoute(
                     virtual=virtual,
@@ -350,8 +356,8 @@ def _routes(
                     stream=reader.stream,
                     region=reader.region,
                     arrived=None if reader.error is not None else arrived,
-                    least=row.least if row else None,
-                    greatest=row.greatest if row else None,
+                    least=min(ends, default=None),
+                    greatest=max(ends, default=None),
                     missing=missing,
                     extra=extra,
                     mismatched=wrong,

@@ -12,8 +12,12 @@ from pathlib import Path
 from threading import Event
 from typing import Any, TypeVar
 
+from pyspark.sql import DataFrame
+
 from vstream.audit import frames
 from vstream.audit.client_journal import journal_table
+from vstream.audit.closed import ClosedPart
+from vstream.audit.closing import judge_open
 from vstream.audit.context import AuditContext, read_context, read_journal, save_context, save_journal
 from vstream.audit.daemon_executor import DaemonExecutor
 from vstream.audit.extract import FEW, ExtractedTables, ExtractPlan, extract, plan_extraction, stream_row
@@ -27,16 +31,27 @@ from vstream.audit.schema import STREAMS
 from vstream.audit.source import register
 from vstream.audit.spark_errors import explain_spark_errors, is_reading
 from vstream.audit.stages import AuditPipeline, AuditStage
-from vstream.audit.state import AuditState
+from vstream.audit.state import AuditState, StateAdvance
 from vstream.audit.table_store import TableStore, check_catalog, publish
 from vstream.capture.records import FaultOutcome
 from vstream.capture.store import Capture
 from vstream.errors import NotReachableError, VstreamError
 from vstream.topology.units import format_duration
+from vstream.value_class import value_class
 
 _SOON = 1.0
 """Seconds."""
 T = TypeVar("T")
+
+
+@value_class
+class KeptMessages:
+    """What an audit with a state judges: *messages* stored messages in *streams*."""
+
+    state: AuditState
+    advance: StateAdvance
+    streams: DataFrame
+    messages: int
 
 
 class BackgroundExtraction:
@@ -179,12 +194,14 @@ class TopologySource(AuditSource):
                 self._background = None
                 with explain_spark_errors():
                     result = self._extract_tables(spark, scratch, progress)
+            if isinstance(result, KeptMessages):
+                return self._judge_kept(spark, result, scratch, progress.begin)
             return self._run_stages(spark, result, self._context(self._request.since_ns), progress, scratch)
 
     def follower(self, spark: Any, scratch: Path) -> Follower | StateFollower:
         """A follower, which audits in rounds."""
         if self._request.state is not None:
-            return StateFollower(partial(self._judge_state, spark, scratch, self._request.state))
+            return StateFollower(partial(self._follow_state, spark, scratch, self._request.state))
         window_ns = self._request.since_ns or WINDOW_NS
         return Follower(
             spark=spark,
@@ -214,32 +231,54 @@ class TopologySource(AuditSource):
         since_ns = time.time_ns() - self._request.since_ns if self._request.since_ns else None
         return plan_extraction(self.streams, self.endpoints, scratch, since_ns=since_ns, subjects=self._request.sample)
 
-    def advance(self, spark: Any, scratch: Path, place: Path, note: Callable[[str], None]) -> frames.AuditTables:
-        """All messages of the streams; reads only those that are new since the last audit with the state at *place*."""
+    def advance(self, spark: Any, scratch: Path, place: Path, note: Callable[[str], None]) -> KeptMessages:
+        """The messages of the streams; reads only those that are new since the last audit with the state at *place*."""
         plan = self._plan_extraction(scratch)
         register(spark)
         state = AuditState(spark, place, self._topology.name)
         result = state.advance(plan.cuts, lambda cuts: frames.read_messages(spark, cuts, plan.access))
         again = f"; read again from the first message: {', '.join(result.reread)}" if result.reread else ""
-        note(f"{result.new:,} of {plan.messages:,} messages were read from servers{again}")
+        closed = (
+            f"; {result.closed.messages:,} were right before, and are not judged again"
+            if result.closed.virtuals
+            else ""
+        )
+        note(f"{result.new:,} of {plan.messages:,} messages were read from servers{again}{closed}")
         streams = make_table(spark, [stream_row(cut) for cut in plan.cuts], STREAMS)
-        return frames.AuditTables(messages=result.messages, streams=streams)
+        return KeptMessages(state=state, advance=result, streams=streams, messages=plan.messages)
 
-    def _judge_state(self, spark: Any, scratch: Path, place: Path) -> Report:
-        """The report on all messages, read by `advance`."""
+    def _judge_kept(self, spark: Any, stored: KeptMessages, scratch: Path, begin: Callable[[str], None]) -> Report:
+        """Judge what is not closed in *stored*."""
+
+        def make_pipeline(closed: ClosedPart) -> AuditPipeline:
+            is_small = stored.messages - closed.messages < SMALL
+            return AuditPipeline(
+                store=TableStore(spark, None if is_small else uri_of(f"{scratch}/audit")),
+                context=self._context(None),
+                figures=self._request.figures,
+                closed=closed,
+                on_stage=lambda stage: begin(stage.value),
+            )
+
         with explain_spark_errors():
-            tables = self.advance(spark, scratch, place, lambda _: None)
-            store = TableStore(spark, _scratch_tables(spark, tables, scratch))
             try:
-                pipeline = AuditPipeline(store=store, context=self._context(None), figures=self._request.figures)
-                return pipeline(tables.messages, tables.streams)
+                return judge_open(stored.state, stored.advance.closed, stored.streams, make_pipeline)
             finally:
                 spark.catalog.clearCache()
 
-    def _extract_tables(self, spark: Any, scratch: Path, progress: AuditProgress) -> frames.AuditTables:
+    def _follow_state(self, spark: Any, scratch: Path, place: Path) -> Report:
+        """A round: read what is new, and judge what is not closed."""
+        with explain_spark_errors():
+            stored = self.advance(spark, scratch, place, lambda _: None)
+        return self._judge_kept(spark, stored, scratch, lambda _: None)
+
+    def _extract_tables(self, spark: Any, scratch: Path, progress: AuditProgress) -> frames.AuditTables | KeptMessages:
         place = self._request.tables
         if self._request.state is not None:
-            result = self.advance(spark, scratch, self._request.state, progress.note)
+            stored = self.advance(spark, scratch, self._request.state, progress.note)
+            if place is None and self._request.publish is None:
+                return stored
+            result = frames.AuditTables(messages=stored.advance.messages, streams=stored.streams)
             if place is None:
                 return result
         elif self._background is not None:

@@ -30,6 +30,7 @@ from vstream.audit import (
     reconcile,
 )
 from vstream.audit import cut as cutting
+from vstream.audit.closed import NOTHING_CLOSED, ClosedPart
 from vstream.audit.context import AuditContext
 from vstream.audit.cut import CutTables
 from vstream.audit.daemon_executor import DaemonExecutor
@@ -80,13 +81,19 @@ class AuditPipeline:
     """The number of messages up to which rows are processed on the driver."""
     figures: int = FIGURES
     """Up to this number of virtual streams, all have figures; of more, those that do not pass, and so many at most."""
+    closed: ClosedPart = NOTHING_CLOSED
+    """What is not judged, but counted."""
     is_kept: bool = False
     """Whether the tables of figures are wanted whole, however many virtual streams there are."""
     seconds: dict[str, float] = field(default_factory=dict)
+    cut: CutTables | None = None
+    """Built from the table `streams` when the pipeline runs."""
 
     def __call__(self, messages: DataFrame, streams: DataFrame, operations: DataFrame | None = None) -> Report:
         """The report on `messages` and `streams`, and on the *operations* (`client_journal.JOURNAL`) of a scenario."""
-        cut = cutting.build_cut(streams, is_narrow=self.context.is_narrow, is_sampled=self.context.is_sampled)
+        context = self.context
+        cut = cutting.build_cut(streams, is_narrow=context.is_narrow, is_sampled=context.is_sampled, closed=self.closed)
+        self.cut = cut
         is_short = cut.messages <= min(_SHORT, self.here_up_to)
 
         def normalise_rows() -> DataFrame:

@@ -7,6 +7,8 @@ written: if an audit is killed, the next one finds the state of the last complet
 The state must equal what a whole audit would read. Servers only append messages to a stream and remove them. So it is
 equal if the stream was not created again, the last message that was read is still there unchanged, and the state has as
 many messages as the stream. Otherwise the stream is read again from its first message.
+
+The state also says which messages need not be judged again (`closed`).
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StructField, StructType
 
+from vstream.audit.closed import ClosedPart, ClosedVirtual, Key, RemovedMessages, carry_over
 from vstream.audit.local_frames import make_table
 from vstream.audit.request import uri_of
 from vstream.audit.schema import MESSAGES
@@ -44,7 +47,6 @@ _ANCHORS: Final = StructType([*(MESSAGES[name] for name in _KEY), StructField("a
 _RANGES: Final = StructType(
     [*(MESSAGES[name] for name in _KEY), *(StructField(name, LongType()) for name in (_PART, "least", "greatest"))]
 )
-Key = tuple[str, str]  # a virtual stream, and a stream of it
 
 
 class PartRange(NamedTuple):
@@ -94,14 +96,20 @@ class StateManifest:
     topology: str
     parts: tuple[MessagePart, ...] = ()
     streams: tuple[StreamPosition, ...] = ()
+    closed: tuple[ClosedVirtual, ...] = ()
 
 
 class StateAdvance(NamedTuple):
-    """All messages, the number read from servers, and the streams that were read again from their first message."""
+    """
+    All messages, the number read from servers, and the streams that were read again from their first message.
+
+    *closed* are the messages that need not be judged again.
+    """
 
     messages: DataFrame
     new: int
     reread: tuple[str, ...]
+    closed: ClosedPart
 
 
 _SHAPE = TypeAdapter(StateManifest)
@@ -114,6 +122,8 @@ class AuditState:
         self._spark = spark
         self._directory = directory
         self._topology = topology
+        self._manifest = StateManifest(format=1, topology=topology)
+        self._shown: list[StreamPosition] = []
 
     def advance(self, cuts: Sequence[StreamCut], read: ReadMessages) -> StateAdvance:
         """
@@ -126,11 +136,11 @@ class AuditState:
         before = {(position.virtual, position.stream): position for position in manifest.streams}
         readable = {_key(cut): cut for cut in cuts if cut.error is None}
         same = {key: item for key, item in before.items() if key in readable and item.is_of(readable[key])}
-        removed = self._count_removed(same, readable, manifest)
+        removed = self._find_removed(same, readable, manifest)
         idle: dict[Key, StreamPosition] = {}
         longer: dict[Key, StreamPosition] = {}
         for key, position in same.items():
-            cut, messages = readable[key], position.messages - removed.get(key, 0)
+            cut, messages = readable[key], position.messages - (removed[key].number if key in removed else 0)
             entry = replace(position, first_seq=cut.first_seq, messages=messages)
             if cut.last_ts is not None and (entry.last_seq, entry.last_ts) == (cut.last_seq, cut.last_ts):
                 if messages == cut.messages:
@@ -140,6 +150,7 @@ class AuditState:
         positions = {_key(cut): before[_key(cut)] for cut in cuts if _key(cut) in before} | idle
         parts, reread, new = list(manifest.parts), [], 0
         unread = {key: cut for key, cut in readable.items() if key not in idle}
+        continued = set(idle)
         # Those that turn out to be others than they were are read again, as a whole.
         for existing in (longer, dict[Key, StreamPosition]()):
             number = max((part.number for part in parts), default=0) + 1
@@ -154,10 +165,35 @@ class AuditState:
                 if grown is not None:
                     positions[key] = grown
                     del unread[key]
+                    continued |= {key} & existing.keys()
+        closed = tuple(carry_over(manifest.closed, cuts, continued, removed))
         merged, parts = self._merge(list(positions.values()), parts)
-        self._save(StateManifest(format=1, topology=self._topology, parts=tuple(parts), streams=tuple(merged)))
-        shown = [position for position in merged if (position.virtual, position.stream) in readable]
-        return StateAdvance(self._rows(shown, parts), new, tuple(sorted(reread)))
+        self._shown = [position for position in merged if (position.virtual, position.stream) in readable]
+        self._save(replace(manifest, parts=tuple(parts), streams=tuple(merged), closed=closed))
+        return StateAdvance(self._rows(self._shown, parts), new, tuple(sorted(reread)), ClosedPart(closed))
+
+    def read_open(self, closed: ClosedPart) -> DataFrame:
+        """The messages of all streams that *closed* does not contain, and those that stand behind open ones."""
+        positions = []
+        for position in self._shown:
+            stream = closed.streams.get((position.virtual, position.stream))
+            first = position.first_seq if stream is None else max(position.first_seq, stream.last_seq + 1)
+            positions.append(replace(position, first_seq=first))
+        return self._rows(positions, self._manifest.parts)
+
+    def read_closed(self, closed: ClosedPart) -> DataFrame:
+        """Every message of *closed* from some streams that have it."""
+        positions = []
+        for position in self._shown:
+            last = closed.complete.get((position.virtual, position.stream))
+            if last is not None:
+                positions.append(replace(position, ranges=_clip(position.ranges, last=last)))
+        return self._rows(positions, self._manifest.parts)
+
+    def close(self, closed: ClosedPart) -> None:
+        """Keep that *closed* need not be judged again."""
+        if closed.virtuals != self._manifest.closed:
+            self._save(replace(self._manifest, closed=closed.virtuals))
 
     def _load(self, cuts: Sequence[StreamCut]) -> StateManifest:
         try:
@@ -200,18 +236,25 @@ class AuditState:
         for file in self._directory.glob(f".{MANIFEST}.*"):
             file.unlink()
 
-    def _count_removed(
+    def _find_removed(
         self, positions: Mapping[Key, StreamPosition], cuts: Mapping[Key, StreamCut], manifest: StateManifest
-    ) -> dict[Key, int]:
-        """By stream: the number of kept messages that the stream has removed since, before its first message."""
+    ) -> dict[Key, RemovedMessages]:
+        """By stream: the kept messages that the stream has removed since, before its first message."""
         gone = []
         for key, position in positions.items():
             if position.first_seq < cuts[key].first_seq:
                 gone.append(replace(position, ranges=_clip(position.ranges, last=cuts[key].first_seq - 1)))
         if not gone:
             return {}
-        counts = self._rows(gone, manifest.parts).groupBy(*_KEY).count().collect()
-        return {(row.virtual, row.stream): row["count"] for row in counts}
+        name = F.substring_index("source", " ", 1).alias("name")
+        table = self._rows(gone, manifest.parts).groupBy(*_KEY, name)
+        removed: dict[Key, RemovedMessages] = {}
+        for row in table.agg(F.count(F.lit(1)).alias("number"), F.max("time_ns").alias("last_ns")).collect():
+            before = removed.get((row.virtual, row.stream), RemovedMessages({}, 0))
+            removed[row.virtual, row.stream] = RemovedMessages(
+                {**before.counts, row.name: row.number}, max(before.last_ns, row.last_ns)
+            )
+        return removed
 
     def _read(
         self, number: int, cuts: Sequence[StreamCut], read: ReadMessages, parts: list[MessagePart]
@@ -278,6 +321,7 @@ class AuditState:
 
     def _save(self, manifest: StateManifest) -> None:
         write_private(self._directory / MANIFEST, _SHAPE.dump_json(manifest).decode())
+        self._manifest = manifest
         self._remove_unlisted(manifest)
 
     def _rows(self, positions: Iterable[StreamPosition], parts: Iterable[MessagePart]) -> DataFrame:

@@ -164,6 +164,7 @@ def summary(report: Report) -> str:
         f"{' · '.join([text, *findings])} · {Count(report.messages):stored message|stored messages} in "
         f"{Count(len(report.streams)):stream|streams} of {Count(len(report.regions)):region|regions}"
         f"{' and the stretch cluster' if report.stretch else ''}"
+        f"{f', {report.judged_before:,} of them judged before' if report.judged_before else ''}"
     )
 
 
@@ -218,13 +219,13 @@ def matrix(report: Report, virtual: str) -> Table | None:
     routes = [route for route in report.routes if route.virtual == virtual]
     if not routes:
         return None
-    delays = {}
+    delays, of_new = {}, " of new ones" if report.judged_before else ""
     for delay in report.delays:
         if delay.virtual == virtual and delay.minute is None:
             delays[(delay.origin_region, delay.region)] = delay
     table = Table(
         box=box.SIMPLE_HEAD,
-        title=f"{clean(virtual)}: written in → arrived in, messages and delay (median, p99, longest)",
+        title=f"{clean(virtual)}: written in → arrived in, messages and delay{of_new} (median, p99, longest)",
         title_justify="left",
         title_style="bold",
     )
@@ -296,7 +297,8 @@ def _answers(report: Report) -> Table:
 
 
 def _orders(report: Report) -> Table:
-    table = _table("order: adjacent messages in opposite order", "stream", "in", "and in")
+    new = "new and " if report.judged_before else ""
+    table = _table(f"order: {new}adjacent messages in opposite order", "stream", "in", "and in")
     table.add_column("", justify="right")
     for order in report.orders:
         table.add_row(

@@ -1,0 +1,224 @@
+"""
+The messages of a virtual stream that an audit with a state need not judge again.
+
+A message is *closed* if an audit found it right: every read stream has it once, unchanged and in order, and nothing of
+its virtual stream was wrong. All messages before it of its origin are closed, too, and in every read stream, all that
+was still on its way stands behind it. So what is open is judged alone (`closing`), and closed messages are only
+counted. Whatever contradicts that is a reason to judge the whole virtual stream again.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Final, NamedTuple
+
+from vstream.audit.source.values import StreamCut
+from vstream.topology.stream_config import ACCOUNT_SEPARATOR, header_name
+from vstream.value_class import value_class
+
+OLDEST_FIRST: Final = frozenset({"max_age", "max_msgs", "max_bytes"})
+"""Limits that remove the oldest messages of a stream."""
+_HARMLESS: Final = OLDEST_FIRST | {"duplicate_window", "first_seq"}
+"""Limits that remove no messages but the oldest ones."""
+_MADE_FOR: Final = re.compile(r":C=[0-9A-Za-z]{8}$")
+_CATALOG: Final = "catalog"
+Key = tuple[str, str]  # a virtual stream, and a stream of it
+
+
+class ClosedRoute(NamedTuple):
+    """The closed messages of *origin* in a stream: *messages* of them are stored there, sequences *first* to *until*."""
+
+    origin: str
+    until: int
+    messages: int
+    first: int | None
+
+
+NO_ROUTE: Final = ClosedRoute("", 0, 0, None)
+
+
+@value_class
+class ClosedStream:
+    """The closed messages of one stream."""
+
+    stream: str
+    last_seq: int
+    """All its messages up to this sequence are closed. So are some up to *read_to*, of a reader."""
+    read_to: int
+    """The last sequence that had been read when they were closed."""
+    routes: tuple[ClosedRoute, ...]
+
+    @property
+    def is_origin(self) -> bool:
+        """Whether clients publish to it."""
+        return [route.origin for route in self.routes] == [self.stream]
+
+    @property
+    def messages(self) -> int:
+        """The number of closed messages that are stored."""
+        return sum(route.messages for route in self.routes)
+
+
+@value_class
+class ClosedVirtual:
+    """The closed messages of a virtual stream."""
+
+    virtual: str
+    until_ns: int
+    """When the last of them was stored anywhere, in nanoseconds since 1970 by servers' clocks."""
+    streams: tuple[ClosedStream, ...]
+
+
+class RemovedMessages(NamedTuple):
+    """Kept messages that a stream has removed since: how many by the name in their header, and the time of the last."""
+
+    counts: Mapping[str | None, int]
+    last_ns: int
+
+    @property
+    def number(self) -> int:
+        """How many there are."""
+        return sum(self.counts.values())
+
+
+@dataclass(frozen=True)
+class ClosedPart:
+    """The closed messages of *virtuals*: those of other virtual streams are all judged."""
+
+    virtuals: tuple[ClosedVirtual, ...] = ()
+
+    @cached_property
+    def streams(self) -> Mapping[Key, ClosedStream]:
+        """By virtual stream and stream."""
+        return {(item.virtual, stream.stream): stream for item in self.virtuals for stream in item.streams}
+
+    @cached_property
+    def routes(self) -> Mapping[tuple[str, str, str], ClosedRoute]:
+        """By virtual stream, origin and stream."""
+        routes: dict[tuple[str, str, str], ClosedRoute] = {}
+        for (virtual, name), stream in self.streams.items():
+            routes |= {(virtual, route.origin, name): route for route in stream.routes}
+        return routes
+
+    @property
+    def messages(self) -> int:
+        """The number of stored messages that are not judged again."""
+        return sum(stream.messages for stream in self.streams.values())
+
+    def count(self, virtual: str, stream: str) -> int:
+        """The number of messages of *stream* that are stored and not judged again."""
+        closed = self.streams.get((virtual, stream))
+        return closed.messages if closed is not None else 0
+
+    @cached_property
+    def complete(self) -> Mapping[Key, int]:
+        """The last closed sequences of streams that have all closed messages: of origins, if these have all."""
+        streams = {}
+        for item in self.virtuals:
+            firsts = {stream.stream: stream.routes[0].first for stream in item.streams if stream.is_origin}
+            are_enough = True
+            for route in (route for stream in item.streams for route in stream.routes):
+                first = firsts[route.origin]
+                are_enough &= route.first is None or (first is not None and first <= route.first)
+            for stream in item.streams:
+                if stream.is_origin or not are_enough:
+                    streams[item.virtual, stream.stream] = stream.last_seq
+        return streams
+
+    def without(self, names: Collection[str]) -> ClosedPart:
+        """Without the virtual streams *names*."""
+        return ClosedPart(tuple(item for item in self.virtuals if item.virtual not in names))
+
+    def narrow(self, row: Any, *, is_origin: bool) -> Any:
+        """*row* of `schema.STREAMS` as of a stream without its closed messages, but with the same positions."""
+        closed = self.streams.get((row.virtual, row.stream))
+        if closed is None or row.error is not None:
+            return row
+        if is_origin:
+            return replace(row, first_seq=max(row.first_seq, closed.last_seq + 1))
+        if not closed.messages:
+            return row
+        # The oldest ones are removed first, and these are still there.
+        return replace(row, limits={name: limit for name, limit in row.limits.items() if name not in OLDEST_FIRST})
+
+
+NOTHING_CLOSED: Final = ClosedPart()
+
+
+def carry_over(
+    closed: Iterable[ClosedVirtual],
+    cuts: Iterable[StreamCut],
+    continued: Collection[Key],
+    removed: Mapping[Key, RemovedMessages],
+) -> Iterator[ClosedVirtual]:
+    """
+    Those of *closed* that hold for streams as *cuts* have them, less the messages that limits have *removed* since.
+
+    *continued* are the streams that are the same as before, with messages added or removed at an end.
+    """
+    by_virtual: dict[str, dict[str, StreamCut]] = defaultdict(dict)
+    for cut in cuts:
+        if cut.stream_ref.role != _CATALOG:
+            by_virtual[cut.stream_ref.virtual][cut.stream_ref.stream] = cut
+    for item in closed:
+        group, streams = by_virtual[item.virtual], []
+        if group.keys() != {stream.stream for stream in item.streams} or not all(map(can_close, group.values())):
+            continue
+        for stream in item.streams:
+            key = (item.virtual, stream.stream)
+            remaining = _remove(stream, group[stream.stream], removed.get(key))
+            if remaining is not None and key in continued:
+                streams.append(remaining)
+        if len(streams) == len(item.streams):
+            yield replace(item, streams=tuple(streams))
+
+
+def can_close(stream: Any) -> bool:
+    """Whether nothing but the oldest messages can go from *stream*, a cut or a row of `schema.STREAMS`."""
+    is_whole = stream.error is None and not stream.num_deleted
+    return is_whole and stream.limits is not None and _HARMLESS.issuperset(stream.limits)
+
+
+def _remove(stream: ClosedStream, cut: StreamCut, removed: RemovedMessages | None) -> ClosedStream | None:
+    """*stream* without the messages *removed* from it; None if its limits do not explain it, or open ones are gone."""
+    if cut.first_seq > stream.last_seq + 1 and stream.messages:
+        return None
+    if removed is None or not removed.counts:
+        return stream
+    limits = OLDEST_FIRST & (cut.limits or {}).keys()
+    if not limits or (limits == {"max_age"} and removed.last_ns + (cut.limits or {})["max_age"] > cut.cut_at_ns):
+        return None
+    counts = _count_by_origin(removed.counts, cut, [route.origin for route in stream.routes])
+    if counts is None:
+        return None
+    routes = []
+    for route in stream.routes:
+        gone = counts.get(route.origin, 0)
+        if gone > route.messages:
+            return None
+        left = route.messages - gone
+        routes.append(route._replace(messages=left, first=route.until - left + 1 if left else None))
+    return replace(stream, routes=tuple(routes))
+
+
+def _count_by_origin(
+    counts: Mapping[str | None, int], cut: StreamCut, origins: Sequence[str]
+) -> Mapping[str, int] | None:
+    """*counts* by the name in headers, by origin; None if a name is not that of one of the *origins*."""
+    result: dict[str, int] = defaultdict(int)
+    for header, count in counts.items():
+        if header is None:
+            named = [cut.mirror or cut.stream_ref.stream]
+        else:
+            name = _MADE_FOR.sub("", header)
+            local_name = name.partition(":")[0]
+            named = [origin for origin in origins if header_name(origin) == name]
+            named = named or [origin for origin in origins if origin.rpartition(ACCOUNT_SEPARATOR)[2] == local_name]
+        if len(named) != 1 or named[0] not in origins:
+            return None
+        result[named[0]] += count
+    return result
