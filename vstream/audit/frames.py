@@ -23,9 +23,10 @@ from vstream.audit.local_frames import from_arrow, make_table
 from vstream.audit.schema import HEADERS, MESSAGES, PAYLOAD, STREAMS, make_schema
 from vstream.audit.session import is_local
 from vstream.audit.source import register
-from vstream.audit.source.datasource import NAME
 from vstream.audit.source.options import ROWS
-from vstream.audit.source.values import Access, ReadPlan, StreamCut, encode_plan
+from vstream.audit.source.reading import read_groups
+from vstream.audit.source.spark_types import convert_schema
+from vstream.audit.source.values import Access, StreamCut, group_tasks, split_tasks
 from vstream.audit.spark_errors import error_line, is_damage, rebuild_hint
 from vstream.errors import VstreamError
 from vstream.value_class import value_class
@@ -79,10 +80,10 @@ def read_messages(
     total = sum(cut.messages for cut in cuts if cut.is_readable)
     # A few tasks for each core even out what is slower than the rest.
     rows = max(_ROWS_AT_LEAST, min(ROWS, -(-total // (4 * cores))))
-    used = {cut.stream_ref.region for cut in cuts}
-    plan = ReadPlan(access={region: item for region, item in access.items() if region in used}, cuts=tuple(cuts))
-    reader = spark.read.schema(columns).format(NAME)
-    return reader.option("plan", encode_plan(plan)).option("rows_per_task", str(rows)).load()
+    groups = group_tasks(split_tasks(cuts, access, rows=rows), rows=rows)
+    # The data source `jetstream` would be planned in processes of its own, each of which reads all cuts.
+    numbers = spark.range(0, len(groups), 1, max(1, len(groups)))
+    return numbers.mapInArrow(read_groups(groups, convert_schema(columns)), columns)
 
 
 def virtual_names(tables: AuditTables) -> set[str]:

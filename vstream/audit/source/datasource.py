@@ -22,7 +22,7 @@ from vstream.audit.source.options import (
 from vstream.audit.source.pushdown import Bounds, push_filters
 from vstream.audit.source.reading import read_ranges
 from vstream.audit.source.spark_types import COLUMNS, ReadPartition, convert_schema, find_columns
-from vstream.audit.source.values import CONSUMER, Access, ReadPlan, StreamCut, StreamRef, group_tasks, split_tasks
+from vstream.audit.source.values import CONSUMER, Access, StreamCut, StreamRef, group_tasks, split_tasks
 from vstream.audit.source.writing import JetStreamStreamWriter, JetStreamWriter
 from vstream.errors import VstreamError
 
@@ -90,18 +90,14 @@ class JetStreamReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         """The ranges up to the cut. Raises VstreamError if a stream cannot be read."""
         options = self._options
-        plan = options.plan or ReadPlan(
-            access={item.region: options.access for item in options.stream_ref},
-            cuts=tuple(take_readable(options.stream_ref, options.access, options.read_by)),
-        )
-        cuts = [
-            narrow_cut(item, plan.access[item.stream_ref.region], self._bounds) for item in plan.cuts if not item.error
-        ]
-        result = split_tasks(cuts, plan.access, rows=options.rows_per_task, subjects=self._bounds.subjects)
+        access = {item.region: options.access for item in options.stream_ref}
+        whole = take_readable(options.stream_ref, options.access, options.read_by)
+        cuts = [narrow_cut(item, options.access, self._bounds) for item in whole]
+        result = split_tasks(cuts, access, rows=options.rows_per_task, subjects=self._bounds.subjects)
         return [ReadPartition(group) for group in group_tasks(result, rows=options.rows_per_task)]
 
     def __getstate__(self) -> dict[str, object]:
-        """What tasks need: each of them would unpickle a plan of all streams."""
+        """What tasks need."""
         return {"_schema": self._schema}
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

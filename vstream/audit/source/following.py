@@ -48,9 +48,8 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             raise VstreamError(
                 "a streaming query has no since, until or end_seq", hint="use start, start_seq, and filters"
             )
-        plan = options.plan
-        self._streams = tuple(item.stream_ref for item in plan.cuts) if plan else options.stream_ref
-        self._access = plan.access if plan else {item.region: options.access for item in options.stream_ref}
+        self._streams = options.stream_ref
+        self._access = {item.region: options.access for item in options.stream_ref}
         self._cuts: dict[str, StreamCut] = {}
         self._reached: Mapping[str, StreamOffset] = {}
         """The end of the newest batch."""

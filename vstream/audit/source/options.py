@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import urlsplit
 
-from vstream.audit.source.values import ACCESS_FIELDS, PATHS, Access, ReadPlan, StreamRef, decode_plan
+from vstream.audit.source.values import ACCESS_FIELDS, PATHS, Access, StreamRef
 from vstream.errors import VstreamError
 from vstream.topology.units import parse_duration
 from vstream.value_class import value_class
@@ -36,7 +36,6 @@ _OWN = frozenset(
         "max_batch_delay",
         "fail_on_data_loss",
         "start",
-        "plan",
         "headers",
         "payload",
         "pushdown",
@@ -70,11 +69,10 @@ _FLAGS = {"true": True, "1": True, "false": False, "0": False}
 
 @value_class
 class Options:
-    """What to read. Exactly one of *plan* and *stream_ref* is given."""
+    """What to read."""
 
     access: Access = field(repr=False)
     stream_ref: tuple[StreamRef, ...]
-    plan: ReadPlan | None = field(repr=False)
     read_by: str | None
     """`consumer` or `direct`; None: the faster path that each stream allows."""
     subjects: tuple[str, ...]
@@ -109,18 +107,16 @@ def parse_options(options: Mapping[str, str]) -> Options:
     for name in values:
         _check_name(name)
     access = _access(values)
-    plan = decode_plan(values["plan"]) if "plan" in values else None
     streams = _streams(values)
-    if plan is None and not streams:
+    if not streams:
         raise VstreamError("no stream is given", hint='.option("stream", "foo-read-west")')
-    if plan is None and not access.servers and not access.context:
+    if not access.servers and not access.context:
         raise VstreamError("no server is given", hint='.option("servers", "nats://127.0.0.1:4222")')
     region = values.get("region", "")
     starts = _starts(values, streams)
     return Options(
         access=access,
         stream_ref=tuple(StreamRef(stream=stream, region=region, virtual=stream, role="") for stream in streams),
-        plan=plan,
         read_by=_read_by(values),
         subjects=_split_words(values.get("subject", "")),
         columns=_split_words(values.get("columns", "")),

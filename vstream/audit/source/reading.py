@@ -10,11 +10,13 @@ a broken connection, the missing part is requested again.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
+from typing import Any
 
 import pyarrow as pa
+from pyspark import serializers
 
 from vstream.audit.source import bydirect, bypull
 from vstream.audit.source.client import Client, RetryableError, api_request, back_off, connect
@@ -28,6 +30,22 @@ _PARTS = {CONSUMER: bypull.read_parts, DIRECT: bydirect.read_parts}
 ATTEMPTS = 8
 """Number of attempts in a row without a message before a range fails: about ten seconds."""
 _UNAVAILABLE = 503
+_SPARK: Any = serializers  # they have no types
+_SERIALIZER = _SPARK.CompressedSerializer(_SPARK.CPickleSerializer())
+
+
+def read_groups(
+    groups: Sequence[Sequence[ReadTask]], schema: pa.Schema
+) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """A function for `mapInArrow` that applies `read_ranges` to each of *groups* whose number in the list it gets."""
+    # Each task of Spark gets all groups, and unpickles its own alone.
+    pickled = [_SERIALIZER.dumps(group) for group in groups]
+
+    def work(numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for number in (number for batch in numbers for number in batch.column(0).to_pylist()):
+            yield from read_ranges(_SERIALIZER.loads(pickled[number]), schema)
+
+    return work
 
 
 def read_ranges(tasks: Sequence[ReadTask], schema: pa.Schema) -> Iterator[pa.RecordBatch]:

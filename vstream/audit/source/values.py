@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import base64
-import json
-import zlib
-from dataclasses import asdict, field, fields, replace
+from dataclasses import field, fields, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from vstream.topology import naming
 from vstream.topology.stream_config import ACCOUNT_SEPARATOR
@@ -133,15 +130,6 @@ class StreamCut:
 
 
 @value_class
-class ReadPlan:
-    """The input of one DataFrame: the cut, and the access to each region."""
-
-    access: Mapping[str, Access]
-    """By region."""
-    cuts: tuple[StreamCut, ...]
-
-
-@value_class
 class ReadTask:
     """The input of one task: sequences *first* to *last* of one stream, inclusive."""
 
@@ -167,39 +155,6 @@ class ReadTask:
         """Whether all can be asked for at once, with many others."""
         is_little = self.span <= _SMALL and self.span * self.mean_size <= _SMALL_BYTES
         return is_little and self.has_batches and not self.subjects
-
-
-def encode_plan(plan: ReadPlan) -> str:
-    """Encode *plan* as the text of an option."""
-    document = {
-        "access": {name: asdict(item) for name, item in plan.access.items()},
-        "cuts": [asdict(c) for c in plan.cuts],
-    }
-    return base64.b64encode(zlib.compress(json.dumps(document).encode())).decode()
-
-
-def decode_plan(text: str) -> ReadPlan:
-    """Decode a plan from the text of `encode_plan`."""
-    document: dict[str, Any] = json.loads(zlib.decompress(base64.b64decode(text)))
-    cuts = []
-    for cut in document["cuts"]:
-        cuts.append(
-            StreamCut(
-                **{
-                    **cut,
-                    "stream_ref": StreamRef(**cut["stream_ref"]),
-                    "sources": tuple(SourceCursor(**item) for item in cut["sources"]),
-                    "transform": tuple(cut["transform"]) if cut["transform"] else None,
-                    "subjects": tuple(cut["subjects"]),
-                }
-            )
-        )
-    return ReadPlan(
-        access={
-            name: Access(**{**item, "servers": tuple(item["servers"])}) for name, item in document["access"].items()
-        },
-        cuts=tuple(cuts),
-    )
 
 
 def split_tasks(
