@@ -21,6 +21,7 @@ from vstream.audit.cut import build_cut
 from vstream.audit.follow import Follower
 from vstream.audit.from_capture import extract_capture
 from vstream.audit.report import AuditVerdict, Report
+from vstream.audit.request import uri_of
 from vstream.audit.schema import MESSAGES, STREAMS
 from vstream.audit.source import datasource
 from vstream.audit.source.values import SourceCursor, StreamCut, StreamRef
@@ -152,7 +153,10 @@ def test_only_what_is_new_is_read_without_a_meta_leader_too(
             extraction = extract.plan_extraction(
                 streams(), endpoints(filled_server), tmp_path, since_ns=since_ns, path=path
             )
-            assert frames.read_live(spark, extraction, tmp_path).messages.count() == messages
+            tables = frames.read_live(spark, extraction, tmp_path)
+            assert tables.messages.count() == messages
+            written = frames.materialize(tables, uri_of(f"{tmp_path}/für tasks")).messages
+            assert sorted(written.collect()) == sorted(tables.messages.collect())
     # The clock here is wrong, and those of servers are not.
     for wrong in (2, -2):
         set_clock(monkeypatch, extract, wrong)

@@ -8,9 +8,11 @@ are still stored then. Write them to files first (`write_tables`), and judge the
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import field
 from pathlib import Path
+from uuid import uuid4
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -20,13 +22,14 @@ from vstream.audit import inventory
 from vstream.audit import ship_credentials as reaching
 from vstream.audit.extract import ExtractedTables, ExtractPlan, stream_row
 from vstream.audit.local_frames import from_arrow, make_table
+from vstream.audit.request import HERE
 from vstream.audit.schema import HEADERS, MESSAGES, PAYLOAD, STREAMS, make_schema
 from vstream.audit.session import is_local
 from vstream.audit.source import register
 from vstream.audit.source.options import ROWS
 from vstream.audit.source.reading import read_groups
 from vstream.audit.source.spark_types import convert_schema
-from vstream.audit.source.values import Access, StreamCut, group_tasks, split_tasks
+from vstream.audit.source.values import Access, ReadTask, StreamCut, group_tasks, split_tasks
 from vstream.audit.spark_errors import error_line, is_damage, rebuild_hint
 from vstream.errors import VstreamError
 from vstream.value_class import value_class
@@ -45,6 +48,8 @@ class AuditTables:
 
     messages: DataFrame
     streams: DataFrame
+    groups: tuple[tuple[ReadTask, ...], ...] = field(default=(), repr=False)
+    """What tasks of Spark read from servers for all of *messages*, on this machine; empty for other tables."""
 
 
 def read_live(
@@ -59,9 +64,11 @@ def read_live(
     columns = StructType([*MESSAGES.fields, *([HEADERS] if headers else []), *([PAYLOAD] if payload else [])])
     register(spark)
     access = plan.access if is_local(spark) else reaching.ship_to_executors(spark, plan.access, scratch)
+    groups = _plan_groups(spark, plan.read, access)
     return AuditTables(
-        messages=read_messages(spark, plan.read, access, columns),
+        messages=_read_groups(spark, groups, columns),
         streams=make_table(spark, [stream_row(cut) for cut in plan.cuts], STREAMS),
+        groups=tuple(groups) if is_local(spark) else (),
     )
 
 
@@ -76,14 +83,25 @@ def read_messages(
     spark: SparkSession, cuts: Sequence[StreamCut], access: Mapping[str, Access], columns: StructType = MESSAGES
 ) -> DataFrame:
     """A lazy DataFrame of the messages of *cuts*, with enough tasks to keep all cores busy."""
+    return _read_groups(spark, _plan_groups(spark, cuts, access), columns)
+
+
+def _plan_groups(
+    spark: SparkSession, cuts: Sequence[StreamCut], access: Mapping[str, Access]
+) -> list[tuple[ReadTask, ...]]:
     cores = 2 if not hasattr(spark, "_jvm") else spark.sparkContext.defaultParallelism
     total = sum(cut.messages for cut in cuts if cut.is_readable)
     # A few tasks for each core even out what is slower than the rest.
     rows = max(_ROWS_AT_LEAST, min(ROWS, -(-total // (4 * cores))))
-    groups = group_tasks(split_tasks(cuts, access, rows=rows), rows=rows)
-    # The data source `jetstream` would be planned in processes of its own, each of which reads all cuts.
+    return group_tasks(split_tasks(cuts, access, rows=rows), rows=rows)
+
+
+def _read_groups(
+    spark: SparkSession, groups: Sequence[Sequence[ReadTask]], columns: StructType, directory: Path | None = None
+) -> DataFrame:
+    # The data source `jetstream` would be planned in processes of its own.
     numbers = spark.range(0, len(groups), 1, max(1, len(groups)))
-    return numbers.mapInArrow(read_groups(groups, convert_schema(columns)), columns)
+    return numbers.mapInArrow(read_groups(groups, convert_schema(columns), directory), columns)
 
 
 def virtual_names(tables: AuditTables) -> set[str]:
@@ -120,9 +138,18 @@ def materialize(tables: AuditTables, uri: str) -> AuditTables:
     For a single audit, which writes and reads them itself. Skips the completeness marks and checks of `write_tables`,
     which are Spark jobs that cost a small audit seconds.
     """
-    messages = tables.messages
-    messages.write.mode("overwrite").parquet(uri)
-    return replace(tables, messages=messages.sparkSession.read.schema(messages.schema).parquet(uri))
+    messages, spark = tables.messages, tables.messages.sparkSession
+    if tables.groups:
+        # Tasks of a first try that failed may go on for a while: they find nowhere to write.
+        shutil.rmtree(uri.removeprefix(HERE), ignore_errors=True)
+        uri = f"{uri}/{uuid4()}"
+        path = Path(uri.removeprefix(HERE))
+        path.mkdir(parents=True)
+        # A third of what it takes to pass rows to Java, which would write them.
+        _read_groups(spark, tables.groups, messages.schema, path).count()
+    else:
+        messages.write.mode("overwrite").parquet(uri)
+    return AuditTables(messages=spark.read.schema(messages.schema).parquet(uri), streams=tables.streams)
 
 
 def read_tables(spark: SparkSession, uri: str) -> AuditTables:

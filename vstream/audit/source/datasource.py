@@ -96,10 +96,6 @@ class JetStreamReader(DataSourceReader):
         result = split_tasks(cuts, access, rows=options.rows_per_task, subjects=self._bounds.subjects)
         return [ReadPartition(group) for group in group_tasks(result, rows=options.rows_per_task)]
 
-    def __getstate__(self) -> dict[str, object]:
-        """What tasks need."""
-        return {"_schema": self._schema}
-
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """On an executor: the messages of its ranges."""
         # Spark asks for a partition without a value where there is none.

@@ -162,12 +162,12 @@ def fold_partitions(
     """A function for `mapInArrow` that applies `fold` to each partition, whose batches are small."""
 
     def work(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return _fold_to_schema(_coalesce_batches(batches), readers, size)
+        return _fold_to_schema(combine_batches(batches), readers, size)
 
     return work
 
 
-def _coalesce_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def combine_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Combine *batches* into larger ones, which cost less per row."""
     waiting: list[pa.RecordBatch] = []
     for batch in chain(batches, [None]):

@@ -13,14 +13,17 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from pyspark import serializers
 
 from vstream.audit.source import bydirect, bypull
 from vstream.audit.source.client import Client, RetryableError, api_request, back_off, connect
 from vstream.audit.source.columns import MessageColumns, filter_subjects, make_batch, truncate_at
+from vstream.audit.source.fold import combine_batches
 from vstream.audit.source.values import CONSUMER, DIRECT, ReadTask
 from vstream.errors import NoRespondersError, NotPermittedError, NotReachableError, ServerError, VstreamError
 from vstream.jetstream import error_codes
@@ -35,15 +38,25 @@ _SERIALIZER = _SPARK.CompressedSerializer(_SPARK.CPickleSerializer())
 
 
 def read_groups(
-    groups: Sequence[Sequence[ReadTask]], schema: pa.Schema
+    groups: Sequence[Sequence[ReadTask]], schema: pa.Schema, directory: Path | None = None
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """A function for `mapInArrow` that applies `read_ranges` to each of *groups* whose number in the list it gets."""
+    """
+    A function for `mapInArrow` that applies `read_ranges` to each of *groups* whose number in the list it gets.
+
+    With *directory* it writes what it reads to a Parquet file there for each group, and returns nothing.
+    """
     # Each task of Spark gets all groups, and unpickles its own alone.
     pickled = [_SERIALIZER.dumps(group) for group in groups]
 
     def work(numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for number in (number for batch in numbers for number in batch.column(0).to_pylist()):
-            yield from read_ranges(_SERIALIZER.loads(pickled[number]), schema)
+            messages = read_ranges(_SERIALIZER.loads(pickled[number]), schema)
+            if directory is None:
+                yield from messages
+                continue
+            with pq.ParquetWriter(directory / f"{number}.parquet", schema) as file:
+                for batch in combine_batches(messages):
+                    file.write_batch(batch)
 
     return work
 

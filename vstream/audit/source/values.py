@@ -173,10 +173,9 @@ def split_tasks(
         pieces = max(1, -(-cut.messages // rows))
         span = cut.last_seq - cut.first_seq + 1
         bounds = [cut.first_seq + span * piece // pieces for piece in range(pieces + 1)]
-        splits = []
         for first, after in pairwise(bounds):
             if after > first:
-                splits.append(
+                result.append(
                     ReadTask(
                         stream_ref=cut.stream_ref,
                         access=access[cut.stream_ref.region].of(cut.stream_ref.stream),
@@ -188,7 +187,6 @@ def split_tasks(
                         has_batches=cut.has_batches,
                     )
                 )
-        result += splits
     return result
 
 
