@@ -15,7 +15,7 @@ messages. Why it is enough to judge the others:
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import pyarrow.compute as pc
@@ -129,22 +129,24 @@ def close_messages(
     before = {item.virtual: item for item in closed.virtuals}
     # Where nothing came, all stays as it was.
     judged = {stream.virtual for stream in report.streams if stream.rows > closed.count(stream.virtual, stream.stream)}
-    virtuals = sorted(name for name in judged - is_bad if _can_close_all(rows[name], cut))
+    origins: dict[str, set[str]] = defaultdict(set)
+    for virtual, origin in cut.bounds:
+        origins[virtual].add(origin)
+    right = sorted(judged - is_bad - cut.counters)
+    virtuals = [name for name in right if _can_close_all(rows[name], origins[name])]
     parts = [item for name, item in before.items() if name not in judged]
     if virtuals:
-        parts += _Closing(closed, copies, buckets, cut, {name: rows[name] for name in virtuals}).close()
+        parts += _Closing(closed, copies, buckets, {name: rows[name] for name in virtuals}).close()
     done = {item.virtual for item in parts}
     # What could not be closed further is closed as far as it was.
     parts += [item for name, item in before.items() if name not in done and name not in is_bad]
     return ClosedPart(tuple(sorted(parts, key=lambda item: item.virtual)))
 
 
-def _can_close_all(rows: Sequence[Any], cut: CutTables) -> bool:
-    names = {row.stream for row in rows if is_origin(row)}
-    virtual = rows[0].virtual
-    sourced = {origin for name, origin in cut.bounds if name == virtual}
-    has_readers = any(not is_origin(row) for row in rows)
-    return has_readers and sourced == names and virtual not in cut.counters and all(map(can_close, rows))
+def _can_close_all(rows: Sequence[Any], origins: Collection[str]) -> bool:
+    """Whether the streams *rows* are readers of all these *origins*, and lose only their oldest messages."""
+    written = {row.stream for row in rows if is_origin(row)}
+    return len(written) < len(rows) and written == origins and all(map(can_close, rows))
 
 
 class _Closing:
@@ -155,7 +157,6 @@ class _Closing:
         closed: ClosedPart,
         copies: DataFrame,
         buckets: DataFrame,
-        cut: CutTables,
         rows: Mapping[str, Sequence[Any]],
     ) -> None:
         self._closed = closed
@@ -163,7 +164,6 @@ class _Closing:
         self._copies = _select(copies, rows)
         self._until_ns = {item.virtual: item.until_ns for item in closed.virtuals}
         self._buckets = buckets
-        self._cut = cut
         self._rows = rows
         self._pairs: list[tuple[str, str, str]] = []
         for virtual, group in rows.items():
