@@ -9,7 +9,6 @@ counted. Whatever contradicts that is a reason to judge the whole virtual stream
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,15 +16,15 @@ from functools import cached_property
 from typing import Any, Final, NamedTuple
 
 from vstream.audit.source.values import StreamCut
-from vstream.topology.stream_config import ACCOUNT_SEPARATOR, header_name
+from vstream.topology.stream_config import header_name
 from vstream.value_class import value_class
 
 OLDEST_FIRST: Final = frozenset({"max_age", "max_msgs", "max_bytes"})
 """Limits that remove the oldest messages of a stream."""
 _HARMLESS: Final = OLDEST_FIRST | {"duplicate_window", "first_seq"}
 """Limits that remove no messages but the oldest ones."""
-_MADE_FOR: Final = re.compile(r":C=[0-9A-Za-z]{8}$")
-_CATALOG: Final = "catalog"
+CATALOG: Final = "catalog"
+"""The role of a stream that holds nothing: with `accounts`, it is found by subject beside write streams."""
 Key = tuple[str, str]  # a virtual stream, and a stream of it
 
 
@@ -162,7 +161,7 @@ def carry_over(
     """
     by_virtual: dict[str, dict[str, StreamCut]] = defaultdict(dict)
     for cut in cuts:
-        if cut.stream_ref.role != _CATALOG:
+        if cut.stream_ref.role != CATALOG:
             by_virtual[cut.stream_ref.virtual][cut.stream_ref.stream] = cut
     for item in closed:
         group, streams = by_virtual[item.virtual], []
@@ -209,16 +208,14 @@ def _count_by_origin(
     counts: Mapping[str | None, int], cut: StreamCut, origins: Sequence[str]
 ) -> Mapping[str, int] | None:
     """*counts* by the name in headers, by origin; None if a name is not that of one of the *origins*."""
+    names = {header_name(origin, cut.stream_ref.stream): origin for origin in origins}
+    itself = cut.mirror or cut.stream_ref.stream
     result: dict[str, int] = defaultdict(int)
     for header, count in counts.items():
-        if header is None:
-            named = [cut.mirror or cut.stream_ref.stream]
-        else:
-            name = _MADE_FOR.sub("", header)
-            local_name = name.partition(":")[0]
-            named = [origin for origin in origins if header_name(origin) == name]
-            named = named or [origin for origin in origins if origin.rpartition(ACCOUNT_SEPARATOR)[2] == local_name]
-        if len(named) != 1 or named[0] not in origins:
+        # Servers add what a consumer was made for, and a hash to a stream of another domain.
+        name = header.partition(":C=")[0] if header is not None else itself
+        origin = names.get(name) or names.get(name.partition(":")[0])
+        if origin is None:
             return None
-        result[named[0]] += count
+        result[origin] += count
     return result

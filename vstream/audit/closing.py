@@ -49,8 +49,8 @@ def judge_open(
     """
     The report on all messages of *state*, of which *closed* are only counted.
 
-    Virtual streams in which anything else than on a good day comes out are judged again as a whole. Messages are closed
-    if there are *at_least* so many.
+    Virtual streams in which something is found are judged again as a whole. Messages are closed if *at_least* so many
+    are stored.
     """
     while True:
         pipeline = make_pipeline(closed)
@@ -205,7 +205,7 @@ class _Closing:
         return rows.groupBy("virtual").agg(F.min("time_ns").alias("open_ns"))
 
     def _find_before(self, opened: DataFrame) -> Mapping[tuple[str, str, str], int]:
-        """By virtual stream, origin and reader: the last sequence that had arrived when something was *opened*."""
+        """By virtual stream, origin and reader: the last sequence that had arrived before the times in *opened*."""
         before = (
             self._copies.where(~F.col("is_origin"))
             .join(F.broadcast(opened), "virtual", how="left")
@@ -221,7 +221,6 @@ class _Closing:
 
     def _describe(self, ends: Mapping[tuple[str, str], int]) -> list[ClosedVirtual]:
         is_closed = F.col("origin_seq") <= F.col("until")
-
         table = (
             self._join_ends(ends)
             .groupBy("virtual", "origin", "stream")

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from vstream.audit.closed import NOTHING_CLOSED, OLDEST_FIRST, ClosedPart
+from vstream.audit.closed import CATALOG, NOTHING_CLOSED, OLDEST_FIRST, ClosedPart
 from vstream.audit.local_frames import collect_arrow, make_table, plain_rows
 from vstream.audit.schema import STREAMS, make_schema
 from vstream.topology.stream_config import UNTIL_KEY
@@ -39,8 +39,6 @@ _WRITE: Final = "write"
 _ORDER: Final = "order"
 """The role of a stream that sources all write streams and that the regions mirror."""
 _READ: Final = "read"
-_CATALOG: Final = "catalog"
-"""The role of a stream that holds nothing: with `accounts`, it is found by subject beside write streams."""
 
 _ROLES = make_schema("virtual string, stream string, is_origin boolean, mirror string")
 _ORIGINS = make_schema("""
@@ -146,7 +144,7 @@ def build_cut(
         roles += [
             (virtual, row.stream, is_origin(row), row.mirror or (None if row.sources else alone)) for row in rows_of_one
         ]
-        readers = [row for row in rows_of_one if not is_origin(row) and row.role != _CATALOG and row.error is None]
+        readers = [row for row in rows_of_one if not is_origin(row) and row.role != CATALOG and row.error is None]
         rows_value = _origins(virtual, rows_of_one, len(readers))
         origins += rows_value
         seen = {row.stream: row for row in rows_of_one if row.error is None}
@@ -158,7 +156,7 @@ def build_cut(
     spark = streams.sparkSession
     mirrors = {(virtual, row.stream) for virtual, own_rows in by_virtual.items() for row in _mirrors(own_rows)}
     return CutTables(
-        rows=[row for row in rows if row.role != _CATALOG],
+        rows=[row for row in rows if row.role != CATALOG],
         roles=make_table(spark, roles, _ROLES),
         origins=make_table(spark, origins, _ORIGINS),
         expected=make_table(spark, expected, _EXPECTED),

@@ -173,7 +173,7 @@ class AuditState:
         return StateAdvance(self._rows(self._shown, parts), new, tuple(sorted(reread)), ClosedPart(closed))
 
     def read_open(self, closed: ClosedPart) -> DataFrame:
-        """The messages of all streams that *closed* does not contain, and those that stand behind open ones."""
+        """All messages but those of *closed*, of which those are left in that stand behind open ones."""
         positions = []
         for position in self._shown:
             stream = closed.streams.get((position.virtual, position.stream))

@@ -297,7 +297,7 @@ def _answers(report: Report) -> Table:
 
 
 def _orders(report: Report) -> Table:
-    new = "new and " if report.judged_before else ""
+    new = "new " if report.judged_before else ""
     table = _table(f"order: {new}adjacent messages in opposite order", "stream", "in", "and in")
     table.add_column("", justify="right")
     for order in report.orders:
