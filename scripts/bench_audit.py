@@ -225,8 +225,8 @@ def streams(spark: SparkSession, rows: int) -> DataFrame:
 
 def ours(copies: DataFrame, streams_: DataFrame) -> dict[str, int]:
     """All of stage 3: digests, order, and what is wrong with each message where they differ."""
-    run = AuditPipeline(store=TableStore(copies.sparkSession), context=AuditContext(subject="bench"))
-    _, differences = run.find_differences(copies, cutting.build_cut(streams_), copies.inputFiles())
+    pipeline = AuditPipeline(store=TableStore(copies.sparkSession), context=AuditContext(subject="bench"))
+    _, differences = pipeline.find_differences(copies, cutting.build_cut(streams_), copies.inputFiles())
     return {row.kind: row.number for row in differences.groupBy("kind").agg(F.sum("number").alias("number")).collect()}
 
 

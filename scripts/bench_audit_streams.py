@@ -118,7 +118,7 @@ def main(count: int) -> None:
             pipeline = AuditPipeline(
                 store=TableStore(spark, f"file://{place}/audit"), context=AuditContext(subject="many")
             )
-            audited = pipeline(*tables)
+            audited = pipeline.run(*tables)
             cost.stop()
     assert not audited.findings, audited.findings
     report(f"{count:,} virtual streams × 5 regions", cost, {"rows": audited.messages})

@@ -231,7 +231,7 @@ def main(sizes: list[int]) -> None:
             messages, stream_rows = generate(spark, rows, place)
             shelf = TableStore(spark, f"file://{place}/audit")
             with measure_cost() as cost:
-                audited = AuditPipeline(store=shelf, context=AuditContext(subject="planted"))(messages, stream_rows)
+                audited = AuditPipeline(store=shelf, context=AuditContext(subject="planted")).run(messages, stream_rows)
             result = Counter[str]()
             for finding in audited.findings:
                 result[kinds[finding.code]] += finding.count

@@ -137,7 +137,7 @@ def audit_streams(spark: SparkSession, file: Path, scratch: Path, **how: Any) ->
         spark, plan_extraction(streams, lab.endpoints("audited", AUDIT_USER), scratch, **how), scratch
     )
     models = {stream.name: stream.consistency.value for stream in topology.streams}
-    return AuditPipeline(store=TableStore(spark), context=AuditContext(subject="test", models=models))(
+    return AuditPipeline(store=TableStore(spark), context=AuditContext(subject="test", models=models)).run(
         frames_.messages, frames_.streams
     )
 

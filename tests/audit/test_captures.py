@@ -47,7 +47,7 @@ WINDOWS = (("kill-region west", WALL + SECOND, WALL + 2 * SECOND),)
 
 def kinds(report: Report, virtual: str | None = None) -> Counter[str]:
     counts: Counter[str] = Counter()
-    for finding in report.of(virtual):
+    for finding in report.findings_about(virtual):
         counts[finding.name] += finding.count * (finding.severity is Severity.ERROR)
     return +counts
 
@@ -129,10 +129,10 @@ def planted_report(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
     with without_codegen(spark):
         frames_ = to_spark(spark, every)
         models = {name: capture.manifest().models["foo"] for name, capture in captures.items()}
-        run = AuditPipeline(
+        pipeline = AuditPipeline(
             store=TableStore(spark), context=AuditContext(subject="test", models=models, windows=WINDOWS)
         )
-        return run(frames_.messages, frames_.streams, reduce(DataFrame.unionByName, journals))
+        return pipeline.run(frames_.messages, frames_.streams, reduce(DataFrame.unionByName, journals))
 
 
 def rename_virtual(tables: ExtractedTables, virtual: str) -> ExtractedTables:
@@ -169,15 +169,17 @@ def test_what_only_the_journal_of_publishes_shows_is_found(planted_report: Repor
     assert planted_report.verdict(virtual) is AuditVerdict.FAIL
     counts = kinds(planted_report, virtual)
     assert (counts["acked-lost"], counts["overwritten"], counts["unpublished"]) == (1, 1, 1)
-    assert [finding.count for finding in planted_report.of(virtual) if finding.name == "refused-stored"] == [1]
+    assert [
+        finding.count for finding in planted_report.findings_about(virtual) if finding.name == "refused-stored"
+    ] == [1]
 
 
 def test_messages_out_of_the_common_order_are_found_where_it_is_promised(planted_report: Report) -> None:
     assert planted_report.verdict("ordered") is AuditVerdict.PASS
     assert kinds(planted_report, "misordered") == {"misordered": 2}
-    assert {finding.stream for finding in planted_report.of("misordered") if finding.name == "misordered"} == {
-        "foo-read-east"
-    }
+    assert {
+        finding.stream for finding in planted_report.findings_about("misordered") if finding.name == "misordered"
+    } == {"foo-read-east"}
 
 
 def test_mirrors_that_limits_have_emptied_have_come_as_far_as_what_they_mirror(planted_report: Report) -> None:
@@ -186,15 +188,15 @@ def test_mirrors_that_limits_have_emptied_have_come_as_far_as_what_they_mirror(p
 
 
 def test_ranges_that_repeat_are_explained(planted_report: Report) -> None:
-    [repeat] = [finding for finding in planted_report.of("repeated") if finding.severity is Severity.ERROR]
+    [repeat] = [finding for finding in planted_report.findings_about("repeated") if finding.severity is Severity.ERROR]
     assert (repeat.name, repeat.count, repeat.stream) == ("duplicated", 15, "foo-read-east")
     assert "started over" in repeat.examples[0]
 
 
 def again(spark: SparkSession, uri: str, stage: AuditStage) -> Report:
     shelf, tables = TableStore(spark, reads=uri), read_tables(spark, uri)
-    run = AuditPipeline(store=shelf, context=read_context(shelf, "test"), begin=stage)
-    return run(tables.messages, tables.streams, read_journal(shelf))
+    pipeline = AuditPipeline(store=shelf, context=read_context(shelf, "test"), begin=stage)
+    return pipeline.run(tables.messages, tables.streams, read_journal(shelf))
 
 
 def test_an_audit_is_done_again_from_any_stage_that_was_kept(spark: SparkSession, tmp_path: Path) -> None:
@@ -209,7 +211,7 @@ def test_an_audit_is_done_again_from_any_stage_that_was_kept(spark: SparkSession
     write_tables(extracted, uri)
     shelf = TableStore(spark, uri)
     save_context(shelf, context)
-    first = AuditPipeline(store=shelf, context=context)(
+    first = AuditPipeline(store=shelf, context=context).run(
         extracted.messages, extracted.streams, save_journal(shelf, journal_table(spark, capture))
     )
     assert first.verdict() is AuditVerdict.FAIL
@@ -222,7 +224,7 @@ def test_an_audit_is_done_again_from_any_stage_that_was_kept(spark: SparkSession
         return TableStore(spark, reads=uri)
 
     def begin_at(stage: AuditStage) -> Report:
-        return AuditPipeline(store=store(), context=context, begin=stage)(extracted.messages, extracted.streams)
+        return AuditPipeline(store=store(), context=context, begin=stage).run(extracted.messages, extracted.streams)
 
     # Each of them as its stage reads it: a whole audit takes seconds.
     readers: dict[str, Callable[[], object]] = {
@@ -286,7 +288,7 @@ def test_a_run_that_did_not_end_is_no_pass(spark: SparkSession, tmp_path: Path) 
     capture = history.write(tmp_path)
     frames_ = to_spark(spark, extract_capture(capture))
     context = AuditContext(subject="test", models={"foo": "virtual", "bar": "virtual"}, unfinished="it was stopped")
-    report = AuditPipeline(store=TableStore(spark), context=context)(frames_.messages, frames_.streams)
+    report = AuditPipeline(store=TableStore(spark), context=context).run(frames_.messages, frames_.streams)
     assert report.verdict() is AuditVerdict.UNKNOWN
     assert {(finding.name, finding.virtual) for finding in report.findings if finding.leaves_open} == {
         ("unfinished", "foo"),
@@ -313,7 +315,7 @@ def test_who_stops_an_audit_does_not_wait_for_what_is_computed_beside_it(
     monkeypatch.setattr(AuditPipeline, "find_differences", stop_audit)
     try:
         with pytest.raises(KeyboardInterrupt):
-            AuditPipeline(store=TableStore(spark), context=AuditContext(subject="test"))(
+            AuditPipeline(store=TableStore(spark), context=AuditContext(subject="test")).run(
                 frames_.messages, frames_.streams
             )
     finally:

@@ -21,7 +21,7 @@ from tests.support.spark_cluster import Cluster, cluster
 from vstream.audit import frames
 from vstream.audit.context import AuditContext
 from vstream.audit.extract import plan_extraction
-from vstream.audit.session import SMALL
+from vstream.audit.session import SMALL_SETTINGS
 from vstream.audit.stages import AuditPipeline
 from vstream.audit.table_store import TableStore
 from vstream.topology.bundle import RenderedStream
@@ -77,7 +77,7 @@ def extract_tables(spark: SparkSession, url: str, scratch: Path, tables: str) ->
 def judge_tables(spark: SparkSession, tables: str) -> dict[str, Any]:
     """All later stages, from the tables of the first to the report, without what differs each time."""
     read = frames.read_tables(spark, tables)
-    report = AuditPipeline(store=TableStore(spark, tables), context=AuditContext(subject="test"))(
+    report = AuditPipeline(store=TableStore(spark, tables), context=AuditContext(subject="test")).run(
         read.messages, read.streams
     )
     return {name: value for name, value in report.as_dict().items() if name != "seconds"}
@@ -141,11 +141,11 @@ def test_a_cluster_says_the_same_and_so_does_what_is_left_of_it(
             if not killed and (pid := two_workers.kill_worker_of(port)) is not None:
                 killed.append(pid)
 
-    conf = SMALL | {
+    conf = SMALL_SETTINGS | {
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.executor.memory": "512m",
-        "spark.executor.extraJavaOptions": SMALL["spark.driver.extraJavaOptions"],
+        "spark.executor.extraJavaOptions": SMALL_SETTINGS["spark.driver.extraJavaOptions"],
         "spark.ui.enabled": "false",
     }
     directory = tmp_path / "here"

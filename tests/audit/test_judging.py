@@ -76,14 +76,14 @@ def audit(
         )
     models = {name: "ordered" if is_ordered(name) else "virtual" for name in some}
     context = AuditContext(subject="test", windows=WINDOWS, models=models)
-    run = AuditPipeline(
+    pipeline = AuditPipeline(
         store=shelf,
         context=context,
         bucket=BUCKET,
         here_up_to=10**9 if here else 0,
         figures=figures,
     )
-    return run(messages.persist(), streams.persist()), shelf
+    return pipeline.run(messages.persist(), streams.persist()), shelf
 
 
 def compare(report: Report, shelf: TableStore, some: Mapping[str, History]) -> None:
@@ -148,7 +148,7 @@ def compare(report: Report, shelf: TableStore, some: Mapping[str, History]) -> N
                 if finding.name not in ABOUT_STREAMS
             }
         )
-        for name, findings in {name: report.of(name) for name in some}.items()
+        for name, findings in {name: report.findings_about(name) for name in some}.items()
     }
     for name, differences in told.items():
         is_bad = is_failing(differences | swapped[name]) or is_last_value_wrong(some[name], expected[name])

@@ -89,7 +89,7 @@ def audit_server(spark: SparkSession, server: JetStreamServer, scratch: Path, **
     context = AuditContext(
         subject="test", models={"foo": "virtual"}, is_sampled="subjects" in how, is_narrow="since_ns" in how
     )
-    return AuditPipeline(store=TableStore(spark), context=context)(frames_.messages, frames_.streams)
+    return AuditPipeline(store=TableStore(spark), context=context).run(frames_.messages, frames_.streams)
 
 
 def errors(report: Report) -> list[tuple[str, str | None, int]]:
@@ -249,7 +249,7 @@ def fill_more(server: JetStreamServer, region: str, number: int) -> None:
 def judge_tables(spark: SparkSession, uri: str) -> Report:
     with explain_spark_errors():
         tables = frames.read_tables(spark, uri)
-        return AuditPipeline(store=TableStore(spark), context=AuditContext(subject="test"))(
+        return AuditPipeline(store=TableStore(spark), context=AuditContext(subject="test")).run(
             tables.messages, tables.streams
         )
 

@@ -162,11 +162,11 @@ def test_texts_have_hashes_of_their_own_wherever_they_stand() -> None:
     texts = [f"foo.{number}.{number * 7919}" for number in range(50_000)] + ["x" * 3_000_000, "", "x" * 3_000_001]
     column = pa.array([None, *texts, "foo.0.0"])
     hashes = TextHashes()
-    hashed = hashes.of(column)
+    hashed = hashes.hash_column(column)
     assert len(set(hashed.tolist())) == len(texts) + 1
     assert hashed[1] == hashed[-1]
-    assert (hashes.of(column.slice(777, 60_000)) == hashed[777:60_777]).all()
-    assert (hashes.of(column.dictionary_encode()) == hashed).all()
+    assert (hashes.hash_column(column.slice(777, 60_000)) == hashed[777:60_777]).all()
+    assert (hashes.hash_column(column.dictionary_encode()) == hashed).all()
     # Another dictionary of the same length, and the first one again.
-    assert (hashes.of(column[::-1].dictionary_encode()) == hashed[::-1]).all()
-    assert (hashes.of(column.dictionary_encode().slice(5)) == hashed[5:]).all()
+    assert (hashes.hash_column(column[::-1].dictionary_encode()) == hashed[::-1]).all()
+    assert (hashes.hash_column(column.dictionary_encode().slice(5)) == hashed[5:]).all()

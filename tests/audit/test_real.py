@@ -129,8 +129,8 @@ def test_one_row_or_line_deleted_doubled_swapped_or_altered_flips_the_verdict(
         return make_table(spark, values, schema)
 
     context = AuditContext(subject="test", models=dict.fromkeys(variants, "virtual"))
-    run = AuditPipeline(store=TableStore(spark), context=context)
-    report = run(
+    pipeline = AuditPipeline(store=TableStore(spark), context=context)
+    report = pipeline.run(
         everywhere(variants, MESSAGES).persist(),
         everywhere(streams_of, STREAMS),
         everywhere(dict.fromkeys(variants, operations), JOURNAL),
@@ -138,7 +138,12 @@ def test_one_row_or_line_deleted_doubled_swapped_or_altered_flips_the_verdict(
     assert {name: report.verdict(name) for name in where} == dict.fromkeys(where, AuditVerdict.FAIL)
     assert report.verdict("foo") is AuditVerdict.PASS
     assert report.verdict("cut") is not AuditVerdict.PASS
-    assert Counter(finding.name for finding in report.of("cut") if finding.stream == "foo-read-east")["unreadable"] == 1
+    assert (
+        Counter(finding.name for finding in report.findings_about("cut") if finding.stream == "foo-read-east")[
+            "unreadable"
+        ]
+        == 1
+    )
     # And it is said of the right stream.
     wrong: dict[str, set[str]] = defaultdict(set)
     for finding in report.findings:

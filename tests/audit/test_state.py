@@ -173,8 +173,8 @@ def judge(messages: DataFrame, streams: Iterable[Row]) -> dict[str, Any]:
     spark = messages.sparkSession
     rows = [tuple(row[name] for name in STREAMS.names) for row in streams]
     context = AuditContext(subject="test", models={row["virtual"]: "virtual" for row in streams})
-    run = AuditPipeline(store=TableStore(spark), context=context, bucket=4)
-    report = run(messages.persist(), make_table(spark, rows, STREAMS)).as_dict()
+    pipeline = AuditPipeline(store=TableStore(spark), context=context, bucket=4)
+    report = pipeline.run(messages.persist(), make_table(spark, rows, STREAMS)).as_dict()
     return {name: told for name, told in report.items() if name != "seconds"}
 
 
@@ -246,7 +246,7 @@ def audit_moments(
         judged: list[ClosedPart] = []
         make_pipeline = partial(start_pipeline, spark, judged, [timeline.virtual for timeline in timelines])
         mine = judge_open(state, advanced.closed, table, make_pipeline, at_least=0)
-        whole_one = make_pipeline(NOTHING_CLOSED)(advanced.messages, table)
+        whole_one = make_pipeline(NOTHING_CLOSED).run(advanced.messages, table)
         kinds = {timeline.virtual: timeline.kind for timeline in timelines}
         assert tell(mine) == tell(whole_one), moment
         *_, last, _ = judged

@@ -237,10 +237,10 @@ CLUSTER = """
 import json, sys
 from pathlib import Path
 from tests.audit.test_tables import STREAMS_WANTED
-from vstream.audit.session import SMALL, open_session
+from vstream.audit.session import SMALL_SETTINGS, open_session
 from vstream.topology.model import Endpoint
 url, scratch = sys.argv[1:]
-conf = {**SMALL, "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
+conf = {**SMALL_SETTINGS, "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
 with open_session(master="local-cluster[1,1,1024]", conf=conf) as spark:
     from vstream.audit import frames
     from vstream.audit.extract import plan_extraction

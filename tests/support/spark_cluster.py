@@ -19,7 +19,7 @@ import pyspark
 
 from tests.support.ports import free_port
 from vstream.audit import java
-from vstream.audit.session import SMALL
+from vstream.audit.session import SMALL_SETTINGS
 from vstream.lab.ports import is_free
 
 
@@ -147,7 +147,7 @@ def connect_server(directory: Path) -> Iterator[str]:
     """A Spark Connect server whose executors have no vstream; what `--remote` has to be."""
     port = free_port()
     settings = {
-        **SMALL,
+        **SMALL_SETTINGS,
         "spark.connect.grpc.binding.address": "127.0.0.1",
         "spark.connect.grpc.binding.port": str(port),
         "spark.driver.bindAddress": "127.0.0.1",

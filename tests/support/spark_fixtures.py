@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from vstream.audit.session import SMALL, open_session, without_codegen
+from vstream.audit.session import SMALL_SETTINGS, open_session, without_codegen
 from vstream.audit.source import register
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def spark(event_log: Path) -> Iterator[SparkSession]:
         "spark.eventLog.dir": event_log.as_uri(),
         "spark.eventLog.compress": "false",
         "spark.eventLog.logBlockUpdates.enabled": "true",
-        **{name: value for name, value in SMALL.items() if not name.startswith("spark.sql.")},
+        **{name: value for name, value in SMALL_SETTINGS.items() if not name.startswith("spark.sql.")},
         "spark.driver.memory": "1g",
     }
     with open_session(master="local[2,4]", conf=conf) as started:

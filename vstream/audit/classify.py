@@ -56,12 +56,12 @@ def find_differences(
     size: int = BUCKET,
 ) -> DataFrame:
     """DIFFERENCES of the messages of *look* in the buckets `suspects`, except for those of order."""
-    grid = _grid(look.differing, cut, suspects, size).persist()
-    absent = _absent(grid, copies, cut, extents, look.ids)
-    return _present(grid).unionByName(absent).unionByName(_at_origins(grid, cut))
+    grid = _tabulate_messages(look.differing, cut, suspects, size).persist()
+    absent = _classify_absent(grid, copies, cut, extents, look.ids)
+    return _classify_present(grid).unionByName(absent).unionByName(_classify_at_origins(grid, cut))
 
 
-def _grid(copies: DataFrame, cut: CutTables, suspects: DataFrame, size: int) -> DataFrame:
+def _tabulate_messages(copies: DataFrame, cut: CutTables, suspects: DataFrame, size: int) -> DataFrame:
     """Each message of a suspect bucket: what its origin has, what each reader has, and what most readers have."""
     is_own, is_copy = F.col("is_origin"), ~F.col("is_origin")
     cells = (
@@ -93,7 +93,7 @@ def _grid(copies: DataFrame, cut: CutTables, suspects: DataFrame, size: int) -> 
     )
 
 
-def _present(grid: DataFrame) -> DataFrame:
+def _classify_present(grid: DataFrame) -> DataFrame:
     """DIFFERENCES of copies that exist."""
     original, copy = F.col("own"), F.col("copy")
     digest = F.coalesce(original["digests"][0], F.col("usual_digest"))
@@ -127,7 +127,7 @@ def _present(grid: DataFrame) -> DataFrame:
     )
 
 
-def _at_origins(grid: DataFrame, cut: CutTables) -> DataFrame:
+def _classify_at_origins(grid: DataFrame, cut: CutTables) -> DataFrame:
     """Messages that readers have and the origin lacks although no limit removes them there, and duplicated rows."""
     number = F.col("own.number")
     is_gone = number.isNull() & (F.col("former") == "") & F.col("origin_last").isNotNull() & ~_may_be_gone_at_origin()
@@ -175,7 +175,7 @@ def _is_ttl_over(cut: str) -> Column:
     return F.coalesce(F.col("time_ns") + F.col("ttl_ns") <= F.col(cut) + LATE_NS, F.lit(False))
 
 
-def _absent(
+def _classify_absent(
     grid: DataFrame, copies: DataFrame, cut: CutTables, extents: DataFrame, ids: Sequence[str] | None
 ) -> DataFrame:
     """Messages that readers lack, with the reason."""
@@ -183,14 +183,14 @@ def _absent(
         grid.join(F.broadcast(cut.expected), ["virtual", "origin"])
         .where(~F.exists("copies", lambda copy: copy["stream"] == F.col("stream")))
         .join(F.broadcast(extents), [*ORIGIN, "stream"], how="left")
-        .join(F.broadcast(_oldest_sourced(copies, cut)), [*ORIGIN, "stream"], how="left")
+        .join(F.broadcast(_find_oldest_sourced(copies, cut)), [*ORIGIN, "stream"], how="left")
         .withColumn("least", F.coalesce("oldest_sourced", "least"))
         .withColumn("time_ns", F.coalesce("own.time_ns", "first_arrival"))
         .withColumn("key", F.coalesce("usual_key", F.col("own.keys")[0]))
     )
     return (
         _with_newer_absent(_with_twins(_with_kept(cells, copies, cut), copies, ids))
-        .withColumn("kind", _reason())
+        .withColumn("kind", _explain_absence())
         .where(F.col("kind").isNotNull())
         .selectExpr(
             *MESSAGE, "stream", "region", "kind", "cast(null as bigint) as seq", "1L as number", "time_ns", "key"
@@ -198,7 +198,7 @@ def _absent(
     )
 
 
-def _oldest_sourced(copies: DataFrame, cut: CutTables) -> DataFrame:
+def _find_oldest_sourced(copies: DataFrame, cut: CutTables) -> DataFrame:
     """Where a repair added messages: the lowest sequence among all others. Limits remove these before what it added."""
     reader = [*ORIGIN, "stream"]
     added = F.broadcast(copies.where("is_replay").select(*reader).distinct())
@@ -283,8 +283,8 @@ def _with_newer_absent(cells: DataFrame) -> DataFrame:
     return cells.withColumn("newer_absent", F.coalesce(F.sum(was_there.cast("bigint")).over(newer), F.lit(0)))
 
 
-def _reason() -> Column:
-    """Why a message is absent; null if it is counted without looking at messages (`expired_before_read`)."""
+def _explain_absence() -> Column:
+    """Why a message is absent; null if it is counted without looking at messages (`find_expired_before_read`)."""
     seq, first, has_no_cursor = F.col("origin_seq"), F.col("origin_first"), F.col("cursor").isNull()
     cursor = F.greatest(F.coalesce("cursor", F.lit(0)), F.coalesce("greatest", F.lit(0)))
     is_there = F.col("own").isNotNull()
@@ -331,7 +331,7 @@ def _reason() -> Column:
     )
 
 
-def expired_before_read(extents: DataFrame, cut: CutTables) -> DataFrame:
+def find_expired_before_read(extents: DataFrame, cut: CutTables) -> DataFrame:
     """DIFFERENCES for messages that origins removed before readers sourced them, one row per range; reads no messages."""
     cursor = F.greatest("cursor", F.coalesce("greatest", F.lit(0)), F.col("origin_began") - 1)
     return (
@@ -349,7 +349,7 @@ def expired_before_read(extents: DataFrame, cut: CutTables) -> DataFrame:
 
 def find_purged_buckets(copies: DataFrame, cut: CutTables, *, size: int = BUCKET) -> DataFrame | None:
     """
-    Buckets (virtual, origin, former, bucket) whose messages the origins lack although they are too young to be removed.
+    Buckets (virtual, origin, former, bucket) whose messages the origins lack although they are too select_young to be removed.
 
     None if there are none: the youngest message that is gone decides.
     """
@@ -358,7 +358,7 @@ def find_purged_buckets(copies: DataFrame, cut: CutTables, *, size: int = BUCKET
     if not lasts or cut.is_narrow:
         return None
 
-    def young(rows: DataFrame) -> DataFrame:
+    def select_young(rows: DataFrame) -> DataFrame:
         return (
             rows.where(~F.col("is_origin") & (F.col("former") == ""))
             .join(F.broadcast(aging), ["virtual", "origin"])
@@ -366,9 +366,9 @@ def find_purged_buckets(copies: DataFrame, cut: CutTables, *, size: int = BUCKET
         )
 
     near = nearby_buckets(copies, {bucket for last in lasts for bucket in (last - 1, last)}, size)
-    if young(near).isEmpty():
+    if select_young(near).isEmpty():
         return None
-    return young(copies).select(*ORIGIN, F.expr(f"origin_seq div {size}").alias("bucket")).distinct()
+    return select_young(copies).select(*ORIGIN, F.expr(f"origin_seq div {size}").alias("bucket")).distinct()
 
 
 def find_deleted_everywhere(copies: DataFrame, cut: CutTables) -> DataFrame:

@@ -54,7 +54,7 @@ def judge_open(
     """
     while True:
         pipeline = make_pipeline(closed)
-        report = pipeline(state.read_open(closed), streams)
+        report = pipeline.run(state.read_open(closed), streams)
         copies, cut = pipeline.store.table("copies"), pipeline.cut
         assert cut is not None
         disturbed = find_disturbed(closed, copies, report, cut)

@@ -97,7 +97,7 @@ def plan_extraction(
     cuts = take_planned_cuts(streams, access, path=path)
     if since_ns is not None:
         told_ns = tell_by_servers(since_ns, cuts)
-        cuts = [_since(item, access[item.stream_ref.region], told_ns) for item in cuts]
+        cuts = [_narrow_to_recent(item, access[item.stream_ref.region], told_ns) for item in cuts]
     read = cuts if subjects is None else sample_subjects(cuts, streams, access, number=subjects).cuts
     return ExtractPlan(cuts=tuple(cuts), read=tuple(read), access=access)
 
@@ -146,7 +146,7 @@ def tell_by_servers(moment_ns: int, cuts: Sequence[StreamCut]) -> int:
     return moment_ns + ahead if abs(ahead) > SKEW_NS else moment_ns
 
 
-def _since(cut: StreamCut, access: Access, since_ns: int) -> StreamCut:
+def _narrow_to_recent(cut: StreamCut, access: Access, since_ns: int) -> StreamCut:
     """The part of *cut* stored since *since_ns*; of readers, also some older messages: their clocks may be behind."""
     if cut.error is not None:
         return cut

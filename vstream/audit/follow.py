@@ -90,7 +90,7 @@ class Follower:
             context = replace(self.context, is_narrow=True)
             try:
                 pipeline = AuditPipeline(store=TableStore(self.spark), context=context, figures=self.figures)
-                return pipeline(rows, self._streams(cuts, rows, since_ns))
+                return pipeline.run(rows, self._streams(cuts, rows, since_ns))
             finally:
                 self.spark.catalog.clearCache()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from itertools import islice
@@ -38,6 +38,8 @@ EXAMPLES: Final = 5
 """Maximum number of keys and ids that a finding names."""
 RANGES: Final = 100
 """Maximum number of ranges of a finding, for charts."""
+_GROUP: Final = ("virtual", "kind", "stream", "region", "origin", "former")
+"""What the differences of a finding have in common."""
 _RUN: Final = 10
 """Average number of adjacent copies from which on whole ranges count as repeated."""
 _ANEW: Final = "whole ranges repeat: its source has started over, as after a restart in the published layout"
@@ -83,15 +85,15 @@ def judge(
     incomplete, if it is. Delays are of one in *one_in* messages. *stretch* is the name of the stretch cluster.
     Up to *figures* virtual streams all have figures; of more, those that do not pass, and so many at most.
     """
-    streams = _streams(evidence)
+    streams = _describe_streams(evidence)
     places = dict.fromkeys(stream.region for stream in streams)
     states = {(stream.virtual, stream.stream): stream for stream in streams}
     findings = [
-        *_about_streams(evidence, streams, virtuals, unfinished),
-        *_ranges(evidence.differences, states),
-        *_about_keys(evidence),
+        *_judge_streams(evidence, streams, virtuals, unfinished),
+        *_judge_differences(evidence.differences, states),
+        *_judge_keys(evidence),
     ]
-    findings += _clocks(evidence.early.collect())
+    findings += _judge_clocks(evidence.early.collect())
     order = list(BY_KIND)
     by_code = {code.code: order.index(kind) for kind, code in BY_KIND.items()}
     findings.sort(
@@ -109,12 +111,12 @@ def judge(
         stretch=stretch if stretch in places else None,
         streams=streams,
         findings=tuple(findings),
-        routes=_routes(evidence, states, findings, shown),
-        delays=_delays(collect(evidence.delays)),
+        routes=_describe_routes(evidence, states, findings, shown),
+        delays=_sort_delays(collect(evidence.delays)),
         one_in=one_in,
         judged_before=evidence.cut.closed.messages,
         settled=tuple(Recovery(**row.asDict()) for row in _sorted_rows(evidence.settling)),
-        orders=tuple(_order_difference(row) for row in sorted(collect(evidence.pairs))),
+        orders=tuple(_describe_order(row) for row in sorted(collect(evidence.pairs))),
         answers=tuple(PublishOutcomes(**row.asDict()) for row in _sorted_rows(evidence.answers)),
     )
 
@@ -131,7 +133,7 @@ def _sorted_rows(table: DataFrame | None) -> list[Any]:
     return [] if table is None else sorted(table.collect())
 
 
-def _streams(evidence: Evidence) -> tuple[StreamState, ...]:
+def _describe_streams(evidence: Evidence) -> tuple[StreamState, ...]:
     counts = collect_arrow(evidence.buckets.groupBy("virtual", "stream").agg(F.sum("copies")))
     rows = {(virtual, stream): copies for virtual, stream, copies in plain_rows(counts)}
     names, closed = [field.name for field in fields(StreamState) if field.name in STREAMS.names], evidence.cut.closed
@@ -143,7 +145,7 @@ def _streams(evidence: Evidence) -> tuple[StreamState, ...]:
     return tuple(sorted(states, key=lambda item: (item.virtual, not item.is_origin, item.stream)))
 
 
-def _finding(kind: str, virtual: str, count: int, **more: Any) -> MessageFinding:
+def _make_finding(kind: str, virtual: str, count: int, **more: Any) -> MessageFinding:
     code = BY_KIND[kind]
     named = {"stream": more.get("stream"), "origin": more.get("origin")}
     return MessageFinding(
@@ -159,7 +161,7 @@ def _finding(kind: str, virtual: str, count: int, **more: Any) -> MessageFinding
     )
 
 
-def _about_streams(
+def _judge_streams(
     evidence: Evidence, streams: Iterable[StreamState], virtuals: Sequence[str], unfinished: str | None
 ) -> Iterator[MessageFinding]:
     keeping = set()
@@ -171,16 +173,16 @@ def _about_streams(
         by_virtual.setdefault(stream.virtual, []).append(stream)
     for virtual, group in by_virtual.items():
         if unfinished is not None:
-            yield _finding("unfinished", virtual, 0, examples=(unfinished,))
+            yield _make_finding("unfinished", virtual, 0, examples=(unfinished,))
         if not any(item.rows for item in group):
-            yield _finding("nothing", virtual, 0, examples=(_LATELY,) if evidence.cut.is_narrow else ())
+            yield _make_finding("nothing", virtual, 0, examples=(_LATELY,) if evidence.cut.is_narrow else ())
         for stream in group:
             place = {"region": stream.region, "stream": stream.stream}
             if stream.error is not None:
                 yield (
-                    _finding("absent", virtual, 1, **place)
+                    _make_finding("absent", virtual, 1, **place)
                     if stream.error == ABSENT
-                    else _finding("unreadable", virtual, 0, **place, examples=(stream.error,))
+                    else _make_finding("unreadable", virtual, 0, **place, examples=(stream.error,))
                 )
                 continue
             # Limits may remove messages between the cut and the reading.
@@ -189,18 +191,43 @@ def _about_streams(
             expected = stream.messages or 0
             if stream.rows > expected or (stream.rows < expected and not may_be_fewer):
                 text = f"{stream.rows:,} rows, {expected:,} messages"
-                yield _finding("incomplete", virtual, abs(stream.rows - expected), **place, examples=(text,))
+                yield _make_finding("incomplete", virtual, abs(stream.rows - expected), **place, examples=(text,))
 
 
-def _ranges(differences: DataFrame, places: Mapping[tuple[str, str], StreamState]) -> Iterator[MessageFinding]:
+def _judge_differences(
+    differences: DataFrame, places: Mapping[tuple[str, str], StreamState]
+) -> Iterator[MessageFinding]:
     """A finding for each kind, reader and origin, with the first ranges of consecutive sequences."""
-    group = ["virtual", "kind", "stream", "region", "origin", "former"]
+    grouped: dict[tuple[Any, ...], list[Any]] = defaultdict(list)
+    names = [field.name for field in fields(SequenceRange)]
+    for row in _find_ranges(differences).collect():
+        grouped[tuple(row[name] for name in _GROUP)].append(row)
+    for (virtual, kind, stream, region, origin, former), members in grouped.items():
+        source = places.get((virtual, origin)) if origin is not None else None
+        count = members[0]["count"]
+        yield _make_finding(
+            kind,
+            virtual,
+            count,
+            stream=stream,
+            region=region,
+            origin=origin,
+            origin_region=source.region if source else None,
+            former=former or None,
+            ranges=tuple(SequenceRange(**{name: row[name] for name in names}) for row in members),
+            more=members[0].ranges - len(members),
+            examples=(_ANEW,) if kind == "duplicated" and count >= _RUN * members[0].ranges else (),
+        )
+
+
+def _find_ranges(differences: DataFrame) -> DataFrame:
+    """The first ranges of consecutive sequences of each group, with the number of its ranges and messages."""
     place = F.coalesce("origin_seq", "seq")
-    island = place - F.row_number().over(Window.partitionBy(*group).orderBy(place, "seq"))
+    island = place - F.row_number().over(Window.partitionBy(*_GROUP).orderBy(place, "seq"))
     end = F.max(place + F.when(F.col("kind").isin(*RANGED), F.col("number") - 1).otherwise(F.lit(0)))
     ranges = (
         differences.withColumn("island", island)
-        .groupBy(*group, "island")
+        .groupBy(*_GROUP, "island")
         .agg(
             F.min(place).alias("first"),
             end.alias("last"),
@@ -209,58 +236,29 @@ def _ranges(differences: DataFrame, places: Mapping[tuple[str, str], StreamState
             F.min("key").alias("key"),
         )
     )
-    whole = Window.partitionBy(*group)
-    rows = (
-        ranges.withColumns(
-            {
-                "rank": F.row_number().over(whole.orderBy("first")),
-                "ranges": F.count(F.lit(1)).over(whole),
-                "count": F.sum("number").over(whole),
-            }
-        )
-        .where(F.col("rank") <= RANGES)
-        .orderBy(*group, "rank")
-        .collect()
-    )
-    grouped: dict[tuple[Any, ...], list[Any]] = defaultdict(list)
-    for row in rows:
-        grouped[tuple(row[name] for name in group)].append(row)
-    for (virtual, kind, stream, region, origin, former), members in grouped.items():
-        source = places.get((virtual, origin)) if origin is not None else None
-        ranges_of_group = []
-        for row in members:
-            ranges_of_group.append(
-                SequenceRange(first=row["first"], last=row["last"], number=row.number, seq=row.seq, key=row.key)
-            )
-        yield _finding(
-            kind,
-            virtual,
-            members[0]["count"],
-            stream=stream,
-            region=region,
-            origin=origin,
-            origin_region=source.region if source else None,
-            former=former or None,
-            ranges=tuple(ranges_of_group),
-            more=members[0].ranges - len(members),
-            examples=(_ANEW,) if kind == "duplicated" and members[0]["count"] >= _RUN * members[0].ranges else (),
-        )
+    whole = Window.partitionBy(*_GROUP)
+    numbers = {
+        "rank": F.row_number().over(whole.orderBy("first")),
+        "ranges": F.count(F.lit(1)).over(whole),
+        "count": F.sum("number").over(whole),
+    }
+    return ranges.withColumns(numbers).where(F.col("rank") <= RANGES).orderBy(*_GROUP, "rank")
 
 
-def _about_keys(evidence: Evidence) -> Iterator[MessageFinding]:
+def _judge_keys(evidence: Evidence) -> Iterator[MessageFinding]:
     compact = {row.virtual for row in evidence.cut.rows if row.limits and row.limits.get("max_msgs_per_subject") == 1}
     wrong = compact | evidence.cut.counters
-    for (virtual,), count, rows in _first(evidence.disputes.where("is_settled"), "key"):
-        finding = _finding("disputes", virtual, count, examples=tuple(_dispute(row) for row in rows))
+    for (virtual,), count, rows in _find_first(evidence.disputes.where("is_settled"), "key"):
+        finding = _make_finding("disputes", virtual, count, examples=tuple(_format_dispute(row) for row in rows))
         yield replace(finding, severity=Severity.ERROR) if virtual in wrong else finding
-    for (virtual,), count, rows in _first(evidence.conflicts, "key"):
-        yield _finding("conflicts", virtual, count, examples=tuple(_conflict(row) for row in rows))
-    for (virtual, is_same), count, rows in _first(evidence.twins, "msg_id", "is_same"):
+    for (virtual,), count, rows in _find_first(evidence.conflicts, "key"):
+        yield _make_finding("conflicts", virtual, count, examples=tuple(_format_conflict(row) for row in rows))
+    for (virtual, is_same), count, rows in _find_first(evidence.twins, "msg_id", "is_same"):
         texts = (f"`{row.msg_id}`: {row.origin} {row.origin_seq}, {row.other} {row.other_seq}" for row in rows)
-        yield _finding("twins-same" if is_same else "twins-other", virtual, count, examples=tuple(texts))
+        yield _make_finding("twins-same" if is_same else "twins-other", virtual, count, examples=tuple(texts))
 
 
-def _first(table: DataFrame, by: str, *also: str) -> list[tuple[tuple[Any, ...], int, list[Any]]]:
+def _find_first(table: DataFrame, by: str, *also: str) -> list[tuple[tuple[Any, ...], int, list[Any]]]:
     """By virtual stream (and *also*): the number of rows, and the first rows in the order of *by*."""
     group = ("virtual", *also)
     whole = Window.partitionBy(*group)
@@ -275,31 +273,31 @@ def _first(table: DataFrame, by: str, *also: str) -> list[tuple[tuple[Any, ...],
     return [(key, group[0]["count"], group) for key, group in sorted(grouped.items())]
 
 
-def _dispute(row: Any) -> str:
+def _format_dispute(row: Any) -> str:
     return f"`{row.key}`: " + ", ".join(f"{item.region} has {item.origin} {item.origin_seq}" for item in row.last)
 
 
-def _conflict(row: Any) -> str:
+def _format_conflict(row: Any) -> str:
     return f"`{row.key}`: {row.origin} {row.origin_seq}, then {row.other} {row.other_seq} {row.apart_ns / 1e6:,.1f} ms later"
 
 
-def _delays(table: Iterable[Any]) -> tuple[Delay, ...]:
+def _sort_delays(table: Iterable[Any]) -> tuple[Delay, ...]:
     names = [field.name for field in fields(Delay)]
     rows = [Delay(**{name: row[name] for name in names}) for row in table]
     return tuple(sorted(rows, key=lambda item: (item.virtual, item.origin_region, item.region, item.minute or 0)))
 
 
-def _clocks(delays: Iterable[Any]) -> list[MessageFinding]:
+def _judge_clocks(delays: Iterable[Any]) -> list[MessageFinding]:
     early: dict[str, list[str]] = defaultdict(list)
     for row in delays:
         early[row.virtual].append(f"{row.origin_region} → {row.region}: {-row.min_ns / 1e6:,.3f} ms too early")
     findings = []
     for virtual, group in sorted(early.items()):
-        findings.append(_finding("clocks", virtual, len(group), examples=tuple(sorted(group)[:EXAMPLES])))
+        findings.append(_make_finding("clocks", virtual, len(group), examples=tuple(sorted(group)[:EXAMPLES])))
     return findings
 
 
-def _order_difference(row: Any) -> OrderDifference:
+def _describe_order(row: Any) -> OrderDifference:
     return OrderDifference(
         virtual=row.virtual,
         region=row.region,
@@ -309,7 +307,7 @@ def _order_difference(row: Any) -> OrderDifference:
     )
 
 
-def _routes(
+def _describe_routes(
     evidence: Evidence,
     places: Mapping[tuple[str, str], StreamState],
     findings: Iterable[MessageFinding],
@@ -318,22 +316,8 @@ def _routes(
     """Every origin of the virtual streams *shown* with every reader, even if nothing arrived."""
     if shown is not None and not shown:
         return ()
-    extents = (
-        select_virtuals(evidence.buckets, shown)
-        .where(~F.col("is_origin") & F.col("origin").isNotNull() & (F.col("part") == "cut"))
-        .groupBy(*ORIGIN, "stream")
-        .agg(F.sum("copies").alias("arrived"), F.min("least").alias("least"), F.max("greatest").alias("greatest"))
-        .where(F.col("former") == "")
-    )
-    seen = {(row.virtual, row.origin, row.stream): row for row in extents.collect()}
-    counts: dict[tuple[str, str | None, str | None], list[int]] = defaultdict(lambda: [0, 0, 0])
-    kinds = {code.code: kind for kind, code in BY_KIND.items()}
-    for item in findings:
-        if item.severity is Severity.ERROR:
-            kind = kinds[item.code]
-            missing, extra, wrong = range(3)
-            column = extra if kind == "duplicated" else wrong
-            counts[item.virtual, item.origin, item.stream][missing if kind in MISSING else column] += item.count
+    seen = _find_extents(evidence, shown)
+    counts = _count_errors(findings)
     by_virtual: dict[str, list[StreamState]] = defaultdict(list)
     for state in places.values():
         if shown is None or state.virtual in shown:
@@ -342,9 +326,8 @@ def _routes(
     for virtual, group in by_virtual.items():
         pairs = ((source, reader) for source in group if source.is_origin for reader in group if not reader.is_origin)
         for source, reader in pairs:
-            row = seen.get((virtual, source.stream, reader.stream))
-            missing, extra, wrong = counts[virtual, source.stream, reader.stream]
-            closed = evidence.cut.closed.routes.get((virtual, source.stream, reader.stream), NO_ROUTE)
+            key = (virtual, source.stream, reader.stream)
+            row, closed = seen.get(key), evidence.cut.closed.routes.get(key, NO_ROUTE)
             ends = [row.least, row.greatest] if row else []
             ends += [closed.first, closed.until] if closed.first is not None else []
             arrived = (row.arrived if row else 0) + closed.messages
@@ -358,9 +341,31 @@ def _routes(
                     arrived=None if reader.error is not None else arrived,
                     least=min(ends, default=None),
                     greatest=max(ends, default=None),
-                    missing=missing,
-                    extra=extra,
-                    mismatched=wrong,
+                    **{column: counts[*key, column] for column in ("missing", "extra", "mismatched")},
                 )
             )
     return tuple(routes)
+
+
+def _find_extents(evidence: Evidence, shown: frozenset[str] | None) -> dict[tuple[str, str, str], Any]:
+    """By virtual stream, origin and reader: how many messages arrived, and the lowest and highest sequence of them."""
+    extents = (
+        select_virtuals(evidence.buckets, shown)
+        .where(~F.col("is_origin") & F.col("origin").isNotNull() & (F.col("part") == "cut"))
+        .groupBy(*ORIGIN, "stream")
+        .agg(F.sum("copies").alias("arrived"), F.min("least").alias("least"), F.max("greatest").alias("greatest"))
+        .where(F.col("former") == "")
+    )
+    return {(row.virtual, row.origin, row.stream): row for row in extents.collect()}
+
+
+def _count_errors(findings: Iterable[MessageFinding]) -> Counter[tuple[str, str | None, str | None, str]]:
+    """Messages by virtual stream, origin, reader, and what is wrong with them: a field of ReaderRoute."""
+    counts: Counter[tuple[str, str | None, str | None, str]] = Counter()
+    kinds = {code.code: kind for kind, code in BY_KIND.items()}
+    for item in findings:
+        if item.severity is Severity.ERROR:
+            kind = kinds[item.code]
+            present = "extra" if kind == "duplicated" else "mismatched"
+            counts[item.virtual, item.origin, item.stream, "missing" if kind in MISSING else present] += item.count
+    return counts

@@ -130,31 +130,7 @@ def classify_by_cut(copies: DataFrame, cut: CutTables) -> DataFrame:
 
 def find_suspects(buckets: DataFrame, backsteps: DataFrame, cut: CutTables, *, size: int = BUCKET) -> DataFrame:
     """The buckets to compare, as (virtual, origin, former, bucket): those not proven to be equal everywhere."""
-    is_own, is_copy = F.col("is_origin"), ~F.col("is_origin")
-
-    def alike(digest: str) -> Column:
-        return F.min(F.when(is_copy, F.col(digest))) == F.max(F.when(is_copy, F.col(digest)))
-
-    compared = (
-        buckets.where(F.col("part") == "cut")
-        .groupBy(*ORIGIN, "bucket")
-        .agg(
-            F.count_if(is_copy).alias("seen_by"),
-            F.coalesce(alike("copies") & alike("payloads") & alike("keys"), F.lit(False)).alias("is_alike"),
-            F.max(F.when(is_copy, F.col("copies"))).alias("copies"),
-            F.max(F.when(is_copy, F.col("payloads"))).alias("payloads"),
-            F.max(F.when(is_own, F.col("copies"))).alias("own_copies"),
-            F.max(F.when(is_own, F.col("payloads"))).alias("own_payloads"),
-            F.max(F.when(is_own, F.col("subjects"))).alias("own_subjects"),
-            F.every(is_own | (F.col("with_subject") == 0) | (F.col("with_subject") == F.col("copies"))).alias(
-                "is_whole"
-            ),
-            F.min(F.when(is_copy & (F.col("with_subject") > 0), F.col("subjects"))).alias("least_subjects"),
-            F.max(F.when(is_copy & (F.col("with_subject") > 0), F.col("subjects"))).alias("greatest_subjects"),
-            F.max("greatest").alias("greatest"),
-        )
-        .join(F.broadcast(cut.origins), ["virtual", "origin"], how="left")
-    )
+    compared = _compare_digests(buckets).join(F.broadcast(cut.origins), ["virtual", "origin"], how="left")
     says_nothing = F.col("greatest_subjects").isNull()
     same_subjects = says_nothing | (
         (F.col("least_subjects") == F.col("own_subjects")) & (F.col("greatest_subjects") == F.col("own_subjects"))
@@ -180,4 +156,29 @@ def find_suspects(buckets: DataFrame, backsteps: DataFrame, cut: CutTables, *, s
         .select(*ORIGIN, "bucket")
         .unionByName(back.select(*ORIGIN, "bucket"))
         .distinct()
+    )
+
+
+def _compare_digests(buckets: DataFrame) -> DataFrame:
+    """By bucket: the digests of its origin, those of the readers, and whether these are alike and whole."""
+    is_own, is_copy = F.col("is_origin"), ~F.col("is_origin")
+    with_subject = is_copy & (F.col("with_subject") > 0)
+
+    def are_alike(digest: str) -> Column:
+        return F.min(F.when(is_copy, F.col(digest))) == F.max(F.when(is_copy, F.col(digest)))
+
+    are_whole = F.every(is_own | (F.col("with_subject") == 0) | (F.col("with_subject") == F.col("copies")))
+    return (
+        buckets.where(F.col("part") == "cut")
+        .groupBy(*ORIGIN, "bucket")
+        .agg(
+            F.count_if(is_copy).alias("seen_by"),
+            F.coalesce(are_alike("copies") & are_alike("payloads") & are_alike("keys"), F.lit(False)).alias("is_alike"),
+            *(F.max(F.when(is_copy, F.col(name))).alias(name) for name in ("copies", "payloads")),
+            *(F.max(F.when(is_own, F.col(name))).alias(f"own_{name}") for name in ("copies", "payloads", "subjects")),
+            are_whole.alias("is_whole"),
+            F.min(F.when(with_subject, F.col("subjects"))).alias("least_subjects"),
+            F.max(F.when(with_subject, F.col("subjects"))).alias("greatest_subjects"),
+            F.max("greatest").alias("greatest"),
+        )
     )

@@ -227,7 +227,7 @@ class Report:
         """The display name of a region or of the stretch cluster."""
         return "stretch cluster" if name == self.stretch else name
 
-    def of(self, virtual: str | None = None) -> Sequence[MessageFinding]:
+    def findings_about(self, virtual: str | None = None) -> Sequence[MessageFinding]:
         """The findings about one virtual stream, or all findings."""
         return self.findings if virtual is None else self._by_virtual.get(virtual, [])
 
@@ -240,7 +240,7 @@ class Report:
 
     def verdict(self, virtual: str | None = None) -> AuditVerdict:
         """FAIL for any error, otherwise UNKNOWN if something could not be checked, otherwise PASS."""
-        result = self.of(virtual)
+        result = self.findings_about(virtual)
         if any(item.severity is Severity.ERROR and not item.leaves_open for item in result):
             return AuditVerdict.FAIL
         if not self.streams or any(item.leaves_open for item in result):

@@ -154,7 +154,7 @@ class AuditSource(ABC):
                 )
                 models = {name: pipeline.context.models.get(name, "virtual") for name in self._request.streams}
                 pipeline.context = replace(pipeline.context, models=models)
-            return pipeline(tables.messages, tables.streams, journal)
+            return pipeline.run(tables.messages, tables.streams, journal)
 
 
 class TopologySource(AuditSource):

@@ -115,7 +115,9 @@ def _list_subjects(cut: StreamCut, access: Access) -> list[str]:
     with connect(access) as client, reading(f"STREAM.INFO.{cut.stream_ref.name}"):
         while True:
             body = {"subjects_filter": ">", "offset": len(subjects)}
-            answer = api_request(client, access.of(cut.stream_ref.stream), f"STREAM.INFO.{cut.stream_ref.name}", body)
+            answer = api_request(
+                client, access.with_prefix_of(cut.stream_ref.stream), f"STREAM.INFO.{cut.stream_ref.name}", body
+            )
             page = answer["state"].get("subjects") or {}
             subjects += page
             if not page or len(subjects) >= int(answer.get("total") or 0):

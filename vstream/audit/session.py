@@ -23,7 +23,7 @@ from pyspark.sql import SparkSession
 from vstream.audit import HINT, java, java_class_cache, load_connect, source
 from vstream.audit import scratch as temporary
 from vstream.audit.java import find_gateway, forget_gateway, use_gateway
-from vstream.audit.request import SMALL as MANY
+from vstream.audit.request import SMALL
 from vstream.audit.spark_errors import explain_spark_errors
 from vstream.errors import NotReachableError, VstreamError
 
@@ -34,7 +34,7 @@ _HUGE = "-XX:-DontCompileHugeMethods"
 """Else Java interprets what Spark makes of a plan with many columns, at twice the CPU."""
 _QUICK = "-XX:TieredStopAtLevel=1"
 """Java's optimizing compiler takes half a minute of CPU, and saves a third of what its code takes from then on."""
-SMALL = {
+SMALL_SETTINGS = {
     "spark.buffer.pageSize": "1m",
     _JAVA_OPTIONS: f"{_HUGE} {_QUICK} -XX:+UseSerialGC -XX:MetaspaceSize=256m -Xmn256m",
     "spark.sql.adaptive.enabled": "false",
@@ -52,13 +52,13 @@ these took a sixth of the time. The conditions that Spark infers from constraint
 header again, and compressing tables in memory costs more than it saves.
 """
 _COMPILED = 100_000
-"""Number of messages from which on compiling expressions pays, if not the rest of SMALL."""
+"""Number of messages from which on compiling expressions pays, if not the rest of SMALL_SETTINGS."""
 _OPTIMIZED = 4_000_000
 """Number of messages from which on that pays."""
 _CALLS = {"Invocation": 100_000, "MinInvocation": 20_000, "Compile": 300_000, "BackEdge": 400_000}
 _LATE = " ".join(f"-XX:Tier4{name}Threshold={number}" for name, number in _CALLS.items())
 """Loops over rows are optimized soon all the same; planning a query, which runs a few times, is not worth it."""
-FAST = f"-XX:+UseParallelGC {_HUGE} {_LATE}"
+FAST_JAVA = f"-XX:+UseParallelGC {_HUGE} {_LATE}"
 """Java's default garbage collector costs a tenth more CPU, for shorter pauses that do not matter here."""
 _LAUNCH_SECONDS = 180.0
 """Seconds in which Spark's Java process must report its port. On a busy machine it takes 30."""
@@ -91,53 +91,54 @@ def open_session(
     """
     if master and remote:
         raise VstreamError("use either `--master` or `--remote`, not both")
-    submitted = "PYSPARK_GATEWAY_PORT" in os.environ
-    if not master and not remote and not submitted:
-        master = LOCAL
     with temporary.scratch_directory() as scratch:
-        if remote:
-            spark = _connect(remote, conf or {})
-            try:
-                with explain_spark_errors():
-                    yield _prepare(spark, scratch)
-            finally:
-                spark.stop()
-            return
-        settings = _settings(master, scratch) | dict(conf or {})
-        home = java.prepare(scratch) if not submitted and find_gateway() is None else None
-        with java_class_cache.class_archive(home) if home and on_keeping else nullcontext() as archive:
-            if home:
-                # What Java unpacks for itself it would leave in the system's directory if it is killed.
-                options = [
-                    settings.get(_JAVA_OPTIONS),
-                    f'-Djava.io.tmpdir="{scratch}"',
-                    archive.options if archive else None,
-                ]
-                settings[_JAVA_OPTIONS] = " ".join(filter(None, options))
-            with _kill_children_on_error():
-                spark = _start(settings, scratch / "spark.log", submitted=submitted)
-            try:
-                with explain_spark_errors():
-                    yield _prepare(spark, scratch)
-                if archive:
-                    archive.classpath = find_gateway().jvm.System.getProperty("java.class.path")
-            finally:
-                _stop(spark, submitted=submitted)
-        if archive and on_keeping and not archive.is_there:
-            on_keeping(archive.file)
+        opened = _connect(remote, conf or {}) if remote else _start_session(master, scratch, conf or {}, on_keeping)
+        with opened as spark, explain_spark_errors():
+            if not is_local(spark):
+                source.ship_package(spark, scratch)
+            yield spark
+
+
+@contextmanager
+def _start_session(
+    master: str | None, scratch: Path, conf: Mapping[str, str], on_keeping: Callable[[Path], None] | None
+) -> Iterator[SparkSession]:
+    """A session with a Java process of its own, unless `spark-submit` runs this process."""
+    submitted = "PYSPARK_GATEWAY_PORT" in os.environ
+    settings = _settings(master or (None if submitted else LOCAL), scratch) | dict(conf)
+    home = java.prepare(scratch) if not submitted and find_gateway() is None else None
+    with java_class_cache.class_archive(home) if home and on_keeping else nullcontext() as archive:
+        if home:
+            # What Java unpacks for itself it would leave in the system's directory if it is killed.
+            options = [
+                settings.get(_JAVA_OPTIONS),
+                f'-Djava.io.tmpdir="{scratch}"',
+                archive.options if archive else None,
+            ]
+            settings[_JAVA_OPTIONS] = " ".join(filter(None, options))
+        with _kill_children_on_error():
+            spark = _start(settings, scratch / "spark.log", submitted=submitted)
+        try:
+            yield spark
+            if archive:
+                archive.classpath = find_gateway().jvm.System.getProperty("java.class.path")
+        finally:
+            _stop(spark, submitted=submitted)
+    if archive and on_keeping and not archive.is_there:
+        on_keeping(archive.file)
 
 
 def size_settings(messages: int) -> dict[str, str]:
     """The settings that an audit of so many messages on this machine needs beside the usual ones."""
-    if messages >= MANY:
-        return {_JAVA_OPTIONS: f"{FAST} {_QUICK}"} if messages < _OPTIMIZED else {}
-    return {name: value for name, value in SMALL.items() if messages < _COMPILED or ".codegen." not in name}
+    if messages >= SMALL:
+        return {_JAVA_OPTIONS: f"{FAST_JAVA} {_QUICK}"} if messages < _OPTIMIZED else {}
+    return {name: value for name, value in SMALL_SETTINGS.items() if messages < _COMPILED or ".codegen." not in name}
 
 
 @contextmanager
 def without_codegen(spark: Any) -> Iterator[None]:
     """Inside the block, *spark* interprets plans instead of compiling them, which is faster for few rows."""
-    changed = {name: value for name, value in SMALL.items() if name.startswith("spark.sql.")}
+    changed = {name: value for name, value in SMALL_SETTINGS.items() if name.startswith("spark.sql.")}
     before = {name: spark.conf.get(name, None) for name in changed}
     for name, value in changed.items():
         spark.conf.set(name, value)
@@ -182,7 +183,7 @@ def _settings(master: str | None, scratch: Path) -> dict[str, str]:
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.driver.memory": f"{_heap_mib()}m",
-            _JAVA_OPTIONS: FAST,
+            _JAVA_OPTIONS: FAST_JAVA,
             "spark.sql.shuffle.partitions": str(max(4, 2 * (os.cpu_count() or 1))),
             "spark.sql.warehouse.dir": (scratch / "warehouse").as_uri(),
             "spark.local.dir": str(scratch),
@@ -319,7 +320,8 @@ def _utf8_locale() -> Iterator[None]:
             os.environ["LC_ALL"] = before
 
 
-def _connect(remote: str, conf: Mapping[str, str]) -> Any:
+@contextmanager
+def _connect(remote: str, conf: Mapping[str, str]) -> Iterator[SparkSession]:
     try:
         connect_session = load_connect()
     except Exception as error:
@@ -339,13 +341,10 @@ def _connect(remote: str, conf: Mapping[str, str]) -> Any:
         raise NotReachableError(
             f"no Spark Connect server at {remote}: {_one_line(error)}", hint="is it running, and is the address right?"
         ) from error
-    return spark
-
-
-def _prepare(spark: Any, scratch: Path) -> Any:
-    if not is_local(spark):
-        source.ship_package(spark, scratch)
-    return spark
+    try:
+        yield spark
+    finally:
+        spark.stop()
 
 
 def _stop(spark: Any, *, submitted: bool) -> None:

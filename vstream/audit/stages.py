@@ -89,7 +89,7 @@ class AuditPipeline:
     cut: CutTables | None = None
     """Built from the table `streams` when the pipeline runs."""
 
-    def __call__(self, messages: DataFrame, streams: DataFrame, operations: DataFrame | None = None) -> Report:
+    def run(self, messages: DataFrame, streams: DataFrame, operations: DataFrame | None = None) -> Report:
         """The report on `messages` and `streams`, and on the *operations* (`client_journal.JOURNAL`) of a scenario."""
         context = self.context
         cut = cutting.build_cut(streams, is_narrow=context.is_narrow, is_sampled=context.is_sampled, closed=self.closed)
@@ -226,7 +226,7 @@ class AuditPipeline:
         extents = differing_messages.reader_extents(copies.sparkSession, folded.buckets)
         # With streams that were read from a moment on, the oldest messages of origins are not what is gone from them.
         result = (
-            classify.expired_before_read(extents, cut)
+            classify.find_expired_before_read(extents, cut)
             if not cut.is_narrow
             else make_table(copies.sparkSession, [], classify.DIFFERENCES)
         )
@@ -248,27 +248,28 @@ class AuditPipeline:
         self, copies: DataFrame, cut: CutTables, operations: DataFrame | None
     ) -> Mapping[str, Callable[..., DataFrame]]:
         """By name: functions that compute the tables that do not depend on which messages are missing."""
-        keep, is_whole = self.store.keep, self._has_all_figures(cut)
+        keep = self.store.keep
+        is_whole = self.is_kept or len({row.virtual for row in cut.rows}) <= self.figures
         early, blind = (None, None) if is_whole else self._find_hurried(copies, cut)
 
-        def hops() -> DataFrame:
+        def compute_hops() -> DataFrame:
             rows = _measure_hops(copies if self.context.windows else select_virtuals(copies, early), cut)
             return keep("hops", rows, delays.HOPS) if is_whole or self.context.windows else rows
 
-        def conflicts() -> DataFrame:
+        def compute_conflicts() -> DataFrame:
             contested = keep("contested", keys.contested_keys(copies), keys.CONTESTED)
             return keys.find_conflicts(copies, cut, select_virtuals(contested, blind))
 
         result = {
-            "conflicts": self._defer("conflicts", conflicts, keys.CONFLICTS),
+            "conflicts": self._defer("conflicts", compute_conflicts, keys.CONFLICTS),
             "twins": self._defer("twins", lambda: keys.find_shared_ids(copies, cut), keys.TWINS),
         }
         if is_whole:
-            result["delays"] = self._defer("delays", lambda: delays.summarize_delays(hops()), delays.DELAYS)
+            result["delays"] = self._defer("delays", lambda: delays.summarize_delays(compute_hops()), delays.DELAYS)
             pairs = partial(delays.compare_orders, copies, one_in=_one_in(_NEIGHBOURS, cut))
             result["pairs"] = self._defer("pairs", pairs, delays.PAIRS)
         else:
-            result["early"] = self._defer("early", lambda: delays.find_early(hops()), delays.EARLY)
+            result["early"] = self._defer("early", lambda: delays.find_early(compute_hops()), delays.EARLY)
         if operations is not None:
             journaled = (
                 partial(client_journal.find_broken_promises, operations, copies, cut),
@@ -284,9 +285,6 @@ class AuditPipeline:
         for name in ("is_early", "is_blind"):
             virtuals = [row.virtual for row in rows if row[name]]
             yield virtuals if len(virtuals) <= self.figures else None
-
-    def _has_all_figures(self, cut: CutTables) -> bool:
-        return self.is_kept or len({row.virtual for row in cut.rows}) <= self.figures
 
     def _defer(self, name: str, compute: Callable[[], DataFrame], schema: StructType) -> Callable[..., DataFrame]:
         def compute_and_keep(*, is_small: bool = False) -> DataFrame:

@@ -154,7 +154,9 @@ class AuditState:
         # Those that turn out to be others than they were are read again, as a whole.
         for existing in (longer, dict[Key, StreamPosition]()):
             number = max((part.number for part in parts), default=0) + 1
-            rows = self._read(number, [_after(cut, existing.get(key)) for key, cut in unread.items()], read, parts)
+            rows = self._read(
+                number, [_narrow_after(cut, existing.get(key)) for key, cut in unread.items()], read, parts
+            )
             new += sum(row.new for row in rows.values())
             for key, cut in tuple(unread.items()):
                 if key in existing:
@@ -347,7 +349,7 @@ def _key(cut: StreamCut) -> Key:
     return cut.stream_ref.virtual, cut.stream_ref.stream
 
 
-def _after(cut: StreamCut, position: StreamPosition | None) -> StreamCut:
+def _narrow_after(cut: StreamCut, position: StreamPosition | None) -> StreamCut:
     """The part of *cut* to read: from the last kept message on, which shows whether the stream is the same."""
     if position is None or position.last is None:
         return cut

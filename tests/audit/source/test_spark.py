@@ -59,10 +59,10 @@ import sys
 from pathlib import Path
 from pyspark.sql import SparkSession
 from vstream.audit import java
-from vstream.audit.session import SMALL
+from vstream.audit.session import SMALL_SETTINGS
 from vstream.audit.source import register
 java.prepare(Path(sys.argv[1]))
-conf = SMALL | {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1", "spark.ui.enabled": "false"}
+conf = SMALL_SETTINGS | {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1", "spark.ui.enabled": "false"}
 spark = SparkSession.builder.master("local[1]").config(map=conf).getOrCreate()
 register(spark)
 print(spark.read.format("jetstream").options(servers=sys.argv[2], stream="foo").load().count())

@@ -72,9 +72,9 @@ def _asking_order(stream: StreamRef) -> tuple[bool, str]:
 
 def _cut_region(streams: Sequence[StreamRef], access: Access, path: str | None) -> list[StreamCut]:
     """Cuts of the streams of one region, over one connection. Raises NotReachableError without a connection."""
-    subjects = [f"{access.of(item.stream).api_prefix}.STREAM.INFO.{item.name}" for item in streams]
+    subjects = [f"{access.with_prefix_of(item.stream).api_prefix}.STREAM.INFO.{item.name}" for item in streams]
     with connect(access) as client:
-        has_leader = path is None and _has_meta_leader(client, access.of(streams[0].stream))
+        has_leader = path is None and _has_meta_leader(client, access.with_prefix_of(streams[0].stream))
         asked_at = time.time_ns()
         answers = client.answers([(subject, b"") for subject in subjects])
         version = client.server_version
@@ -232,7 +232,7 @@ def bisect_sequence_at(client: Client, access: Access, cut: StreamCut, moment_ns
         try:
             body = {"seq": middle, "next_by_subj": ">"}
             cuts_by_stream = api_request(
-                client, access.of(cut.stream_ref.stream), f"STREAM.MSG.GET.{cut.stream_ref.name}", body
+                client, access.with_prefix_of(cut.stream_ref.stream), f"STREAM.MSG.GET.{cut.stream_ref.name}", body
             )["message"]
         except ServerError as error:
             if error.err_code != error_codes.MESSAGE_NOT_FOUND:

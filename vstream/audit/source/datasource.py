@@ -162,4 +162,6 @@ def _sequence_at(client: Client, access: Access, stream_cut: StreamCut, moment_n
     """Like `sequence_at`, without a consumer if the stream is read without a meta leader."""
     if stream_cut.path != CONSUMER:
         return cut.bisect_sequence_at(client, access, stream_cut, moment_ns)
-    return cut.sequence_at(client, access.of(stream_cut.stream_ref.stream), stream_cut.stream_ref.name, moment_ns)
+    return cut.sequence_at(
+        client, access.with_prefix_of(stream_cut.stream_ref.stream), stream_cut.stream_ref.name, moment_ns
+    )

@@ -48,24 +48,24 @@ class TextHashes:
         self._dictionary: pa.Array | None = None
         self._known = np.empty(0, np.uint64)
 
-    def of(self, column: pa.Array) -> NDArray[np.uint64]:
+    def hash_column(self, column: pa.Array) -> NDArray[np.uint64]:
         """The hashes of *column*."""
         if pa.types.is_dictionary(column.type):
-            existing = self._of_dictionary(column.dictionary)
+            existing = self._hash_dictionary(column.dictionary)
             return existing[column.indices.fill_null(len(existing) - 1).to_numpy()]  # type: ignore[no-any-return]
-        result = _hashes(column)
+        result = _hash_texts(column)
         if column.null_count:
             result[column.is_null().to_numpy(zero_copy_only=False)] = _ABSENT
         return result
 
-    def _of_dictionary(self, texts: pa.Array) -> NDArray[np.uint64]:
+    def _hash_dictionary(self, texts: pa.Array) -> NDArray[np.uint64]:
         # To compare texts takes a fortieth of the time.
         if self._dictionary is None or not texts.equals(self._dictionary):
-            self._dictionary, self._known = texts, np.append(_hashes(texts), _ABSENT)
+            self._dictionary, self._known = texts, np.append(_hash_texts(texts), _ABSENT)
         return self._known
 
 
-def _hashes(texts: pa.Array) -> NDArray[np.uint64]:
+def _hash_texts(texts: pa.Array) -> NDArray[np.uint64]:
     """
     A polynomial of the bytes of each text, modulo 2⁶⁴, from differences of one running sum.
 
@@ -272,7 +272,7 @@ def _numbers(batch: pa.RecordBatch, hashes: TextHashes) -> _Rows:
         origin_seq = np.where(has_origin, origin_seq, seq)
     place = origin_seq.view(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
     payload = mix(place + columns["digest"].to_numpy().view(np.uint64) * np.uint64(0xC2B2AE3D27D4EB4F))
-    names = hashes.of(columns["key"])
+    names = hashes.hash_column(columns["key"])
     same = columns["key"].equals(columns["sent_subject"])
     return _Rows(
         track=columns["track"].to_numpy(),
@@ -281,7 +281,7 @@ def _numbers(batch: pa.RecordBatch, hashes: TextHashes) -> _Rows:
         has_origin=has_origin,
         payload=payload,
         name=mix(payload + names),
-        subject=mix(place + (names if same else hashes.of(columns["sent_subject"]))),
+        subject=mix(place + (names if same else hashes.hash_column(columns["sent_subject"]))),
         has_subject=_is_valid(columns["sent_subject"]),
     )
 

@@ -137,7 +137,7 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
                         f"stream `{key}` cannot be read: {entry.error if entry else 'it is not asked for'}"
                     )
                 continue
-            cuts.append(self._between(entry, before, last))
+            cuts.append(self._select_between(entry, before, last))
         options = self._options
         tasks = split_tasks(cuts, self._access, rows=options.rows_per_task, subjects=options.subjects)
         whole = {item.stream_ref for item in cuts if not item.num_deleted and not options.subjects}
@@ -153,7 +153,7 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     def commit(self, end: Mapping[str, StreamOffset | int]) -> None:
         """Do nothing: no position is kept on servers."""
 
-    def _between(self, entry: StreamCut, before: StreamOffset | None, last: StreamOffset) -> StreamCut:
+    def _select_between(self, entry: StreamCut, before: StreamOffset | None, last: StreamOffset) -> StreamCut:
         """The part of *entry* after *before*, up to *last*."""
         after = before["seq"] if before is not None else max(entry.first_seq, 1) - 1
         loss = None
@@ -169,7 +169,7 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             gone = min(entry.first_seq - 1, last["seq"])
             loss = f"{after + 1} to {gone} were removed before they were read: {gone - after:,} of its sequences"
         if loss is not None:
-            self._lose(entry.stream_ref, loss)
+            self._report_loss(entry.stream_ref, loss)
         first = max(after + 1, entry.first_seq)
         if first > last["seq"]:
             return replace(entry, messages=0)
@@ -177,9 +177,9 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         size = entry.bytes * rows // max(1, entry.messages)
         return replace(entry, first_seq=first, last_seq=last["seq"], messages=rows, bytes=size)
 
-    def _lose(self, stream: StreamRef, loss: str) -> None:
+    def _report_loss(self, stream: StreamRef, loss: str) -> None:
         if self._options.fails_on_loss:
-            raise _data_loss(stream, loss)
+            raise _make_loss_error(stream, loss)
         _LOG.warning("messages of stream `%s` are lost to this query: %s", stream.stream, loss)
 
     def _take_cuts(self) -> None:
@@ -191,7 +191,7 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             elif key not in self._cuts:
                 raise VstreamError(f"stream `{take_cut.stream_ref.stream}` cannot be read: {take_cut.error}")
             elif take_cut.error == ABSENT and self._options.fails_on_loss:
-                raise _data_loss(
+                raise _make_loss_error(
                     take_cut.stream_ref, f"it was deleted; {self._cuts[key].last_seq} was its last sequence"
                 )
 
@@ -206,7 +206,7 @@ def read_partition(partition: ReadPartition, schema: pa.Schema) -> Iterator[pa.R
         first = _first_of(task)
         if first > task.first:
             gone = min(first - 1, task.last)
-            raise _data_loss(task.stream_ref, f"some of {task.first} to {gone} were removed while they were read")
+            raise _make_loss_error(task.stream_ref, f"some of {task.first} to {gone} were removed while they were read")
 
 
 def _first_of(task: ReadTask) -> int:
@@ -243,7 +243,7 @@ def _describe_recreated(entry: StreamCut, after: int) -> str:
     )
 
 
-def _data_loss(stream: StreamRef, loss: str) -> VstreamError:
+def _make_loss_error(stream: StreamRef, loss: str) -> VstreamError:
     where = f" in region `{stream.region}`" if stream.region else ""
     return VstreamError(
         f"data loss: stream `{stream.stream}`{where}: {loss}. "

@@ -44,13 +44,13 @@ class Bounds:
     def intersect(self, other: Bounds) -> Bounds:
         """The intersection. Of two lists of subjects the first is used: either is correct, as Spark filters again."""
         return Bounds(
-            first=_most(self.first, other.first),
-            last=_least(self.last, other.last),
-            since_ns=_most(self.since_ns, other.since_ns),
-            until_ns=_least(self.until_ns, other.until_ns),
+            first=_find_latest(self.first, other.first),
+            last=_find_earliest(self.last, other.last),
+            since_ns=_find_latest(self.since_ns, other.since_ns),
+            until_ns=_find_earliest(self.until_ns, other.until_ns),
             subjects=self.subjects or other.subjects,
-            streams=_both(self.streams, other.streams),
-            regions=_both(self.regions, other.regions),
+            streams=_intersect_names(self.streams, other.streams),
+            regions=_intersect_names(self.regions, other.regions),
         )
 
 
@@ -79,7 +79,7 @@ def _bounds(condition: Any) -> tuple[Bounds | None, bool]:
             ends = _ends(condition, _nanoseconds(value))
             # A timestamp has lost its nanoseconds, which may belong to either side.
             slack = 1_000 if name == "time" else 0
-            return (_within(ends, slack), False) if ends else (None, False)
+            return (_widen(ends, slack), False) if ends else (None, False)
         case "subject":
             subjects = _subjects(condition, value)
             return (Bounds(subjects=subjects) if subjects else None, False)
@@ -111,7 +111,7 @@ def _ends(condition: Any, value: Any) -> tuple[int | None, int | None] | None:  
             return None
 
 
-def _within(ends: tuple[int | None, int | None], slack: int) -> Bounds:
+def _widen(ends: tuple[int | None, int | None], slack: int) -> Bounds:
     since, until = ends
     return Bounds(since_ns=None if since is None else since - slack, until_ns=None if until is None else until + slack)
 
@@ -148,15 +148,15 @@ def _values(condition: Any, value: Any) -> frozenset[str] | None:
     return None
 
 
-def _most(left: int | None, right: int | None) -> int | None:
+def _find_latest(left: int | None, right: int | None) -> int | None:
     return max((value for value in (left, right) if value is not None), default=None)
 
 
-def _least(left: int | None, right: int | None) -> int | None:
+def _find_earliest(left: int | None, right: int | None) -> int | None:
     return min((value for value in (left, right) if value is not None), default=None)
 
 
-def _both(left: frozenset[str] | None, right: frozenset[str] | None) -> frozenset[str] | None:
+def _intersect_names(left: frozenset[str] | None, right: frozenset[str] | None) -> frozenset[str] | None:
     if left is None or right is None:
         return right if left is None else left
     return left & right

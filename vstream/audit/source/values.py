@@ -59,7 +59,7 @@ class Access:
     timeout: float = 10.0
     """Timeout in seconds: for a connection, for an answer, and between bytes while reading."""
 
-    def of(self, stream: str) -> Access:
+    def with_prefix_of(self, stream: str) -> Access:
         """The same access with the API prefix for *stream*, which depends on its account if that is hidden."""
         account, is_hidden, _ = stream.rpartition(ACCOUNT_SEPARATOR)
         return replace(self, api_prefix=naming.api_prefix(account)) if is_hidden else self
@@ -178,7 +178,7 @@ def split_tasks(
                 result.append(
                     ReadTask(
                         stream_ref=cut.stream_ref,
-                        access=access[cut.stream_ref.region].of(cut.stream_ref.stream),
+                        access=access[cut.stream_ref.region].with_prefix_of(cut.stream_ref.stream),
                         path=cut.path or CONSUMER,
                         first=first,
                         last=after - 1,

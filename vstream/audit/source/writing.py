@@ -135,7 +135,7 @@ def _is_same_type(kind: DataType, expected: DataType) -> bool:
 
 def check_stream(access: Access, ref: StreamRef) -> None:
     """Raise VstreamError if the stream does not exist, or does not acknowledge publishes."""
-    access = access.of(ref.stream)
+    access = access.with_prefix_of(ref.stream)
     with connect(access) as client:
         try:
             config = api_request(client, access, f"STREAM.INFO.{ref.name}")["config"]

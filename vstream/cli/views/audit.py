@@ -394,7 +394,7 @@ def to_junit(report: Report, *, only_findings: bool = False) -> str:
     Errors become failures, and what could not be checked becomes an error of its test case. A report without streams is
     one suite with an error. With *only_findings*, there are only test cases with errors, or a single one that passes.
     """
-    suites = {virtual: _test_cases(virtual, report.of(virtual)) for virtual in report.virtuals}
+    suites = {virtual: _test_cases(virtual, report.findings_about(virtual)) for virtual in report.virtuals}
     if only_findings:
         passed = {"audit": [TestCase(classname="audit", name="findings")]} if suites else {}
         suites = {virtual: wrong for virtual, cases in suites.items() if (wrong := _only_wrong(cases))} or passed
