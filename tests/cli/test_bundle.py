@@ -12,9 +12,9 @@ import pytest
 from tests.support.chaos_lab import require_success
 from tests.support.command import check_output, vstream
 from tests.support.shared_lab import shared_lab
-from vstream.health.live.answers import ask_servers
 from vstream.health.redact import REDACTED, redact
 from vstream.jetstream import monitoring
+from vstream.jetstream.monitoring import read_raw_answers
 from vstream.lab.state import lab_directory
 from vstream.topology.model import Endpoint
 
@@ -89,6 +89,6 @@ async def test_what_a_server_calls_itself_leads_nowhere(monkeypatch: pytest.Monk
         return {"server_name": "../../\x1b[31m\n\x00.." + "x" * 5_000}
 
     monkeypatch.setattr(monitoring, "get", get)
-    answers, _ = await ask_servers({"west": Endpoint(monitor=("http://127.0.0.1:1",))}, timeout=1)
+    answers, _ = await read_raw_answers({"west": Endpoint(monitor=("http://127.0.0.1:1",))}, timeout=1)
     (name,) = answers
     assert re.fullmatch(r"[\w-]{1,100}", name)

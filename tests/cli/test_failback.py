@@ -13,9 +13,9 @@ from tests.support.lost_region import document
 from vstream.apply.execute import ApplyResult
 from vstream.cli import apply, failback, failover
 from vstream.cli.failures import report_failure
-from vstream.cli.plan import Planned
 from vstream.errors import LabError, RefusedError, VstreamError
 from vstream.lab.find_servers import Servers
+from vstream.lab.plan_servers import ServerPlan
 from vstream.lint.load_topology import load, render_bundle
 from vstream.plan import pipeline
 from vstream.plan.pipeline import PlanRequest
@@ -40,12 +40,12 @@ def test_the_file_says_lost_until_the_lab_has_the_servers(tmp_path: Path, monkey
     monkeypatch.setattr(failback, "_start_in_lab", die)
     plans = [_plan_deletion("foo"), _plan_deletion("prices"), _plan_deletion("prices")]
 
-    async def plan(*_: object) -> Planned:
+    async def plan(*_: object) -> ServerPlan:
         request = PlanRequest(topology=TOPOLOGY, bundle=render_bundle(TOPOLOGY), endpoints={})
-        return Planned(where=Servers(endpoints={}, lab=None, description=""), request=request, plan=plans.pop(0))
+        return ServerPlan(where=Servers(endpoints={}, lab=None, description=""), request=request, plan=plans.pop(0))
 
     monkeypatch.setattr(failback, "find_servers", lambda *_: Servers(endpoints={}, lab="lost", description="lab lost"))
-    monkeypatch.setattr(failback, "plan_servers", plan)
+    monkeypatch.setattr(failback, "plan_with_progress", plan)
     monkeypatch.setattr(failback, "_runs_in_lab", lambda *_: False)
     # What is refused is refused before a server starts.
     for error, problem in ((RefusedError, "foo-read-east"), (LabError, "killed"), (LabError, "killed")):
@@ -79,9 +79,9 @@ def test_what_nobody_answered_for_is_not_said_to_differ(
             failover.end(TOPOLOGY, replace(plan, blocked=blocked), False, "in again")
         assert ended.value.exit_code == code
     request = PlanRequest(topology=TOPOLOGY, bundle=render_bundle(TOPOLOGY), endpoints={})
-    planned = Planned(where=Servers(endpoints={}, lab=None, description=""), request=request, plan=plan)
+    planned = ServerPlan(where=Servers(endpoints={}, lab=None, description=""), request=request, plan=plan)
 
-    async def make_plan(*_: object, **__: object) -> Planned:
+    async def make_plan(*_: object, **__: object) -> ServerPlan:
         return planned
 
     monkeypatch.setattr(apply, "_plan", make_plan)

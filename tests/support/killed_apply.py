@@ -13,15 +13,14 @@ from tests.support.labs import ignore_progress
 from tests.support.night import repetitions
 from vstream.apply import execute as module
 from vstream.apply.mappings import LabMappings
-from vstream.cli.plan import build_request
 from vstream.jetstream.admin import JetStreamAdmin, ask_until_available
 from vstream.lab import binaries, lab
 from vstream.lab.find_servers import find_servers
+from vstream.lab.plan_servers import plan_servers
 from vstream.lab.remove_servers import LabServerAdmin
 from vstream.lint.load_topology import render_bundle
 from vstream.plan.live.gate_checks import LiveGateChecker
 from vstream.plan.live.observe import any_connection, connect_all
-from vstream.plan.pipeline import make_plan
 from vstream.plan.plan import Plan
 from vstream.topology.consumer_config import ConsumerConfig
 from vstream.topology.model import Topology
@@ -111,8 +110,9 @@ async def plan_lab(
     wanted: Topology, name: str, *, adopt: frozenset[str] = frozenset(), lost: tuple[str, ...] = ()
 ) -> Plan:
     """What is left to do on lab *name*, once its servers say so: with a link cut, they may elect for longer than a plan waits."""
-    request = build_request(wanted, find_servers(wanted, name), None, adopt=adopt, lost=lost)
-    return await ask_until_available(lambda: make_plan(request))
+    where = find_servers(wanted, name)
+    planned = await ask_until_available(lambda: plan_servers(wanted, where, None, adopt=adopt, lost=lost))
+    return planned.plan
 
 
 async def run(
@@ -125,12 +125,12 @@ async def run(
 ) -> Plan:
     """One run of `apply`, which dies after a few requests, added to *done*, if that is given. The plan that it had."""
     where = find_servers(wanted, name)
-    request = build_request(wanted, where, None, adopt=adopt, lost=lost)
-    plan = await make_plan(request)
+    planned = await plan_servers(wanted, where, None, adopt=adopt, lost=lost)
+    plan = planned.plan
     assert not plan.blocked, plan.blocked
     async with connect_all(wanted, where.endpoints) as connections:
         connection = any_connection(connections)
-        admin, mappings = JetStreamAdmin(connection), LabMappings(name, request.bundle, lost=lost)
+        admin, mappings = JetStreamAdmin(connection), LabMappings(name, planned.request.bundle, lost=lost)
         servers = LabServerAdmin(name)
         mortal = None if done is None else Mortal(admin, mappings, servers, done)
         applied = await module.execute_plan(

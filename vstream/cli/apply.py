@@ -16,11 +16,12 @@ from vstream.apply.shipping import Shipping
 from vstream.cli import options
 from vstream.cli.asyncio_runner import exit_on_signals, run
 from vstream.cli.exit_codes import NO, UNKNOWN
-from vstream.cli.plan import Adopt, Lost, Planned, Verbose, plan_servers
+from vstream.cli.plan import Adopt, Lost, Verbose, plan_with_progress
 from vstream.cli.views import applied as outcome
 from vstream.cli.views import console
 from vstream.cli.views import plan as view
 from vstream.cli.views.progress import progress_bar
+from vstream.lab.plan_servers import ServerPlan
 from vstream.lab.target_servers import find_target_servers
 from vstream.lint.load_topology import load
 from vstream.plan import saved
@@ -106,7 +107,7 @@ def command(
     _exit_if_unknown(left or plan, file)
 
 
-def report(planned: Planned, applied: ApplyResult, left: Plan | None, *, is_verbose: bool) -> None:
+def report(planned: ServerPlan, applied: ApplyResult, left: Plan | None, *, is_verbose: bool) -> None:
     """Say what was done and what is left, and end with the exit code of that unless all is done."""
     console.print_lines(outcome.text(applied, loaded_path(planned.request.topology)))
     if applied.gate_timeouts:
@@ -125,16 +126,16 @@ def report(planned: Planned, applied: ApplyResult, left: Plan | None, *, is_verb
 
 async def _plan(
     path: Path, lab: str | None, templates: Path | None, *, adopt: frozenset[str], lost: tuple[str, ...]
-) -> Planned:
+) -> ServerPlan:
     """The plan of the topology file *path*, or the saved plan *path* if it still holds."""
     if path.suffix != ".json":
-        return await plan_servers(options.load_topology(path).require(), lab, templates, adopt=adopt, lost=lost)
+        return await plan_with_progress(options.load_topology(path).require(), lab, templates, adopt=adopt, lost=lost)
     if lab or adopt or lost or options.read_overlays():
         variables = "VSTREAM_LAB and VSTREAM_OVERLAY"
         raise typer.BadParameter(f"a saved plan has its options: drop --lab, --adopt, --lost, --overlay, {variables}")
     file = saved.load(options.read_bytes(path, limit=-1).decode("utf-8", "replace"), str(path))
     topology = load(file.topology_text.encode(), file.topology_file).require()
-    fresh = await plan_servers(topology, file.lab, templates, adopt=frozenset(file.adopt), lost=file.lost)
+    fresh = await plan_with_progress(topology, file.lab, templates, adopt=frozenset(file.adopt), lost=file.lost)
     require_same(fresh.plan, file.plan)
     return fresh
 
@@ -172,7 +173,7 @@ def _exit_if_unknown(plan: Plan, file: str) -> None:
 
 
 async def apply_with_progress(
-    planned: Planned, gate_timeout: float, shipping: Shipping
+    planned: ServerPlan, gate_timeout: float, shipping: Shipping
 ) -> tuple[ApplyResult, Plan | None]:
     """Apply, then plan again: what is left is what counts."""
     topology, where = planned.request.topology, planned.where
@@ -192,7 +193,7 @@ async def apply_with_progress(
         )
 
 
-def _print_emptied_regions(planned: Planned, applied: ApplyResult) -> None:
+def _print_emptied_regions(planned: ServerPlan, applied: ApplyResult) -> None:
     """What to do with the servers of a region that holds nothing of the topology any more."""
     topology = planned.request.topology
     used = {stream.region for stream in planned.request.bundle.streams}

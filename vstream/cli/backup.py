@@ -16,7 +16,7 @@ from vstream.cli.asyncio_runner import run
 from vstream.cli.views import backup as view
 from vstream.cli.views import console
 from vstream.cli.views.json_output import print_json
-from vstream.cli.views.progress import progress_bar
+from vstream.cli.views.progress import show_steps
 from vstream.lab.find_servers import build_bundle, find_servers
 
 Directory = Annotated[Path, typer.Argument(help="The directory of the backup.", metavar="DIR")]
@@ -42,11 +42,8 @@ def take(
     names, where = options.choose_streams(loaded, stream), find_servers(loaded, lab)
     streams = [part for part in build_bundle(loaded, where, None).streams if part.virtual in names]
     request = BackupRequest(topology=loaded, text=text, streams=streams, endpoints=where.endpoints)
-    with progress_bar() as progress:
-        task = progress.add_task("connecting", total=None)
-        record = run(
-            take_backup(request, BackupDirectory(directory), lambda step: progress.update(task, description=step))
-        )
+    with show_steps() as show:
+        record = run(take_backup(request, BackupDirectory(directory), show))
     if output == "json":
         print_json("backup", view.backup_as_dict(record, directory))
         return
@@ -86,9 +83,8 @@ def restore(
     )
     state = run(read_state(request))
     if yes:
-        with progress_bar() as progress:
-            task = progress.add_task("connecting", total=None)
-            run(restore_backup(request, lambda step: progress.update(task, description=step)))
+        with show_steps() as show:
+            run(restore_backup(request, show))
     if output == "json":
         print_json("restore", view.restore_as_dict(record, state, is_done=yes))
         return

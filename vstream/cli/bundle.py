@@ -13,19 +13,18 @@ from typing import Any
 
 from vstream import __version__
 from vstream.cli.asyncio_runner import run
-from vstream.cli.plan import build_request
 from vstream.cli.status import find_source
 from vstream.cli.views import console
 from vstream.cli.views.json_output import format_json
 from vstream.errors import RefusedError, VstreamError
 from vstream.files import PRIVATE, write_private
-from vstream.health.live.answers import ask_servers
 from vstream.health.pipeline import diagnose
 from vstream.health.redact import find_secrets, redact
+from vstream.jetstream.monitoring import read_raw_answers
 from vstream.lab.find_servers import Servers, build_bundle, find_servers
+from vstream.lab.plan_servers import plan_servers
 from vstream.lab.state import lab_directory
 from vstream.plan import saved
-from vstream.plan.pipeline import make_plan
 from vstream.topology.model import Topology
 
 _ARCHIVE = ".tar.gz"
@@ -89,10 +88,10 @@ def _gather(
         lambda: {f"rendered/{part.path}": part.text for part in build_bundle(topology, servers, templates).artifacts},
     )
     if where is not None:
-        add_json("status", lambda: run(_read_status(topology, where, templates, deadline)))
+        add_json("status", lambda: run(find_source(topology, where, templates).read(deadline)).as_dict())
         add_json("doctor", lambda: run(_run_doctor(topology, where, templates, deadline)))
-        add_json("plan", lambda: run(_make_plan(topology, where, templates)))
-        answers, silent = run(ask_servers(where.endpoints, timeout=deadline))
+        add_json("plan", lambda: saved.to_dict(run(plan_servers(topology, where, templates)).plan))
+        answers, silent = run(read_raw_answers(where.endpoints, timeout=deadline))
         files |= {f"servers/{name}.json": json.dumps(answer, indent=1) + "\n" for name, answer in answers.items()}
         problems |= silent
     # Also of servers that are not used: those of `connect` while a lab is.
@@ -100,17 +99,9 @@ def _gather(
     return files, problems, find_secrets(endpoints, secret_texts)
 
 
-async def _read_status(topology: Topology, where: Servers, templates: Path | None, deadline: float) -> dict[str, Any]:
-    return (await find_source(topology, where, templates).read(deadline)).as_dict()
-
-
 async def _run_doctor(topology: Topology, where: Servers, templates: Path | None, deadline: float) -> dict[str, Any]:
     expected = build_bundle(topology, where, templates)
     return (await diagnose(topology, where.endpoints, expected, {}, deadline=deadline)).as_dict()
-
-
-async def _make_plan(topology: Topology, where: Servers, templates: Path | None) -> dict[str, Any]:
-    return saved.to_dict(await make_plan(build_request(topology, where, templates)))
 
 
 def _write(target: Path, files: Mapping[str, str]) -> None:

@@ -12,13 +12,14 @@ from vstream.cli.apply import GateTimeout
 from vstream.cli.asyncio_runner import run
 from vstream.cli.exit_codes import NO, OK, UNKNOWN
 from vstream.cli.failover import EditOptions, ShipWith, carry_out_edit, end, read_edit
-from vstream.cli.plan import Planned, plan_servers
+from vstream.cli.plan import plan_with_progress
 from vstream.cli.views import console
 from vstream.cli.views import failover as view
 from vstream.cli.views import plan as plan_view
 from vstream.cli.views.json_output import print_json
 from vstream.errors import UnknownNameError
 from vstream.health.live.drain import Emptiness, empty_region, empty_server
+from vstream.lab.plan_servers import ServerPlan
 from vstream.lab.target_servers import find_target_servers
 from vstream.plan.pipeline import require_nothing_else
 from vstream.plan.topology_edit import TopologyEdit
@@ -62,8 +63,8 @@ def command(
         before = read_edit(topology, current)
         edit = before.undo_drain(target) if is_undone else before.drain(target, to)
         if edit.topology is not current:
-            require_nothing_else(run(plan_servers(current, lab, templates)).plan)
-        planned = run(plan_servers(edit.topology, lab, templates))
+            require_nothing_else(run(plan_with_progress(current, lab, templates)).plan)
+        planned = run(plan_with_progress(edit.topology, lab, templates))
         is_json = output == "json"
         how = EditOptions(is_allowed=yes, gate_timeout=gate_timeout, ship_with=ship_with, is_json=is_json)
         _drain_region(edit, target, planned, how, is_undone=is_undone)
@@ -79,7 +80,7 @@ def command(
     _end(target, seen, None, is_json=output == "json", is_done=yes, servers=[target])
 
 
-def _drain_region(edit: TopologyEdit, region: str, planned: Planned, how: EditOptions, *, is_undone: bool) -> None:
+def _drain_region(edit: TopologyEdit, region: str, planned: ServerPlan, how: EditOptions, *, is_undone: bool) -> None:
     topology, is_json = edit.topology, how.is_json
     if not is_json:
         console.print_note(f"{topology.name} on {planned.where.description}")
@@ -106,7 +107,7 @@ def _drain_region(edit: TopologyEdit, region: str, planned: Planned, how: EditOp
 
 
 def _end(
-    target: str, seen: Emptiness, planned: Planned | None, *, is_json: bool, is_done: bool, servers: list[str]
+    target: str, seen: Emptiness, planned: ServerPlan | None, *, is_json: bool, is_done: bool, servers: list[str]
 ) -> NoReturn:
     """Show what was seen, and exit with whether it is safe."""
     if is_json:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
+from typing import Any
 
 import typer
 from rich.text import Text
@@ -11,15 +11,13 @@ from rich.text import Text
 from vstream.cli import configs
 from vstream.cli.asyncio_runner import run
 from vstream.cli.exit_codes import NO, UNKNOWN
-from vstream.cli.plan import Planned, plan_servers
 from vstream.cli.views import console, diagnostics
 from vstream.cli.views import plan as view
 from vstream.cli.views.json_output import print_json
-from vstream.diagnostics import Finding
+from vstream.cli.views.progress import show_steps
 from vstream.formatting import format_count
-from vstream.health.doctor.check import Drift
-from vstream.health.doctor.examine import Diagnosis, examine, findings_as_dicts
-from vstream.health.live.collect import collect_snapshot
+from vstream.health.doctor.examine import findings_as_dicts
+from vstream.health.drift import DriftReport, find_drift
 from vstream.lab.find_servers import find_servers
 from vstream.plan import saved
 from vstream.topology.model import Topology
@@ -42,69 +40,51 @@ def check_drift(
     servers have loaded. *deadline*: seconds for each server. *files*: a directory with configuration files. Exits with
     3 if no difference was found but not everything could be compared. Raises VstreamError.
     """
-    planned, diagnosis = run(_compare(topology, lab, templates, deadline, files))
-    different = diagnosis.select_drift(Drift.DIFFERENCE)
-    unknown = diagnosis.select_drift(Drift.UNKNOWN)
-    plan = planned.plan
-    is_drift = plan.differs or bool(different)
-    is_partial = bool(unknown or plan.unread_servers or plan.unreachable or not (plan.differs or plan.is_empty))
+    where = find_servers(topology, lab)
+    config_files = configs.read_configs(topology, where, files)
+    with show_steps() as show:
+        drift = run(find_drift(topology, where, templates, config_files, deadline=deadline, on_progress=show))
     if is_json:
-        unread = [finding for finding in unknown if finding.code == "VD413"]
-        print_json(
-            "plan-drift",
-            {
-                "topology": topology.name,
-                "drift": is_drift,
-                "is_partial": is_partial,
-                "plan": saved.to_dict(plan),
-                "findings": findings_as_dicts(different),
-                "unknown": findings_as_dicts(unknown),
-                "configs_compared": diagnosis.configs,
-                "configs_unread": [{"server": finding.about, "problem": finding.evidence} for finding in unread],
-            },
-        )
+        print_json("plan-drift", _as_dict(drift))
     else:
-        console.print_note(f"{topology.name} on {planned.where.description}")
-        _show(planned, diagnosis, (*different, *unknown), is_drift=is_drift, is_partial=is_partial)
-    if is_drift:
+        console.print_note(f"{topology.name} on {where.description}")
+        _print_drift(drift)
+    if drift.has_drifted:
         raise typer.Exit(NO)
-    if is_partial:
+    if drift.is_partial:
         raise typer.Exit(UNKNOWN)
 
 
-def _show(
-    planned: Planned, diagnosis: Diagnosis, findings: tuple[Finding, ...], *, is_drift: bool, is_partial: bool
-) -> None:
-    if not planned.plan.is_empty:
-        console.print_lines(view.text(planned.plan))
-    for finding in findings:
+def _as_dict(drift: DriftReport) -> dict[str, Any]:
+    unread = [finding for finding in drift.unknown if finding.code == "VD413"]
+    return {
+        "topology": drift.diagnosis.topology,
+        "drift": drift.has_drifted,
+        "is_partial": drift.is_partial,
+        "plan": saved.to_dict(drift.planned.plan),
+        "findings": findings_as_dicts(drift.different),
+        "unknown": findings_as_dicts(drift.unknown),
+        "configs_compared": drift.diagnosis.configs,
+        "configs_unread": [{"server": finding.about, "problem": finding.evidence} for finding in unread],
+    }
+
+
+def _print_drift(drift: DriftReport) -> None:
+    plan, diagnosis = drift.planned.plan, drift.diagnosis
+    if not plan.is_empty:
+        console.print_lines(view.text(plan))
+    for finding in (*drift.different, *drift.unknown):
         console.print_lines(diagnostics.finding_lines(finding))
-    if planned.plan.is_empty:  # else the plan has said it
-        console.print_lines(
-            Text.assemble(("  ? ", "yellow"), sentence) for sentence in view.unknown_sentences(planned.plan)
-        )
+    if plan.is_empty:  # else the plan has said it
+        console.print_lines(Text.assemble(("  ? ", "yellow"), sentence) for sentence in view.unknown_sentences(plan))
     verdict = "NO DRIFT"
-    if is_drift:
+    if drift.has_drifted:
         verdict = "DRIFT"
-    elif is_partial:
+    elif drift.is_partial:
         verdict = "UNKNOWN: no difference was found, but not everything could be compared"
     configs_compared = format_count(diagnosis.configs, "configuration file")
     with_files = f", {configs_compared} with what was loaded" if diagnosis.configs else ""
-    streams = {stream.config.name for stream in planned.request.bundle.streams}.difference(
-        planned.plan.names_without_answer
-    )
+    streams = {stream.config.name for stream in drift.planned.request.bundle.streams} - set(plan.names_without_answer)
     console.stdout().print(
         f"{verdict}: {len(streams):,} streams and the rules of {diagnosis.servers} servers compared{with_files}"
     )
-
-
-async def _compare(
-    topology: Topology, lab: str | None, templates: Path | None, deadline: float, files: Path | None
-) -> tuple[Planned, Diagnosis]:
-    servers = find_servers(topology, lab)
-    config_files = configs.read_configs(topology, servers, files)
-    planned, snapshot = await asyncio.gather(
-        plan_servers(topology, lab, templates),
-        collect_snapshot(topology, servers.endpoints, deadline=deadline, is_deep=True),
-    )
-    return planned, examine(topology, planned.request.bundle, snapshot, config_files)

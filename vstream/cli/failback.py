@@ -8,12 +8,12 @@ from vstream.cli import options
 from vstream.cli.apply import GateTimeout
 from vstream.cli.asyncio_runner import run
 from vstream.cli.failover import EditOptions, RegionName, ShipWith, carry_out_edit, end, read_edit
-from vstream.cli.plan import plan_servers
+from vstream.cli.plan import plan_with_progress
 from vstream.cli.views import console
 from vstream.cli.views import failover as view
 from vstream.cli.views import plan as plan_view
 from vstream.cli.views.json_output import print_json
-from vstream.cli.views.progress import progress_bar
+from vstream.cli.views.progress import show_progress
 from vstream.errors import RefusedError
 from vstream.lab import keys
 from vstream.lab import lab as labs
@@ -54,7 +54,7 @@ def command(
         _check_servers(edit.topology, region, is_new=edit.topology is not current, is_waiting=yes)
     elif yes:
         if not _runs_in_lab(where.lab, edit.topology, region, any):
-            require_nothing_lost(run(plan_servers(current, lab, templates)).plan, current)
+            require_nothing_lost(run(plan_with_progress(current, lab, templates)).plan, current)
         # The file comes second: a lab without servers that its file has is refused. Those that an earlier run has started may
         # not be let in yet.
         _start_in_lab(where.lab, edit.topology)
@@ -63,7 +63,7 @@ def command(
             print_json("failback", view.as_dict(None, (region,), {}, None, is_done=False))
         console.print_note(f"The lab will start the servers of {region}. Nothing was changed: pass `--yes` to do it.")
         return
-    planned = run(plan_servers(edit.topology, lab, templates))
+    planned = run(plan_with_progress(edit.topology, lab, templates))
     if not is_json:
         console.print_lines(plan_view.text(planned.plan, is_allowed=True))
     how = EditOptions(is_allowed=yes, gate_timeout=gate_timeout, ship_with=ship_with, is_json=is_json)
@@ -80,14 +80,13 @@ def _runs_in_lab(name: str, topology: Topology, region: str, how_many: Callable[
 
 
 def _start_in_lab(name: str, topology: Topology) -> None:
-    with progress_bar() as progress:
-        task = progress.add_task("starting", total=None)
+    with show_progress("starting") as show:
         run(
             labs.up(
                 name,
                 topology,
                 lambda addresses: render_bundle(topology, addresses=addresses, signer=keys.signer(name, topology)),
-                on_progress=lambda step: progress.update(task, description=step.stage.value),
+                on_progress=show,
                 timeout=PEER_PATIENCE,
             )
         )

@@ -14,7 +14,7 @@ from vstream.cli import options
 from vstream.cli.apply import GateTimeout, apply_with_progress, report
 from vstream.cli.asyncio_runner import run
 from vstream.cli.exit_codes import NO, UNKNOWN
-from vstream.cli.plan import Planned, plan_servers
+from vstream.cli.plan import plan_with_progress
 from vstream.cli.views import applied as outcome
 from vstream.cli.views import console
 from vstream.cli.views import failover as view
@@ -23,6 +23,7 @@ from vstream.cli.views.json_output import print_json
 from vstream.errors import RefusedError
 from vstream.lab import lab as labs
 from vstream.lab.find_servers import Servers, find_servers
+from vstream.lab.plan_servers import ServerPlan
 from vstream.lab.status import system_endpoint
 from vstream.lab.target_servers import find_target_servers
 from vstream.plan.live.lost_region import give_up
@@ -52,7 +53,7 @@ class EditOptions:
     is_json: bool
 
 
-def carry_out_edit(edit: TopologyEdit, planned: Planned, how: EditOptions) -> tuple[Plan, bool]:
+def carry_out_edit(edit: TopologyEdit, planned: ServerPlan, how: EditOptions) -> tuple[Plan, bool]:
     """
     Where *how* allows it and nothing is blocked, write *edit*, carry out the plan of it, and make readers source again.
 
@@ -125,7 +126,7 @@ def command(
             )
         raise typer.Exit(NO if proof.alive else UNKNOWN)
     edit, homes = run(give_up(read_edit(topology, current), regions, where.endpoints))
-    planned = run(plan_servers(edit.topology, lab, templates))
+    planned = run(plan_with_progress(edit.topology, lab, templates))
     if not is_json:
         console.print_lines((*view.describe_homes(homes), *plan_view.text(planned.plan, is_allowed=True)))
     how = EditOptions(is_allowed=yes, gate_timeout=gate_timeout, ship_with=ship_with, is_json=is_json)

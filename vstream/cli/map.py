@@ -143,7 +143,8 @@ def _print_streams(stream: str, files: list[str], region: str | None, *, is_json
     topology = options.load_topology(Path(files[0]) if files else options.default_file()).require()
     virtual = options.find_stream(topology, stream, [region] if region else [])
     if is_json:
-        print_json("map-stream", mapping.streams_json(topology, virtual, [region] if region else virtual.regions))
+        regions = [region] if region else virtual.regions
+        print_json("map-stream", {"regions": [mapping.describe_region(topology, virtual, name) for name in regions]})
     elif region is not None:
         typer.echo(naming.local_name(physical.read_stream_in(virtual, region)))
     else:

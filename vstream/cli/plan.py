@@ -14,14 +14,12 @@ from vstream.cli.lazy_group import load_mode
 from vstream.cli.views import console
 from vstream.cli.views import plan as view
 from vstream.cli.views.json_output import print_json
-from vstream.cli.views.progress import progress_bar
+from vstream.cli.views.progress import show_steps
 from vstream.files import save_output
-from vstream.lab.find_servers import Servers, build_bundle, find_servers
+from vstream.lab.find_servers import find_servers
+from vstream.lab.plan_servers import ServerPlan, plan_servers
 from vstream.plan import saved
-from vstream.plan.pipeline import PlanRequest, make_plan
-from vstream.plan.plan import Plan
 from vstream.topology.model import Topology
-from vstream.value_class import value_class
 
 Adopt = Annotated[
     list[str] | None,
@@ -88,7 +86,7 @@ def command(
     if files is not None:
         raise typer.BadParameter("needs --drift", param_hint="--configs")
     adopted, regions = frozenset(adopt or ()), tuple(sorted(lost or ()))
-    planned = run(plan_servers(loaded.require(), lab, templates, adopt=adopted, lost=regions, is_applied=False))
+    planned = run(plan_with_progress(loaded.require(), lab, templates, adopt=adopted, lost=regions, is_applied=False))
     if out is not None:
         _save_plan(out, topology, loaded.text, planned)
     _print_plan(planned, output, is_verbose=verbose)
@@ -100,7 +98,7 @@ def command(
         raise typer.Exit(UNKNOWN)
 
 
-def _save_plan(path: Path, topology: Path, text: str, planned: Planned) -> None:
+def _save_plan(path: Path, topology: Path, text: str, planned: ServerPlan) -> None:
     file = saved.SavedPlan(
         plan=planned.plan,
         topology_file=str(topology),
@@ -112,7 +110,7 @@ def _save_plan(path: Path, topology: Path, text: str, planned: Planned) -> None:
     save_output(path, saved.dump(file), is_private=True)
 
 
-def _print_plan(planned: Planned, output: str, *, is_verbose: bool) -> None:
+def _print_plan(planned: ServerPlan, output: str, *, is_verbose: bool) -> None:
     plan, request = planned.plan, planned.request
     if output == "json":
         print_json("plan", {**saved.to_dict(plan), "routing": view.routing_as_dict(request.topology, request.bundle)})
@@ -124,36 +122,7 @@ def _print_plan(planned: Planned, output: str, *, is_verbose: bool) -> None:
         console.print_lines(view.text(plan, is_verbose=is_verbose))
 
 
-@value_class
-class Planned:
-    """A plan, what it was made from, and the servers that are meant."""
-
-    where: Servers
-    request: PlanRequest
-    plan: Plan
-
-
-def build_request(
-    topology: Topology,
-    where: Servers,
-    templates: Path | None,
-    *,
-    adopt: frozenset[str] = frozenset(),
-    lost: tuple[str, ...] = (),
-    is_applied: bool = True,
-) -> PlanRequest:
-    """What a plan of *topology* on the servers *where* is made from; unless *is_applied*, without files of servers."""
-    return PlanRequest(
-        topology=topology,
-        bundle=build_bundle(topology, where, templates, is_for_servers=is_applied),
-        endpoints=where.endpoints,
-        leaving=where.leaving,
-        adopt=adopt,
-        lost=tuple(sorted({*lost, *(region.name for region in topology.lost)})),
-    )
-
-
-async def plan_servers(
+async def plan_with_progress(
     topology: Topology,
     lab_name: str | None,
     templates: Path | None,
@@ -161,11 +130,10 @@ async def plan_servers(
     adopt: frozenset[str] = frozenset(),
     lost: tuple[str, ...] = (),
     is_applied: bool = True,
-) -> Planned:
-    """Find the servers that are meant, read them and compare, as `build_request`. Raises VstreamError."""
+) -> ServerPlan:
+    """`plan_servers` of the lab *lab_name*, or of the servers that *topology* means. Raises VstreamError."""
     where = find_servers(topology, lab_name)
-    request = build_request(topology, where, templates, adopt=adopt, lost=lost, is_applied=is_applied)
-    with progress_bar() as progress:
-        task = progress.add_task("connecting", total=None)
-        plan = await make_plan(request, on_progress=lambda text: progress.update(task, description=text))
-    return Planned(where=where, request=request, plan=plan)
+    with show_steps() as show:
+        return await plan_servers(
+            topology, where, templates, adopt=adopt, lost=lost, is_applied=is_applied, on_progress=show
+        )

@@ -8,6 +8,7 @@ need that.
 from __future__ import annotations
 
 import asyncio
+import re
 import ssl
 from collections.abc import Iterable, Mapping
 from dataclasses import field
@@ -19,6 +20,7 @@ from urllib.parse import quote, urlsplit
 from vstream.errors import HangingError, MalformedAnswerError, NotReachableError, ServerError, VstreamError
 from vstream.jetstream import answers
 from vstream.permissions import load_certificates
+from vstream.topology.model import Endpoint
 from vstream.topology.naming import probe_subject
 from vstream.value_class import value_class
 
@@ -33,6 +35,17 @@ _sizes: dict[asyncio.StreamReader, int] = {}
 _OK = 200
 _HEALTH = frozenset({_OK, 500, 503})
 """Statuses of /healthz: 500 means that the server does not accept connections yet (server/monitor.go, healthz)."""
+_ALL_PATHS = (
+    "/varz",
+    "/jsz?accounts=true&streams=true&consumers=true&config=true&raft=true",
+    "/gatewayz?accs=false",
+    "/routez",
+    "/leafz",
+    "/accountz",
+    "/healthz?details=true",
+)
+_UNSAFE = re.compile(r"[^\w-]")
+"""Characters of a server's name that no file name gets: they could lead anywhere, or be obeyed by a terminal."""
 _SPEAKS_TLS = b"Client sent an HTTP request to an HTTPS server."
 
 
@@ -120,6 +133,35 @@ async def health_problem(url_base: str, timeout: float = TIMEOUT, *, is_deep: bo
         raise _make_error(status, url_base + path, body)
     answer = answers.decode_object(body, url_base + path)
     return None if answer.get("status") == "ok" else str(answer.get("error") or answer.get("status"))
+
+
+async def read_raw_answers(
+    endpoints: Mapping[str, Endpoint], *, timeout: float
+) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
+    """The answers of every server that `monitor` names, by its name and then by path; and by address, who did not answer."""
+    urls = [url for endpoint in endpoints.values() for url in endpoint.monitor]
+    answers = await asyncio.gather(*(_read_all_paths(url, timeout) for url in urls))
+    servers: dict[str, dict[str, Any]] = {}
+    silent: dict[str, str] = {}
+    for url, answer in zip(urls, answers, strict=True):
+        varz = answer["/varz"]
+        if isinstance(varz, str):
+            silent[url] = varz
+        else:
+            servers[_UNSAFE.sub("_", str(varz.get("server_name", url)))[:100]] = answer
+    return servers, silent
+
+
+async def _read_all_paths(url: str, timeout: float) -> dict[str, Any]:
+    """By path, what is answered, or why that is not known."""
+
+    async def read(path: str) -> Any:
+        try:
+            return await get(url, path, timeout)
+        except VstreamError as error:
+            return error.message
+
+    return dict(zip(_ALL_PATHS, await asyncio.gather(*map(read, _ALL_PATHS)), strict=True))
 
 
 async def health_problems(url_base: str, timeout: float = TIMEOUT) -> tuple[Mapping[str, Any], ...]:

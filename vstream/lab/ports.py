@@ -55,11 +55,6 @@ def occupied_ports(addresses: Sequence[ServerAddress]) -> tuple[int, ...]:
     return tuple(port for address in addresses for port in server_ports(address) if not is_free(port))
 
 
-def occupied_fronts(addresses: Sequence[ServerAddress]) -> tuple[int, ...]:
-    """Fronts of *addresses* that are in use."""
-    return tuple(port for address in addresses for port in front_ports(address) if not is_free(port))
-
-
 def count_fronts(places: Sequence[Seat], backend: Backend) -> int:
     """The number of ports that *backend* needs besides those of the servers of *places*."""
     return len(places) + sum(seat.is_stretch for seat in places) if backend is Backend.PROXY else 0

@@ -213,7 +213,8 @@ def _choose_addresses(start: Start, attempt: int, backend: Backend, place: Path)
         before = ports.allocate(seats, record.servers[0].client, start.directory, backend=backend)
         recorded = tuple(replace(address, transport=None) for address in record.servers)
         is_ours = elsewhere.isdisjoint(_ports_of((record,)))
-        if before == recorded and is_ours and not ports.occupied_ports(before) and not ports.occupied_fronts(before):
+        fronts = [front for address in before for front in ports.front_ports(address)]
+        if before == recorded and is_ours and not ports.occupied_ports(before) and all(map(ports.is_free, fronts)):
             return before
     reserved = elsewhere | _ports_of(_other_labs(start))
     # Two labs that collided must not meet again in the next block.

@@ -303,7 +303,8 @@ class _ScenarioRun:
         assert self._faults is not None
         self._report_activity("waiting for the last answers")
         self._manifest.load_ended(self._now())
-        await self._workers.stop(self._now, within=_DRAIN + self._longest_wait())
+        waits = [publishers.give_up / _NS for publishers in self._scenario.workload.publishers]
+        await self._workers.stop(self._now, within=_DRAIN + max(waits, default=0.0))
         self._report_activity("healing what is open")
         await self._faults.heal(None)
         began = self._now()
@@ -323,9 +324,6 @@ class _ScenarioRun:
         await self._workers.finish(within=_FINISH)
         await self._read_back(environment, within=_READ_BACK if result.is_reached else _READ_BACK_APART)
         self._manifest.mark_complete()
-
-    def _longest_wait(self) -> float:
-        return max((publishers.give_up / _NS for publishers in self._scenario.workload.publishers), default=0.0)
 
     async def _read_back(self, environment: Environment, *, within: float) -> None:
         streams = []

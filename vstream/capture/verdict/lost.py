@@ -12,7 +12,7 @@ from operator import or_
 from vstream.capture.records import CapturedStream, GivenUpStream
 from vstream.capture.verdict.contents import READ_ROLES, Ledger, StreamScan, find_displaced
 from vstream.capture.verdict.context import ExampleCollector, ExampleFactory
-from vstream.capture.verdict.history import NOTHING, Attempts
+from vstream.capture.verdict.history import NOTHING
 from vstream.capture.verdict.verdict import Affected, ServedVerdict
 
 _AT_THE_HEAD = ("max_msgs", "max_bytes", "max_age")
@@ -136,8 +136,9 @@ class Holdings:
     def _find_recovered(self, scan: StreamScan) -> tuple[Affected, int]:
         attempts = self._ledger.attempts
         recovered, rejected = ExampleCollector(), 0
-        for number in unacked_attempts(attempts):
-            if scan.copies[number]:
+        for number, outcome in enumerate(attempts.outcomes):
+            # Those that no stream acknowledged.
+            if outcome and scan.copies[number]:
                 rejected += attempts.is_rejected(number)
                 how = "was rejected" if attempts.is_rejected(number) else "was not answered"
                 if recovered.wants_more:
@@ -216,11 +217,6 @@ def _find_absent(scan: StreamScan) -> Iterator[int]:
     while number >= 0:
         yield number
         number = scan.copies.find(0, number + 1)
-
-
-def unacked_attempts(attempts: Attempts) -> Iterator[int]:
-    """The attempts that no stream acknowledged."""
-    return (number for number, outcome in enumerate(attempts.outcomes) if outcome)
 
 
 def same_order(scans: Sequence[StreamScan]) -> tuple[bool | None, int]:

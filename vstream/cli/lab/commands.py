@@ -201,8 +201,9 @@ def doctor(output: options.TextOrJson = "text") -> None:
         print_json("lab-doctor", view.capabilities_as_dict(findings))
     else:
         console.stdout().print(view.capability_table(findings))
-        for line in view.list_hints(findings):
-            console.print_note(line)
+        for finding in findings:
+            if finding.hint:
+                console.print_note(f"{finding.code}: {finding.hint}")
     if any(finding.is_error for finding in findings):
         raise typer.Exit(UNKNOWN)
 

@@ -128,7 +128,8 @@ def list_shipped(
     """
     scenarios: dict[str, Scenario] = {name: find.read_scenario(name).require() for name in find.list_shipped()}
     if output == "json":
-        print_json("scenario-list", {"scenarios": rehearsal.as_list(scenarios)})
+        listed = [rehearsal.scenario_as_dict(name, scenario) for name, scenario in scenarios.items()]
+        print_json("scenario-list", {"scenarios": listed})
     else:
         console.stdout().print(rehearsal.table(scenarios))
         console.print_note("`vstream scenario show NAME` prints one")

@@ -372,6 +372,10 @@ class RoundPrinter:
         self._findings_shown = findings
 
 
+def _identify(finding: MessageFinding) -> tuple[str | None, ...]:
+    return finding.code, finding.virtual, finding.stream, finding.origin, finding.former
+
+
 def _is_left_behind(finding: MessageFinding, report: Report) -> bool:
     """Whether all messages of a finding from an earlier round are older than the messages of this round."""
     first = next((state.first_seq for state in report.streams if state.stream == finding.origin), None)
@@ -381,10 +385,6 @@ def _is_left_behind(finding: MessageFinding, report: Report) -> bool:
         and not finding.more
         and all(part.last < first for part in finding.ranges)
     )
-
-
-def _identify(finding: MessageFinding) -> tuple[str | None, ...]:
-    return finding.code, finding.virtual, finding.stream, finding.origin, finding.former
 
 
 def to_junit(report: Report, *, only_findings: bool = False) -> str:
@@ -397,7 +397,9 @@ def to_junit(report: Report, *, only_findings: bool = False) -> str:
     suites = {virtual: _test_cases(virtual, report.findings_about(virtual)) for virtual in report.virtuals}
     if only_findings:
         passed = {"audit": [TestCase(classname="audit", name="findings")]} if suites else {}
-        suites = {virtual: wrong for virtual, cases in suites.items() if (wrong := _only_wrong(cases))} or passed
+        for virtual, cases in suites.items():
+            suites[virtual] = [case for case in cases if case.result in {Result.ERROR, Result.FAILURE}]
+        suites = {virtual: cases for virtual, cases in suites.items() if cases} or passed
     nothing = TestCase(classname="audit", name="streams", result=Result.ERROR, message="nothing to audit")
     return to_xml(f"vstream audit {report.subject}", suites or {"audit": [nothing]}) + "\n"
 
@@ -415,10 +417,6 @@ def _test_cases(virtual: str, findings: Sequence[MessageFinding]) -> list[TestCa
         elif code.severity is Severity.ERROR:
             cases.append(TestCase(classname=classname, name=code.name))
     return cases
-
-
-def _only_wrong(cases: Sequence[TestCase]) -> list[TestCase]:
-    return [case for case in cases if case.result in {Result.ERROR, Result.FAILURE}]
 
 
 def _describe_finding(finding: MessageFinding) -> str:

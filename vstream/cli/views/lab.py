@@ -118,11 +118,6 @@ def capability_table(findings: Sequence[Finding]) -> Table:
     return view
 
 
-def list_hints(findings: Sequence[Finding]) -> list[str]:
-    """A line for each thing that cannot be done."""
-    return [f"{finding.code}: {finding.hint}" for finding in findings if finding.hint]
-
-
 def capabilities_as_dict(findings: Sequence[Finding]) -> dict[str, Any]:
     """Findings as plain JSON data."""
     return {

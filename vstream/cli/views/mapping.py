@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from rich import box
@@ -349,23 +349,19 @@ def _row_json(row: AccountRow) -> dict[str, Any]:
     }
 
 
-def streams_json(topology: Topology, stream: VirtualStream, regions: Iterable[str]) -> dict[str, Any]:
-    """The physical streams behind *stream* in each of *regions*, for other programs."""
-    return {"regions": [_describe_region(topology, stream, region) for region in regions]}
-
-
 def streams_table(topology: Topology, stream: VirtualStream) -> Table:
     """The physical streams behind *stream*, one row for each region."""
     table = Table(box=box.SIMPLE_HEAD)
     for column in ("region", "published into", "as", "read from"):
         table.add_column(column, overflow="fold")
     for region in stream.regions:
-        row = _describe_region(topology, stream, region)
+        row = describe_region(topology, stream, region)
         table.add_row(region, row["published_into"], "\n".join(row["subjects"]), row["read"])
     return table
 
 
-def _describe_region(topology: Topology, stream: VirtualStream, region: str) -> dict[str, Any]:
+def describe_region(topology: Topology, stream: VirtualStream, region: str) -> dict[str, Any]:
+    """Where clients in *region* publish to *stream*, and what they read."""
     origin = next(iter(stream.origin), None)
     return {
         "region": region,

@@ -59,6 +59,14 @@ def progress_bar() -> Progress:
 
 
 @contextmanager
+def show_steps(first: str = "connecting") -> Iterator[Callable[[str], None]]:
+    """A spinner with what is done now, at the beginning *first*."""
+    with progress_bar() as progress:
+        task = progress.add_task(first, total=None)
+        yield lambda step: progress.update(task, description=step)
+
+
+@contextmanager
 def show_progress(doing: str = "waiting") -> Iterator[Callable[[ReadinessProgress], None]]:
     """A progress bar with what is waited for; it says *doing* until that is known."""
     with progress_bar() as progress:

@@ -233,12 +233,8 @@ def table(scenarios: Mapping[str, Scenario]) -> Table:
     return grid
 
 
-def as_list(scenarios: Mapping[str, Scenario]) -> list[dict[str, Any]]:
-    """The scenarios as plain JSON data, in their order."""
-    return [_scenario_as_dict(name, scenario) for name, scenario in scenarios.items()]
-
-
-def _scenario_as_dict(name: str, scenario: Scenario) -> dict[str, Any]:
+def scenario_as_dict(name: str, scenario: Scenario) -> dict[str, Any]:
+    """As JSON would have it."""
     return {
         "name": name,
         "description": scenario.description,

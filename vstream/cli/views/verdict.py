@@ -18,7 +18,6 @@ from vstream.capture.verdict.verdict import (
     CaseStatus,
     Example,
     FaultVerdict,
-    PhysicalVerdict,
     StreamVerdict,
     Verdict,
 )
@@ -130,10 +129,6 @@ _PUBLISH_COUNTS = ("attempted", "acknowledged", "rejected", "indeterminate")
 _COPY_COUNTS = ("duplicated", "unexpected", "reordered", "diverged")
 
 
-def _count_copies(physical: Sequence[PhysicalVerdict], field: str) -> Text:
-    return _number(sum(getattr(part, field).count for part in physical), is_bad=True)
-
-
 def _streams(streams: Sequence[StreamVerdict]) -> Table:
     table = _table(
         "messages",
@@ -162,13 +157,14 @@ def _streams(streams: Sequence[StreamVerdict]) -> Table:
                 part.name == served_here.stream and part.error is None for part in physical
             )
             is_known = bool(physical) and all(part.error is None for part in physical)
+            copies = [sum(getattr(part, field).count for part in physical) for field in _COPY_COUNTS]
             table.add_row(
                 stream.name,
                 region,
                 *(_number(getattr(tally, field)) if tally is not None else _NONE for field in _PUBLISH_COUNTS),
                 _number(served_here.lost.count if served_here is not None and is_read else None, is_bad=True),
                 _number(served_here.recovered.count if served_here is not None and is_read else None),
-                *(_count_copies(physical, field) if is_known else _number(None, is_bad=True) for field in _COPY_COUNTS),
+                *(_number(count if is_known else None, is_bad=True) for count in copies),
             )
     return table
 

@@ -21,7 +21,7 @@ from typing import Any
 from urllib.parse import quote
 
 from vstream.errors import HangingError, MalformedAnswerError, NotReachableError, ServerError, VstreamError
-from vstream.health.live import beacons, gaps, lag, reachability, write_errors
+from vstream.health.live import beacons, gaps, lag, reachability
 from vstream.health.snapshot import (
     UNCLUSTERED,
     BeaconSighting,
@@ -31,6 +31,7 @@ from vstream.health.snapshot import (
     ServerSnapshot,
     Snapshot,
     StreamSnapshot,
+    WriteError,
     parse_stream,
     to_unix_seconds,
 )
@@ -56,6 +57,7 @@ _CONNECTING = 0.4
 """The share of the deadline that connecting may take. The rest is for requests."""
 _MONITORS, _STREAMS = 0.6, 0.8
 """The shares after which monitoring ports, and then leaders of streams, have had their time: others still have to be asked."""
+_CANNOT_WRITE = "write error"
 _NOT_TOLD = "$G"
 """The account to assume if no server names one: that of clients without a user."""
 
@@ -120,7 +122,7 @@ class _SnapshotCollector:
             self._find_gaps(),
             self._read_consumers(),
             self._read_beacons(),
-            write_errors.find_write_errors(servers, self._deadline),
+            _find_write_errors(servers, self._deadline),
         )
         return Snapshot(
             at=at + (median(self._ahead) if self._ahead else 0.0),
@@ -407,3 +409,34 @@ class _SnapshotCollector:
         except VstreamError:
             return False
         return True
+
+
+async def _find_write_errors(servers: Sequence[ServerSnapshot], deadline: float) -> tuple[WriteError, ...]:
+    """
+    Read write errors from *servers* before *deadline*, on the monotonic clock.
+
+    Servers report them for Raft groups, and for streams and consumers with several replicas, once a write has failed. For
+    others they report nothing: a refused publish is the only sign.
+    """
+    asked = [server for server in servers if server.url and server.is_reached]
+    answers = await asyncio.gather(*(_read_problems(str(server.url), deadline) for server in asked))
+    errors: list[WriteError] = []
+    for server, problems in zip(asked, answers, strict=True):
+        for problem in problems:
+            error = str(problem.get("error"))
+            if _CANNOT_WRITE in error:
+                errors.append(WriteError(server=server.name, about=_name_subject(problem), error=error))
+    return tuple(errors)
+
+
+async def _read_problems(url: str, deadline: float) -> Sequence[Mapping[str, Any]]:
+    try:
+        return await monitoring.health_problems(url, max(0.05, deadline - time.monotonic()))
+    except VstreamError:
+        return ()  # that it does not answer is a finding of its own
+
+
+def _name_subject(problem: Mapping[str, Any]) -> str:
+    """What a server's *problem* is about: a stream, a consumer, or JetStream as a whole."""
+    names = [str(problem[key]) for key in ("stream", "consumer") if problem.get(key)]
+    return " > ".join(names) or "JetStream"

@@ -1,0 +1,47 @@
+"""A plan of the servers that a topology means."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from vstream.lab.find_servers import Servers, build_bundle
+from vstream.plan.pipeline import PlanRequest, make_plan
+from vstream.plan.plan import Plan
+from vstream.topology.model import Topology
+from vstream.value_class import value_class
+
+
+@value_class
+class ServerPlan:
+    """A plan, what it was made from, and the servers that are meant."""
+
+    where: Servers
+    request: PlanRequest
+    plan: Plan
+
+
+async def plan_servers(
+    topology: Topology,
+    where: Servers,
+    templates: Path | None,
+    *,
+    adopt: frozenset[str] = frozenset(),
+    lost: tuple[str, ...] = (),
+    is_applied: bool = True,
+    on_progress: Callable[[str], None] = lambda _text: None,
+) -> ServerPlan:
+    """
+    Read the servers *where* and compare them with *topology*; unless *is_applied*, without files of servers.
+
+    Raises as `make_plan`.
+    """
+    request = PlanRequest(
+        topology=topology,
+        bundle=build_bundle(topology, where, templates, is_for_servers=is_applied),
+        endpoints=where.endpoints,
+        leaving=where.leaving,
+        adopt=adopt,
+        lost=tuple(sorted({*lost, *(region.name for region in topology.lost)})),
+    )
+    return ServerPlan(where=where, request=request, plan=await make_plan(request, on_progress=on_progress))
