@@ -28,7 +28,7 @@ from scripts import bench_failures
 from vstream.capture.verdict.check import check
 from vstream.lab import lab
 from vstream.lint.load_scenario import load
-from vstream.runner.events import LoadBegan
+from vstream.runner.events import WorkloadBegan
 from vstream.runner.runner import run
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def measure(profile: str, version: str, kills: int, servers: int) -> int:
     service: list[subprocess.Popen[bytes]] = []
 
     def begin_watching(event: Event) -> None:
-        if isinstance(event, LoadBegan):
+        if isinstance(event, WorkloadBegan):
             command = [sys.executable, "-m", "vstream", "repair", "sources", str(file), "--lab", NAME, "--watch"]
             with (directory / "watch.log").open("wb") as log:
                 service.append(subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT))

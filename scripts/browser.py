@@ -19,8 +19,8 @@ from playwright.async_api import Browser, CDPSession, Page, async_playwright, ex
 
 from tests.cli.views.test_verdict_page import eventful
 from vstream.capture.verdict.check import check as check_capture
-from vstream.cli.views import console_page, verdict_page
-from vstream.cli.views.console_page import ConsoleHistory
+from vstream.cli.views import status_page, verdict_page
+from vstream.cli.views.status_page import StatusHistory
 from vstream.cli.web import Feed, Site, WebPage, format_event, serve
 from vstream.lab.state import lab_directory
 from vstream.runner.events import ProgressWriter, StepBegan
@@ -198,7 +198,7 @@ async def take_screenshots(browser: Browser, address: str, out: Path, name: str)
 
 async def measure(browser: Browser, streams: int, regions: int, out: Path) -> None:
     """How long the worst frame takes while everything changes with each look, and what memory it takes."""
-    history = ConsoleHistory()
+    history = StatusHistory()
     events = [make_event(streams, regions, look) for look in range(LOOKS)]
     feed = Feed(lambda: format_event("history", history.as_json()) + events[0])
     async with serving(feed) as address, open_page(browser, address, 1600) as page:
@@ -228,8 +228,8 @@ async def measure(browser: Browser, streams: int, regions: int, out: Path) -> No
 async def serving(feed: Feed) -> AsyncIterator[str]:
     """The address of the page, with what *feed* says."""
     pages = {
-        path: WebPage(console_page.TYPES[name.rpartition(".")[2]], partial(console_page.read_file, name))
-        for path, name in console_page.FILES.items()
+        path: WebPage(status_page.TYPES[name.rpartition(".")[2]], partial(status_page.read_file, name))
+        for path, name in status_page.FILES.items()
     }
     async with serve("127.0.0.1", 0, Site(pages, {"/events": feed})) as server:
         yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
@@ -260,7 +260,7 @@ async def read_metrics(session: CDPSession) -> dict[str, float]:
 
 
 def make_event(streams: int, regions: int, look: int) -> str:
-    """A status in which something is different with each look, in the fields of `console_page.describe`."""
+    """A status in which something is different with each look, in the fields of `status_page.describe`."""
     places = [f"region-{number:02}" for number in range(regions)]
     whole = {"works": streams, "of": streams, "unknown": 0}
     content = {

@@ -275,7 +275,7 @@ async def what_somebody_else_pushed_is_taken_back(
         system={"lab": system_endpoint("signed", "west")},
         servers=[server.server.name for server in servers],
         monitors=[monitor_url(server) for server in servers],
-    ).load()
+    ).ensure_loaded()
     drifted = run("plan", "--drift", file, code=1)
     assert "VD507" in drifted.out, drifted.out
     assert clients["name"] in drifted.out, drifted.out

@@ -91,7 +91,7 @@ async def running(tmp_path: Path) -> AsyncIterator[Running]:
 
     async def silent() -> str | None:
         try:
-            return await monitoring.health_problem(url)
+            return await monitoring.find_health_problem(url)
         except NotReachableError as error:
             return str(error)
 
@@ -108,14 +108,14 @@ async def running(tmp_path: Path) -> AsyncIterator[Running]:
 async def test_what_is_pushed_is_loaded_and_what_is_there_is_not_pushed_again(running: Running) -> None:
     grown = TOPOLOGY.replace("foo: {", "bar: {subjects: [bar.>]}, foo: {")
     bundle = render_bundle(load(grown.encode(), "alone.yaml").require(), signer=running.ring)
-    await running.admin(bundle=bundle).load()
+    await running.admin(bundle=bundle).ensure_loaded()
     for claim in bundle.claims:
         if claim["name"] != "SYS":
             loaded = await loaded_claims(running.monitor, claim["sub"], 5)
             assert loaded is not None
             assert mark_of(loaded) == mark_of(claim)
     before = [await loaded_claims(running.monitor, claim["sub"], 5) for claim in bundle.claims]
-    await running.admin(bundle=bundle).load()
+    await running.admin(bundle=bundle).ensure_loaded()
     assert [await loaded_claims(running.monitor, claim["sub"], 5) for claim in bundle.claims] == before
 
 
@@ -132,17 +132,17 @@ async def test_what_a_server_has_loaded_is_compared_with_the_topology(running: R
     changed = copy.deepcopy(bundle.claims)
     claimed = next(claim for claim in changed if claim["name"] == "APP")
     claimed["nats"]["signing_keys"][0]["template"]["pub"] = {"allow": [">"]}
-    await running.admin(bundle=replace(bundle, claims=changed)).load()
+    await running.admin(bundle=replace(bundle, claims=changed)).ensure_loaded()
     loaded = await read_loaded_rules(running.monitor, clients, (), 5)
     assert {key for key in desired.keys() | loaded.keys() if loaded.get(key) != desired.get(key)} == {USERS}
-    await running.admin().load()
+    await running.admin().ensure_loaded()
     assert await read_loaded_rules(running.monitor, clients, (), 5) == desired
 
 
 @pytest.mark.asyncio
 async def test_a_server_that_does_not_confirm_is_named(running: Running) -> None:
     with pytest.raises(VstreamError, match="was not confirmed by east-1"):
-        await running.admin(servers=("west-1", "east-1")).load()
+        await running.admin(servers=("west-1", "east-1")).ensure_loaded()
 
 
 @pytest.mark.asyncio
@@ -159,14 +159,14 @@ async def test_tokens_of_another_operator_are_not_loaded(
     stranger = Keyring(running.ring.directory)
     foreign = running._replace(ring=stranger, bundle=render_bundle(running.topology, signer=stranger))
     with pytest.raises(VstreamError, match="not loaded it"):
-        await foreign.admin().load()
+        await foreign.admin().ensure_loaded()
     await SignedAccounts(
         good.claims,
         Keyring(trusted),
         system={"west": Endpoint(urls=running.urls, creds=str(running.ring.credentials("system")))},
         servers=("west-1",),
         monitors=[running.monitor],
-    ).load()
+    ).ensure_loaded()
 
 
 @pytest.mark.asyncio

@@ -90,7 +90,7 @@ else:
     async def inject(self, target, name):
         die()
     Kill.inject = inject
-asyncio.run(drill.inject(order(where, is_forced=True), Kill(servers=("r0-0",))))
+asyncio.run(drill.inject_and_journal(order(where, is_forced=True), Kill(servers=("r0-0",))))
 """
 
 
@@ -113,7 +113,7 @@ async def test_a_fault_that_does_not_bite_is_undone_and_not_left_open(
 
     monkeypatch.setattr(Kill, "inject", inject)
     with pytest.raises(LabError, match="it does not bite"):
-        await drill.inject(order(where, is_forced=True), Kill(servers=("r0-0",)))
+        await drill.inject_and_journal(order(where, is_forced=True), Kill(servers=("r0-0",)))
     book = journal.read(where.directory)
     assert book is not None
     assert book.faults == ()
@@ -171,7 +171,7 @@ async def test_where_no_disk_can_be_filled_that_is_said_and_nothing_is_left_open
     where = target(tmp_path)
     monkeypatch.delattr(psutil.Process, "rlimit", raising=False)
     with pytest.raises(UnsupportedError, match="only Linux"):
-        await drill.inject(order(where, is_forced=True), DiskFull(servers=("r0-0",)))
+        await drill.inject_and_journal(order(where, is_forced=True), DiskFull(servers=("r0-0",)))
     book = journal.read(where.directory)
     assert book is not None
     assert book.faults == ()

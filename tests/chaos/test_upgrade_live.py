@@ -38,7 +38,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 async def versions() -> dict[str, str]:
     """What the processes themselves say."""
     urls = [url for endpoint in lab.endpoints(LAB).values() for url in endpoint.monitor]
-    answers = [await monitoring.varz(url) for url in urls]
+    answers = [await monitoring.read_varz(url) for url in urls]
     return {answer.server_name: answer.version for answer in answers}
 
 

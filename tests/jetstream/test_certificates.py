@@ -63,7 +63,7 @@ def connect_audit(port: int, ca: str, patience: float, secret: Path, *, scheme: 
 def ask_monitoring(https: int, ca: str) -> None:
     url = f"https://127.0.0.1:{https}"
     monitoring.trust_ca([url], ca)
-    asyncio.run(monitoring.varz(url))
+    asyncio.run(monitoring.read_varz(url))
 
 
 def _endpoint(port: int, ca: str) -> Endpoint:

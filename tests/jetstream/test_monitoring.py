@@ -34,7 +34,7 @@ async def starting() -> AsyncIterator[str]:
 
 @pytest.mark.parametrize("is_deep", [False, True])
 async def test_a_server_that_is_not_ready_yet_has_a_problem_and_is_no_error(starting: str, is_deep: bool) -> None:
-    problem = await monitoring.health_problem(starting, is_deep=is_deep)
+    problem = await monitoring.find_health_problem(starting, is_deep=is_deep)
     assert problem == "failed to be ready for connections after 1ms: server"
 
 
@@ -47,8 +47,8 @@ async def test_a_server_is_asked_below_its_own_path_with_a_slash_at_the_end_or_w
     server = SingleServer(tmp_path, more=f'http: "127.0.0.1:{port}"\nhttp_base_path: "/nats"\n')
     await server.start()
     try:
-        assert (await monitoring.varz(f"http://127.0.0.1:{port}/nats{ending}")).server_name == NAME
+        assert (await monitoring.read_varz(f"http://127.0.0.1:{port}/nats{ending}")).server_name == NAME
         with pytest.raises(ServerError):
-            await monitoring.varz(f"http://127.0.0.1:{port}{ending}")
+            await monitoring.read_varz(f"http://127.0.0.1:{port}{ending}")
     finally:
         server.kill()

@@ -483,13 +483,13 @@ async def http_server(body: bytes, *, is_endless: bool = False, status: bytes = 
 async def test_what_monitoring_says_with_other_types_is_one_error(body: bytes) -> None:
     async with http_server(body) as url:
         with pytest.raises(MalformedAnswerError):
-            await monitoring.varz(url)
+            await monitoring.read_varz(url)
 
 
 async def test_a_page_without_end_is_given_up() -> None:
     async with http_server(b"{", is_endless=True) as url:
         with pytest.raises(NotReachableError, match=f"longer than {MOST_JSON:,} bytes"):
-            await monitoring.varz(url, timeout=60)
+            await monitoring.read_varz(url, timeout=60)
 
 
 async def test_long_pages_of_many_servers_are_read_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -499,7 +499,7 @@ async def test_long_pages_of_many_servers_are_read_in_turns(monkeypatch: pytest.
 
     async def ask(url: str) -> str:
         try:
-            return (await monitoring.varz(url, timeout=60)).version
+            return (await monitoring.read_varz(url, timeout=60)).version
         except NotReachableError as error:
             return str(error)
 
@@ -554,7 +554,7 @@ async def test_a_server_lists_twenty_thousand_streams() -> None:
 async def test_what_somebody_else_answers_by_http_is_not_repeated() -> None:
     """A topology in a pull request says who is asked: perhaps a service that tells secrets to this machine alone."""
     async with http_server(b"the-token-of-this-machine", status=b"403 Forbidden") as address:
-        for ask in (monitoring.varz, monitoring.health_problem, monitoring.health_problems):
+        for ask in (monitoring.read_varz, monitoring.find_health_problem, monitoring.list_health_problems):
             with pytest.raises(ServerError, match="HTTP status 403") as caught:
                 await ask(address)
             assert "the-token" not in str(caught.value)

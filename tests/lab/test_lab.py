@@ -48,12 +48,12 @@ async def test_three_regions_come_up_ready_and_go_down_within_a_second(state: Pa
         ports.FIRST <= port < ports.END for server in status.servers for port in ports.server_ports(server.address)
     )
     for region, endpoint in lab.endpoints("a").items():
-        meta = await monitoring.meta(endpoint.monitor[0])
+        meta = await monitoring.read_meta(endpoint.monitor[0])
         assert meta is not None
         assert meta.leader is not None
         assert is_complete(meta, 3, is_leader=meta.leader == f"{region}-0")
-        assert (await monitoring.varz(endpoint.monitor[0])).server_name == f"{region}-0"
-        assert len(await monitoring.outbound_gateways(endpoint.monitor[0])) == 2
+        assert (await monitoring.read_varz(endpoint.monitor[0])).server_name == f"{region}-0"
+        assert len(await monitoring.list_outbound_gateways(endpoint.monitor[0])) == 2
         assert endpoint.urls[0].startswith("nats://127.0.0.1:")
     assert "Server is ready" in "\n".join(lab.logs("a", "r0-0", 500))
     assert len(lab.logs("a", "r0-0", 2)) == 2
@@ -88,10 +88,10 @@ async def test_routes_and_gateways_of_a_cluster_of_two_are_complete(binary: Path
     await lab.up("a", topology(2, 2), render, lab.LabSetup(binary=binary), on_progress=ignore_progress)
     for address in lab.addresses("a"):
         url = f"http://127.0.0.1:{address.monitor}"
-        (sibling,) = await monitoring.routed_servers(url)
+        (sibling,) = await monitoring.list_routed_servers(url)
         assert sibling[:-1] == address.server.name[:-1]
         assert sibling != address.server.name
-        assert len(await monitoring.outbound_gateways(url)) == 1
+        assert len(await monitoring.list_outbound_gateways(url)) == 1
     await lab.down("a")
 
 

@@ -44,12 +44,12 @@ def test_followers_that_their_leader_does_not_list_are_unheard(monkeypatch: pyte
         "south-1": Meta(leader="south-2", cluster_size=2),  # whose leader does not answer
     }
 
-    async def ask(url: str, _timeout: float) -> Meta:
+    async def ask(url: str) -> Meta:
         if url not in groups:
             raise NotReachableError(url)
         return groups[url]
 
-    monkeypatch.setattr(monitoring, "meta", ask)
+    monkeypatch.setattr(monitoring, "read_meta", ask)
     members = []
     for name in (*groups, "south-2"):
         members.append(

@@ -26,7 +26,7 @@ GOOD = """mappings: {
 
 
 async def rules(url: str) -> Any:
-    return (await monitoring.account_detail(url)).get("mappings", {})
+    return (await monitoring.read_account_detail(url)).get("mappings", {})
 
 
 @pytest.mark.parametrize("version", [None, pytest.param("2.10.26", marks=pytest.mark.versions)])
@@ -53,7 +53,7 @@ async def test_new_mappings_are_loaded_and_bad_ones_leave_everything_as_it_was(v
     assert reloaded.loaded == ("r0-0",)
     assert reloaded.refused == {"r1-0": "server `r1-0` does not run"}
     with pytest.raises(ServerError, match="HTTP status 400"):
-        await monitoring.account_detail(urls[0], "nope")
+        await monitoring.read_account_detail(urls[0], "nope")
     await lab.down("a")
 
 

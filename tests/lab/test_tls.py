@@ -132,7 +132,7 @@ async def test_a_server_without_its_key_joins_nothing(sealed_file: Path, tmp_pat
     finally:
         rogue.kill()
         await rogue.wait()
-    assert await monitoring.routed_servers(lab.endpoints(LAB)["west"].monitor[1]) == {"west-1"}
+    assert await monitoring.list_routed_servers(lab.endpoints(LAB)["west"].monitor[1]) == {"west-1"}
 
 
 def test_the_authority_can_sign_nothing_else_and_keys_are_private(sealed_file: Path) -> None:

@@ -154,7 +154,7 @@ async def one_server_is_left_out(file: Path, before: str, binary: Path) -> None:
     assert "put `accounts.cfg` there" in examined.out
     apply_file(file)
     for server_address in lab.addresses("accounts"):
-        detail = await monitoring.account_detail(monitor_url(server_address), "APP")
+        detail = await monitoring.read_account_detail(monitor_url(server_address), "APP")
         assert "rates.>" in {imported["local_subject"] for imported in detail["imports"]}
 
 

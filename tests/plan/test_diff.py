@@ -29,7 +29,7 @@ async def world(of: Bundle) -> FakeServers:
     servers = FakeServers()
     for stream in of.streams:
         await servers.create(stream.config)
-    await servers.loader(of).load()
+    await servers.loader(of).ensure_loaded()
     return servers
 
 

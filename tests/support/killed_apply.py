@@ -80,8 +80,8 @@ class Mortal:
         await self._admin.delete_consumer(config)
         self._dies(f"delete {config.name}")
 
-    async def load(self) -> None:
-        await self._mappings.load()
+    async def ensure_loaded(self) -> None:
+        await self._mappings.ensure_loaded()
         self._dies("load mappings")
 
     async def retire(self, servers: Sequence[str]) -> None:

@@ -221,7 +221,7 @@ class FakeMappings:
         self._servers = servers
         self._bundle = bundle
 
-    async def load(self) -> None:
+    async def ensure_loaded(self) -> None:
         self._servers._answer("load mappings")
         for server in self._bundle.servers:
             self._servers.rules[server.server.name] = {

@@ -65,4 +65,4 @@ async def run_recipe(file: Path, version: str) -> None:
         for stream in rendered.streams:
             if stream.role is Role.READ:
                 await ask_until_available(partial(admin.create, as_published(stream.config)))
-    await LabMappings("blog", with_published_rules(rendered)).load()
+    await LabMappings("blog", with_published_rules(rendered)).ensure_loaded()

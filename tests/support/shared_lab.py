@@ -62,7 +62,9 @@ def renew(file: Path, text: str, *options: str) -> None:
     require_success(vstream("lab", "up", file, *options))
     asyncio.run(_delete_streams(topology.name))
     nothing = load(f"{text.partition('streams:')[0]}streams: {{}}\n".encode(), file.name).require()
-    asyncio.run(LabMappings(topology.name, render_bundle(nothing, addresses=lab.addresses(topology.name))).load())
+    asyncio.run(
+        LabMappings(topology.name, render_bundle(nothing, addresses=lab.addresses(topology.name))).ensure_loaded()
+    )
 
 
 async def _delete_streams(name: str) -> None:

@@ -229,7 +229,10 @@ class _PlanRun:
         if (readers := self._readers) is None:
             return
         waiting = {gate: "" for gate in (*plan.gates, *plan.resumed) if gate.before is Stage.REFRESHED_READERS}
-        moving = {change.config.name for change in plan.changes if _changes_placement(change)}
+        updates = [change for change in plan.changes if isinstance(change, Update)]
+        moving = {
+            change.config.name for change in updates if any(field.field == "placement" for field in change.fields)
+        }
         began = time.monotonic()
         deadline = began + self._watch.patience
         try:
@@ -277,7 +280,7 @@ class _PlanRun:
 
     async def load_mappings(self, mappings: MappingAdmin) -> bool:
         try:
-            await mappings.load()
+            await mappings.ensure_loaded()
         except VstreamError as failure:
             self.failure = failure
             return False
@@ -348,10 +351,6 @@ class _PlanRun:
                 return continue_from(consumer, stream, await self._checker.ack_floor(stream, consumer.durable))
             case _:
                 return change.config
-
-
-def _changes_placement(change: Change) -> bool:
-    return isinstance(change, Update) and any(field.field == "placement" for field in change.fields)
 
 
 async def _retry(request: Callable[[], Awaitable[_Answer]], *, is_repeatable: bool = True) -> _Answer:

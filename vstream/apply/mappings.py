@@ -28,7 +28,7 @@ class LabMappings:
         self._bundle = bundle
         self._lost = lost
 
-    async def load(self) -> None:
+    async def ensure_loaded(self) -> None:
         """See MappingAdmin."""
         outcome = await lab.reload_mappings(self._name, self._bundle)
         gone = {address.server.name for address in lab.addresses(self._name) if address.region in self._lost}

@@ -47,7 +47,7 @@ class StreamAdmin(Protocol):
 class MappingAdmin(Protocol):
     """Makes every server load the topology's mappings."""
 
-    async def load(self) -> None:
+    async def ensure_loaded(self) -> None:
         """Load them, and return when every server has. Raises VstreamError if one has not."""
 
 

@@ -16,7 +16,7 @@ from typing import Any
 from vstream.apply.port import MappingAdmin
 from vstream.errors import NotReachableError, ServerError, VstreamError
 from vstream.jetstream import monitoring
-from vstream.jetstream.answers import decode_object, read_text, reading
+from vstream.jetstream.answers import decode_object, explain_malformed, read_text
 from vstream.jetstream.connection import Connection, connect_to_system
 from vstream.jetstream.endpoints import resolve_context
 from vstream.render import jwt
@@ -47,7 +47,7 @@ class _Confirmation:
     def parse(cls, answer: bytes) -> _Confirmation:
         """Raises MalformedAnswerError."""
         document = decode_object(answer, _UPDATE)
-        with reading(_UPDATE):
+        with explain_malformed(_UPDATE):
             is_taken = (document.get("data") or {}).get("code") == _OK
             reason = (document.get("error") or {}).get("description", "no reason given")
             return cls(server=read_text(document["server"]["name"]), refusal=None if is_taken else str(reason))
@@ -76,7 +76,7 @@ class SignedAccounts:
         self._monitors = monitors
         self._issued = 0
 
-    async def load(self) -> None:
+    async def ensure_loaded(self) -> None:
         """See MappingAdmin."""
         connection = await connect_to_system(self._system)
         try:
@@ -94,7 +94,7 @@ class SignedAccounts:
         """What each server holds for *account*; less than there are servers where one holds nothing, or is silent."""
         subject = f"$SYS.REQ.ACCOUNT.{account}.CLAIMS.LOOKUP"
         answers = await _collect_answers(connection, subject, b"", lambda replies: len(replies) >= len(self._servers))
-        with reading(subject):
+        with explain_malformed(subject):
             claims = [jwt.decode(token.decode()) for token in answers if token]
             self._issued = max([self._issued, *(int(stored.get("iat", 0)) for stored in claims)])
         return claims
@@ -147,10 +147,10 @@ class SequentialPush:
     def __init__(self, admins: Sequence[SignedAccounts]) -> None:
         self._admins = admins
 
-    async def load(self) -> None:
+    async def ensure_loaded(self) -> None:
         """See MappingAdmin."""
         for admin in self._admins:
-            await admin.load()
+            await admin.ensure_loaded()
 
 
 def account_admin(
@@ -210,12 +210,12 @@ def push_stages(desired: Sequence[Claims], stored: Mapping[str, Sequence[Claims]
 
 async def loaded_claims(url: str, account: str, timeout: float) -> Claims | None:
     """The claims of *account* that the server at *url* has loaded; None if none. Raises NotReachableError."""
-    await monitoring.load_account(url, account, timeout)
+    await monitoring.look_up_account(url, account, timeout)
     try:
-        token = (await monitoring.account_detail(url, account, timeout)).get("jwt")
+        token = (await monitoring.read_account_detail(url, account, timeout)).get("jwt")
     except ServerError:
         return None  # what it holds is signed by whom it does not trust
-    with reading(url):
+    with explain_malformed(url):
         return jwt.decode(token) if token else None
 
 

@@ -19,7 +19,7 @@ from typing import TypeAlias
 
 from vstream.apply.port import MappingAdmin
 from vstream.errors import NoRespondersError, NotPermittedError, NotReachableError, VstreamError
-from vstream.jetstream.answers import decode_object, read_text, reading
+from vstream.jetstream.answers import decode_object, explain_malformed, read_text
 from vstream.jetstream.connection import Connection, Reply, connect_to_system
 from vstream.plan.pipeline import PlanRequest, make_plan
 from vstream.plan.plan import ACCOUNT, Plan
@@ -181,7 +181,7 @@ class ShippedMappings:
     missing: ReadMissing
     patience: float | None = None
 
-    async def load(self) -> None:
+    async def ensure_loaded(self) -> None:
         """See MappingAdmin."""
         if self.ship is not None:
             for reload in self.reloads:
@@ -277,7 +277,7 @@ async def read_server_ids(connection: Connection, servers: Sequence[str]) -> dic
     ids: dict[str, str] = {}
 
     def is_last(answer: Reply) -> bool:
-        with reading(_PING):
+        with explain_malformed(_PING):
             server = decode_object(answer.data, _PING)["server"]
             ids[read_text(server["name"])] = read_text(server["id"])
         return ids.keys() >= set(servers)
@@ -303,7 +303,7 @@ async def reload_server(connection: Connection, server: str, server_id: str) -> 
     """Make *server* read its files again. Raises VstreamError with its reason if it refuses them."""
     subject = f"$SYS.REQ.SERVER.{server_id}.RELOAD"
     answer = await connection.request_json(subject, timeout=_RELOAD)
-    with reading(subject):
+    with explain_malformed(subject):
         error = answer.get("error")
         if error:
             reason = read_text(error.get("description", "no reason given")).strip()

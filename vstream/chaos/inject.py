@@ -29,7 +29,7 @@ from vstream.value_class import value_class
 
 @value_class
 class InjectionRequest:
-    """Where to inject a fault, and who is told. *command* is what the user typed."""
+    """Where to inject_and_journal a fault, and who is told. *command* is what the user typed."""
 
     target: TargetServers
     topology: Topology
@@ -58,7 +58,7 @@ class HealResult:
     """None if no server of the lab runs or is meant to: then nothing can be healthy."""
 
 
-async def inject(request: InjectionRequest, fault: LabFault) -> InjectionResult:
+async def inject_and_journal(request: InjectionRequest, fault: LabFault) -> InjectionResult:
     """
     Take servers or links away until `heal`.
 
@@ -104,7 +104,7 @@ async def inject_for(
 
     Cancelling heals it too. Another command may have healed it by then.
     """
-    injected = await inject(request, fault)
+    injected = await inject_and_journal(request, fault)
     assert injected.entry is not None
     try:
         on_injected(injected)

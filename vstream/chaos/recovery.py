@@ -88,6 +88,6 @@ async def wait_until_caught_up(target: TargetServers, *, timeout: float) -> None
 
 async def _find_problem(url: str) -> str | None:
     try:
-        return await monitoring.health_problem(url, is_deep=True)
+        return await monitoring.find_health_problem(url, is_deep=True)
     except VstreamError as error:
         return error.message

@@ -68,7 +68,7 @@ async def restart(
         stopped = time.monotonic()
         await wait_until_healthy(target, timeout=timeout, watch=watch, on_progress=on_progress)
         await wait_until_caught_up(target, timeout=timeout)
-        version = (await monitoring.varz(monitor_url(target.address(server)))).version
+        version = (await monitoring.read_varz(monitor_url(target.address(server)))).version
         if program is not None and version != program.version:
             raise LabError(f"server `{server}` runs nats-server {version}, not {program.version}")
         result = RestartResult(

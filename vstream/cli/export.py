@@ -17,10 +17,10 @@ from vstream.chaos.journal import OpenFault
 from vstream.cli import options
 from vstream.cli.asyncio_runner import run
 from vstream.cli.status import StatusSource, find_source
-from vstream.cli.views import console, console_page
+from vstream.cli.views import console, status_page
 from vstream.cli.views.console import set_log
-from vstream.cli.views.console_page import ConsoleHistory
 from vstream.cli.views.repair import RefreshPrinter
+from vstream.cli.views.status_page import StatusHistory
 from vstream.cli.web import Feed, Site, WebPage, format_event, serve
 from vstream.errors import VstreamError
 from vstream.formatting import format_count, format_duration
@@ -112,7 +112,7 @@ class Exporter:
         self._page = ""
         self._reported: tuple[str, ...] = ()
         self._every = 0.0
-        self._history = ConsoleHistory()
+        self._history = StatusHistory()
         self._event = ""
         """The last one, for whoever opens the page now."""
         self._cross_region = CrossRegionListener(partial(console.print_note, style="yellow"))
@@ -123,9 +123,9 @@ class Exporter:
         self._every = every
         await self._look()
         pages = dict[str, WebPage]()
-        for path, name in console_page.FILES.items():
-            content_type = console_page.TYPES[name.rpartition(".")[2]]
-            pages[path] = WebPage(content_type, partial(console_page.read_file, name))
+        for path, name in status_page.FILES.items():
+            content_type = status_page.TYPES[name.rpartition(".")[2]]
+            pages[path] = WebPage(content_type, partial(status_page.read_file, name))
         pages["/healthz"] = WebPage("text/plain; charset=utf-8", lambda: "ok\n")
         pages["/metrics"] = WebPage(CONTENT_TYPE, lambda: self._page)
         async with serve(host, port, Site(pages, {"/events": self._feed})) as server:
@@ -150,7 +150,7 @@ class Exporter:
             self._cross_region.follow(self._source.topology, self._source.servers.endpoints)
             self._page = render_metrics(self._source.topology.name, seen, self._cross_region.uses())
             self._history.add(seen.at, seen)
-            self._show("status", console_page.describe(seen, self._read_faults(), self._every, self._read_scenario()))
+            self._show("status", status_page.describe(seen, self._read_faults(), self._every, self._read_scenario()))
         except VstreamError as error:
             self._fail(error.message)
         except Exception as error:  # noqa: BLE001 - see above
@@ -180,7 +180,7 @@ class Exporter:
     def _fail(self, reason: str) -> None:
         self._page = render_metrics(self._source.topology.name, None)
         self._history.add(time.time(), None)
-        self._show("failure", console_page.describe_failure(reason, time.time()))
+        self._show("failure", status_page.describe_failure(reason, time.time()))
         self._report((f"vstream_up is 0: {reason}",))
 
     def _report(self, lines: tuple[str, ...]) -> None:

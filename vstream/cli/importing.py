@@ -106,15 +106,15 @@ def describe_import(imported: ImportedTopology) -> Iterator[Text]:
         (imported.name, "bold"),
         f": in {', '.join(imported.regions)}; virtual streams: {kinds}; naming: {imported.naming}",
     )
-    if imported.leftovers:
+    if imported.undescribed:
         yield Text("")
         yield Text("not described by the topology:")
-        for leftover in imported.leftovers[:_MOST]:
-            yield Text.assemble(("  · ", "blue"), f"{leftover.kind} ", (leftover.name, "bold"), f": {leftover.text}")
-            if leftover.do:
-                yield Text.assemble(("      do: ", "cyan"), leftover.do)
-        if len(imported.leftovers) > _MOST:
-            yield Text(f"  and {len(imported.leftovers) - _MOST:,} more: the file and `--format json` have them all")
+        for item in imported.undescribed[:_MOST]:
+            yield Text.assemble(("  · ", "blue"), f"{item.kind} ", (item.name, "bold"), f": {item.text}")
+            if item.do:
+                yield Text.assemble(("      do: ", "cyan"), item.do)
+        if len(imported.undescribed) > _MOST:
+            yield Text(f"  and {len(imported.undescribed) - _MOST:,} more: the file and `--format json` have them all")
     yield Text("")
     if imported.plan is None:
         return

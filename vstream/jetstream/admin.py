@@ -15,7 +15,15 @@ from typing import Any, TypeVar
 
 from vstream.errors import MalformedAnswerError, NoRespondersError, NotPermittedError, NotReachableError, ServerError
 from vstream.jetstream import error_codes
-from vstream.jetstream.answers import api_error, check_config, check_feeds, decode_list, read_list, read_total, reading
+from vstream.jetstream.answers import (
+    api_error,
+    check_config,
+    check_feeds,
+    decode_list,
+    explain_malformed,
+    read_list,
+    read_total,
+)
 from vstream.jetstream.connection import Connection
 from vstream.topology import naming
 from vstream.topology.consumer_config import ConsumerConfig, ObservedConsumer
@@ -64,7 +72,7 @@ class JetStreamAdmin:
         subject = _list_subject(account)
         first = await self._list(subject, 0, decode=decode_list)
         total = read_total(first, subject)
-        with reading(subject):
+        with explain_malformed(subject):
             size = max(1, int(first.get("limit", 0)) or _PAGE)
         pages = [first]
         # A few pages at a time: a server that announces more than it has is asked once too often, and no more.
@@ -75,7 +83,7 @@ class JetStreamAdmin:
             if not all(read_list(answer, "streams", subject) or answer.get("missing") for answer in answers):
                 break
         streams, missing = {}, set()
-        with reading(subject):
+        with explain_malformed(subject):
             for answer in pages:
                 for info in read_list(answer, "streams", subject):
                     stream = _read_stream(info, account, subject)
@@ -317,7 +325,7 @@ def _is_placeholder(info: Mapping[str, Any]) -> bool:
 
 def _read_consumer(info: dict[str, Any], stream: str) -> ObservedConsumer:
     origin = naming.api_subject("CONSUMER.INFO", stream)
-    with reading(origin):
+    with explain_malformed(origin):
         config = check_config(info.get("config"), origin)
         cluster = info.get("cluster") or {}
         return ObservedConsumer(

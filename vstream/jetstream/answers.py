@@ -136,7 +136,7 @@ def _decode(data: bytes, origin: str, most: tuple[int, int], **hooks: Any) -> di
         raise MalformedAnswerError(origin, f"it has more than {most_bytes:,} bytes or {most_values:,} values")
     if _LONG in data.translate(_ZEROS):
         hooks["parse_int"] = _parse_int  # what is shorter has less than 64 bits
-    with reading(origin):
+    with explain_malformed(origin):
         value = json.loads(data, parse_float=_parse_float, parse_constant=_refuse_constant, **hooks)
         if b"\\ud" in data or b"\\uD" in data:
             json.dumps(value, ensure_ascii=False).encode()  # raises for half a character, which cannot be printed
@@ -146,7 +146,7 @@ def _decode(data: bytes, origin: str, most: tuple[int, int], **hooks: Any) -> di
 
 
 @contextmanager
-def reading(origin: str) -> Iterator[None]:
+def explain_malformed(origin: str) -> Iterator[None]:
     """Turn errors from reading missing or wrong values of an answer of *origin* into MalformedAnswerError."""
     try:
         yield
@@ -168,7 +168,7 @@ def check_config(config: object, origin: str) -> dict[str, Any]:
 
 def check_state(state: object, origin: str) -> dict[str, Any]:
     """Return *state*, of a stream, if its numbers are there."""
-    with reading(origin):
+    with explain_malformed(origin):
         checked: dict[str, Any] = dict(state)  # type: ignore[call-overload]  # what is no object raises
         problem = _find_problem({key: checked[key] for key in _STATE}, _STATE, "state")
     if problem is not None or None in (checked[key] for key in _STATE):
@@ -195,7 +195,7 @@ def api_error(answer: Mapping[str, Any], subject: str) -> ServerError | None:
     error = answer.get("error")
     if not error:
         return None
-    with reading(subject):
+    with explain_malformed(subject):
         err_code = int(error.get("err_code", 0))
         return ServerError(
             code=int(error.get("code", 0)),
@@ -214,7 +214,7 @@ def describe_error(error: Mapping[str, Any]) -> str:
 
 def read_total(answer: Mapping[str, Any], subject: str) -> int:
     """The total number of entries that a list on *subject* announces."""
-    with reading(subject):
+    with explain_malformed(subject):
         total = int(answer.get("total", 0))
     if not 0 <= total <= MOST_LISTED:
         raise MalformedAnswerError(subject, f"it announces {total:,} entries")

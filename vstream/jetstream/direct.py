@@ -15,7 +15,7 @@ from typing import Any
 
 from vstream.errors import ServerError
 from vstream.jetstream import error_codes
-from vstream.jetstream.answers import api_error, read_text, reading
+from vstream.jetstream.answers import api_error, explain_malformed, read_text
 from vstream.jetstream.connection import REQUEST_TIMEOUT, Connection, Reply
 from vstream.topology import naming
 from vstream.value_class import value_class
@@ -121,7 +121,7 @@ async def _direct(
 
 def _message(reply: Reply, region: str, subject: str) -> DirectMessage:
     answer_headers = {_STREAM, _SEQUENCE, _SUBJECT, _TIME}
-    with reading(f"{region}: {subject}"):
+    with explain_malformed(f"{region}: {subject}"):
         return DirectMessage(
             stream=reply.headers[_STREAM],
             seq=int(reply.headers[_SEQUENCE]),
@@ -142,7 +142,7 @@ async def _from_leader(
         if error.err_code == error_codes.MESSAGE_NOT_FOUND:
             return None
         raise error
-    with reading(f"{connection.region}: {subject}"):
+    with explain_malformed(f"{connection.region}: {subject}"):
         message = answer["message"]
         block = base64.b64decode(message.get("hdrs", ""))
         return DirectMessage(

@@ -99,11 +99,11 @@ async def _get(url_base: str, path: str, timeout: float, most: int) -> bytes:
     return body
 
 
-async def varz(url_base: str, timeout: float = TIMEOUT) -> Varz:
+async def read_varz(url_base: str, timeout: float = TIMEOUT) -> Varz:
     """Name, version and configuration of the server."""
     url = f"{url_base}/varz"
     answer = await get(url_base, "/varz", timeout)
-    with answers.reading(url):
+    with answers.explain_malformed(url):
         cluster = answer.get("cluster") or {}
         flags = answer.get("feature_flags") or {}
         return Varz(
@@ -119,7 +119,7 @@ async def varz(url_base: str, timeout: float = TIMEOUT) -> Varz:
         )
 
 
-async def health_problem(url_base: str, timeout: float = TIMEOUT, *, is_deep: bool = False) -> str | None:
+async def find_health_problem(url_base: str, timeout: float = TIMEOUT, *, is_deep: bool = False) -> str | None:
     """
     Why the server reports itself unhealthy; None if it is healthy.
 
@@ -164,7 +164,7 @@ async def _read_all_paths(url: str, timeout: float) -> dict[str, Any]:
     return dict(zip(_ALL_PATHS, await asyncio.gather(*map(read, _ALL_PATHS)), strict=True))
 
 
-async def health_problems(url_base: str, timeout: float = TIMEOUT) -> tuple[Mapping[str, Any], ...]:
+async def list_health_problems(url_base: str, timeout: float = TIMEOUT) -> tuple[Mapping[str, Any], ...]:
     """
     Everything that makes the server unhealthy: `type`, `account`, `stream`, `consumer`, `error`.
 
@@ -177,9 +177,9 @@ async def health_problems(url_base: str, timeout: float = TIMEOUT) -> tuple[Mapp
     return tuple(problem for problem in problems if isinstance(problem, dict))
 
 
-async def meta(url_base: str, timeout: float = TIMEOUT) -> Meta | None:
+async def read_meta(url_base: str, timeout: float = TIMEOUT) -> Meta | None:
     """The meta group; None if JetStream is not clustered or not enabled."""
-    with answers.reading(f"{url_base}/jsz"):
+    with answers.explain_malformed(f"{url_base}/jsz"):
         group = (await get(url_base, "/jsz", timeout)).get("meta_cluster")
         if group is None:
             return None
@@ -192,29 +192,29 @@ async def meta(url_base: str, timeout: float = TIMEOUT) -> Meta | None:
         )
 
 
-async def outbound_gateways(url_base: str, timeout: float = TIMEOUT) -> Mapping[str, int]:
+async def list_outbound_gateways(url_base: str, timeout: float = TIMEOUT) -> Mapping[str, int]:
     """The clusters that this server has an outbound gateway connection to, and the bytes of messages sent over it."""
-    with answers.reading(f"{url_base}/gatewayz"):
+    with answers.explain_malformed(f"{url_base}/gatewayz"):
         gateways = (await get(url_base, "/gatewayz", timeout)).get("outbound_gateways") or {}
         connections = {name: gateway.get("connection") for name, gateway in gateways.items()}
         return {name: int(connection.get("out_bytes", 0)) for name, connection in connections.items() if connection}
 
 
-async def leaf_servers(url_base: str, timeout: float = TIMEOUT) -> frozenset[str]:
+async def list_leaf_servers(url_base: str, timeout: float = TIMEOUT) -> frozenset[str]:
     """The names of the servers that this server has a leaf node connection to."""
-    with answers.reading(f"{url_base}/leafz"):
+    with answers.explain_malformed(f"{url_base}/leafz"):
         leafs = (await get(url_base, "/leafz", timeout)).get("leafs") or ()
         return frozenset(str(leaf.get("name")) for leaf in leafs)
 
 
-async def routed_servers(url_base: str, timeout: float = TIMEOUT) -> frozenset[str]:
+async def list_routed_servers(url_base: str, timeout: float = TIMEOUT) -> frozenset[str]:
     """The names of the servers that this server has a route to."""
-    with answers.reading(f"{url_base}/routez"):
+    with answers.explain_malformed(f"{url_base}/routez"):
         routes = (await get(url_base, "/routez", timeout)).get("routes") or ()
         return frozenset(str(route["remote_name"]) for route in routes if route.get("remote_name"))
 
 
-async def account_detail(url_base: str, account: str = "$G", timeout: float = TIMEOUT) -> Mapping[str, Any]:
+async def read_account_detail(url_base: str, account: str = "$G", timeout: float = TIMEOUT) -> Mapping[str, Any]:
     """
     What the server has loaded of *account*: `mappings`, `exports`, `imports`. Empty parts have no key.
 
@@ -229,7 +229,7 @@ async def account_detail(url_base: str, account: str = "$G", timeout: float = TI
     return detail
 
 
-async def load_account(url_base: str, account: str, timeout: float = TIMEOUT) -> None:
+async def look_up_account(url_base: str, account: str, timeout: float = TIMEOUT) -> None:
     """Make the server look up *account*: in operator mode it knows no account before its first user (Connz)."""
     try:
         await get(url_base, f"/connz?acc={quote(account, safe='')}&limit=1", timeout)
@@ -241,14 +241,14 @@ async def has_subscription(url_base: str, account: str, pattern: str, timeout: f
     """Whether the server itself has a subscription to exactly *pattern* in *account*. Raises as `get`."""
     literal = quote(probe_subject(pattern), safe="")
     answer = await get(url_base, f"/subsz?acc={quote(account, safe='')}&subs=1&test={literal}", timeout)
-    with answers.reading(f"{url_base}/subsz"):
+    with answers.explain_malformed(f"{url_base}/subsz"):
         return any(subscription.get("subject") == pattern for subscription in answer.get("subscriptions_list") or ())
 
 
-async def subscribed_subjects(url_base: str, account: str, most: int, timeout: float) -> frozenset[str]:
+async def list_subscribed_subjects(url_base: str, account: str, most: int, timeout: float) -> frozenset[str]:
     """All subjects that somebody is subscribed to in *account* on this server. Raises as `get`, and for more than *most*."""
     answer = await get_list(url_base, f"/subsz?acc={quote(account, safe='')}&subs=1&limit={most}", timeout)
-    with answers.reading(f"{url_base}/subsz"):
+    with answers.explain_malformed(f"{url_base}/subsz"):
         if int(answer.get("total", 0)) > most:
             raise VstreamError(f"account `{account}` has more than {most:,} subscriptions there")
         listed = answers.read_list(answer, "subscriptions_list", url_base)

@@ -79,7 +79,7 @@ async def meta_leader(monitors: Iterable[str]) -> str | None:
 
     async def view(url: str) -> str | None:
         try:
-            group = await monitoring.meta(url)
+            group = await monitoring.read_meta(url)
         except VstreamError:
             return None
         return None if group is None else group.leader

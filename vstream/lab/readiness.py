@@ -18,7 +18,6 @@ from vstream.topology.bundle import ServerAddress
 from vstream.value_class import value_class
 
 _POLL = 0.1
-_REQUEST_TIMEOUT = 2.0
 
 
 class ReadinessStage(Enum):
@@ -113,11 +112,11 @@ def _member(
 
 async def check_clients(member: Member) -> str | None:
     """Why *member* cannot serve clients yet; None if it can."""
-    varz = await monitoring.varz(member.monitor, _REQUEST_TIMEOUT)
+    varz = await monitoring.read_varz(member.monitor)
     if varz.server_name != member.name:
         return f"`{member.monitor}` is answered by server `{varz.server_name}`"
     try:
-        async with asyncio.timeout(_REQUEST_TIMEOUT):
+        async with asyncio.timeout(monitoring.TIMEOUT):
             reader, writer = await asyncio.open_connection(member.host, member.client)
             try:
                 greeting = await reader.readline()
@@ -130,13 +129,13 @@ async def check_clients(member: Member) -> str | None:
 
 async def check_links(member: Member) -> str | None:
     """The links that *member* lacks; None if it has all."""
-    if missing := member.siblings - await monitoring.routed_servers(member.monitor, _REQUEST_TIMEOUT):
+    if missing := member.siblings - await monitoring.list_routed_servers(member.monitor):
         return f"no route to {join_names(sorted(missing))}"
-    if member.hub is not None and member.hub not in await monitoring.leaf_servers(member.monitor, _REQUEST_TIMEOUT):
+    if member.hub is not None and member.hub not in await monitoring.list_leaf_servers(member.monitor):
         return f"no leaf connection to `{member.hub}`"
     if not member.clusters:
         return None
-    if missing := member.clusters - (await monitoring.outbound_gateways(member.monitor, _REQUEST_TIMEOUT)).keys():
+    if missing := member.clusters - (await monitoring.list_outbound_gateways(member.monitor)).keys():
         return f"no gateway to {join_names(sorted(missing))}"
     return None
 
@@ -145,9 +144,9 @@ async def check_meta_leader(member: Member) -> str | None:
     """Why *member* is not in a complete meta group with a leader; None if it is."""
     if not member.peers:
         return None
-    group = await monitoring.meta(member.monitor, _REQUEST_TIMEOUT)
+    group = await monitoring.read_meta(member.monitor)
     if group is None:
-        varz = await monitoring.varz(member.monitor, _REQUEST_TIMEOUT)
+        varz = await monitoring.read_varz(member.monitor)
         # A server on its own has no meta group to wait for.
         if varz.is_clustered or member.peers > 1:
             return "JetStream is not clustered yet"
@@ -155,7 +154,7 @@ async def check_meta_leader(member: Member) -> str | None:
         return "no JetStream meta leader"
     elif not is_complete(group, member.peers, is_leader=group.leader == member.name):
         return f"its JetStream meta group has {group.cluster_size} members, not {member.peers}"
-    return await monitoring.health_problem(member.monitor, _REQUEST_TIMEOUT)
+    return await monitoring.find_health_problem(member.monitor)
 
 
 def is_complete(group: Meta, peers: int, *, is_leader: bool) -> bool:
@@ -180,7 +179,7 @@ async def find_unheard(everyone: Sequence[Member]) -> frozenset[str]:
     groups: dict[str, Meta] = {}
     for member in everyone:
         with suppress(NotReachableError, ServerError):
-            if member.peers and (group := await monitoring.meta(member.monitor, _REQUEST_TIMEOUT)) is not None:
+            if member.peers and (group := await monitoring.read_meta(member.monitor)) is not None:
                 groups[member.name] = group
     if len(groups) == sum(member.peers > 0 for member in everyone) and all(
         group.leader is None for group in groups.values()

@@ -123,12 +123,12 @@ class NatsServer:
         refusal = await config_problem(binary, self.config)
         if refusal is not None:
             raise LabError(f"server `{self.name}` would refuse its configuration: {refusal}")
-        before = (await monitoring.varz(monitor)).config_load_time
+        before = (await monitoring.read_varz(monitor)).config_load_time
         mark = self.log_mark()
         if not self.signal(signal.SIGHUP):
             raise LabError(f"server `{self.name}` does not run", hint="`vstream lab up` starts it")
         deadline = time.monotonic() + timeout
-        while (await monitoring.varz(monitor)).config_load_time == before:
+        while (await monitoring.read_varz(monitor)).config_load_time == before:
             refused = [line for line in self.said_since(mark) if "Failed to reload" in line]
             if refused:
                 raise LabError(f"server `{self.name}` refused to reload: {refused[-1]}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from vstream.jetstream.answers import api_error, read_list, read_total, reading
+from vstream.jetstream.answers import api_error, explain_malformed, read_list, read_total
 from vstream.jetstream.connection import Connection
 from vstream.topology import naming
 from vstream.topology.profiles import profile_named
@@ -42,7 +42,7 @@ async def read_stream_info(connection: Connection, name: str, timeout: float) ->
     answer = await connection.request_json(subject, timeout=timeout)
     if (error := api_error(answer, subject)) is not None:
         raise error
-    with reading(f"{connection.region}: {subject}"):
+    with explain_malformed(f"{connection.region}: {subject}"):
         config, state = answer["config"], answer["state"]
         sources = [source for source in (*(config.get("sources") or ()), config.get("mirror")) if source]
         called = _answering_stream(config, asked=name)

@@ -15,7 +15,7 @@ from enum import StrEnum
 from typing import Any
 
 from vstream.errors import MalformedAnswerError, NotPermittedError, NotReachableError, VstreamError
-from vstream.jetstream.answers import decode_object, read_list, reading
+from vstream.jetstream.answers import decode_object, explain_malformed, read_list
 from vstream.jetstream.connection import Reply, connect, without_secrets
 from vstream.jetstream.endpoints import resolve_context
 from vstream.lint.simulate import Simulation
@@ -117,7 +117,7 @@ class _Trace:
     def add(self, reply: Reply) -> bool:
         """Take an answer, and say whether all that it promises are there."""
         event = decode_object(reply.data, _DEST)
-        with reading(_DEST):
+        with explain_malformed(_DEST):
             hop = (event["request"].get("header") or {}).get(_HOP)
             self.events[str(hop[0]) if hop else ""] = event
             return not self.find_missing()
@@ -137,7 +137,7 @@ class _Trace:
     def steps(self) -> tuple[TraceStep, ...]:
         """Everything that happened, in the order of the hops. Raises MalformedAnswerError."""
         steps = []
-        with reading(_DEST):
+        with explain_malformed(_DEST):
             for _, event in sorted(
                 self.events.items(), key=lambda item: [int(part) for part in item[0].split(".") if part]
             ):

@@ -114,7 +114,7 @@ def render_loaded(topology: Topology, signer: Signer | None) -> bundle.Bundle:
 
 def _parts(topology: Topology, stream: VirtualStream) -> Iterator[PhysicalPart]:
     yield from stream.physical
-    yield from stream_view.catalogs(topology, stream)
+    yield from stream_view.list_catalogs(topology, stream)
 
 
 def _bare_stream(stream: VirtualStream, part: PhysicalPart) -> bundle.RenderedStream:

@@ -41,7 +41,7 @@ def kind(stream: VirtualStream, role: Role) -> StreamForm:
             assert_never(role)
 
 
-def catalogs(topology: Topology, stream: VirtualStream) -> tuple[PhysicalPart, ...]:
+def list_catalogs(topology: Topology, stream: VirtualStream) -> tuple[PhysicalPart, ...]:
     """
     Streams that hold nothing, and are found by the subjects of *stream* where its mirrors are not.
 

@@ -34,7 +34,7 @@ class Activity:
 
 
 @value_class
-class LoadBegan:
+class WorkloadBegan:
     """Clients begin at *at*, which people count from."""
 
     at: int
@@ -98,7 +98,7 @@ class Sampled:
     sample: Sample
 
 
-Event = Activity | LoadBegan | StepBegan | StepEnded | FaultSeen | WorkerProgress | Sampled
+Event = Activity | WorkloadBegan | StepBegan | StepEnded | FaultSeen | WorkerProgress | Sampled
 
 
 def describe(action: Action) -> str:

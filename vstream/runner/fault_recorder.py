@@ -10,7 +10,7 @@ from vstream.capture.records import FaultOutcome, FaultRecord
 from vstream.capture.store import Capture, RecordWriter
 from vstream.chaos import faults, rolling_restart
 from vstream.chaos.faults.base import LastingInjection, LeaderChange, RollingRestart
-from vstream.chaos.inject import InjectionRequest, change_leader, heal, inject
+from vstream.chaos.inject import InjectionRequest, change_leader, heal, inject_and_journal
 from vstream.errors import LabError, UnsupportedError, VstreamError
 from vstream.health.live.refresh_readers import refresh_readers
 from vstream.lab import target_servers
@@ -64,7 +64,7 @@ class FaultRecorder:
     def _target(self) -> TargetServers:
         return target_servers.target_lab_of(self._environment.topology, self._environment.lab)
 
-    async def inject(self, step: Inject, pause: Pause) -> StepResult:
+    async def run_step(self, step: Inject, pause: Pause) -> StepResult:
         """
         Inject the fault of *step*; a lasting fault is healed after *pause*.
 
@@ -84,7 +84,7 @@ class FaultRecorder:
             healed=None,
         )
         try:
-            return await self._inject(step, begun, pause)
+            return await self._inject_fault(step, begun, pause)
         except UnsupportedError as error:
             self._end(replace(begun, outcome=FaultOutcome.UNSUPPORTED, error=error.message), FaultState.UNSUPPORTED)
             return StepResult(problem=error.message)
@@ -94,7 +94,7 @@ class FaultRecorder:
             self._end(replace(begun, error=error.message), FaultState.FAILED)
             return StepResult(problem=error.message)
 
-    async def _inject(self, step: Inject, begun: FaultRecord, pause: Pause) -> StepResult:
+    async def _inject_fault(self, step: Inject, begun: FaultRecord, pause: Pause) -> StepResult:
         target = self._target
         injection = await faults.resolve(step.fault, target, self._environment.topology, is_forced=False)
         signals: list[int] = []
@@ -107,7 +107,9 @@ class FaultRecorder:
         )
         match injection:
             case LastingInjection():
-                injected = await inject(replace(request, also_confirm=injection.also_confirm), injection.fault)
+                injected = await inject_and_journal(
+                    replace(request, also_confirm=injection.also_confirm), injection.fault
+                )
                 assert injected.entry is not None
                 record = self._confirm(begun, injection.regions, signals, injected.evidence)
                 self._open[step.id] = _OpenFault(record=record, entry=injected.entry.id)

@@ -73,12 +73,12 @@ class ManifestWriter:
         """Replace the manifest on disk."""
         self._capture.write_manifest(self._manifest)
 
-    def load_began(self, at: int) -> None:
+    def workload_began(self, at: int) -> None:
         """Publishers start."""
         self._manifest = replace(self._manifest, load=(at, at))
         self.write()
 
-    def load_ended(self, at: int) -> None:
+    def workload_ended(self, at: int) -> None:
         """Publishers have stopped."""
         began = at if self._manifest.load is None else self._manifest.load[0]
         self._manifest = replace(self._manifest, load=(began, at))

@@ -35,12 +35,12 @@ from vstream.runner.environment import Environment, change_region, prepare_lab, 
 from vstream.runner.events import (
     Activity,
     Event,
-    LoadBegan,
     ProgressWriter,
     Sampled,
     StepBegan,
     StepEnded,
     WorkerProgress,
+    WorkloadBegan,
     describe,
 )
 from vstream.runner.fault_recorder import FaultRecorder, StepResult
@@ -136,7 +136,7 @@ class _ScenarioRun:
         self._faults: FaultRecorder | None = None
         self._connections: dict[str, ReconnectingConnection] = {}
         self._tried: dict[str, RecordWriter[OperationRecord]] = {}
-        self._load_began_at = 0
+        self._workload_began_at = 0
         self._last_activity = ""
 
     def _now(self) -> int:
@@ -152,7 +152,7 @@ class _ScenarioRun:
         try:
             environment = await prepare_lab(self._scenario, self._topology, self._lab, self._report_activity)
             self._report_activity("connecting clients")
-            await self._start_load(environment)
+            await self._start_workload(environment)
         except VstreamError as error:
             self._manifest.mark_stopped(error.message)
             raise
@@ -170,7 +170,7 @@ class _ScenarioRun:
             raise
         return self._capture
 
-    async def _start_load(self, environment: Environment) -> None:
+    async def _start_workload(self, environment: Environment) -> None:
         """Start clients and sampler, then the load: faults can come at any moment from then on."""
         self._faults = FaultRecorder(environment, self._capture, self._now, self._on_event)
         for region in self._topology.regions:
@@ -192,11 +192,11 @@ class _ScenarioRun:
         self._sampler = self._make_process("sampler", "vstream.runner.workload.sampler", SAMPLER, sampler)
         await self._sampler.start(self._report_sample)
         await self._workers.start(within=_READY)
-        self._load_began_at = self._now() + _AHEAD
-        self._manifest.load_began(self._load_began_at)
-        self._on_event(LoadBegan(at=self._load_began_at))
-        await self._workers.go(self._load_began_at)
-        await self._pause(self._load_began_at - self._now())
+        self._workload_began_at = self._now() + _AHEAD
+        self._manifest.workload_began(self._workload_began_at)
+        self._on_event(WorkloadBegan(at=self._workload_began_at))
+        await self._workers.go(self._workload_began_at)
+        await self._pause(self._workload_began_at - self._now())
 
     def _make_process(self, name: str, module: str, adapter: TypeAdapter[Any], spec: object) -> WorkerProcess:
         return WorkerProcess(name, module, adapter.dump_json(spec), self._capture.path / "errors" / f"{name}.txt")
@@ -208,7 +208,7 @@ class _ScenarioRun:
     async def _run_step(self, step: model.Step, number: int, environment: Environment) -> Environment:
         """Run *step*. Returns what the next one finds."""
         if step.at is not None:
-            await self._pause(self._load_began_at + step.at - self._now())
+            await self._pause(self._workload_began_at + step.at - self._now())
         if isinstance(step.action, model.Inject):
             # Answers that were due at the end of the window before do not count against this one.
             await self._pause(_BREATH)
@@ -243,7 +243,7 @@ class _ScenarioRun:
             case model.Wait():
                 await self._pause(action.nanoseconds)
             case model.Inject():
-                return await self._faults.inject(action, self._pause)
+                return await self._faults.run_step(action, self._pause)
             case model.Heal():
                 await self._faults.heal(action.ids)
             case model.Resync():
@@ -302,7 +302,7 @@ class _ScenarioRun:
         assert self._workers is not None
         assert self._faults is not None
         self._report_activity("waiting for the last answers")
-        self._manifest.load_ended(self._now())
+        self._manifest.workload_ended(self._now())
         waits = [publishers.give_up / _NS for publishers in self._scenario.workload.publishers]
         await self._workers.stop(self._now, within=_DRAIN + max(waits, default=0.0))
         self._report_activity("healing what is open")

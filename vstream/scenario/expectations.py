@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from vstream.scenario.document import ExpectDocument, ScenarioDocument
 from vstream.scenario.fields import Bound, Bounds, pair
 from vstream.scenario.model import Compare, Expectation, Measure
-from vstream.topology.model import Consistency, Topology, VirtualStream
+from vstream.topology.model import Consistency, Topology
 
 if TYPE_CHECKING:
     from vstream.syntax.yaml import Path, SourceMap
@@ -44,17 +44,12 @@ def expectations(document: ScenarioDocument, source: SourceMap, topology: Topolo
             for stream in _find_unsaid(document, word, topology):
                 yield Expectation(measure=measure, compare=Compare.EQUAL, value=0, span=span, stream=stream)
     for virtual in topology.streams:
-        if has_one_order(virtual) and not _is_said(document, "same_order", None) | _is_said(
-            document, "same_order", virtual.name
-        ):
+        is_said = _is_said(document, "same_order", None) or _is_said(document, "same_order", virtual.name)
+        # All read streams promise the same sequence.
+        if virtual.consistency is not Consistency.VIRTUAL and not is_said:
             yield Expectation(
                 measure=Measure.SAME_ORDER, compare=Compare.EQUAL, value=1, span=span, stream=virtual.name
             )
-
-
-def has_one_order(stream: VirtualStream) -> bool:
-    """Whether all read streams of *stream* promise the same sequence."""
-    return stream.consistency is not Consistency.VIRTUAL
 
 
 def _is_said(document: ScenarioDocument, word: str, stream: str | None) -> bool:

@@ -281,10 +281,10 @@ def test_monitoring_over_https_is_checked_with_the_same_authority(tmp_path: Path
     try:
         url = f"https://127.0.0.1:{https}"
         with pytest.raises(NotReachableError, match="certificate verify failed"):
-            asyncio.run(monitoring.varz(url))
+            asyncio.run(monitoring.read_varz(url))
         with pytest.raises(VstreamError, match="cannot be read"):
             monitoring.trust_ca([url], str(tmp_path / "nothing.pem"))
         monitoring.trust_ca([url], certificate)
-        assert asyncio.run(monitoring.varz(url)).version.startswith("2.")
+        assert asyncio.run(monitoring.read_varz(url)).version.startswith("2.")
     finally:
         server.stop()

@@ -54,7 +54,7 @@ def read_links() -> dict[tuple[str, str], Any]:
 def routes() -> dict[str, set[str]]:
     async def ask() -> dict[str, set[str]]:
         return {
-            address.region: set(await monitoring.routed_servers(monitor_url(address)))
+            address.region: set(await monitoring.list_routed_servers(monitor_url(address)))
             for address in lab.addresses("wide")
             if address.is_stretch
         }

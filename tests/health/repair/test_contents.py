@@ -240,7 +240,7 @@ def test_what_a_repair_would_do_in_words() -> None:
         place="east",
         origin="foo-write-west",
         by_holder={"foo-write-west": SequenceSet([(5, 6)]), "foo-read-west": SequenceSet([(8, 8)])},
-        left={"it is a schedule": SequenceSet([(9, 9)])},
+        irreparable={"it is a schedule": SequenceSet([(9, 9)])},
     )
     assert (replay.count, replay.sequences.runs()) == (3, [(5, 6), (8, 8)])
     tally = Tally()
@@ -303,4 +303,4 @@ def test_of_what_does_not_answer_nothing_is_known(is_approved: bool) -> None:
     assert RepairResult(request=request, contents=unread).is_unknown
     assert not RepairResult(request=request).is_unknown
     assert not RepairResult(request=request, sourcing=sourcing).is_unknown
-    assert not RepairResult(request=request, contents=unread, left=["foo-read-west"]).is_unknown
+    assert not RepairResult(request=request, contents=unread, still_open=["foo-read-west"]).is_unknown

@@ -347,13 +347,13 @@ async def test_the_newest_of_a_subject_comes_back_before_older_ones_and_of_these
     assert held[-1] == sent[11]
     await regions.api(f"STREAM.MSG.DELETE.{EAST}", {"seq": 9})
     (gap,) = (await regions.look()).replays
-    assert (gap.count, {reason: len(lost) for reason, lost in gap.left.items()}) == (0, {newest.OLDER: 1})
-    assert gap.left[newest.OLDER].runs() == [(9, 9)]
+    assert (gap.count, {reason: len(lost) for reason, lost in gap.irreparable.items()}) == (0, {newest.OLDER: 1})
+    assert gap.irreparable[newest.OLDER].runs() == [(9, 9)]
     # Nor is it forgotten once its subject is full again: older ones are there, which a limit would have removed first.
     await regions.publish("west", "foo.0")
     await regions.until_count(7)
     (full,) = (await regions.look()).replays
-    assert full.left == gap.left
+    assert full.irreparable == gap.irreparable
 
 
 async def test_what_is_lost_of_a_key_is_judged_over_all_that_write_it(
@@ -370,7 +370,7 @@ async def test_what_is_lost_of_a_key_is_judged_over_all_that_write_it(
     await regions.until_held({*held[-2:], *later})
     await regions.api(f"STREAM.PURGE.{EAST}", {"filter": "foo.key"})
     # The first two were replaced before: of the other two, the last one comes back.
-    assert {gap.origin: (gap.count, *map(len, gap.left.values())) for gap in (await regions.look()).replays} == {
+    assert {gap.origin: (gap.count, *map(len, gap.irreparable.values())) for gap in (await regions.look()).replays} == {
         "foo-write-central": (0, 1),
         "foo-write-east": (1,),
     }
@@ -384,7 +384,10 @@ async def test_what_is_lost_of_a_key_is_judged_over_all_that_write_it(
     last = await regions.publish("central", "foo.key")
     later.add(await regions.publish("west", "foo.west"))
     await regions.until_held({held[-1], last, *later})
-    left = {gap.origin: [sequences.runs() for sequences in gap.left.values()] for gap in (await regions.look()).replays}
+    left = {
+        gap.origin: [sequences.runs() for sequences in gap.irreparable.values()]
+        for gap in (await regions.look()).replays
+    }
     assert left[WEST] == [[(lost[1], lost[1])]]
 
 
@@ -396,7 +399,7 @@ async def test_what_a_counter_lacks_is_told_and_not_put_in(regions: Regions) -> 
     await regions.until_count(4)
     await regions.api(f"STREAM.MSG.DELETE.{EAST}", {"seq": 2})
     (gap,) = (await regions.look()).replays
-    assert (gap.count, [len(lost) for lost in gap.left.values()]) == (0, [1])
+    assert (gap.count, [len(lost) for lost in gap.irreparable.values()]) == (0, [1])
 
 
 async def test_what_was_purged_comes_back_where_age_cannot_have_removed_it(regions: Regions) -> None:

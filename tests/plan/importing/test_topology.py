@@ -103,7 +103,7 @@ def test_a_topology_comes_back_from_what_it_made(file: Path, lab: str | None) ->
 def test_every_model_and_setting_comes_back_in_both_namings(naming: str) -> None:
     written, read = again(discover_made(naming))
     assert require_plan(written).is_empty, require_plan(written)
-    assert written.leftovers == ()
+    assert written.undescribed == ()
     assert "\nkv:\n  flags: {consistency: homed, home: west, marker_ttl: 1m}\n  users:" in written.text
     assert "\nobjects:\n  files: " in written.text
     expected = load(MADE.replace("NAMING", naming).encode(), "made.yaml").require()
@@ -180,7 +180,7 @@ def test_what_is_not_part_of_a_virtual_stream_is_listed_and_stays() -> None:
     }
     observed = replace(observed, streams={**observed.streams, **strangers}, rules=rules, consumers=consumers)
     written, _ = again(observed)
-    assert {(leftover.kind, leftover.name) for leftover in written.leftovers} == {
+    assert {(leftover.kind, leftover.name) for leftover in written.undescribed} == {
         ("stream", "orders"),
         ("stream", "x-write-west"),
         ("stream", "KV_b"),
@@ -188,11 +188,11 @@ def test_what_is_not_part_of_a_virtual_stream_is_listed_and_stays() -> None:
         ("consumer", "sensors > push"),
         ("consumer", "sensors > mine"),
     }
-    by_name = {leftover.name: leftover for leftover in written.leftovers}
+    by_name = {leftover.name: leftover for leftover in written.undescribed}
     assert "takes_over: orders" in str(by_name["orders"].do)
     assert by_name["KV_b"].do is None
     assert require_plan(written).is_empty
-    assert all(f"# - {leftover.kind} {leftover.name}: " in written.text for leftover in written.leftovers)
+    assert all(f"# - {leftover.kind} {leftover.name}: " in written.text for leftover in written.undescribed)
 
 
 def test_a_durable_that_is_the_same_everywhere_is_part_of_the_topology() -> None:
@@ -220,7 +220,7 @@ def test_without_rules_it_is_left_to_a_human_what_clients_publish_on() -> None:
     assert written.plan is None
     assert "subjects: []   # FILL IN" in written.text
     assert {(diagnostic.code, diagnostic.is_error) for diagnostic in written.diagnostics} == {("VS102", True)}
-    assert [(leftover.kind, leftover.name) for leftover in written.leftovers] == [("subjects", "foo")]
+    assert [(leftover.kind, leftover.name) for leftover in written.undescribed] == [("subjects", "foo")]
 
 
 def test_several_topologies_are_told_apart_by_name() -> None:
@@ -231,7 +231,7 @@ def test_several_topologies_are_told_apart_by_name() -> None:
         import_topology(both, name=None, file="found.yaml")
     written, read = again(both, "acme")
     assert "orders" not in {stream.name for stream in read.streams}
-    assert [(leftover.kind, leftover.name) for leftover in written.leftovers] == [("topology", "single-region")]
+    assert [(leftover.kind, leftover.name) for leftover in written.undescribed] == [("topology", "single-region")]
     assert require_plan(written).is_empty
 
 
@@ -257,7 +257,7 @@ def test_a_source_of_a_stream_that_is_gone_is_said() -> None:
     observed = discover_made()
     streams = {name: stream for name, stream in observed.streams.items() if name != "sensors-write-east"}
     written, _ = again(replace(observed, streams=streams))
-    fields = [leftover for leftover in written.leftovers if leftover.kind == "field"]
+    fields = [leftover for leftover in written.undescribed if leftover.kind == "field"]
     assert {leftover.name for leftover in fields} == {"sensors-read-west", "sensors-read-central", "sensors-read-east"}
     assert all("`sensors-write-east`, which does not exist" in leftover.text for leftover in fields)
 
@@ -292,7 +292,7 @@ def test_a_stream_whose_name_the_language_has_not_is_left_over() -> None:
         for name, stream in observed.streams.items()
     }
     written, _ = again(replace(observed, streams=streams))
-    assert {leftover.name for leftover in written.leftovers} == {
+    assert {leftover.name for leftover in written.undescribed} == {
         "st+ck", "st+ck-read-west", "st+ck-read-central", "st+ck-read-east",
     }  # fmt: skip
 
@@ -302,7 +302,7 @@ def test_durables_on_streams_that_nobody_reads_from_are_left_over() -> None:
     fields = {"durable_name": "tap", "ack_policy": "explicit"}
     consumers = {**observed.consumers, "sensors-write-west": {"tap": imports.consumer("sensors-write-west", fields)}}
     written, _ = again(replace(observed, consumers=consumers))
-    assert [(leftover.kind, leftover.name) for leftover in written.leftovers] == [
+    assert [(leftover.kind, leftover.name) for leftover in written.undescribed] == [
         ("consumer", "sensors-write-west > tap")
     ]
 
@@ -346,7 +346,7 @@ def test_an_order_that_carries_the_name_is_told_from_an_origin(is_marked: bool) 
     topology = load(full.encode(), "named.yaml").require()
     observed = imports.running(topology)
     written, read = again(observed if is_marked else without_marks(observed), "acme")
-    assert written.leftovers == ()
+    assert written.undescribed == ()
     assert {stream.name: (stream.consistency, stream.is_order_named, stream.regions) for stream in read.streams} == {
         stream.name: (stream.consistency, stream.is_order_named, stream.regions) for stream in topology.streams
     }

@@ -27,7 +27,7 @@ async def make_orphaned() -> tuple[FakeServers, Observed]:
     servers, whole = FakeServers(), render_streams(ALL)
     for stream in whole.streams:
         await servers.create(stream.config)
-    await servers.loader(whole).load()
+    await servers.loader(whole).ensure_loaded()
     for name in DEAD:
         del servers.streams_by_name[name]
     return servers, replace(servers.observe(), missing=DEAD, unread_servers=("http://east", "west-9"))

@@ -90,7 +90,7 @@ async def test_the_published_layout_becomes_the_safe_one_in_steps_that_die(
         is_read = stream.role is Role.READ
         config = as_published(stream.config) if is_read else StreamConfig(name=stream.config.name, fields=bare)
         await ask_until_available(partial(admin.create, config))  # the lab has just started: it may elect a leader
-    await LabMappings(NAME, rendered).load()
+    await LabMappings(NAME, rendered).ensure_loaded()
     sent = Load(RATE)
     async with under_load(sent, lab.endpoints(NAME)):
         await sent.wait_for_acknowledged(RATE)

@@ -73,7 +73,7 @@ async def test_a_region_leaves_under_load(state: Path, tmp_path: Path) -> None:
         shrunk = await command("apply", file, "--yes", "--allow-destructive")
         assert shrunk.code == 0, shrunk.out + shrunk.err
         assert starts("moving") == {server: first_starts[server] for server in ("west-1", "central-1")}
-        assert {(await monitoring.meta(url)).cluster_size for url in monitors()} == {2}  # type: ignore[union-attr]
+        assert {(await monitoring.read_meta(url)).cluster_size for url in monitors()} == {2}  # type: ignore[union-attr]
     # Clients of a region without streams are told so: nobody listens there. They lose nothing that was acknowledged.
     assert load.refused["east"] > 0
     assert (load.refused["west"], load.refused["central"]) == (0, 0)
@@ -118,7 +118,7 @@ async def test_a_region_joins_with_the_whole_history_and_no_restart(state: Path,
         now = starts("moving")
         assert {server: now[server] for server in before} == before
         assert now.keys() == {"west-1", "central-1", "east-1"}
-        assert {(await monitoring.meta(url)).cluster_size for url in monitors()} == {3}  # type: ignore[union-attr]
+        assert {(await monitoring.read_meta(url)).cluster_size for url in monitors()} == {3}  # type: ignore[union-attr]
         applied = await command("apply", file, "--yes")
         assert applied.code == 0, applied.out + applied.err
         east = {"east": lab.endpoints("moving")["east"]}

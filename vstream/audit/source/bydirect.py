@@ -19,7 +19,7 @@ from vstream.audit.source.columns import Block, MessageColumns, make_batch
 from vstream.audit.source.values import ReadTask
 from vstream.audit.source.wire import DirectScanner, WrongStreamError, scan_buffer
 from vstream.errors import MalformedAnswerError, NoRespondersError, ServerError, VstreamError
-from vstream.jetstream.answers import read_sequence, reading
+from vstream.jetstream.answers import explain_malformed, read_sequence
 
 _IN_FLIGHT = 8 << 20
 """Maximum number of bytes in a batch: the server sends them without waiting for us."""
@@ -175,7 +175,7 @@ def _receive_ends(client: Client, waiting: dict[str, tuple[int, DirectScanner]])
     """Receive messages, and return the subjects of the answers that have ended and their last messages; None: refused."""
     data, position = client.receive(), 0
     ends: dict[str, Message | None] = {}
-    with reading("the streams that are read"):
+    with explain_malformed("the streams that are read"):
         while (message := next_message(data, position)) is not None:
             reply, scanned = message.subject, position
             if reply in waiting and reply not in ends:

@@ -18,7 +18,7 @@ from vstream.audit.source.client import Client, api_request, connect, parse_api_
 from vstream.audit.source.values import ABSENT, CONSUMER, DIRECT, Access, SourceCursor, StreamCut, StreamRef
 from vstream.errors import NoRespondersError, NotPermittedError, NotReachableError, ServerError, VstreamError
 from vstream.jetstream import error_codes
-from vstream.jetstream.answers import check_config, read_text, reading
+from vstream.jetstream.answers import check_config, explain_malformed, read_text
 from vstream.topology.stream_config import UNTIL_KEY, source_name
 
 _TAKING = frozenset({"write", "origin"})
@@ -83,7 +83,7 @@ def _cut_region(streams: Sequence[StreamRef], access: Access, path: str | None) 
         try:
             if isinstance(answer, VstreamError):
                 raise answer
-            with reading(subject):
+            with explain_malformed(subject):
                 info = parse_api_answer(answer, subject)
                 cuts.append(_cut_stream(entry, info, asked_at, version, path, has_leader=has_leader))
         except VstreamError as error:
@@ -220,7 +220,7 @@ def sequence_at(client: Client, access: Access, stream: str, moment_ns: int) -> 
     }
     created = api_request(client, access, subject, {"stream_name": stream, "config": config})
     client.answers([(f"{access.api_prefix}.CONSUMER.DELETE.{stream}.{name}", json.dumps({}).encode())])
-    with reading(subject):
+    with explain_malformed(subject):
         return int(created["delivered"]["stream_seq"]) + 1
 
 
@@ -239,7 +239,7 @@ def bisect_sequence_at(client: Client, access: Access, cut: StreamCut, moment_ns
                 raise
             high = middle
             continue
-        with reading(f"STREAM.MSG.GET.{cut.stream_ref.name}"):
+        with explain_malformed(f"STREAM.MSG.GET.{cut.stream_ref.name}"):
             if round(datetime.fromisoformat(cuts_by_stream["time"]).timestamp() * 10**6) * 1000 >= moment_ns:
                 high = middle
             else:

@@ -27,7 +27,7 @@ from vstream.audit.source.fold import combine_batches
 from vstream.audit.source.values import CONSUMER, DIRECT, ReadTask
 from vstream.errors import NoRespondersError, NotPermittedError, NotReachableError, ServerError, VstreamError
 from vstream.jetstream import error_codes
-from vstream.jetstream.answers import reading
+from vstream.jetstream.answers import explain_malformed
 
 _PARTS = {CONSUMER: bypull.read_parts, DIRECT: bydirect.read_parts}
 ATTEMPTS = 8
@@ -133,7 +133,7 @@ def is_complete(job: ReadTask, position: int) -> bool:
             state = api_request(client, job.access, f"STREAM.INFO.{job.stream_ref.name}", {"deleted_details": True})[
                 "state"
             ]
-    with reading(f"STREAM.INFO.{job.stream_ref.name}"):
+    with explain_malformed(f"STREAM.INFO.{job.stream_ref.name}"):
         if int(state["first_seq"]) > job.last:
             return True
         gone = set(state.get("deleted") or ())
@@ -150,7 +150,7 @@ def _next(client: Client, job: ReadTask, position: int, subject: str) -> int:
         if error.err_code == error_codes.MESSAGE_NOT_FOUND:
             return job.last + 1
         raise
-    with reading(f"STREAM.MSG.GET.{job.stream_ref.name}"):
+    with explain_malformed(f"STREAM.MSG.GET.{job.stream_ref.name}"):
         return int(answer["message"]["seq"])
 
 

@@ -112,7 +112,7 @@ def _inject(spec: FaultSpec, settings: _Settings) -> None:
         is_forced=settings.force,
         timeout=settings.timeout,
     )
-    session.inject(injection, hold=hold)
+    session.run(injection, hold=hold)
 
 
 def _parameters(declared: FaultType) -> list[Parameter]:

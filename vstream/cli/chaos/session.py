@@ -32,7 +32,7 @@ class ChaosSession:
     timeout: float
     output: dict[str, Any] = field(default_factory=dict)
 
-    def inject(self, injection: Injection, *, hold: float | None) -> None:
+    def run(self, injection: Injection, *, hold: float | None) -> None:
         """Inject it; with *hold*, heal it after that many seconds."""
         try:
             match injection:
@@ -49,7 +49,7 @@ class ChaosSession:
     def _inject_lasting(self, injection: LastingInjection, hold: float | None) -> None:
         request = self._request(injection)
         if hold is None:
-            self._print_injected(run(inject.inject(request, injection.fault)))
+            self._print_injected(run(inject.inject_and_journal(request, injection.fault)))
             return
         with show_progress() as show:
             run(

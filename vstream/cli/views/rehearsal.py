@@ -99,7 +99,7 @@ class LiveTimeline:
                     self._regions[event.sample.region].sample = event.sample
             case events.Activity():
                 self._now, self._doing, self._step = event.at, event.description, None
-            case events.LoadBegan():
+            case events.WorkloadBegan():
                 self._began = event.at
             case events.StepBegan():
                 self._now, self._step = event.at, event

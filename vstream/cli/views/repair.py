@@ -35,9 +35,9 @@ class RepairView:
         """What is wrong with how streams take from each other."""
         self._print(render_sourcing(repairs))
 
-    def repaired_sourcing(self, repairs: SourcingRepairs, left: Collection[str]) -> None:
+    def repaired_sourcing(self, repairs: SourcingRepairs, still_open: Collection[str]) -> None:
         """What was done about it."""
-        self._print(render_repaired_sourcing(repairs, left))
+        self._print(render_repaired_sourcing(repairs, still_open))
 
     def found_contents(self, repairs: ContentRepairs) -> None:
         """What is wrong with what streams hold."""
@@ -123,7 +123,7 @@ def render_contents(repairs: ContentRepairs) -> Iterator[Text]:
                 f" in {replay.place}: it lacks {format_count(replay.count, 'message')} of {replay.origin}, {replay.sequences.words()}",
             )
             yield Text(f"        add them at its end, from {list_names(sorted(replay.by_holder))}")
-        for reason, sequences in sorted(replay.left.items()):
+        for reason, sequences in sorted(replay.irreparable.items()):
             yield _line(
                 "stays   ", "bold cyan", replay.reader, f" lacks {sequences.words()} of {replay.origin}: {reason}"
             )
@@ -152,13 +152,13 @@ def render_contents(repairs: ContentRepairs) -> Iterator[Text]:
         yield _line("unread  ", "bold red", name, f": {reason}")
 
 
-def render_repaired_sourcing(repairs: SourcingRepairs, left: Collection[str]) -> Iterator[Text]:
+def render_repaired_sourcing(repairs: SourcingRepairs, still_open: Collection[str]) -> Iterator[Text]:
     """What was done about how streams take from each other."""
     for leftover in repairs.leftovers:
         if not leftover.is_running:
             yield _line("cleared  ", "bold green", leftover.stream, "")
     for standstill in repairs.standstills:
-        is_open = any(standstill.reader in line for line in left)
+        is_open = any(standstill.reader in line for line in still_open)
         if not (standstill.obstacle or is_open):
             origins = list_names(list(standstill.origins))
             yield _line("resumed  ", "bold green", standstill.reader, f": it sources {origins} again")
@@ -183,7 +183,7 @@ def render_repaired_contents(repairs: ContentRepairs) -> Iterator[Text]:
 
 def render_end(result: RepairResult) -> Iterator[Text]:
     """What is still open, or that there was nothing to repair."""
-    for line in result.left:
+    for line in result.still_open:
         yield Text.assemble(("open     ", "bold red"), line)
     if not result.found_any:
         kinds = ", ".join(kind.value for kind in RepairKind if kind in result.request.kinds)

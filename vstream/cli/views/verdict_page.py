@@ -19,7 +19,7 @@ from vstream.capture.records import FaultOutcome, FaultRecord
 from vstream.capture.verdict import units
 from vstream.capture.verdict.context import end_of_fault
 from vstream.capture.verdict.units import duration
-from vstream.capture.verdict.verdict import About, CaseStatus, FaultVerdict, PublishSecond, Timeline, Verdict
+from vstream.capture.verdict.verdict import About, CaseStatus, FaultVerdict, Timeline, Verdict
 from vstream.cli.views import charts
 from vstream.cli.views.verdict import example_line
 from vstream.formatting import format_count
@@ -156,12 +156,9 @@ def _publishes(timeline: Timeline) -> Iterator[dict[str, Any]]:
 
 
 def _times(timeline: Timeline) -> Iterator[dict[str, Any]]:
-    def values_of(seconds: Sequence[PublishSecond], name: str) -> list[int | None]:
-        return [getattr(second, name) for second in seconds]
-
     times = {}
     for region, seconds in timeline.publishes.items():
-        times[region] = {name: values_of(seconds, name) for name in ("p50", "p99")}
+        times[region] = {name: [getattr(second, name) for second in seconds] for name in ("p50", "p99")}
     scale = charts.logarithmic(
         value for series in times.values() for values in series.values() for value in values if value is not None
     )

@@ -37,7 +37,7 @@ from vstream.health.snapshot import (
 )
 from vstream.jetstream import error_codes, monitoring
 from vstream.jetstream.admin import JetStreamAdmin
-from vstream.jetstream.answers import read_text, reading
+from vstream.jetstream.answers import explain_malformed, read_text
 from vstream.jetstream.connection import Connection, open_connection
 from vstream.jetstream.endpoints import endpoint_problems
 from vstream.plan.live import observe
@@ -257,21 +257,21 @@ class _SnapshotCollector:
 
     async def _ask_server(self, region: str, url: str) -> ServerSnapshot:
         try:
-            with reading(url):
+            with explain_malformed(url):
                 return await self._read_server(region, url)
         except VstreamError as error:
             hangs = isinstance(error, HangingError)
             return ServerSnapshot(name="?", region=region, url=url, problem=error.message, hangs=hangs)
 
     async def _read_server(self, region: str, url: str) -> ServerSnapshot:
-        varz = await monitoring.varz(url, self._remaining())
+        varz = await monitoring.read_varz(url, self._remaining())
         if varz.cluster and varz.cluster not in self._topology.clusters_in(region):
             problem = f"{url} leads to server `{varz.server_name}` of cluster `{varz.cluster}`"
             return ServerSnapshot(name="?", region=region, url=None, problem=problem)
         if varz.now is not None:
             self._ahead.append(to_unix_seconds(read_text(varz.now)) - time.time())
         linked, jetstream, (rules, rules_problem) = await asyncio.gather(
-            monitoring.outbound_gateways(url, self._remaining()),
+            monitoring.list_outbound_gateways(url, self._remaining()),
             self._read_jetstream(region, url, varz.server_name),
             self._read_rules(url),
         )
@@ -364,7 +364,7 @@ class _SnapshotCollector:
             reached = [server for server in servers if server.url and server.is_reached]
             answers = await asyncio.gather(*map(self._read_replicas, reached))
             for server, answer in zip(reached, answers, strict=True):
-                with suppress(MalformedAnswerError), reading(str(server.url)):
+                with suppress(MalformedAnswerError), explain_malformed(str(server.url)):
                     self._keep(answer, server.region, led_by=None)
             # Replicas know neither more than the leader nor who leads, if nobody says that it does.
             for name, stream in self._streams.items():
@@ -400,7 +400,7 @@ class _SnapshotCollector:
             return False
         try:
             info = await admin.info(name, timeout=patience)
-            with reading(name):
+            with explain_malformed(name):
                 self._streams[name] = parse_stream(info, name)
         except ServerError as error:
             if error.err_code == error_codes.STREAM_NOT_FOUND:
@@ -431,7 +431,7 @@ async def _find_write_errors(servers: Sequence[ServerSnapshot], deadline: float)
 
 async def _read_problems(url: str, deadline: float) -> Sequence[Mapping[str, Any]]:
     try:
-        return await monitoring.health_problems(url, max(0.05, deadline - time.monotonic()))
+        return await monitoring.list_health_problems(url, max(0.05, deadline - time.monotonic()))
     except VstreamError:
         return ()  # that it does not answer is a finding of its own
 

@@ -15,7 +15,7 @@ from contextlib import suppress
 
 from vstream.errors import LabError, NoRespondersError, NotReachableError, ServerError, VstreamError
 from vstream.jetstream.admin import JetStreamAdmin
-from vstream.jetstream.answers import read_list, read_text, reading
+from vstream.jetstream.answers import explain_malformed, read_list, read_text
 from vstream.jetstream.connection import Connection
 from vstream.lab import leaders
 from vstream.lab.target_servers import TargetServers
@@ -215,7 +215,7 @@ async def _look_up(connection: Connection, stream: str) -> _Replicas | None:
     """Where *stream* has its replicas; None without a usable answer."""
     try:
         info = await JetStreamAdmin(connection).info(stream, timeout=_PATIENCE)
-        with reading(stream):
+        with explain_malformed(stream):
             cluster = info.get("cluster") or {}
             peers = {}
             for peer in read_list(cluster, "replicas", stream):

@@ -59,7 +59,7 @@ async def find_unsubscribed(
 ) -> dict[str, tuple[str, ...]]:
     """By stream of *streams*, the subjects that the server at *url*, which leads it, is not subscribed to, as far as it tells."""
     try:
-        subscribed = await monitoring.subscribed_subjects(url, account, _SUBSCRIPTIONS, timeout)
+        subscribed = await monitoring.list_subscribed_subjects(url, account, _SUBSCRIPTIONS, timeout)
     except VstreamError:
         return {}  # that it does not answer is a finding of its own
     missing = {}

@@ -22,7 +22,7 @@ from vstream.errors import NoRespondersError, NotReachableError, RefusedError, V
 from vstream.files import state_directory, write_private
 from vstream.jetstream import error_codes, monitoring
 from vstream.jetstream.admin import peer_id
-from vstream.jetstream.answers import api_error, decode_object, read_list, read_text, reading
+from vstream.jetstream.answers import api_error, decode_object, explain_malformed, read_list, read_text
 from vstream.jetstream.connection import Connection, Reply, connect_to_system, open_connection
 from vstream.jetstream.endpoints import resolve_context
 from vstream.plan.live.witnesses import listens
@@ -208,7 +208,7 @@ async def _ask_monitor(url: str) -> tuple[str, str] | str | None:
     if not await listens(url):
         return None
     try:
-        varz = await monitoring.varz(url)
+        varz = await monitoring.read_varz(url)
     except VstreamError as error:
         return f"{error.message}, and something listens there"
     return varz.server_name, varz.version
@@ -231,7 +231,7 @@ async def _look_at(connection: Connection, *, is_for_leader: bool = False) -> di
 
     def note(reply: Reply) -> bool:
         answer = decode_object(reply.data, _LOOK)
-        with reading(_LOOK):
+        with explain_malformed(_LOOK):
             group = (answer.get("data") or {}).get("meta_cluster") or {}
             leader = group.get("leader") or None
             replicas = read_list(group, "replicas", _LOOK)
@@ -294,7 +294,7 @@ async def _lower_quorum(connection: Connection, group: MetaGroup) -> None:
 
     def note(reply: Reply) -> bool:
         answer = decode_object(reply.data, _RESCUE)
-        with reading(_RESCUE):
+        with explain_malformed(_RESCUE):
             server = read_text(answer["server"])
             if (error := api_error(answer, _RESCUE)) is None:
                 agreed.add(server)

@@ -108,8 +108,8 @@ class RepairObserver(Protocol):
     def found_sourcing(self, repairs: SourcingRepairs) -> None:
         """Problems of how streams source from each other were found."""
 
-    def repaired_sourcing(self, repairs: SourcingRepairs, left: Collection[str]) -> None:
-        """They were repaired, except what *left* says."""
+    def repaired_sourcing(self, repairs: SourcingRepairs, still_open: Collection[str]) -> None:
+        """They were repaired, except what *still_open* says."""
 
     def found_contents(self, repairs: ContentRepairs) -> None:
         """Problems of what streams hold were found."""
@@ -128,20 +128,20 @@ class RepairResult:
     request: RepairRequest
     sourcing: SourcingRepairs = field(default_factory=SourcingRepairs)
     contents: ContentRepairs = field(default_factory=ContentRepairs)
-    left: list[str] = field(default_factory=list)
+    still_open: list[str] = field(default_factory=list)
     """What remains, in words."""
 
     @property
     def found_any(self) -> bool:
         """Whether there was, or is, anything to repair."""
-        return self.sourcing.is_open or self.contents.is_open or bool(self.left)
+        return self.sourcing.is_open or self.contents.is_open or bool(self.still_open)
 
     @property
     def needs_more(self) -> bool:
         """Whether there is still something to repair, or something that is not known."""
         if not self.request.is_approved:
             return self.found_any
-        return bool(self.left or self.sourcing.unknown or self.contents.unread or self.sourcing.has_blocked)
+        return bool(self.still_open or self.sourcing.unknown or self.contents.unread or self.sourcing.has_blocked)
 
     @property
     def is_unknown(self) -> bool:
@@ -164,7 +164,7 @@ class RepairResult:
             "replays": [item.as_dict() for item in self.contents.replays],
             "doubles": [item.as_dict() for item in self.contents.duplicates],
             "unread": dict(self.contents.unread),
-            "open": list(self.left),
+            "open": list(self.still_open),
         }
 
 
@@ -205,15 +205,15 @@ async def repair(request: RepairRequest, observer: RepairObserver) -> RepairResu
     result.sourcing = await _examine_sourcing(request)
     observer.found_sourcing(result.sourcing)
     if request.is_approved:
-        result.left += await _repair_sourcing(request, result.sourcing, observer)
-        observer.repaired_sourcing(result.sourcing, result.left)
+        result.still_open += await _repair_sourcing(request, result.sourcing, observer)
+        observer.repaired_sourcing(result.sourcing, result.still_open)
     kinds = request.kinds & _CONTENTS
     in_use = [
         leftover.stream for leftover in result.sourcing.leftovers if leftover.is_running or not request.is_approved
     ]
     if in_use and RepairKind.REPLAY in kinds:
         # What that one is about to put in would be put in twice.
-        result.left.append(f"missing messages are not looked for before `{in_use[0]}` is gone")
+        result.still_open.append(f"missing messages are not looked for before `{in_use[0]}` is gone")
         kinds -= {RepairKind.REPLAY}
     if request.kinds & _CONTENTS:
         await _examine_and_repair_contents(request, kinds, result, observer)
@@ -251,12 +251,12 @@ async def _examine_sourcing(request: RepairRequest) -> SourcingRepairs:
 
 async def _repair_sourcing(request: RepairRequest, repairs: SourcingRepairs, observer: RepairObserver) -> list[str]:
     """Do what can be done about *repairs*; returns what is still open, in words."""
-    left: list[str] = []
+    still_open: list[str] = []
     if repairs.leftovers:
         async with connect_all(request.topology, request.endpoints) as opened:
             for leftover in repairs.leftovers:
                 if leftover.is_running:
-                    left.append(f"`{leftover.stream}` is in use by a running repair")
+                    still_open.append(f"`{leftover.stream}` is in use by a running repair")
                 else:
                     await replay.remove_leftover(any_connection(opened), leftover)
     stopped = frozenset(planned.reader for planned in repairs.standstills if planned.obstacle is None)
@@ -264,11 +264,11 @@ async def _repair_sourcing(request: RepairRequest, repairs: SourcingRepairs, obs
         timeout = max(request.deadline, _RESUMING)
         result = await refresh_readers(request.topology, request.target, timeout=timeout, only=stopped)
         behind = [stream for stream in result.streams if stream.caught_up is None]
-        left += [f"`{stream.stream}` still takes nothing: {stream.note}" for stream in behind]
+        still_open += [f"`{stream.stream}` still takes nothing: {stream.note}" for stream in behind]
     for planned in repairs.refills:
         if planned.obstacle is None:
             await _refill(request, planned, observer)
-    return left
+    return still_open
 
 
 async def _refill(request: RepairRequest, planned: Refill, observer: RepairObserver) -> None:
@@ -294,7 +294,7 @@ async def _examine_and_repair_contents(
         if not request.is_approved:
             return
         with observer.progress() as ticker:
-            result.left += await _repair_contents(request.topology, connections, result.contents, ticker)
+            result.still_open += await _repair_contents(request.topology, connections, result.contents, ticker)
     observer.repaired_contents(result.contents)
 
 
@@ -307,7 +307,8 @@ async def _examine_contents(
     """Read what streams hold, and compare."""
     repairs = ContentRepairs()
     for stream in request.topology.streams:
-        if stream.name not in request.streams or not missing.has_provenance(stream):
+        # Copies must name their origin: mirrors have its sequences instead.
+        if stream.name not in request.streams or stream.consistency.has_origin:
             continue
         tick = ticker(stream.name)
         contents = await missing.find_missing(
@@ -332,7 +333,7 @@ async def _repair_contents(
     ticker: Callable[[str], Tick],
 ) -> list[str]:
     """Put in what is missing and delete duplicates; returns what is still open, in words."""
-    left: list[str] = []
+    still_open: list[str] = []
     for contents in repairs.contents:
         for planned in contents.replays:
             if not planned.count:
@@ -341,7 +342,7 @@ async def _repair_contents(
                 topology, contents.stream, planned, connections, ticker(planned.reader)
             )
             if refused:
-                left.append(
+                still_open.append(
                     f"`{planned.reader}` did not take {refused.words()} of `{planned.origin}`: it has taken messages with "
                     "the same ids within its `duplicate_window`"
                 )
@@ -349,4 +350,4 @@ async def _repair_contents(
         for scan in contents.scans:
             if scan.name in with_copies:
                 await duplicates.delete_duplicates(scan, ticker(scan.name))
-    return left
+    return still_open

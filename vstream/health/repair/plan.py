@@ -87,7 +87,7 @@ class Replay:
     origin: str
     by_holder: Mapping[str, SequenceSet]
     """Sequences in the origin, by the stream that holds them."""
-    left: Mapping[str, SequenceSet] = field(default_factory=dict)
+    irreparable: Mapping[str, SequenceSet] = field(default_factory=dict)
     """Sequences that must stay missing, by reason."""
 
     @property
@@ -110,7 +110,7 @@ class Replay:
             "missing": self.count,
             "runs": [list(run) for run in self.sequences.runs()[:_NAMED]],
             "from": {name: len(sequences) for name, sequences in sorted(self.by_holder.items())},
-            "left": {reason: len(sequences) for reason, sequences in sorted(self.left.items())},
+            "left": {reason: len(sequences) for reason, sequences in sorted(self.irreparable.items())},
         }
 
 

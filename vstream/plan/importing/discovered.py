@@ -143,14 +143,14 @@ def locate_regions(system: Discovered, parts: Sequence[MatchedStream]) -> tuple[
         regions.items(), key=lambda pair: (order.index(pair[1]) if pair[1] in order else len(order), pair[0])
     )
     layout = RegionLayout(regions=dict(ordered), stretch=stretch, members=())
-    leftovers = []
+    undescribed = []
     if unsure:
         do = "if it is one cluster across regions, make it `stretch`, and the streams `consistency: stretch`"
-        leftovers.append(UndescribedItem(kind="region", name=unsure, text="is taken for a region", do=do))
+        undescribed.append(UndescribedItem(kind="region", name=unsure, text="is taken for a region", do=do))
     members = [
         region for server in system.servers if server.cluster == stretch and (region := _stands_in(server, layout))
     ]
-    return replace(layout, members=tuple(name for name in layout.regions if name in members)), leftovers
+    return replace(layout, members=tuple(name for name in layout.regions if name in members)), undescribed
 
 
 def with_region(part: MatchedStream, where: RegionLayout) -> MatchedStream:

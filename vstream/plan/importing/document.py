@@ -56,7 +56,7 @@ def _document(name: str, system: Discovered, seen: RecognisedTopology) -> tuple[
         if not _settle(written, seen, stated):
             break
         written = _stream_document(name, system, seen, stated, durables)
-    return _with_buckets(written, seen), [leftover for _, unsaid in consumers.values() for leftover in unsaid]
+    return _with_buckets(written, seen), [item for _, unsaid in consumers.values() for item in unsaid]
 
 
 def _ages(stream: RecognisedStream) -> dict[tuple[Role, str], Data]:
@@ -288,7 +288,7 @@ def _consumers(virtual: RecognisedStream, system: Discovered, owner: str) -> tup
     reads = {_read_in(virtual, region): region for region in virtual.regions}
     durables: dict[str, dict[str, Data | None]] = {}
     marked = Counter[str]()
-    leftovers = [*_list_strays(virtual, system, reads)]
+    undescribed = [*_list_strays(virtual, system, reads)]
     for stream, region in reads.items():
         for name, consumer in system.consumers.get(stream, {}).items():
             if consumer.config.owner not in {None, owner} or POSITION_KEY in consumer.config.metadata:
@@ -300,12 +300,12 @@ def _consumers(virtual: RecognisedStream, system: Discovered, owner: str) -> tup
         if reason := _unlike_each_other(by_region, virtual.regions, is_marked=bool(marked[name])):
             text = f"{reason}: {', '.join(by_region)}"
             do = f"declare it under `consumers` of `{virtual.name}` if it should be the same everywhere"
-            leftovers.append(UndescribedItem(kind="consumer", name=f"{virtual.name} > {name}", text=text, do=do))
+            undescribed.append(UndescribedItem(kind="consumer", name=f"{virtual.name} > {name}", text=text, do=do))
             continue
         first = next(iter(by_region.values())) or {}
         regions = [region for region in virtual.regions if region in by_region]
         told[name] = {**({"regions": regions} if len(regions) < len(virtual.regions) else {}), **first}
-    return told, leftovers
+    return told, undescribed
 
 
 def _read_in(stream: RecognisedStream, region: str) -> str:

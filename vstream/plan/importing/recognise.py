@@ -48,12 +48,12 @@ class RecognisedTopology:
     places: RegionLayout
     naming: Naming
     virtual: tuple[RecognisedStream, ...]
-    leftovers: tuple[UndescribedItem, ...]
+    undescribed: tuple[UndescribedItem, ...]
 
 
 def recognise(system: Discovered, owner: str | None) -> RecognisedTopology:
     """The virtual streams of the topology *owner*, and those that nobody has marked."""
-    parts, leftovers = match_streams(system.streams, owner)
+    parts, undescribed = match_streams(system.streams, owner)
     where, unsure = locate_regions(system, parts)
     by_name: dict[str, list[MatchedStream]] = {}
     for part in parts:
@@ -70,22 +70,22 @@ def recognise(system: Discovered, owner: str | None) -> RecognisedTopology:
             text = f"is part of a virtual stream `{name}` that has no {missing}"
             if not re.match(STREAM_PATTERN, name):
                 text = f"would be part of a virtual stream `{name}`, which is not a valid name"
-            leftovers.extend(
+            undescribed.extend(
                 UndescribedItem(kind="stream", name=part.stream.config.name, text=text) for part in matched
             )
         else:
             virtual.append(recognised)
         used |= {part.stream.config.name for part in matched}
-    leftovers.extend([*unsure, *_find_dangling(virtual, system)])
-    leftovers.extend(
+    undescribed.extend([*unsure, *_find_dangling(virtual, system)])
+    undescribed.extend(
         _list_plain(
             system,
             used,
             {recognised.takes_over for recognised in virtual},
-            {recognised.name for recognised in leftovers},
+            {recognised.name for recognised in undescribed},
         )
     )
-    return RecognisedTopology(places=where, naming=kind, virtual=tuple(virtual), leftovers=tuple(leftovers))
+    return RecognisedTopology(places=where, naming=kind, virtual=tuple(virtual), undescribed=tuple(undescribed))
 
 
 def _virtual(
@@ -238,7 +238,7 @@ def match_streams(
     sources. Streams of other topologies are left out.
     """
     parts: list[MatchedStream] = []
-    leftovers: list[UndescribedItem] = []
+    undescribed: list[UndescribedItem] = []
     other_owners = Counter[str]()
     for name, observed in sorted(streams.items()):
         if observed.config.owner is None:
@@ -249,16 +249,16 @@ def match_streams(
             parts.append(part)
         else:
             text = "has vstream's metadata, but not the name that follows from it"
-            leftovers.append(UndescribedItem(kind="stream", name=name, text=text))
+            undescribed.append(UndescribedItem(kind="stream", name=name, text=text))
     for other_owner, number in sorted(other_owners.items()):
         do = f"`--name {other_owner}` imports that one"
-        leftovers.append(UndescribedItem(kind="topology", name=other_owner, text=f"owns {number:,} streams", do=do))
+        undescribed.append(UndescribedItem(kind="topology", name=other_owner, text=f"owns {number:,} streams", do=do))
     matched = {part.stream.config.name for part in parts}
     free = {
         name: observed for name, observed in streams.items() if observed.config.owner is None and name not in matched
     }
     parts.extend(_match_by_wiring(free))
-    return parts, leftovers
+    return parts, undescribed
 
 
 def stream_name(virtual: str, role: Role, place: str) -> str:

@@ -37,7 +37,7 @@ class ImportedTopology:
     streams: Mapping[str, str]
     """The consistency model of each virtual stream."""
     regions: tuple[str, ...]
-    leftovers: tuple[UndescribedItem, ...]
+    undescribed: tuple[UndescribedItem, ...]
     diagnostics: tuple[Finding, ...]
     """The findings of `vstream validate`."""
     plan: Plan | None
@@ -53,7 +53,7 @@ class ImportedTopology:
             "regions": list(self.regions),
             "streams": dict(self.streams),
             "adopts": self.adopts,
-            "leftovers": [item.as_dict() for item in self.leftovers],
+            "leftovers": [item.as_dict() for item in self.undescribed],
             "problems": [_problem(finding) for finding in self.diagnostics],
         }
 
@@ -74,16 +74,16 @@ def import_topology(system: Discovered, *, name: str | None, file: str) -> Impor
     seen = recognise(system, called)
     data, unsaid = topology_document(called, system, seen)
     checked = load(write_yaml(data, (), {}, ()).encode(), file)
-    leftovers = [*seen.leftovers, *unsaid, *_list_missing_answers(system, seen)]
+    undescribed = [*seen.undescribed, *unsaid, *_list_missing_answers(system, seen)]
     topology = None if any(finding.is_error for finding in checked.diagnostics) else checked.topology
     plan = None
     if topology is not None:
         desired = render_bundle(topology)
         plan = _plan(topology, desired, system)
-        leftovers += _other_rules(desired, plan, system)
-        leftovers += [UndescribedItem(kind="field", name=note.name, text=note.text) for note in plan.notes]
+        undescribed += _other_rules(desired, plan, system)
+        undescribed += [UndescribedItem(kind="field", name=note.name, text=note.text) for note in plan.notes]
     written = write_yaml(
-        data, _head(system), dict((*_note_gaps(system, seen), *_note_buckets(data))), leftover_lines(leftovers)
+        data, _head(system), dict((*_note_gaps(system, seen), *_note_buckets(data))), undescribed_lines(undescribed)
     )
     owners = {part.stream.config.owner for recognised in seen.virtual for part in recognised.parts}
     durables = {durable for virtual in data["streams"].values() for durable in virtual.get("consumers", {})}
@@ -95,7 +95,7 @@ def import_topology(system: Discovered, *, name: str | None, file: str) -> Impor
         naming=seen.naming.value,
         streams={recognised.name: recognised.consistency.value for recognised in seen.virtual},
         regions=tuple(seen.places.regions),
-        leftovers=tuple(leftovers),
+        undescribed=tuple(undescribed),
         diagnostics=load(written.encode(), file).diagnostics,
         plan=plan,
         adopts=None in owners,
@@ -307,13 +307,13 @@ def _code(character: str) -> str:
     return f"\\u{number:04x}" if number <= _PLANE else f"\\U{number:08x}"
 
 
-def leftover_lines(leftovers: Iterable[UndescribedItem]) -> Iterator[str]:
+def undescribed_lines(undescribed: Iterable[UndescribedItem]) -> Iterator[str]:
     """What runs and is not in the document, one per line."""
-    listed = list(leftovers)
+    listed = list(undescribed)
     if not listed:
         return
     yield "What runs, and is not said above:"
-    for leftover in listed:
-        yield f"- {leftover.kind} {leftover.name}: {leftover.text}"
-        if leftover.do:
-            yield f"    {leftover.do}"
+    for item in listed:
+        yield f"- {item.kind} {item.name}: {item.text}"
+        if item.do:
+            yield f"    {item.do}"

@@ -11,7 +11,7 @@ from dataclasses import replace
 from vstream.errors import NotReachableError, ServerError, VstreamError
 from vstream.jetstream import monitoring
 from vstream.jetstream.admin import JetStreamAdmin
-from vstream.jetstream.answers import reading
+from vstream.jetstream.answers import explain_malformed
 from vstream.jetstream.connection import Connection, connect
 from vstream.plan.importing.discovered import ClusterEndpoint, Discovered, DiscoveredServer
 from vstream.plan.importing.topology import unsupported_routing
@@ -168,10 +168,10 @@ async def _ask_server(
         varz, loaded, gateways = await asyncio.gather(
             monitoring.get(url, "/varz", timeout),
             read_loaded_rules(url, account, (), timeout),
-            monitoring.outbound_gateways(url, timeout),
+            monitoring.list_outbound_gateways(url, timeout),
         )
-        told = await monitoring.varz(url, timeout)
-        with reading(url):
+        told = await monitoring.read_varz(url, timeout)
+        with explain_malformed(url):
             version = _version(told.version)
     except NotReachableError:
         return None

@@ -10,7 +10,7 @@ from typing import Any
 
 from vstream.errors import ServerError
 from vstream.jetstream import monitoring
-from vstream.jetstream.answers import reading
+from vstream.jetstream.answers import explain_malformed
 from vstream.plan.rules import Entries, LoadedEntries, account_entries, spell
 from vstream.render import jwt
 from vstream.render.claims import WITH_TOKEN, mark_of
@@ -77,7 +77,7 @@ async def read_loaded_rules(url: str, account: str, hidden: Sequence[str], timeo
     lists as imported without listening there (`unserved_accounts`). Raises as `monitoring.get`, each request after
     *timeout* seconds.
     """
-    with reading(f"{url}/accountz"):
+    with explain_malformed(f"{url}/accountz"):
         if PUBLIC_KEY.fullmatch(account):
             return await _read_signed_rules(url, account, timeout)
         return await _read_rules(url, account, hidden, timeout)
@@ -86,7 +86,7 @@ async def read_loaded_rules(url: str, account: str, hidden: Sequence[str], timeo
 async def _read_rules(url: str, account: str, hidden: Sequence[str], timeout: float) -> Entries:
     names = [name for name in hidden if name != account]
     detail, *hidden_details = await asyncio.gather(
-        monitoring.account_detail(url, account, timeout), *(_read_detail(url, name, timeout) for name in names)
+        monitoring.read_account_detail(url, account, timeout), *(_read_detail(url, name, timeout) for name in names)
     )
     answers = zip(names, hidden_details, strict=True)
     details = {name: answer for name, answer in answers if answer is not None}
@@ -106,8 +106,8 @@ async def _read_signed_rules(url: str, account: str, timeout: float) -> Entries:
     The accounts of regions import from each other. They have the names in their claims, and are compared by everything
     that these say (`render.claims.mark_of`).
     """
-    await monitoring.load_account(url, account, timeout)
-    client_detail = await monitoring.account_detail(url, account, timeout)
+    await monitoring.look_up_account(url, account, timeout)
+    client_detail = await monitoring.read_account_detail(url, account, timeout)
     keys = sorted({str(imported["account"]) for imported in client_detail.get("imports") or ()} - {account})
     imported_details = await asyncio.gather(*(_read_detail(url, key, timeout) for key in keys))
     details = {account: client_detail}
@@ -172,7 +172,7 @@ def _without_services(account: Account) -> Account:
 
 async def _read_detail(url: str, account: str, timeout: float) -> Mapping[str, Any] | None:
     try:
-        return await monitoring.account_detail(url, account, timeout)
+        return await monitoring.read_account_detail(url, account, timeout)
     except ServerError:
         return None
 

@@ -154,8 +154,8 @@ async def _check_signed(
             continue
         try:
             key = await account_name(connection)
-            await monitoring.load_account(endpoint.monitor[0], key, monitoring.TIMEOUT)
-            detail = await monitoring.account_detail(endpoint.monitor[0], key, monitoring.TIMEOUT)
+            await monitoring.look_up_account(endpoint.monitor[0], key, monitoring.TIMEOUT)
+            detail = await monitoring.read_account_detail(endpoint.monitor[0], key, monitoring.TIMEOUT)
         except (NotReachableError, ServerError):
             continue  # what cannot be read is said by the plan
         name, expected = str(detail.get("name_tag") or key), physical.client_account(topology, region)
@@ -495,7 +495,7 @@ async def _read_leaving_rules(
 async def _ask_server(topology: Topology, url: str, account: str) -> tuple[monitoring.Varz, LoadedEntries] | None:
     try:
         return await asyncio.gather(
-            monitoring.varz(url),
+            monitoring.read_varz(url),
             loaded_rules.read_loaded_rules(url, account, loaded_rules.hidden_accounts(topology), monitoring.TIMEOUT),
         )
     except VstreamError:

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from vstream.errors import NoRespondersError, NotReachableError, RefusedError, VstreamError
 from vstream.jetstream import error_codes, monitoring
 from vstream.jetstream.admin import JetStreamAdmin
-from vstream.jetstream.answers import decode_object, read_text, reading
+from vstream.jetstream.answers import decode_object, explain_malformed, read_text
 from vstream.jetstream.connection import Connection, Reply, connect_to_system, open_connection
 from vstream.jetstream.endpoints import resolve_context
 from vstream.plan.topology_edit import find_region
@@ -139,7 +139,7 @@ async def listens(url: str) -> bool:
 async def find_server(url: str) -> str | None:
     """The name of the server that answers at a monitoring address."""
     try:
-        return (await monitoring.varz(url)).server_name
+        return (await monitoring.read_varz(url)).server_name
     except VstreamError:
         return None
 
@@ -149,7 +149,7 @@ async def _ask_gateways(cluster: str, endpoint: Endpoint | None) -> tuple[list[s
 
     async def ask(url: str) -> tuple[str, bool] | None:
         try:
-            varz, gateways = await asyncio.gather(monitoring.varz(url), monitoring.outbound_gateways(url))
+            varz, gateways = await asyncio.gather(monitoring.read_varz(url), monitoring.list_outbound_gateways(url))
         except VstreamError:
             return None
         return varz.server_name, cluster in gateways
@@ -166,7 +166,7 @@ async def _ask_system(system: Mapping[str, Endpoint]) -> tuple[dict[str, str], s
     clusters: dict[str, str] = {}
 
     def note(answer: Reply) -> bool:
-        with reading(_PING):
+        with explain_malformed(_PING):
             server = decode_object(answer.data, _PING)["server"]
             clusters[read_text(server["name"])] = read_text(server.get("cluster") or "")
         return False
@@ -207,7 +207,7 @@ async def require_empty(region: str, endpoint: Endpoint) -> None:
     for url in endpoint.monitor:
         number = int((await monitoring.get(url, "/jsz")).get("streams", 0))
         if number:
-            name = (await monitoring.varz(url)).server_name
+            name = (await monitoring.read_varz(url)).server_name
             raise RefusedError(
                 f"server `{name}` in region `{region}` comes back with {number:,} streams on its disk",
                 hint="stop it, move its JetStream directory away, and start it again: what is in it is old",
@@ -235,6 +235,6 @@ async def wait_for_members(servers: Collection[str], monitors: Collection[str]) 
 
 async def _read_meta(url: str) -> monitoring.Meta | None:
     try:
-        return await monitoring.meta(url)
+        return await monitoring.read_meta(url)
     except VstreamError:
         return None

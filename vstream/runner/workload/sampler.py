@@ -128,7 +128,7 @@ async def _ask(connection: ReconnectingConnection, stream: str) -> dict[str, Any
 async def _read_links(region: SampledRegion) -> dict[str, int]:
     async def read_gateways(url: str) -> Mapping[str, int]:
         try:
-            return await monitoring.outbound_gateways(url, DEADLINE)
+            return await monitoring.list_outbound_gateways(url, DEADLINE)
         except VstreamError:
             return {}
 

@@ -69,7 +69,7 @@ class Worker:
         self._connections.append(connection)
         return connection
 
-    def _loads(self) -> Sequence[Publisher | DirectReader]:
+    def _paced_clients(self) -> Sequence[Publisher | DirectReader]:
         return [*self._publishers, *self._readers]
 
     async def _follow(self, words: Words, begin: Callable[[Coroutine[None, None, None]], None]) -> None:
@@ -79,10 +79,10 @@ class Worker:
                 case []:
                     return
                 case [word, nanoseconds] if word == GO:
-                    for client in (*self._loads(), *self._consumers):
+                    for client in (*self._paced_clients(), *self._consumers):
                         begin(client.run(int(nanoseconds)))
                 case [word] if word == STOP:
-                    for client in self._loads():
+                    for client in self._paced_clients():
                         client.stop()
                 case [word] if word == FINISH:
                     for consumer in self._consumers:
@@ -93,7 +93,7 @@ class Worker:
     async def _report(self) -> None:
         while True:
             self._recorder.flush()
-            is_drained = all(client.is_drained for client in self._loads())
+            is_drained = all(client.is_drained for client in self._paced_clients())
             process.say(PROGRESS.dump_json(self._recorder.progress(is_drained=is_drained), exclude_defaults=True))
             await asyncio.sleep(FLUSH_EVERY)
 

@@ -54,11 +54,6 @@ class Contents:
     replays: tuple[Replay, ...]
 
 
-def has_provenance(stream: VirtualStream) -> bool:
-    """Whether copies of *stream* name their origin: mirrors of an origin have its sequences instead."""
-    return not stream.consistency.has_origin
-
-
 async def find_missing(
     topology: Topology,
     stream: VirtualStream,
@@ -97,7 +92,7 @@ async def find_missing(
         stream=stream,
         scans=tuple(scans),
         unread=unread,
-        replays=tuple(planned for planned in replays if planned.count or planned.left),
+        replays=tuple(planned for planned in replays if planned.count or planned.irreparable),
     )
 
 
@@ -147,7 +142,7 @@ def _without_passed(planned: Replay, passed: SequenceSet, lost: Mapping[str, Seq
     """*planned* without what *passed* has; of that, what is *lost* is named, by reason."""
     fit = {holder: sequences - passed for holder, sequences in planned.by_holder.items()}
     by_holder = {holder: sequences for holder, sequences in fit.items() if sequences}
-    return replace(planned, by_holder=by_holder, left={**planned.left, **lost})
+    return replace(planned, by_holder=by_holder, irreparable={**planned.irreparable, **lost})
 
 
 class Fetcher:
@@ -174,7 +169,7 @@ class Fetcher:
     ) -> Replay:
         """Which of *lacks* can be put back into the stream of *scan*, and from which streams."""
         by_holder: dict[str, SequenceSet] = {}
-        left: dict[str, SequenceSet] = defaultdict(SequenceSet)
+        irreparable: dict[str, SequenceSet] = defaultdict(SequenceSet)
         holders = [(origin.name, whole.get(origin.name, SequenceSet()))]
         informed = [holder for holder in scans if holder is not scan and origin.name in holder.held]
         holders += [(holder.name, holder.held[origin.name].runs) for holder in informed]
@@ -182,9 +177,9 @@ class Fetcher:
             virtual=self._stream.name, reader=scan.name, place=scan.place, origin=origin.name, by_holder=by_holder
         )
         if scan.held[origin.name].began_again:
-            return replace(planned, left={"the write stream was made again since, with sequences from 1": lacks})
+            return replace(planned, irreparable={"the write stream was made again since, with sequences from 1": lacks})
         if scan.adds_up:
-            return replace(planned, left={_UNFIT["nats-incr"]: lacks})
+            return replace(planned, irreparable={_UNFIT["nats-incr"]: lacks})
         for holder, held in holders:
             available = lacks & held
             if not available:
@@ -201,10 +196,10 @@ class Fetcher:
                 if reason is None:
                     fit.add(seq)
                 elif reason:
-                    left[reason].add(seq)
+                    irreparable[reason].add(seq)
             if fit:
                 by_holder[holder] = fit
-        return replace(planned, left=dict(left))
+        return replace(planned, irreparable=dict(irreparable))
 
     async def leave_older(self, scan: Scan, replays: list[Replay]) -> list[Replay]:
         """*replays*, of which into *scan* only the last message of each subject: one that came behind it would replace it."""

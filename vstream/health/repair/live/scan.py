@@ -14,7 +14,7 @@ from vstream.health.repair.plan import Held, Reach
 from vstream.health.repair.sequence_set import SequenceSet
 from vstream.health.snapshot import to_unix_seconds
 from vstream.jetstream.admin import JetStreamAdmin
-from vstream.jetstream.answers import api_error, reading
+from vstream.jetstream.answers import api_error, explain_malformed
 from vstream.jetstream.read_stream import StoredMessage, read_messages
 from vstream.jetstream.reconnecting import ReconnectingConnection
 from vstream.jetstream.source_header import Provenance, parse_provenance
@@ -151,7 +151,7 @@ async def _is_deleted(connection: ReconnectingConnection, stream: str, first: in
     error = api_error(answer, naming.api_subject("STREAM.MSG.GET", stream))
     if error is not None:
         return _is_missing(error)
-    with reading(stream):
+    with explain_malformed(stream):
         return int(answer["message"]["seq"]) > last
 
 
@@ -167,7 +167,7 @@ async def list_sequences(connection: ReconnectingConnection, stream: str, tick: 
     info = await connection.request_json(subject, {}, timeout=PATIENCE)
     if (error := api_error(info, subject)) is not None:
         raise error
-    with reading(subject):
+    with explain_malformed(subject):
         state = info["state"]
         if not state["messages"]:
             return SequenceSet()

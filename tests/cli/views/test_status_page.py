@@ -6,8 +6,8 @@ import json
 from dataclasses import replace
 
 from tests.health.doctor.test_examine import TOPOLOGY, healthy
-from vstream.cli.views import console_page
-from vstream.cli.views.console_page import ConsoleHistory, describe
+from vstream.cli.views import status_page
+from vstream.cli.views.status_page import StatusHistory, describe
 from vstream.health.report import Problem, Status
 from vstream.health.snapshot import Lag
 from vstream.health.status import assess
@@ -36,12 +36,12 @@ def test_the_worst_way_of_a_stream_is_named() -> None:
 def test_many_problems_are_counted_and_only_the_first_are_sent() -> None:
     problems = tuple(Problem(about=f"west {number}", text="\x1b[31m") for number in range(1000))
     content = json.loads(describe(replace(status(), problems=problems), (), 2.0))
-    assert (content["problem_count"], len(content["problems"])) == (1000, console_page.MAX_PROBLEMS)
+    assert (content["problem_count"], len(content["problems"])) == (1000, status_page.MAX_PROBLEMS)
     assert "\x1b" not in content["problems"][0]["text"]
 
 
 def test_history_keeps_a_sample_in_ten_seconds_and_every_change() -> None:
-    history = ConsoleHistory()
+    history = StatusHistory()
     for at in (0.0, 2.0, 4.0, 10.0):
         history.add(1000.0 + at, status())
     history.add(1011.0, replace(status(), problems=(Problem(about="west", text="is down"),)))

@@ -30,7 +30,7 @@ def read_file(name: str) -> str:
     return (resources.templates() / "export" / name).read_text(encoding="utf-8")
 
 
-class ConsoleHistory:
+class StatusHistory:
     """What was seen at each moment of the last hours: the time, the verdict, the number of problems, messages to come."""
 
     def __init__(self) -> None:
