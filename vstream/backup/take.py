@@ -117,7 +117,7 @@ async def take_backup(
             saved[name] = _keep_up_to_cut(item, cut, unfiltered, directory.capture)
         shutil.rmtree(unfiltered.path)
         _write_samples(saved.values(), directory.capture, cut, time.monotonic_ns() - began)
-        counts = {item.name: _messages(directory.capture, item.name) for item in saved.values()}
+        counts = {item.name: _count_messages(directory.capture, item.name) for item in saved.values()}
         captured = tuple(captured_stream(stream, messages=counts[stream.config.name]) for stream in request.streams)
         directory.capture.write_manifest(replace(manifest, streams=captured, is_complete=True, stopped_by=None))
         record = BackupRecord(
@@ -151,12 +151,12 @@ def _begin_manifest(
         regions=tuple(region.name for region in request.topology.regions),
         models={stream.name: stream.consistency.value for stream in request.topology.streams if stream.name in virtual},
         machine={},
-        servers=tuple(_server(region, connection) for region, connection in connections.items()),
+        servers=tuple(_describe_server(region, connection) for region, connection in connections.items()),
         stopped_by="the backup was not finished",
     )
 
 
-def _server(region: str, connection: ReconnectingConnection) -> CapturedServer:
+def _describe_server(region: str, connection: ReconnectingConnection) -> CapturedServer:
     name, version = connection.server_name, connection.server_version
     return CapturedServer(name=name, region=region, cluster=connection.cluster or "", version=version)
 
@@ -199,7 +199,7 @@ async def read_saved(
     stays behind its leader.
     """
     last, deadline = int(saved.state["last_seq"]), time.monotonic() + _PATIENCE
-    positions, mirror = dict(saved.positions), _mirror(saved)
+    positions, mirror = dict(saved.positions), _find_mirror(saved)
     if mirror is not None:
         positions[mirror] = last
     lines, next_seq = RecordWriter(capture.stream_file(saved.name), Stored), int(saved.state["first_seq"])
@@ -233,7 +233,7 @@ async def read_saved(
     return replace(saved, positions=positions)
 
 
-def _mirror(saved: SavedStream) -> str | None:
+def _find_mirror(saved: SavedStream) -> str | None:
     return StreamConfig(name=saved.name, fields=saved.config).mirror_name
 
 
@@ -264,7 +264,7 @@ def _has_taken_all(reader: SavedStream, saved: Mapping[str, SavedStream]) -> boo
 def _keep_up_to_cut(saved: SavedStream, cut: Mapping[str, int], source: Capture, target: Capture) -> SavedStream:
     """Write what *saved* has up to the *cut* into *target*, and count the rest."""
     lines, beyond = RecordWriter(target.stream_file(saved.name), Stored), 0
-    mirror = _mirror(saved)
+    mirror = _find_mirror(saved)
     is_origin = saved.name in cut
     try:
         for message in source.read_stored(saved.name):
@@ -284,7 +284,7 @@ def _keep_up_to_cut(saved: SavedStream, cut: Mapping[str, int], source: Capture,
     return replace(saved, beyond=beyond)
 
 
-def _messages(capture: Capture, stream: str) -> int:
+def _count_messages(capture: Capture, stream: str) -> int:
     with capture.stream_file(stream).open("rb") as file:
         return sum(1 for _ in file)
 

@@ -100,7 +100,7 @@ def assess_impact(
     meta group its majority, takes more than that. So does a fault while a majority is already missing. Permanent loss
     is always more than was asked for.
     """
-    effects = tuple(_region(topology, region, lost, servers) for region in topology.regions)
+    effects = tuple(_assess_region(topology, region, lost, servers) for region in topology.regions)
     parts = connected_sides([region.name for region in topology.regions], {*silent, *cut})
     present = {seat.server.name: seat.region for seat in topology.seats if seat.server.name not in {*lost, *servers}}
     everyone = [seat.server.name for seat in topology.seats]
@@ -159,7 +159,7 @@ def connected_sides(regions: Sequence[str], cut: Collection[Pair]) -> tuple[tupl
     return tuple(sides)
 
 
-def _region(topology: Topology, region: Region, lost: Collection[str], servers: Collection[str]) -> RegionEffect:
+def _assess_region(topology: Topology, region: Region, lost: Collection[str], servers: Collection[str]) -> RegionEffect:
     names = [server.name for server in region.servers]
     before = sum(name not in lost for name in names)
     left = sum(name not in lost and name not in servers for name in names)
@@ -169,8 +169,8 @@ def _region(topology: Topology, region: Region, lost: Collection[str], servers: 
             if part.place == region.name and part.role in {Role.WRITE, Role.ORIGIN}:
                 number = part.settings.fields.get("num_replicas")
                 replicas.append(number if isinstance(number, int) else 1)
-    after = [_quorum(number, len(names), left) for number in replicas]
-    earlier = [_quorum(number, len(names), before) for number in replicas]
+    after = [_assess_quorum(number, len(names), left) for number in replicas]
+    earlier = [_assess_quorum(number, len(names), before) for number in replicas]
     worst = list(Quorum)
     return RegionEffect(
         region=region.name,
@@ -183,7 +183,7 @@ def _region(topology: Topology, region: Region, lost: Collection[str], servers: 
     )
 
 
-def _quorum(replicas: int, servers: int, left: int) -> Quorum:
+def _assess_quorum(replicas: int, servers: int, left: int) -> Quorum:
     """Of a stream that has *replicas* on some of *servers*, of which *left* are left."""
     missing = servers - left
     needed = replicas // 2 + 1

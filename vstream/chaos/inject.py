@@ -138,7 +138,7 @@ async def heal(
             _require_known(ids, book)
         chosen = tuple(fault for fault in book.faults if ids is None or fault.id in ids)
         staying = [fault for fault in book.faults if fault not in chosen]
-        held = replace(target, held=_kept_down(target, staying))
+        held = replace(target, held=_list_kept_down(target, staying))
         # The last comes first: a server can only be told to restart once what stopped it since is undone.
         watches = [await entry.fault.heal(held, entry.id) for entry in reversed(chosen)]
 
@@ -206,7 +206,7 @@ def require_allowed(
         )
 
 
-def _kept_down(target: TargetServers, faults: Sequence[OpenFault]) -> frozenset[str]:
+def _list_kept_down(target: TargetServers, faults: Sequence[OpenFault]) -> frozenset[str]:
     """The servers that *faults*, which stay open, have taken down."""
     servers: set[str] = set()
     for entry in faults:

@@ -340,11 +340,11 @@ def open_source(
                 param_hint="--tables",
             )
         return load_audit().tables(request, target)
-    servers = _servers(path, request, templates, lab)
+    servers = _find_servers(path, request, templates, lab)
     return load_audit().servers(request, servers)
 
 
-def _servers(path: Path, request: AuditRequest, templates: Path | None, lab: str | None) -> AuditedServers:
+def _find_servers(path: Path, request: AuditRequest, templates: Path | None, lab: str | None) -> AuditedServers:
     topology = options.load_topology(path).require()
     _check_no_move(topology)
     existing = sorted(stream.name for stream in topology.streams)

@@ -93,10 +93,10 @@ def describe_examination(diagnosis: Diagnosis) -> Iterator[Text]:
         elif shown[finding.code] == _MOST + 1:
             more = number[finding.code] - _MOST
             yield Text(f"  and {more:,} more {finding.code}: `--format json` lists all", style="dim")
-    yield _verdict(diagnosis)
+    yield _render_verdict(diagnosis)
 
 
-def _verdict(diagnosis: Diagnosis) -> Text:
+def _render_verdict(diagnosis: Diagnosis) -> Text:
     """`UNHEALTHY: 1 error, 2 notes (checked 3 servers and 12 streams in 17 ms)`."""
     reached = f"{diagnosis.servers}"
     if diagnosis.servers < diagnosis.all_servers:

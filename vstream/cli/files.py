@@ -39,7 +39,7 @@ def read_sources(
         if name not in seen and not (excludes_named and is_named and exclude.match(name)):
             seen.add(name)
             if is_named or roots is None or roots.hold(name):
-                yield _source(name, is_named=is_named, may_leave=may_leave)
+                yield _read_source(name, is_named=is_named, may_leave=may_leave)
 
 
 def list_files(names: Iterable[str]) -> list[str]:
@@ -88,7 +88,7 @@ def _expand(names: Iterable[str], exclude: FilePatterns) -> Iterator[tuple[str, 
         if Path(path).is_dir():
             yield from ((file, False) for file in _walk(path, exclude))
         elif not Path(path).exists() and glob.has_magic(name):
-            matches = _glob(path)
+            matches = _expand_glob(path)
             yield from _expand(matches, exclude) if matches else [(path, True)]
         else:
             yield path, True
@@ -131,25 +131,25 @@ def _is_no_link(path: Path) -> bool:
         return False
 
 
-def _glob(pattern: str) -> list[str]:
+def _expand_glob(pattern: str) -> list[str]:
     """What *pattern* matches, sorted. `**` follows no links."""
     parts = Path(pattern).parts
     if "**" not in parts:
         return sorted(glob.glob(pattern))  # noqa: PTH207 - absolute patterns too
     index = parts.index("**")
     rest = parts[index + 1 :]
-    pending = _glob(str(Path(*parts[:index]))) if index else ["."]
+    pending = _expand_glob(str(Path(*parts[:index]))) if index else ["."]
     if not rest:
         return pending
     matches: set[str] = set()
     while pending:
         directory = pending.pop()
         pending += _list_directory(directory)[0]
-        matches.update(os.path.normpath(path) for path in _glob(str(Path(glob.escape(directory), *rest))))
+        matches.update(os.path.normpath(path) for path in _expand_glob(str(Path(glob.escape(directory), *rest))))
     return sorted(matches)
 
 
-def _source(name: str, *, is_named: bool, may_leave: bool) -> Source:
+def _read_source(name: str, *, is_named: bool, may_leave: bool) -> Source:
     try:
         if name == STDIN:
             return Source(name=name, content=sys.stdin.buffer.read(detect.MAX_BYTES + 1))

@@ -46,7 +46,7 @@ def write_found(
     if is_stdout and is_json:
         raise typer.BadParameter("`-` already writes the topology to standard output", param_hint="--format")
     _check_connects(name or "x", connects, monitors)
-    endpoints = [(label, _endpoint(connect)) for label, connect in connects.items()]
+    endpoints = [(label, _make_endpoint(connect)) for label, connect in connects.items()]
     if lab is not None:
         if not running_labs.is_running(lab):
             raise LabError(f"lab `{lab}` is not running", hint=f"`vstream lab up --lab {lab}` starts it")
@@ -89,7 +89,7 @@ def _check_connects(name: str, connects: Mapping[str, dict[str, object]], monito
             raise typer.BadParameter(f"{finding.message}{f' ({finding.hint})' if finding.hint else ''}")
 
 
-def _endpoint(connect: Mapping[str, object]) -> Endpoint:
+def _make_endpoint(connect: Mapping[str, object]) -> Endpoint:
     fields = {key: tuple(value) if isinstance(value, list) else value for key, value in connect.items()}
     return Endpoint(**fields)  # type: ignore[arg-type]
 

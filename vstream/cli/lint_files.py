@@ -93,10 +93,10 @@ def load_baseline(path: Path, *, may_be_missing: bool) -> Baseline | None:
 
 def stamps(names: Sequence[str], extra: Iterable[str]) -> dict[str, tuple[int, int] | None]:
     """When the files of *names*, in their directories too, and *extra* were changed, and their sizes; None for one that is not there."""
-    return {file: _stamp(file) for file in (*input_files.list_files(names), *extra)}
+    return {file: _read_stamp(file) for file in (*input_files.list_files(names), *extra)}
 
 
-def _stamp(file: str) -> tuple[int, int] | None:
+def _read_stamp(file: str) -> tuple[int, int] | None:
     try:
         status = Path(file).stat()
     except (OSError, ValueError):

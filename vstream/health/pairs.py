@@ -25,7 +25,7 @@ _SAYS_ALIVE: Version = (2, 11, 0)
 
 def assess_pairs(topology: Topology, physical: Sequence[PhysicalStream], snapshot: Snapshot) -> tuple[PairStatus, ...]:
     """Every pair of the streams of *topology*, whose *physical* streams are these."""
-    outages = _outages(physical, snapshot)
+    outages = _measure_outages(physical, snapshot)
     pairs = [pair for stream in topology.streams for pair in replication_pairs(stream)]
     return tuple(_assess_pair(pair, snapshot, outages.get(pair.reader.place)) for pair in pairs)
 
@@ -45,7 +45,7 @@ def has_taken_all(reader: StreamSnapshot, streams: Mapping[str, StreamSnapshot])
     return is_seen and reader.last_seq == sum(streams[origin].last_seq for origin in origins)
 
 
-def _outages(physical: Sequence[PhysicalStream], snapshot: Snapshot) -> Mapping[str, float]:
+def _measure_outages(physical: Sequence[PhysicalStream], snapshot: Snapshot) -> Mapping[str, float]:
     """
     For each place whose streams do not answer: the seconds since others last heard it.
 
@@ -74,8 +74,8 @@ def _assess_pair(pair: ReplicationPair, snapshot: Snapshot, outage: float | None
         lag = None if is_new else lag
         if is_new or has_taken_all(reader, snapshot.streams):
             source = replace(source, seq=origin.last_seq)
-    cursor, last = _positions(origin, source, lag)
-    retention = _retention(pair, origin, snapshot.at)
+    cursor, last = _find_positions(origin, source, lag)
+    retention = _find_retention(pair, origin, snapshot.at)
     pending: int | None = None
     age: float | None = None
     if lag is not None and cursor is not None:
@@ -90,7 +90,7 @@ def _assess_pair(pair: ReplicationPair, snapshot: Snapshot, outage: float | None
             pending = 0  # nothing was written since
         else:
             age = outage
-    state, detail = _state(pair, snapshot, source, lag, age)
+    state, detail = _assess_state(pair, snapshot, source, lag, age)
     return PairStatus(
         virtual=pair.virtual,
         origin=pair.origin.name,
@@ -118,7 +118,7 @@ def _start_of(reader: StreamSnapshot, origin: str) -> int:
     return StreamConfig(name=reader.name, fields=reader.config or {}).start_of(origin)
 
 
-def _positions(
+def _find_positions(
     origin: StreamSnapshot | None, source: SourceSnapshot | None, lag: Lag | None
 ) -> tuple[int | None, int | None]:
     """The reader's position and the origin's last sequence, as measured, or as the streams themselves report."""
@@ -129,7 +129,7 @@ def _positions(
     return (0 if cursor is None and last == 0 else cursor), last
 
 
-def _retention(pair: ReplicationPair, origin: StreamSnapshot | None, at: float) -> float | None:
+def _find_retention(pair: ReplicationPair, origin: StreamSnapshot | None, at: float) -> float | None:
     """For how many seconds the origin keeps messages: its `max_age`, or less if it is full; None for ever."""
     # What it has now counts, not what it should have.
     limits = pair.origin.limits if origin is None or origin.config is None else origin.config
@@ -144,7 +144,7 @@ def _retention(pair: ReplicationPair, origin: StreamSnapshot | None, at: float) 
     return retention or None
 
 
-def _state(
+def _assess_state(
     pair: ReplicationPair, snapshot: Snapshot, source: SourceSnapshot | None, lag: Lag | None, age: float | None
 ) -> tuple[PairState, str]:
     origin, reader = pair.origin.name, pair.reader.name
@@ -152,13 +152,13 @@ def _state(
         since = ""
         if age is not None:
             since = f" and lacks what was written since: it was last heard {format_duration(age)} ago"
-        return PairState.UNKNOWN, f"`{reader}` {_absence(snapshot, reader)}{since}"
+        return PairState.UNKNOWN, f"`{reader}` {_describe_absence(snapshot, reader)}{since}"
     if source is None:
         return PairState.UNKNOWN, f"`{reader}` does not take from `{origin}`"
     if origin not in snapshot.streams:
-        return PairState.UNKNOWN, f"`{origin}` {_absence(snapshot, origin)}: {_describe_last_heard(source)}"
+        return PairState.UNKNOWN, f"`{origin}` {_describe_absence(snapshot, origin)}: {_describe_last_heard(source)}"
     lasting = None if lag is None or _is_other_stream(pair, snapshot, source) else _permanent_state(pair, lag, snapshot)
-    return lasting or _passing_state(pair, snapshot, source, lag, age)
+    return lasting or _assess_passing_state(pair, snapshot, source, lag, age)
 
 
 def _is_other_stream(pair: ReplicationPair, snapshot: Snapshot, source: SourceSnapshot) -> bool:
@@ -175,7 +175,7 @@ def _is_other_stream(pair: ReplicationPair, snapshot: Snapshot, source: SourceSn
     return False
 
 
-def _passing_state(
+def _assess_passing_state(
     pair: ReplicationPair, snapshot: Snapshot, source: SourceSnapshot, lag: Lag | None, age: float | None
 ) -> tuple[PairState, str]:
     """States that may end by themselves."""
@@ -226,5 +226,5 @@ def _permanent_state(pair: ReplicationPair, lag: Lag, snapshot: Snapshot) -> tup
     return None
 
 
-def _absence(snapshot: Snapshot, name: str) -> str:
+def _describe_absence(snapshot: Snapshot, name: str) -> str:
     return "does not exist" if name in snapshot.absent else "does not answer"

@@ -29,19 +29,19 @@ def find_problems(
         if region.name in down:
             yield _describe_down(region, [pair for pair in pairs if pair.reader_place == region.name])
         else:
-            yield from _region_problems(snapshot, region, seen)
+            yield from _list_region_problems(snapshot, region, seen)
     for difference in loaded.differences():
         yield Problem(about=", ".join(difference.servers), text=difference.evidence, code=difference.code)
     for token in loaded.foreign_tokens:
         yield Problem(about=", ".join(token.accounts), text=token.evidence, code="VD507")
     for fault in faults:
         yield Problem(about=fault.stream, text=fault.evidence, code=fault.code)
-    for about, servers in _servers_that_cannot_write(snapshot).items():
+    for about, servers in _find_write_problems(snapshot).items():
         yield Problem(about=about, text=f"{list_names(servers)} cannot write to it", code="VD508")
-    yield from _stream_problems([stream for stream in physical if stream.place not in down], snapshot)
+    yield from _list_stream_problems([stream for stream in physical if stream.place not in down], snapshot)
     yield from _spare_problems(topology, physical, snapshot)
-    yield from _pair_problems(snapshot, pairs, down)
-    yield from _consumer_problems(topology, snapshot)
+    yield from _list_pair_problems(snapshot, pairs, down)
+    yield from _list_consumer_problems(topology, snapshot)
     for consumer_fault in find_consumer_faults(topology, snapshot):
         yield Problem(about=consumer_fault.consumer, text=consumer_fault.evidence, code="VD511")
 
@@ -55,16 +55,16 @@ def find_unknown(
 ) -> Iterator[Problem]:
     """What could not be checked: regions without a connection, how far readers are, and what servers have loaded."""
     for region in regions:
-        if region.problem is not None and not _is_down(region) and not _silent_servers(snapshot, region):
+        if region.problem is not None and not _is_down(region) and not _list_silent_servers(snapshot, region):
             yield Problem(about=region.name, text=region.problem, code="VD415")
     unmeasured = [pair for pair in pairs if is_unmeasured(pair, snapshot)]
     if unmeasured:
         more = f" (and {len(unmeasured) - 1:,} more)" if len(unmeasured) > 1 else ""
         yield Problem(about=topology.name, text=f"{unmeasured[0].detail}{more}", code="VD206")
-    yield from _unknown_mappings(topology, snapshot, loaded)
+    yield from _list_unknown_mappings(topology, snapshot, loaded)
 
 
-def _unknown_mappings(topology: Topology, snapshot: Snapshot, loaded: LoadedMappings) -> Iterator[Problem]:
+def _list_unknown_mappings(topology: Topology, snapshot: Snapshot, loaded: LoadedMappings) -> Iterator[Problem]:
     if loaded.problem is not None:
         yield Problem(about=topology.name, text=f"the loaded mapping rules are not known: {loaded.problem}")
         return
@@ -99,9 +99,9 @@ def _describe_down(region: RegionStatus, pairs: Sequence[PairStatus]) -> Problem
     )
 
 
-def _region_problems(snapshot: Snapshot, region: RegionStatus, seen: RegionSnapshot) -> Iterator[Problem]:
+def _list_region_problems(snapshot: Snapshot, region: RegionStatus, seen: RegionSnapshot) -> Iterator[Problem]:
     servers = [server for server in snapshot.servers if server.region == region.name]
-    if silent := _silent_servers(snapshot, region):
+    if silent := _list_silent_servers(snapshot, region):
         texts = [] if region.problem is None else [region.problem]
         texts.append(f"{len(silent)} of {region.servers} servers do not answer: {list_names(silent)}")
         yield Problem(about=region.name, text="; ".join(texts), code="VD415" if region.problem else "VD404")
@@ -120,12 +120,12 @@ def _region_problems(snapshot: Snapshot, region: RegionStatus, seen: RegionSnaps
         )
 
 
-def _silent_servers(snapshot: Snapshot, region: RegionStatus) -> list[str]:
+def _list_silent_servers(snapshot: Snapshot, region: RegionStatus) -> list[str]:
     servers = [server for server in snapshot.servers if server.region == region.name]
     return [server.name for server in servers if server.url is not None and not server.is_reached]
 
 
-def _servers_that_cannot_write(snapshot: Snapshot) -> dict[str, list[str]]:
+def _find_write_problems(snapshot: Snapshot) -> dict[str, list[str]]:
     """By stream, consumer or Raft group, the servers that have given up writing to it."""
     servers_of: dict[str, list[str]] = {}
     for error in snapshot.write_errors:
@@ -133,7 +133,7 @@ def _servers_that_cannot_write(snapshot: Snapshot) -> dict[str, list[str]]:
     return servers_of
 
 
-def _stream_problems(physical: Sequence[PhysicalStream], snapshot: Snapshot) -> Iterator[Problem]:
+def _list_stream_problems(physical: Sequence[PhysicalStream], snapshot: Snapshot) -> Iterator[Problem]:
     absent, leaderless, silent = [], [], []
     for stream in physical:
         observed = snapshot.streams.get(stream.name)
@@ -170,7 +170,7 @@ def _spare_problems(topology: Topology, physical: Sequence[PhysicalStream], snap
         yield Problem(about=f"{len(names):,} streams have {share}", text=list_names(names), code="VD504")
 
 
-def _pair_problems(snapshot: Snapshot, pairs: Sequence[PairStatus], down: set[str]) -> Iterator[Problem]:
+def _list_pair_problems(snapshot: Snapshot, pairs: Sequence[PairStatus], down: set[str]) -> Iterator[Problem]:
     """One problem per state and pair of places, for the worst pair."""
     groups: dict[tuple[str, str, PairState], list[PairStatus]] = {}
     for pair in pairs:
@@ -199,7 +199,7 @@ _PAIR_CODES = {
 }
 
 
-def _consumer_problems(topology: Topology, snapshot: Snapshot) -> Iterator[Problem]:
+def _list_consumer_problems(topology: Topology, snapshot: Snapshot) -> Iterator[Problem]:
     """Problems of consumers whose streams work."""
     absent, silent, paused = [], [], []
     for durable in durables(topology):

@@ -124,7 +124,7 @@ class RefreshPolicy:
             return RefreshDecision(stream=reader, place=place, verb=Verb.WAIT, reason=away) if away else None
         hindrance = next(self._hindrances(snapshot, pairs, confirmed, busy), None)
         if hindrance is None:
-            hindrance = _too_soon(past, snapshot.at)
+            hindrance = _explain_too_soon(past, snapshot.at)
         if hindrance is not None:
             return RefreshDecision(stream=reader, place=place, verb=Verb.WAIT, reason=hindrance)
         past.refreshed_at, past.times = snapshot.at, past.times + 1
@@ -176,7 +176,7 @@ def _stands_still(pair: PairStatus, before: int | None) -> bool:
     return pair.state is PairState.BEHIND and pair.cursor is not None and pair.cursor == before
 
 
-def _too_soon(past: _EarlierLooks, now: float) -> str | None:
+def _explain_too_soon(past: _EarlierLooks, now: float) -> str | None:
     if past.refreshed_at is None:
         return None
     patience = min(_LONGEST, AGAIN_AFTER * 2 ** (past.times - 1))

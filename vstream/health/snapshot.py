@@ -256,12 +256,12 @@ def parse_stream(detail: Mapping[str, Any], name: str | None = None) -> StreamSn
         replicas=len(replicas) + unlisted,
         current=unlisted + sum(bool(replica.get("current")) and not replica.get("offline") for replica in replicas),
         # A mirror has its origin's sequences.
-        sources=tuple(_source(replica, name, last if is_mirror else None) for replica in feeds),
+        sources=tuple(_parse_source(replica, name, last if is_mirror else None) for replica in feeds),
         config=config,
     )
 
 
-def _source(info: Mapping[str, Any], taker: str, mirrored: int | None) -> SourceSnapshot:
+def _parse_source(info: Mapping[str, Any], taker: str, mirrored: int | None) -> SourceSnapshot:
     active, error = int(info.get("active", -1)), info.get("error")
     seq = info.get("seq")
     if mirrored is not None:

@@ -39,20 +39,20 @@ def assess(topology: Topology, snapshot: Snapshot, bundle: Bundle | str = NO_BUN
         took=snapshot.took,
         places=tuple(places),
         servers=snapshot.servers,
-        meta_leader=_meta_leader(snapshot) if topology.hubs is None else None,
+        meta_leader=_find_meta_leader(snapshot) if topology.hubs is None else None,
         has_one_meta_group=topology.hubs is None,
         regions=regions,
-        streams=tuple(_stream_statuses(streams, snapshot)),
+        streams=tuple(_assess_streams(streams, snapshot)),
         pairs=pairs,
         problems=tuple(find_problems(topology, streams, snapshot, loaded, faults, regions, pairs)),
         unknown=tuple(find_unknown(topology, snapshot, loaded, regions, pairs)),
         mappings_ok={server.name: loaded.is_ok(server.name) for server in snapshot.servers},
-        consumers=tuple(_consumer_status(durable, snapshot) for durable in durables(topology)),
+        consumers=tuple(_assess_consumer(durable, snapshot) for durable in durables(topology)),
         beacons=snapshot.beacons,
     )
 
 
-def _consumer_status(durable: Durable, snapshot: Snapshot) -> ConsumerStatus:
+def _assess_consumer(durable: Durable, snapshot: Snapshot) -> ConsumerStatus:
     observed = snapshot.consumers.get((durable.stream, durable.name))
     return ConsumerStatus(
         virtual=durable.virtual,
@@ -76,7 +76,7 @@ def _exists(durable: Durable, snapshot: Snapshot) -> bool | None:
     return False if durable.stream in snapshot.absent else None
 
 
-def _meta_leader(snapshot: Snapshot) -> str | None:
+def _find_meta_leader(snapshot: Snapshot) -> str | None:
     """The meta leader that most servers name. One that does not answer is none: they name a dead one for seconds."""
     silent = {server.name for server in snapshot.servers if not server.may_serve}
     names = [server.meta_leader for server in snapshot.servers if server.meta_leader]
@@ -84,7 +84,7 @@ def _meta_leader(snapshot: Snapshot) -> str | None:
     return max(sorted(named), key=lambda leader: named[leader], default=None)
 
 
-def _stream_statuses(streams: Sequence[PhysicalStream], snapshot: Snapshot) -> Iterator[StreamStatus]:
+def _assess_streams(streams: Sequence[PhysicalStream], snapshot: Snapshot) -> Iterator[StreamStatus]:
     for stream in streams:
         observed = snapshot.streams.get(stream.name)
         yield StreamStatus(

@@ -37,7 +37,7 @@ def find_stream_faults(topology: Topology, snapshot: Snapshot) -> Iterator[Strea
         for part in physical_streams(stream):
             observed = snapshot.streams.get(part.name)
             if observed is not None and observed.config is not None:
-                for evidence in _evidence(topology, stream, part, observed, observed.config):
+                for evidence in _list_evidence(topology, stream, part, observed, observed.config):
                     yield StreamFault(stream=part.name, evidence=evidence)
                 for field in _DIRECT:
                     if part.limits.get(field) is True and not observed.config.get(field):
@@ -47,10 +47,10 @@ def find_stream_faults(topology: Topology, snapshot: Snapshot) -> Iterator[Strea
                     text = f"it has {format_count(observed.consumers, 'consumer')}, and refuses more (`max_consumers`)"
                     yield StreamFault(stream=part.name, evidence=text, stops_storing=False)
                 if observed.unsubscribed:
-                    yield _deafness(observed)
+                    yield _describe_deafness(observed)
 
 
-def _deafness(observed: StreamSnapshot) -> StreamFault:
+def _describe_deafness(observed: StreamSnapshot) -> StreamFault:
     is_direct_get = [subject.startswith(naming.api_subject("DIRECT.GET", "")) for subject in observed.unsubscribed]
     return StreamFault(
         stream=observed.name,
@@ -61,13 +61,13 @@ def _deafness(observed: StreamSnapshot) -> StreamFault:
     )
 
 
-def _evidence(
+def _list_evidence(
     topology: Topology, stream: VirtualStream, part: PhysicalStream, observed: StreamSnapshot, fields: Mapping[str, Any]
 ) -> Iterator[str]:
     config = StreamConfig(name=part.name, fields=fields)
     if fields.get("sealed"):
         yield "it is sealed: it stores nothing any more"
-    yield from _refusals(part, observed, fields)
+    yield from _list_refusals(part, observed, fields)
     if part.role in _TAKES_PUBLISHES:
         if fields.get("no_ack") and not part.limits.get("no_ack"):
             yield "it acknowledges nothing (`no_ack`): publishers wait in vain"
@@ -77,10 +77,10 @@ def _evidence(
         ]
         if absent:
             yield f"it does not take {list_names(absent)}"
-    yield from _changed_subjects(topology, stream, part, config)
+    yield from _list_changed_subjects(topology, stream, part, config)
 
 
-def _refusals(part: PhysicalStream, observed: StreamSnapshot, fields: Mapping[str, Any]) -> Iterator[str]:
+def _list_refusals(part: PhysicalStream, observed: StreamSnapshot, fields: Mapping[str, Any]) -> Iterator[str]:
     """Which messages it refuses, published or sourced, that it should take."""
     if fields.get("discard") == "new":
         yield from _find_full(observed, fields)
@@ -104,7 +104,7 @@ def _tighter_limit(part: PhysicalStream, fields: Mapping[str, Any], name: str) -
     return max(0, limit) if isinstance(limit, int) and not is_expected else 0
 
 
-def _changed_subjects(
+def _list_changed_subjects(
     topology: Topology, stream: VirtualStream, part: PhysicalStream, config: StreamConfig
 ) -> Iterator[str]:
     """Settings that give its messages subjects which nobody reads, or that leave messages out."""
@@ -145,25 +145,25 @@ def find_consumer_faults(topology: Topology, snapshot: Snapshot) -> Iterator[Con
     for durable in durables(topology):
         observed = snapshot.consumers.get((durable.stream, durable.name))
         if observed is not None:
-            for evidence in _consumer_evidence(observed.config.fields, durable.fields):
+            for evidence in _list_consumer_evidence(observed.config.fields, durable.fields):
                 yield ConsumerFault(consumer=observed.config.name, evidence=evidence)
 
 
-def _consumer_evidence(fields: Mapping[str, Any], expected: Mapping[str, Any]) -> Iterator[str]:
+def _list_consumer_evidence(fields: Mapping[str, Any], expected: Mapping[str, Any]) -> Iterator[str]:
     if fields.get("deliver_subject"):
         yield f"it pushes to `{fields['deliver_subject']}`, and answers no pull request"
     if (policy := fields.get("ack_policy")) not in {None, expected["ack_policy"]}:
         yield f"it has `ack_policy: {policy}`, not `{expected['ack_policy']}`"
     if fields.get("headers_only") and not expected.get("headers_only"):
         yield "it delivers headers without payloads (`headers_only`)"
-    if _filters(fields) != _filters(expected):
+    if _list_filters(fields) != _list_filters(expected):
         yield f"it delivers {_describe_filters(fields)}, not {_describe_filters(expected)}"
 
 
-def _filters(fields: Mapping[str, Any]) -> set[str]:
+def _list_filters(fields: Mapping[str, Any]) -> set[str]:
     single = fields.get("filter_subject")
     return {single} if single else {*(fields.get("filter_subjects") or ())}
 
 
 def _describe_filters(fields: Mapping[str, Any]) -> str:
-    return list_names(sorted(_filters(fields))) or "every subject"
+    return list_names(sorted(_list_filters(fields))) or "every subject"

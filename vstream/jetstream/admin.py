@@ -293,11 +293,11 @@ def _read_stream(info: dict[str, Any], account: str | None, origin: str) -> Obse
         replicas=replicas,
         at=_read_time(info.get("ts")),
         leader_since=_read_time(cluster.get("leader_since")),
-        silence={} if replicas == 1 else dict(_silences(info, name)),
+        silence={} if replicas == 1 else dict(_list_silences(info, name)),
     )
 
 
-def _silences(info: dict[str, Any], taker: str) -> Iterator[tuple[str, timedelta]]:
+def _list_silences(info: dict[str, Any], taker: str) -> Iterator[tuple[str, timedelta]]:
     """Each stream that *taker* has heard of at least once, and how long ago."""
     for source in info.get("sources") or filter(None, [info.get("mirror")]):
         if (nanoseconds := int(source.get("active", -1))) >= 0:

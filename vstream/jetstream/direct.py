@@ -54,7 +54,7 @@ async def get_by_seq(
     This and the other functions raise ServerError for any status but 404, NoRespondersError if no stream answers (it
     does not exist, or its `allow_direct` is off), and NotReachableError if no answer comes within *timeout* seconds.
     """
-    return await _direct(connection, stream, {"seq": seq}, timeout)
+    return await _request_direct(connection, stream, {"seq": seq}, timeout)
 
 
 async def last_by_subject(
@@ -66,14 +66,14 @@ async def last_by_subject(
     Do not use it for ANY_SUBJECT: servers up to at least 2.15.1 then look only at the last sequence, and find nothing
     if that message was deleted. `next_by_subject` handles this.
     """
-    return await _direct(connection, stream, {"last_by_subj": subject}, timeout)
+    return await _request_direct(connection, stream, {"last_by_subj": subject}, timeout)
 
 
 async def next_by_subject(
     connection: Connection, stream: str, subject: str, from_seq: int, *, timeout: float = REQUEST_TIMEOUT
 ) -> DirectMessage | None:
     """The first message on *subject* at or after *from_seq*, None if there is none. Raises as `get_by_seq`."""
-    return await _direct(connection, stream, {"seq": from_seq, "next_by_subj": subject}, timeout)
+    return await _request_direct(connection, stream, {"seq": from_seq, "next_by_subj": subject}, timeout)
 
 
 async def leader_next_by_subject(
@@ -102,7 +102,7 @@ async def leader_last_by_subject(
     return await _from_leader(connection, stream, {"last_by_subj": subject}, timeout)
 
 
-async def _direct(
+async def _request_direct(
     connection: Connection, stream: str, query: Mapping[str, Any], timeout: float
 ) -> DirectMessage | None:
     subject = naming.api_subject("DIRECT.GET", stream)
@@ -116,10 +116,10 @@ async def _direct(
             description=reply.headers.get("Description") or "no description",
             subject=subject,
         )
-    return _message(reply, connection.region, subject)
+    return _decode_message(reply, connection.region, subject)
 
 
-def _message(reply: Reply, region: str, subject: str) -> DirectMessage:
+def _decode_message(reply: Reply, region: str, subject: str) -> DirectMessage:
     answer_headers = {_STREAM, _SEQUENCE, _SUBJECT, _TIME}
     with explain_malformed(f"{region}: {subject}"):
         return DirectMessage(
@@ -150,13 +150,13 @@ async def _from_leader(
             seq=int(message["seq"]),
             subject=read_text(message["subject"]),
             stored_at=read_text(message["time"]),
-            headers=_headers(block),
+            headers=_decode_headers(block),
             data=base64.b64decode(message.get("data", "")),
             header_block=block,
         )
 
 
-def _headers(block: bytes) -> Mapping[str, str]:
+def _decode_headers(block: bytes) -> Mapping[str, str]:
     """The headers of a message as it is stored: a version line, then `Name: value` lines."""
     lines = block.decode(errors="replace").split("\r\n")[1:]
     pairs = (line.partition(":") for line in lines if line)

@@ -271,12 +271,12 @@ def trust_ca(addresses: Iterable[str], ca: str | None) -> None:
     if ca is None or not secure:
         return
     path = Path(ca).expanduser()
-    context = _context(path, path.stat().st_mtime_ns if path.is_file() else 0)
+    context = _make_context(path, path.stat().st_mtime_ns if path.is_file() else 0)
     _trusted.update(dict.fromkeys((urlsplit(address).netloc for address in secure), context))
 
 
 @lru_cache(maxsize=16)
-def _context(ca: Path, _changed: int) -> ssl.SSLContext:
+def _make_context(ca: Path, _changed: int) -> ssl.SSLContext:
     return load_certificates(str(ca), None, None)
 
 
@@ -316,7 +316,7 @@ async def _exchange(url: str, connected: asyncio.Event, most: int) -> tuple[int,
     head, separator, body = answer.partition(b"\r\n\r\n")
     if not separator:
         raise ConnectionError("the connection was closed before the answer")
-    return _status(head), body
+    return _parse_status(head), body
 
 
 async def _read_all(reader: asyncio.StreamReader, most: int) -> bytes:
@@ -336,7 +336,7 @@ async def _read_all(reader: asyncio.StreamReader, most: int) -> bytes:
     return b"".join(chunks)
 
 
-def _status(head: bytes) -> int:
+def _parse_status(head: bytes) -> int:
     """The status in `HTTP/1.0 200 OK`."""
     protocol, _, rest = head.partition(b" ")
     if not protocol.startswith(b"HTTP/"):

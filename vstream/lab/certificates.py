@@ -25,7 +25,7 @@ _PATIENCE = 30.0
 
 async def provide_transport(directory: LabDirectory, topology: Topology) -> Transport:
     """The files that the servers of a lab of *topology* speak TLS with, made if they are missing. Raises LabError."""
-    transport = _transport(directory, topology)
+    transport = _make_transport(directory, topology)
     if not _exists(transport):
         await _make_in_process(directory.certificates)
     return transport
@@ -35,7 +35,7 @@ def _exists(transport: Transport) -> bool:
     return Path(transport.cert_file).is_file()
 
 
-def _transport(directory: LabDirectory, topology: Topology) -> Transport:
+def _make_transport(directory: LabDirectory, topology: Topology) -> Transport:
     files = directory.certificates
     return Transport(
         cert_file=str(files / SERVER_CERTIFICATE),

@@ -75,10 +75,10 @@ def members(
     everyone = addresses if voters is None else voters
     # Where there are hubs, each region has a meta group of its own.
     has_hubs = any(address.is_hub for address in everyone)
-    return tuple(_member(address, addresses, cuts, everyone, has_hubs=has_hubs) for address in addresses)
+    return tuple(_make_member(address, addresses, cuts, everyone, has_hubs=has_hubs) for address in addresses)
 
 
-def _member(
+def _make_member(
     address: ServerAddress,
     running: Sequence[ServerAddress],
     cuts: Collection[Pair],

@@ -139,7 +139,7 @@ async def start_missing(start: Start, running: frozenset[str]) -> None:
         return
     links = choose.links_of_running_lab(directory, record.servers, start.setup.links, start.shape)
     async with _claim_ports() as place:
-        reserved = _ports_of(_labs_elsewhere(place / "states")) | _ports_of(_other_labs(start))
+        reserved = _ports_of(_list_labs_elsewhere(place / "states")) | _ports_of(_list_other_labs(start))
         grown = add_regions.add_servers(
             directory, record, start.topology, start.programs, backend=links.backend, reserved=reserved
         )
@@ -208,7 +208,7 @@ def _choose_addresses(start: Start, attempt: int, backend: Backend, place: Path)
     """Where the servers listen: where they did last time, if they can. *place* is what all labs share."""
     seats = start.topology.processes
     record = start.directory.read()
-    elsewhere = _ports_of(_labs_elsewhere(place / "states"))
+    elsewhere = _ports_of(_list_labs_elsewhere(place / "states"))
     if record is not None and attempt == 0:
         before = ports.allocate(seats, record.servers[0].client, start.directory, backend=backend)
         recorded = tuple(replace(address, transport=None) for address in record.servers)
@@ -216,7 +216,7 @@ def _choose_addresses(start: Start, attempt: int, backend: Backend, place: Path)
         fronts = [front for address in before for front in ports.front_ports(address)]
         if before == recorded and is_ours and not ports.occupied_ports(before) and all(map(ports.is_free, fronts)):
             return before
-    reserved = elsewhere | _ports_of(_other_labs(start))
+    reserved = elsewhere | _ports_of(_list_other_labs(start))
     # Two labs that collided must not meet again in the next block.
     skip = attempt and attempt + os.getpid() % 8
     first = ports.choose_block(len(seats), fronts=ports.count_fronts(seats, backend), reserved=reserved, skip=skip)
@@ -239,7 +239,7 @@ def _ports_of(labs: Iterable[LabRecord]) -> frozenset[int]:
     return frozenset(used)
 
 
-def _labs_elsewhere(shared: Path) -> Iterator[LabRecord]:
+def _list_labs_elsewhere(shared: Path) -> Iterator[LabRecord]:
     """
     Records of this user's labs in other state directories with servers that should run: their ports stay reserved.
 
@@ -276,7 +276,7 @@ def _labs_in(entry: Path) -> Path | None:
         return None
 
 
-def _other_labs(start: Start) -> Iterator[LabRecord]:
+def _list_other_labs(start: Start) -> Iterator[LabRecord]:
     """What other labs are made of, as far as their records can be read."""
     for directory in lab_directories():
         with suppress(LabError):
@@ -319,12 +319,12 @@ def start_servers(directory: LabDirectory, names: Sequence[str], programs: Mappi
     def watch() -> None:
         for server in servers:
             if not server.is_running():
-                raise _death(server, server.said_since(marks[server.name]))
+                raise _explain_death(server, server.said_since(marks[server.name]))
 
     return watch
 
 
-def _death(server: NatsServer, log: Sequence[str]) -> LabError:
+def _explain_death(server: NatsServer, log: Sequence[str]) -> LabError:
     kind = PortTakenError if any("address already in use" in line for line in log) else LabError
     quoted = "\n".join(f"  {line}" for line in log[-_QUOTED_LINES:]) or "  (it wrote nothing)"
     return kind(

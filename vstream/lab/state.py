@@ -136,7 +136,7 @@ class LabDirectory:
         """The recorded lab; None if there is none. Raises LabError if the record cannot be parsed."""
         path = self.path / "lab.json"
         try:
-            return _lab_record(json.loads(path.read_text(encoding="utf-8")))
+            return _read_lab_record(json.loads(path.read_text(encoding="utf-8")))
         except FileNotFoundError:
             return None
         except (ValueError, KeyError, TypeError) as error:
@@ -237,7 +237,7 @@ def _is_acquired(lock: FileLock, path: Path) -> bool:
     return False
 
 
-def _lab_record(document: Mapping[str, Any]) -> LabRecord:
+def _read_lab_record(document: Mapping[str, Any]) -> LabRecord:
     if document["format"] != _FORMAT:
         raise ValueError(f"its format is {document['format']}, this vstream knows {_FORMAT}")
     programs = {}
@@ -245,13 +245,13 @@ def _lab_record(document: Mapping[str, Any]) -> LabRecord:
         programs[server] = Program(Path(program["binary"]), program["version"])
     return LabRecord(
         topology=document["topology"],
-        servers=tuple(_address(server) for server in document["servers"]),
+        servers=tuple(_read_address(server) for server in document["servers"]),
         programs=programs,
-        removed=tuple(_address(server) for server in document.get("removed", ())),
+        removed=tuple(_read_address(server) for server in document.get("removed", ())),
     )
 
 
-def _address(document: Mapping[str, Any]) -> ServerAddress:
+def _read_address(document: Mapping[str, Any]) -> ServerAddress:
     server, transport = document["server"], document.get("transport")
     fields = {name: value for name, value in document.items() if name != _BEFORE_TRANSPORT}
     return ServerAddress(

@@ -96,14 +96,14 @@ def status(name: str) -> LabStatus:
     statuses = []
     for address in record.servers:
         statuses.append(
-            _server_status(directory, record, address, next(iter(running.get(address.server.name, ())), None))
+            _describe_server(directory, record, address, next(iter(running.get(address.server.name, ())), None))
         )
     return LabStatus(
         name=name,
         topology=record.topology,
         directory=directory.path,
         servers=tuple(statuses),
-        links=_proxy_status(directory),
+        links=_describe_proxy(directory),
     )
 
 
@@ -146,7 +146,7 @@ def endpoints(name: str, user: str = VSTREAM_USER) -> Mapping[str, Endpoint]:
                 monitor_url(address) for address in servers if address.region == region and not address.is_hub
             ),
             inbox=CLIENT_INBOX if user == APP_USER else inbox_of(user),
-            **{**_trust(servers), **_login(name, user, region)},
+            **{**_trust(servers), **_find_login(name, user, region)},
         )
     return by_region
 
@@ -157,7 +157,7 @@ def _trust(servers: Sequence[ServerAddress]) -> dict[str, Any]:
     return {} if transport is None else {"tls_ca": transport.ca_file}
 
 
-def _login(name: str, user: str, region: str) -> dict[str, Any]:
+def _find_login(name: str, user: str, region: str) -> dict[str, Any]:
     """The fields of an Endpoint that *user* logs in with in *region*; none where the lab has no users."""
     if password := passwords.login(lab_directory(name).conf, user, region):
         return {"user": password[0], "password": password[1]}
@@ -197,11 +197,11 @@ def logs(name: str, server: str, lines: int) -> tuple[str, ...]:
     return NatsServer(directory, server).last_lines(lines)
 
 
-def _server_status(
+def _describe_server(
     directory: LabDirectory, record: LabRecord, address: ServerAddress, process: psutil.Process | None
 ) -> ServerStatus:
     name = address.server.name
-    uptime = _uptime(process)
+    uptime = _measure_uptime(process)
     started = records.read(directory, name)
     if process is not None and uptime is not None:
         state, pid = ServerState.RUNNING, process.pid
@@ -218,7 +218,7 @@ def _server_status(
     )
 
 
-def _proxy_status(directory: LabDirectory) -> ProxyStatus | None:
+def _describe_proxy(directory: LabDirectory) -> ProxyStatus | None:
     proxy = ProxyProcess(directory)
     links = proxy.read()
     if links is None or links.backend is Backend.NONE:
@@ -236,7 +236,7 @@ def _proxy_status(directory: LabDirectory) -> ProxyStatus | None:
     )
 
 
-def _uptime(process: psutil.Process | None) -> timedelta | None:
+def _measure_uptime(process: psutil.Process | None) -> timedelta | None:
     """How long *process* has been running; None if it has just ended."""
     try:
         return None if process is None else timedelta(seconds=max(0.0, time.time() - process.create_time()))

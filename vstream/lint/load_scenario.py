@@ -72,7 +72,7 @@ def load(content: bytes, file: str, read: Read, is_directory: Callable[[str], bo
     if not document.is_readable:
         problems = tuple(_said_of_scenarios(problem) for problem in document.diagnostics)
         return LoadedScenario(scenario=None, topology=None, diagnostics=problems, texts={file: document.text})
-    beside = _topology(document, read)
+    beside = _load_topology(document, read)
     scenario, problems = _check(document, beside)
     everything = (*document.diagnostics, *problems, *beside.diagnostics, *_templates(scenario, document, is_directory))
     texts = {file: document.text}
@@ -119,7 +119,7 @@ def _judge(
     return registry.run_rules(RULES, subject, source, unsure=unsure)
 
 
-def _topology(document: Document, read: Read) -> _Topology:
+def _load_topology(document: Document, read: Read) -> _Topology:
     written = read_object(document.data).get("topology")
     if isinstance(written, dict):
         inside = _part(document, "topology")

@@ -106,15 +106,15 @@ def render_bundle(
     """
     every = default_addresses(topology) if addresses is None else addresses
     files = every if written is None else written
-    return bundle.render(topology, every, _directories(templates), signer, written=files)
+    return bundle.render(topology, every, _list_directories(templates), signer, written=files)
 
 
 def render_streams(topology: Topology, templates: Path | None = None) -> Sequence[RenderedStream]:
     """The streams of `render_bundle` alone. Raises InvalidInputError."""
-    return bundle.render_streams(topology, _directories(templates))
+    return bundle.render_streams(topology, _list_directories(templates))
 
 
-def _directories(templates: Path | None) -> Sequence[Path]:
+def _list_directories(templates: Path | None) -> Sequence[Path]:
     return [directory for directory in (templates, resources.templates()) if directory is not None]
 
 

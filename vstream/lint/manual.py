@@ -20,7 +20,7 @@ from vstream.lint.rules.topology import RULES as TOPOLOGY_RULES
 S = TypeVar("S")
 
 
-def _page(code: str, name: str, text: str, severity: Severity = Severity.ERROR) -> Page:
+def _make_page(code: str, name: str, text: str, severity: Severity = Severity.ERROR) -> Page:
     return Page(code=code, name=name, severity=severity, text=inspect.cleandoc(text))
 
 
@@ -29,11 +29,11 @@ def _read_pages() -> Iterator[Page]:
     for page in re.split(r"^# ", text, flags=re.MULTILINE)[1:]:
         heading, _, body = page.partition("\n")
         code, name, severity = heading.split()
-        yield _page(code, name, body.strip(), Severity(severity))
+        yield _make_page(code, name, body.strip(), Severity(severity))
 
 
-def _template_page(code: str, files: str) -> Page:
-    return _page(
+def _make_template_page(code: str, files: str) -> Page:
+    return _make_page(
         code,
         f"template-{files}",
         f"""
@@ -46,15 +46,15 @@ def _template_page(code: str, files: str) -> Page:
 
 
 _RENDERING: Final = (
-    _template_page("VS201", "streams"),
-    _template_page("VS240", "consumers"),
-    _template_page("VS301", "mappings"),
-    _template_page("VS401", "servers"),
-    _template_page("VS402", "contexts"),
+    _make_template_page("VS201", "streams"),
+    _make_template_page("VS240", "consumers"),
+    _make_template_page("VS301", "mappings"),
+    _make_template_page("VS401", "servers"),
+    _make_template_page("VS402", "contexts"),
 )
 
 
-def _chapter(title: str, prefix: str, rules: Sequence[Rule[S]]) -> Chapter:
+def _make_chapter(title: str, prefix: str, rules: Sequence[Rule[S]]) -> Chapter:
     pages = [page for page in _RENDERING if page.code.startswith(prefix)]
     pages += [Page(code=rule.code, name=rule.name, severity=rule.severity, text=rule.manual.rstrip()) for rule in rules]
     return Chapter(title=title, pages=tuple(sorted(pages, key=lambda page: page.code)))
@@ -62,11 +62,11 @@ def _chapter(title: str, prefix: str, rules: Sequence[Rule[S]]) -> Chapter:
 
 CHAPTERS: Final = (
     Chapter(title="Files", pages=tuple(_read_pages())),
-    _chapter("Topologies", "VS1", TOPOLOGY_RULES),
-    _chapter("Streams", "VS2", STREAM_RULES),
-    _chapter("Mappings", "VS3", MAPPING_RULES),
-    _chapter("Servers", "VS4", SERVER_RULES),
-    _chapter("Scenarios", "VS5", SCENARIO_RULES),
+    _make_chapter("Topologies", "VS1", TOPOLOGY_RULES),
+    _make_chapter("Streams", "VS2", STREAM_RULES),
+    _make_chapter("Mappings", "VS3", MAPPING_RULES),
+    _make_chapter("Servers", "VS4", SERVER_RULES),
+    _make_chapter("Scenarios", "VS5", SCENARIO_RULES),
 )
 
 PAGES: Final = {page.code: page for chapter in CHAPTERS for page in chapter.pages}

@@ -67,7 +67,7 @@ def mask(finding: Finding, env: Mapping[str, str], *, quotes: bool = True) -> Fi
     """*finding* with `$NAME` in the place of each value of *env*, and without anything quoted unless it *quotes*."""
 
     def mask_text(text: str) -> str:
-        return mask_secrets(_masked_text(text, env))
+        return mask_secrets(_mask_text(text, env))
 
     message = finding.message
     if finding.code == "VS012" and " cannot be read: " in message:
@@ -83,7 +83,7 @@ def mask(finding: Finding, env: Mapping[str, str], *, quotes: bool = True) -> Fi
     )
 
 
-def _masked_text(text: str, env: Mapping[str, str]) -> str:
+def _mask_text(text: str, env: Mapping[str, str]) -> str:
     for name, value in sorted(env.items(), key=lambda item: -len(item[1])):
         for part in {value, *_BREAK.split(value)}:
             if part and part in text:

@@ -205,24 +205,24 @@ def tabulate_account(
         span = block.entry(rule.mapping).key_span
         names = rule.routes if cluster is None else (cluster if cluster in rule.routes else "",)
         for name in names:
-            for destination, percent in _shares(rule, rule.routes[name]):
+            for destination, percent in _list_shares(rule, rule.routes[name]):
                 row = AccountRow(
                     kind="mapping",
                     source=rule.mapping.source,
                     destination=destination,
                     percent=percent,
                     cluster=name or cluster,
-                    streams=listeners.find(_places(flow, account, _pattern(destination)), {None, name or cluster})
+                    streams=listeners.find(_list_places(flow, account, _pattern(destination)), {None, name or cluster})
                     if destination
                     else (),
                     span=span,
                 )
                 rows.append(row)
-    rows.extend(_link_rows(account, flow, listeners))
+    rows.extend(_list_link_rows(account, flow, listeners))
     return tuple(rows)
 
 
-def _shares(rule: CompiledMapping, routes: Sequence[Route]) -> Iterator[tuple[str | None, int]]:
+def _list_shares(rule: CompiledMapping, routes: Sequence[Route]) -> Iterator[tuple[str | None, int]]:
     for route in routes:
         if route.weight:
             yield route.destination.subject if route.destination else rule.mapping.source, route.weight
@@ -231,7 +231,7 @@ def _shares(rule: CompiledMapping, routes: Sequence[Route]) -> Iterator[tuple[st
         yield None, gap
 
 
-def _link_rows(account: str, flow: AccountFlow, listeners: _Listeners) -> Iterator[AccountRow]:
+def _list_link_rows(account: str, flow: AccountFlow, listeners: _Listeners) -> Iterator[AccountRow]:
     links = sorted(flow.links, key=lambda link: (link.importer != account, link.kind is ImportKind.STREAM))
     for link in links:
         if account not in {link.importer, link.exporter}:
@@ -244,7 +244,7 @@ def _link_rows(account: str, flow: AccountFlow, listeners: _Listeners) -> Iterat
             destination=link.destination,
             percent=_ALL,
             account=link.exporter if is_import else link.importer,
-            streams=listeners.find(_places(flow, receiver, link.destination, came_by=link)),
+            streams=listeners.find(_list_places(flow, receiver, link.destination, came_by=link)),
             span=link.span,
         )
     for export in flow.unused_exports(account):
@@ -257,7 +257,7 @@ def _link_rows(account: str, flow: AccountFlow, listeners: _Listeners) -> Iterat
         )
 
 
-def _places(
+def _list_places(
     flow: AccountFlow, account: str, pattern: str, *, came_by: AccountLink | None = None
 ) -> list[tuple[str, str]]:
     """The accounts where what has *pattern* in *account* comes to, by imports too, and under which subjects."""

@@ -75,7 +75,7 @@ def collect(
             continue
         codes = match[2].replace(",", " ").split()
         lines_meant = (0, _LAST_LINE) if match[1] else (line, line)
-        entries += _entries(codes, match[3], comment.span, lines_meant, all_codes, problems)
+        entries += _list_entries(codes, match[3], comment.span, lines_meant, all_codes, problems)
     for stream in streams:
         text = stream.config.metadata.get(KEY)
         if text is not None:
@@ -84,7 +84,7 @@ def collect(
                 match = _IN_METADATA.fullmatch(part)
                 codes = match[1].replace(",", " ").split() if match else [part]
                 area = (whole.line, whole.end_line)
-                entries += _entries(codes, match[2] if match else "", span, area, all_codes, problems)
+                entries += _list_entries(codes, match[2] if match else "", span, area, all_codes, problems)
     return Suppressions(entries=tuple(entries), diagnostics=tuple(problems))
 
 
@@ -108,10 +108,10 @@ def apply(diagnostics: Iterable[Finding], suppressions: Suppressions) -> tuple[F
     broken = [finding for finding in remaining if finding.is_error and finding.code.startswith(_SYNTAX)]
     unread = {finding.span.file for finding in broken if finding.span}
     unused = [entry for entry in suppressions.entries if not entry.is_used and entry.file not in unread]
-    return (*remaining, *suppressions.diagnostics, *map(_unused_problem, unused))
+    return (*remaining, *suppressions.diagnostics, *map(_report_unused, unused))
 
 
-def _unused_problem(unused: Suppression) -> Finding:
+def _report_unused(unused: Suppression) -> Finding:
     return _problem(f"{unused.code} is not reported here", unused.span, "remove the suppression")
 
 
@@ -142,7 +142,7 @@ def _target(span: Span, lines: list[str]) -> int:
     return span.line
 
 
-def _entries(
+def _list_entries(
     codes: list[str],
     reason: str,
     span: Span,

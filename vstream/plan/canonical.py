@@ -86,9 +86,9 @@ def canonical(fields: Mapping[str, Json]) -> dict[str, Json]:
     form["consumer_limits"] = _without_zeros(form["consumer_limits"])
     if isinstance(form["republish"], dict):
         form["republish"] = {**form["republish"], "src": form["republish"].get("src") or ">"}
-    sources = (_source(source) for source in form["sources"])
+    sources = (_canonical_source(source) for source in form["sources"])
     form["sources"] = sorted(sources, key=lambda source: (str(source.get("name", "")), repr(source)))
-    form["mirror"] = _source(form["mirror"]) if form["mirror"] else None
+    form["mirror"] = _canonical_source(form["mirror"]) if form["mirror"] else None
     form["placement"] = _placement(form["placement"])
     form["subjects"] = sorted(form["subjects"])
     if not (form["subjects"] or form["sources"] or form["mirror"]):
@@ -139,7 +139,7 @@ def _without_zeros(limits: Json) -> Json:
     return {key: value for key, value in limits.items() if value} or None
 
 
-def _source(source: Mapping[str, Any]) -> dict[str, Any]:
+def _canonical_source(source: Mapping[str, Any]) -> dict[str, Any]:
     stated = {key: value for key, value in source.items() if value}
     if isinstance(stated.get("external"), dict):
         # Servers write an empty `deliver` where there is none.

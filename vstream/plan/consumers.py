@@ -160,12 +160,12 @@ def _update(consumer: RenderedConsumer, observed: ConsumerConfig, context: DiffC
                 stream=observed.stream, durable=observed.durable, fields={**unknown, **desired.fields}
             ),
             region=consumer.region,
-            fields=tuple(_field_change(field, before.get(field), after[field]) for field in different),
+            fields=tuple(_compare_field(field, before.get(field), after[field]) for field in different),
             adopts=is_adopted,
         )
 
 
-def _field_change(field: str, before: Json, after: Json) -> FieldChange:
+def _compare_field(field: str, before: Json, after: Json) -> FieldChange:
     risk, why = _WHY.get(field, (Risk.DISRUPTIVE, "vstream does not know what this change does to clients"))
     return FieldChange(field=field, before=before, after=after, risk=risk, why=why)
 

@@ -126,7 +126,7 @@ def _compare_stream(stream: RenderedStream, context: DiffContext) -> Iterator[Ou
         yield from _create(stream, context)
         return
     if seed_region.is_copy(observed) and observed.config.owner == context.topology.name:
-        fields, notes = _field_changes(stream, observed, context)
+        fields, notes = _compare_fields(stream, observed, context)
         yield from notes
         yield from seed_region.resume_copy(stream, observed, fields)
         return
@@ -134,7 +134,7 @@ def _compare_stream(stream: RenderedStream, context: DiffContext) -> Iterator[Ou
     if not can_turn and (blocked := _block_foreign(stream, observed, context)):
         yield blocked
         return
-    fields, notes = _field_changes(stream, observed, context)
+    fields, notes = _compare_fields(stream, observed, context)
     yield from notes
     if can_turn:
         other_fields = [change for change in fields if change.field != "mirror"]
@@ -176,7 +176,7 @@ def _update(
     if blocked := _block_refused(stream, fields, context):
         yield blocked
         return
-    desired = start_sequence.preserve_start_sequences(stream.config, _canonical_config(observed, context))
+    desired = start_sequence.preserve_start_sequences(stream.config, _make_canonical_config(observed, context))
     left_open = seed_region.ends_to_measure(observed.config)
     update = Update(
         config=StreamConfig(name=desired.name, fields={**_unknown_fields(desired, observed.config), **desired.fields}),
@@ -217,7 +217,7 @@ def _unknown_fields(desired: StreamConfig, observed: StreamConfig) -> dict[str, 
     }
 
 
-def _canonical_config(observed: ObservedStream, context: DiffContext) -> StreamConfig:
+def _make_canonical_config(observed: ObservedStream, context: DiffContext) -> StreamConfig:
     name = observed.config.name
     return StreamConfig(name=name, fields=context.form_of(name))
 
@@ -289,12 +289,12 @@ def _block_other_version(stream: RenderedStream, change: FieldChange, context: D
     )
 
 
-def _field_changes(
+def _compare_fields(
     stream: RenderedStream, observed: ObservedStream, context: DiffContext
 ) -> tuple[tuple[FieldChange, ...], tuple[Note, ...]]:
     """How *observed* differs from *stream*, field by field, and what is left as it is."""
     before = context.form_of(stream.config.name)
-    desired = start_sequence.preserve_start_sequences(stream.config, _canonical_config(observed, context))
+    desired = start_sequence.preserve_start_sequences(stream.config, _make_canonical_config(observed, context))
     after = canonical(desired.fields)
     if before == after:
         return (), ()
@@ -308,9 +308,9 @@ def _field_changes(
             text = f"has `{field}` = {_json(old)}, which vstream does not know and keeps"
             notes.append(Note(name=stream.config.name, text=text))
         elif field == "metadata":
-            changes += _metadata_changes(old, new, stream.role)
+            changes += _compare_metadata(old, new, stream.role)
         elif field == "sources":
-            changes += _source_changes(old, new, stream.config.name)
+            changes += _compare_sources(old, new, stream.config.name)
         else:
             risk, why = classify(field, old, new, stream.role)
             removes = estimate_removal(field, new, observed, context.observed.at) if risk.is_destructive else None
@@ -318,7 +318,7 @@ def _field_changes(
     return tuple(changes), tuple(notes)
 
 
-def _metadata_changes(before: Json, after: Json, role: Role) -> Iterator[FieldChange]:
+def _compare_metadata(before: Json, after: Json, role: Role) -> Iterator[FieldChange]:
     old, new = read_object(before), read_object(after)
     for key in sorted(old.keys() | new.keys()):
         if old.get(key) != new.get(key):
@@ -326,7 +326,7 @@ def _metadata_changes(before: Json, after: Json, role: Role) -> Iterator[FieldCh
             yield FieldChange(field=f"metadata.{key}", before=old.get(key), after=new.get(key), risk=risk, why=why)
 
 
-def _source_changes(before: Json, after: Json, reader: str) -> Iterator[FieldChange]:
+def _compare_sources(before: Json, after: Json, reader: str) -> Iterator[FieldChange]:
     old, new = _sources_by_key(before, reader), _sources_by_key(after, reader)
     for key in sorted(old.keys() | new.keys()):
         if old.get(key) != new.get(key):

@@ -67,20 +67,20 @@ _PLACES = frozenset({"num_replicas", "placement"})
 def gates_of(changes: Sequence[Change], context: DiffContext) -> tuple[Gate, ...]:
     """What *changes* must wait for, in the order of the stages."""
     gates = [
-        *_settled_gates(changes, context),
+        *_list_settled_gates(changes, context),
         *_copy_gates(changes, context),
         *_drain_gates(changes),
-        *_unchanged_gates(changes, context),
-        *_former_gates(changes, context),
+        *_list_unchanged_gates(changes, context),
+        *_list_former_gates(changes, context),
     ]
     gates.sort(key=lambda gate: (gate.before, gate.stream))
-    gates.extend(_takeover_gates(context))
+    gates.extend(_list_takeover_gates(context))
     # A stream that does not exist any more needs no draining.
     existing = {*context.streams, *context.observed.missing}
     return tuple(gate for gate in gates if gate.kind is not GateKind.DRAINED or gate.stream in existing)
 
 
-def _settled_gates(changes: Sequence[Change], context: DiffContext) -> Iterator[Gate]:
+def _list_settled_gates(changes: Sequence[Change], context: DiffContext) -> Iterator[Gate]:
     """What moves or is scaled gets there before the streams that take from it are refreshed."""
     for change in changes:
         if not isinstance(change, Update) or change.role not in _SOURCED or stage_of(change) > Stage.REFRESHED_READERS:
@@ -159,7 +159,7 @@ def _drain_gates(changes: Sequence[Change]) -> Iterator[Gate]:
         yield Gate(kind=GateKind.DRAINED, stream=origin, counterparts=tuple(dict.fromkeys(names)))
 
 
-def _unchanged_gates(changes: Sequence[Change], context: DiffContext) -> Iterator[Gate]:
+def _list_unchanged_gates(changes: Sequence[Change], context: DiffContext) -> Iterator[Gate]:
     """Nothing came into a write stream after its readers had dropped it."""
     for change in changes:
         if not isinstance(change, Delete) or change.role is not Role.WRITE:
@@ -173,7 +173,7 @@ def _unchanged_gates(changes: Sequence[Change], context: DiffContext) -> Iterato
             yield Gate(kind=GateKind.UNCHANGED, stream=change.config.name, counterparts=readers)
 
 
-def _former_gates(changes: Sequence[Change], context: DiffContext) -> Iterator[Gate]:
+def _list_former_gates(changes: Sequence[Change], context: DiffContext) -> Iterator[Gate]:
     """
     A layout that the topology has moved away from is read to the end before it goes.
 
@@ -202,7 +202,7 @@ def _former_gates(changes: Sequence[Change], context: DiffContext) -> Iterator[G
             yield Gate(kind=GateKind.UNCHANGED, stream=name, counterparts=followers)
 
 
-def _takeover_gates(context: DiffContext) -> Iterator[Gate]:
+def _list_takeover_gates(context: DiffContext) -> Iterator[Gate]:
     """Before clients are sent to the read streams, these hold what the plain stream holds."""
     for stream in context.desired_streams if context.rules else ():
         if stream.takes_over is not None and stream.takes_over in context.streams:

@@ -256,7 +256,7 @@ async def _try_form(target: ProbeTarget, form: RequestForm, stored: DirectMessag
         )
 
     def judge(answers: Sequence[Reply]) -> str | None:
-        return form.judge(stored, answers) or _answerer(target, answers)
+        return form.judge(stored, answers) or _find_answerer(target, answers)
 
     try:
         outcome = await budget.settle(target, ask, judge)
@@ -312,7 +312,7 @@ def _stream_named_in(target: ProbeTarget, answer: Reply) -> str | None:
     return None if name is None else naming.qualify_answer(name, target.read)
 
 
-def _answerer(target: ProbeTarget, answers: Sequence[Reply]) -> str | None:
+def _find_answerer(target: ProbeTarget, answers: Sequence[Reply]) -> str | None:
     """What is wrong with who answered: it has to be this region's copy; of a stream with a namesake, any."""
     name = _stream_named_in(target, answers[0])
     if name is None or name == target.read:

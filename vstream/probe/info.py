@@ -45,7 +45,7 @@ async def read_stream_info(connection: Connection, name: str, timeout: float) ->
     with explain_malformed(f"{connection.region}: {subject}"):
         config, state = answer["config"], answer["state"]
         sources = [source for source in (*(config.get("sources") or ()), config.get("mirror")) if source]
-        called = _answering_stream(config, asked=name)
+        called = _read_answering_stream(config, asked=name)
         return StreamInfo(
             name=called,
             messages=int(state["messages"]),
@@ -71,7 +71,7 @@ async def read_stream_names(connection: Connection, timeout: float) -> list[str]
             return names
 
 
-def _answering_stream(config: Mapping[str, Any], *, asked: str) -> str:
+def _read_answering_stream(config: Mapping[str, Any], *, asked: str) -> str:
     """The stream that answered: in separate accounts all have the same name, and their metadata says where they are."""
     name, metadata = str(config["name"]), config.get("metadata") or {}
     if naming.local_name(asked) != asked:

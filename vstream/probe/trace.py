@@ -238,7 +238,7 @@ def _compare(
     """Where *steps* differ from what is *expected*, and what they leave open."""
     if not steps:
         return [], ["the server has sent no trace in time"]
-    unknown = [*_ends(steps), *(f"hop {hop} has not answered in time" for hop in sorted(missing))]
+    unknown = [*_list_ends(steps), *(f"hop {hop} has not answered in time" for hop in sorted(missing))]
     for step in steps:
         if step.kind is StepKind.SENT and step.error and "does not support" in step.error:
             unknown.append(f"what becomes of it on `{step.peer}` is not known: {step.error}")
@@ -275,7 +275,7 @@ def _compare_streams(expected: PublishExpectation, steps: Sequence[TraceStep], *
         yield f"it does not come to stream `{expected.stream}`"
 
 
-def _ends(steps: Sequence[TraceStep]) -> list[str]:
+def _list_ends(steps: Sequence[TraceStep]) -> list[str]:
     """Where servers have stopped tracing at the border of an account: nothing of it is seen behind the import."""
     ends = []
     for number, step in enumerate(steps):

@@ -19,7 +19,7 @@ def user_entries(topology: Topology, signer: Signer) -> dict[str, Any]:
     return {
         "has_passwords": topology.security is Security.PASSWORDS,
         "has_keys": topology.security is Security.NKEYS,
-        "login": partial(_login, topology, signer),
+        "login": partial(_write_login, topology, signer),
     }
 
 
@@ -38,14 +38,14 @@ def accounts_view(topology: Topology) -> dict[str, Any]:
         "passwords": profile.passwords_path,
         "inner": profile.inner_passwords(topology),
         "has_hubs": profile.has_domains,
-        "client_limits": _entries(
+        "client_limits": _write_entries(
             max_connections=topology.limits.connections, max_subscriptions=topology.limits.subscriptions
         ),
-        "stream_limits": _entries(max_consumers=topology.limits.consumers),
+        "stream_limits": _write_entries(max_consumers=topology.limits.consumers),
     }
 
 
-def _entries(**values: int | None) -> str:
+def _write_entries(**values: int | None) -> str:
     """The entries of a map in a configuration, without those that have no value."""
     return ", ".join(f"{key}: {value}" for key, value in values.items() if value is not None)
 
@@ -56,7 +56,7 @@ def logins(topology: Topology) -> dict[str, str]:
     return {**users, SYSTEM_USER: SYSTEM_ACCOUNT}
 
 
-def _login(topology: Topology, signer: Signer, user: str, variable: str) -> str:
+def _write_login(topology: Topology, signer: Signer, user: str, variable: str) -> str:
     """
     What the entry of *user* begins with. *variable* is the one that holds its password, where users have passwords.
 

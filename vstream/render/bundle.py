@@ -102,7 +102,7 @@ def render_loaded(topology: Topology, signer: Signer | None) -> bundle.Bundle:
     if renderer.diagnostics:
         raise InvalidInputError(renderer.diagnostics)
     owners = [(layout, stream) for layout in layouts(topology) for stream in layout.streams]
-    streams = [_bare_stream(stream, part) for layout, stream in owners for part in _parts(layout, stream)]
+    streams = [_make_bare_stream(stream, part) for layout, stream in owners for part in _list_parts(layout, stream)]
     return bundle.Bundle(
         artifacts=(),
         streams=tuple(streams),
@@ -112,12 +112,12 @@ def render_loaded(topology: Topology, signer: Signer | None) -> bundle.Bundle:
     )
 
 
-def _parts(topology: Topology, stream: VirtualStream) -> Iterator[PhysicalPart]:
+def _list_parts(topology: Topology, stream: VirtualStream) -> Iterator[PhysicalPart]:
     yield from stream.physical
     yield from stream_view.list_catalogs(topology, stream)
 
 
-def _bare_stream(stream: VirtualStream, part: PhysicalPart) -> bundle.RenderedStream:
+def _make_bare_stream(stream: VirtualStream, part: PhysicalPart) -> bundle.RenderedStream:
     config = StreamConfig(name=physical.physical_name(stream, part.role, part.place), fields={})
     return bundle.RenderedStream(config=config, virtual=stream.name, region=part.place, role=part.role, path="")
 
@@ -176,7 +176,7 @@ class _Renderer:
 
     def streams(self, topology: Topology) -> Iterator[bundle.Artifact]:
         for stream in topology.streams:
-            for part in _parts(topology, stream):
+            for part in _list_parts(topology, stream):
                 artifact = self._stream(topology, stream, part)
                 if artifact:
                     yield artifact
@@ -405,7 +405,7 @@ class _Renderer:
         template = "server.conf.j2"
         for address in written:
             values = {
-                **_common_values(topology, address),
+                **_make_common_values(topology, address),
                 "jetstream": jetstream[address.server.name],
                 "routes": server_view.routes(address, members[address.cluster_name]),
                 # A single server runs alone: a cluster of one never elects a meta leader.
@@ -461,7 +461,7 @@ def _template_line(error: BaseException) -> int:
     return line
 
 
-def _common_values(topology: Topology, address: bundle.ServerAddress) -> dict[str, Any]:
+def _make_common_values(topology: Topology, address: bundle.ServerAddress) -> dict[str, Any]:
     """What the template of a server's configuration gets that does not depend on the other servers."""
     login = {"path": bundle.SYSTEM_PASSWORD_PATH, "user": SYSTEM_USER, "variable": password_variable(SYSTEM_USER)}
     return {

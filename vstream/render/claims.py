@@ -117,14 +117,14 @@ def account_claims(
     """The claims of one of the accounts `with_single_verbs`; *mappings* are its own, *denied* what no user without a role publishes."""
     nats: dict[str, Json] = {
         "imports": [_import(entry, account.name, signer) for entry in account.imports],
-        "exports": [_export(entry) for entry in account.exports],
+        "exports": [_make_export(entry) for entry in account.exports],
         "limits": {
             **_LIMITS,
             **(_without_nulls(conn=limits.connections, subs=limits.subscriptions) if account.users else {}),
             **({**_JETSTREAM, **_without_nulls(consumer=limits.consumers)} if account.has_jetstream else {}),
         },
-        **_signing_keys(account.users, denied, signer),
-        **({"mappings": {entry.source: _destinations(entry) for entry in mappings}} if mappings else {}),
+        **_make_signing_keys(account.users, denied, signer),
+        **({"mappings": {entry.source: _list_destinations(entry) for entry in mappings}} if mappings else {}),
         "type": "account",
         "version": 2,
     }
@@ -139,7 +139,7 @@ def system_claims(signer: Signer) -> dict[str, Json]:
     """The claims of the system account, whose only user may do everything there."""
     nats: dict[str, Json] = {
         "limits": dict(_LIMITS),
-        "signing_keys": [_scope(SYSTEM_USER, "vstream, and moving leaders", {}, signer)],
+        "signing_keys": [_make_scope(SYSTEM_USER, "vstream, and moving leaders", {}, signer)],
         "type": "account",
         "version": 2,
     }
@@ -164,13 +164,13 @@ def user_claims(user: str, account: str, key: str, signer: Signer) -> dict[str, 
     return {"iat": EARLIEST, "name": user, "sub": key, "nats": nats}
 
 
-def _signing_keys(users: Sequence[User], denied: Sequence[str], signer: Signer) -> dict[str, Json]:
+def _make_signing_keys(users: Sequence[User], denied: Sequence[str], signer: Signer) -> dict[str, Json]:
     if not users:
         return {}
     scopes: list[Json] = []
     for user in users:
         scopes.append(
-            _scope(
+            _make_scope(
                 user.name,
                 user.purpose,
                 {
@@ -184,7 +184,7 @@ def _signing_keys(users: Sequence[User], denied: Sequence[str], signer: Signer) 
     return {"signing_keys": scopes, "default_permissions": by_default}
 
 
-def _scope(user: str, purpose: str, permissions: dict[str, Json], signer: Signer) -> dict[str, Json]:
+def _make_scope(user: str, purpose: str, permissions: dict[str, Json], signer: Signer) -> dict[str, Json]:
     return {
         "kind": "user_scope",
         "key": signer.public(role_key(user)),
@@ -194,7 +194,7 @@ def _scope(user: str, purpose: str, permissions: dict[str, Json], signer: Signer
     }
 
 
-def _export(export: Export) -> dict[str, Json]:
+def _make_export(export: Export) -> dict[str, Json]:
     claim: dict[str, Json] = {"subject": export.subject, "type": export.kind.value, "token_req": True}
     if export.threshold is not None:
         claim |= {"response_type": "Stream", "response_threshold": parse_duration(export.threshold)}
@@ -216,7 +216,7 @@ def _import(entry: Import, importer: str, signer: Signer) -> dict[str, Json]:
     }
 
 
-def _destinations(mapping: Mapping) -> list[Json]:
+def _list_destinations(mapping: Mapping) -> list[Json]:
     destinations: list[Json] = []
     for destination in mapping.destinations:
         destinations.append(

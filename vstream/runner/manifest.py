@@ -122,7 +122,7 @@ class ManifestWriter:
                 if source.is_file() and source.stat().st_size:
                     copy = self._capture.logs / source.name
                     shutil.copyfile(source, copy)
-                    panics.extend(_panics(copy))
+                    panics.extend(_list_panics(copy))
             servers.append(
                 CapturedServer(
                     name=server.name,
@@ -143,7 +143,7 @@ def given_up_stream(loss: RegionLoss, at: int) -> GivenUpStream:
     return GivenUpStream(stream=loss.stream, at=at, readers=positions)
 
 
-def _panics(log: Path) -> Iterator[str]:
+def _list_panics(log: Path) -> Iterator[str]:
     with log.open(encoding="utf-8", errors="replace") as lines:
         for line in lines:
             if _PANIC.search(line):

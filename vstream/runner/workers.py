@@ -212,9 +212,9 @@ def specify_workers(scenario: Scenario, environment: Environment, capture: Path,
             start=start,
             seed=scenario.seed,
             capture=capture,
-            publishers=tuple(_publishers(scenario, environment, region.name)),
-            readers=tuple(_readers(scenario, environment, region.name)),
-            consumers=tuple(_consumers(scenario, environment, region.name)),
+            publishers=tuple(_list_publishers(scenario, environment, region.name)),
+            readers=tuple(_list_readers(scenario, environment, region.name)),
+            consumers=tuple(_list_consumers(scenario, environment, region.name)),
         )
         if spec.publishers or spec.readers or spec.consumers:
             specs.append(spec)
@@ -280,7 +280,7 @@ def _a_subject(scenario: Scenario, stream: str, region: str) -> str | None:
     return None
 
 
-def _publishers(scenario: Scenario, environment: Environment, region: str) -> Iterator[PublisherSpec]:
+def _list_publishers(scenario: Scenario, environment: Environment, region: str) -> Iterator[PublisherSpec]:
     for number, publishers in _with_numbers(scenario.workload.publishers, region):
         yield PublisherSpec(
             client=f"{region}/publish-{publishers.stream}{number}",
@@ -297,7 +297,7 @@ def _publishers(scenario: Scenario, environment: Environment, region: str) -> It
         )
 
 
-def _readers(scenario: Scenario, environment: Environment, region: str) -> Iterator[ReaderSpec]:
+def _list_readers(scenario: Scenario, environment: Environment, region: str) -> Iterator[ReaderSpec]:
     written = scenario.workload.publishers
     for number, readers in _with_numbers(scenario.workload.readers, region):
         if readers.kind is ReaderKind.CONSUMER:
@@ -318,7 +318,7 @@ def _readers(scenario: Scenario, environment: Environment, region: str) -> Itera
         )
 
 
-def _consumers(scenario: Scenario, environment: Environment, region: str) -> Iterator[ConsumerSpec]:
+def _list_consumers(scenario: Scenario, environment: Environment, region: str) -> Iterator[ConsumerSpec]:
     for number, readers in _with_numbers(scenario.workload.readers, region):
         if readers.kind is ReaderKind.CONSUMER:
             yield ConsumerSpec(

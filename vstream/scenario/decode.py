@@ -44,7 +44,7 @@ def resolve(
     Every step has to have one action; the rules see to that. Names that mean nothing stay as they are.
     """
     is_inline = not isinstance(document.topology, str)
-    steps = tuple(_steps(document, source, topology))
+    steps = tuple(_decode_steps(document, source, topology))
     templates = document.lab.templates
     return model.Scenario(
         name=document.name,
@@ -57,7 +57,7 @@ def resolve(
             links=document.lab.links or ("proxy" if len(topology.regions) > 1 else "none"),
             templates=None if templates is None else join_path(directory, templates),
         ),
-        workload=_workload(document.workload, source, topology),
+        workload=_decode_workload(document.workload, source, topology),
         steps=steps,
         expectations=tuple(expectations(document, source, topology)),
         text=text,
@@ -72,7 +72,7 @@ def join_path(directory: str, path: str) -> str:
 # Workload
 
 
-def _workload(workload: WorkloadDocument, source: SourceMap, topology: Topology) -> model.Workload:
+def _decode_workload(workload: WorkloadDocument, source: SourceMap, topology: Topology) -> model.Workload:
     place: Path = ("workload",)
     streams = {stream.name: stream for stream in topology.streams}
 
@@ -83,13 +83,13 @@ def _workload(workload: WorkloadDocument, source: SourceMap, topology: Topology)
 
     if workload.publishers is None:
         span, everything = source.key(place), PublishersDocument()
-        publishers = [_publishers(workload, everything, stream, topology, span) for stream in topology.streams]
+        publishers = [_decode_publishers(workload, everything, stream, topology, span) for stream in topology.streams]
     else:
         publishers = []
         for index, written in enumerate(workload.publishers):
             at = source.value((*place, "publishers", index))
             for stream in streams_named(written.stream):
-                publishers.append(_publishers(workload, written, stream, topology, at))
+                publishers.append(_decode_publishers(workload, written, stream, topology, at))
     if workload.readers is None:
         both = (ReadersDocument(by="consumer"), ReadersDocument(by="direct"))
         span = source.key(place)
@@ -104,13 +104,13 @@ def _workload(workload: WorkloadDocument, source: SourceMap, topology: Topology)
     return model.Workload(publishers=tuple(publishers), readers=tuple(readers))
 
 
-def _publishers(
+def _decode_publishers(
     workload: WorkloadDocument, written: PublishersDocument, stream: VirtualStream, topology: Topology, span: Span
 ) -> model.Publishers:
     return model.Publishers(
         stream=stream.name,
         subject=written.subject or model.default_subject(stream.subjects[0]),
-        regions=_regions(written.regions, stream, topology),
+        regions=_decode_regions(written.regions, stream, topology),
         rate=_choose(written.rate, workload.rate, _RATE),
         size=_choose(written.size, workload.size, _SIZE),
         keys=_choose(written.keys, workload.keys, _KEYS),
@@ -131,14 +131,14 @@ def _readers(written: ReadersDocument, stream: VirtualStream, topology: Topology
     return model.Readers(
         stream=stream.name,
         kind=model.ReaderKind(written.by),
-        regions=_regions(written.regions, stream, topology),
+        regions=_decode_regions(written.regions, stream, topology),
         rate=written.rate or _READ_RATE,
         timeout=written.timeout or _TIMEOUT,
         span=span,
     )
 
 
-def _regions(names: tuple[str, ...] | str, stream: VirtualStream, topology: Topology) -> tuple[str, ...]:
+def _decode_regions(names: tuple[str, ...] | str, stream: VirtualStream, topology: Topology) -> tuple[str, ...]:
     regions = []
     for region in topology.regions:
         if region.name in stream.regions and (names == "all" or region.name in names):
@@ -149,7 +149,7 @@ def _regions(names: tuple[str, ...] | str, stream: VirtualStream, topology: Topo
 # Steps
 
 
-def _steps(document: ScenarioDocument, source: SourceMap, topology: Topology) -> Iterator[model.Step]:
+def _decode_steps(document: ScenarioDocument, source: SourceMap, topology: Topology) -> Iterator[model.Step]:
     names = {step.as_ for step in document.steps if step.as_}
     free = (f"f{number}" for number in range(1, len(document.steps) + len(names) + 2))
     ids = (name for name in free if name not in names)
@@ -158,14 +158,14 @@ def _steps(document: ScenarioDocument, source: SourceMap, topology: Topology) ->
         if len(actions) != 1:
             continue
         yield model.Step(
-            action=_action(step, actions[0], step.as_ or next(ids), topology),
+            action=_decode_action(step, actions[0], step.as_ or next(ids), topology),
             span=source.value(("steps", index)),
             name=step.as_,
             at=step.at,
         )
 
 
-def _action(step: StepDocument, name: str, fault_id: str, topology: Topology) -> model.Action:
+def _decode_action(step: StepDocument, name: str, fault_id: str, topology: Topology) -> model.Action:
     value = getattr(step, name)
     action: model.Action
     match name:

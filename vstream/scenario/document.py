@@ -163,7 +163,7 @@ _OPTIONS: Mapping[OptionType, Any] = {
 }
 
 
-def _fault_fields() -> dict[str, Any]:
+def _make_fault_fields() -> dict[str, Any]:
     """The fields of a step that the declared faults, and their options, are written in."""
     step_fields: dict[str, tuple[Any, str]] = {}
     for declared in FAULTS.values():
@@ -186,7 +186,7 @@ if TYPE_CHECKING:
 
 else:
     StepDocument = create_model(
-        "StepDocument", __base__=_Step, __module__=__name__, __doc__=_Step.__doc__, **_fault_fields()
+        "StepDocument", __base__=_Step, __module__=__name__, __doc__=_Step.__doc__, **_make_fault_fields()
     )
 
 

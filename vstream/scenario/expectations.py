@@ -37,7 +37,7 @@ _WHOLE: Final = (Measure.CONVERGED, *SAFETY.values(), Measure.DIVERGED)
 def expectations(document: ScenarioDocument, source: SourceMap, topology: Topology) -> Iterator[Expectation]:
     """Those that are written, in their order, and then those that hold unless something else is written."""
     for index, group in enumerate(document.expect):
-        yield from _group(group, source, ("expect", index), _regions_tried(document, group.in_, topology))
+        yield from _group(group, source, ("expect", index), _find_regions_tried(document, group.in_, topology))
     span = source.key(("expect",)) if document.expect else source.key(("steps",))
     for word, measure in SAFETY.items():
         if not _is_said(document, word, None):
@@ -78,10 +78,10 @@ def _group(group: ExpectDocument, source: SourceMap, path: Path, tried: tuple[st
         )
 
     for measure in _BY_REGION:
-        for region, bound in _bounds(group, measure):
+        for region, bound in _list_bounds(group, measure):
             yield make_expectation(measure, bound, *([region] if region else []), region=region)
     for measure in _BY_PAIR:
-        for name, bound in _bounds(group, measure):
+        for name, bound in _list_bounds(group, measure):
             origin, region = pair(str(name))
             yield make_expectation(measure, bound, str(name), region=region, origin=origin)
     for measure in _WHOLE:
@@ -90,15 +90,15 @@ def _group(group: ExpectDocument, source: SourceMap, path: Path, tried: tuple[st
     if "same_order" in group.model_fields_set:
         is_one = group.same_order
         yield make_expectation(Measure.SAME_ORDER, _ANYTHING if is_one is None else Bound(Compare.EQUAL, float(is_one)))
-    yield from _trials(group, source, path, tried)
+    yield from _list_trials(group, source, path, tried)
 
 
-def _bounds(group: ExpectDocument, measure: Measure) -> Iterator[tuple[str | None, Bound]]:
+def _list_bounds(group: ExpectDocument, measure: Measure) -> Iterator[tuple[str | None, Bound]]:
     bounds: Bounds = getattr(group, measure.value.replace("-", "_"))
     return ((name, bound) for name, bound in bounds if bound is not None)
 
 
-def _trials(group: ExpectDocument, source: SourceMap, path: Path, tried: tuple[str, ...]) -> Iterator[Expectation]:
+def _list_trials(group: ExpectDocument, source: SourceMap, path: Path, tried: tuple[str, ...]) -> Iterator[Expectation]:
     for region, operation, works in group.works:
         for name in (region,) if region is not None else tried:
             yield Expectation(
@@ -113,7 +113,7 @@ def _trials(group: ExpectDocument, source: SourceMap, path: Path, tried: tuple[s
             )
 
 
-def _regions_tried(document: ScenarioDocument, window: str | None, topology: Topology) -> tuple[str, ...]:
+def _find_regions_tried(document: ScenarioDocument, window: str | None, topology: Topology) -> tuple[str, ...]:
     """The regions in which the step called *window* tries operations."""
     everywhere = tuple(region.name for region in topology.regions)
     return next((step.try_ or everywhere for step in document.steps if window and step.as_ == window), everywhere)

@@ -57,7 +57,7 @@ def is_number(value: object) -> bool:
 # Times, rates and sizes
 
 
-def _time(value: object) -> int:
+def _parse_time(value: object) -> int:
     if is_number(value):
         _refuse(f"a time needs a unit: `{value}s` or `{value}ms`?")
     if not isinstance(value, str) or value == units.UNLIMITED:
@@ -69,13 +69,13 @@ def _time(value: object) -> int:
 
 
 def _as_time(value: object) -> int:
-    time = _time(value)
+    time = _parse_time(value)
     if time == 0:
         _refuse("this would end at once", "give it a time, such as `20s`")
     return time
 
 
-def _rate(value: object) -> float:
+def _parse_rate(value: object) -> float:
     match = _RATE.fullmatch(value) if isinstance(value, str) else None
     if match is None:
         hint = f"`{value}/s`?" if is_number(value) else None
@@ -86,7 +86,7 @@ def _rate(value: object) -> float:
     return rate
 
 
-def _message_size(value: object) -> int:
+def _parse_message_size(value: object) -> int:
     if not isinstance(value, str) and not is_number(value):
         _refuse("a size is a number of bytes or a text such as `1KiB`")
     try:
@@ -98,18 +98,18 @@ def _message_size(value: object) -> int:
     return size
 
 
-def _sizes(value: object) -> tuple[int, int]:
+def _parse_sizes(value: object) -> tuple[int, int]:
     if isinstance(value, str) and ".." in value:
         low, _, high = value.partition("..")
-        sizes = _message_size(low.strip()), _message_size(high.strip())
+        sizes = _parse_message_size(low.strip()), _parse_message_size(high.strip())
         if sizes[0] > sizes[1]:
             _refuse(f"{quote_value(value)} starts above its end", f"`{high.strip()}..{low.strip()}`?")
         return sizes
-    size = _message_size(value)
+    size = _parse_message_size(value)
     return size, size
 
 
-def _keys(value: object) -> int:
+def _parse_keys(value: object) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= _MOST_KEYS:
         _refuse(f"a number of keys is a whole number from 1 to {_MOST_KEYS:,}")
     return value
@@ -129,28 +129,28 @@ def _command(value: object) -> tuple[str, ...]:
     return tuple(word for word in words if word != "--also") or (REPAIR_META,)
 
 
-def _edition(value: object) -> int:
+def _parse_edition(value: object) -> int:
     """The version of the language. Python takes `true` and `1.0` for 1."""
     if type(value) is not int or value != 1:
         _refuse(f"must be `1`, not {quote_value(value)}")
     return value
 
 
-def _seed(value: object) -> int:
+def _parse_seed(value: object) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= units.MAX_INT64:
         _refuse("a seed is a whole number, 0 or above")
     return value
 
 
-def _version(value: object) -> str:
+def _parse_version(value: object) -> str:
     if not isinstance(value, str) or not _VERSION.fullmatch(value):
         _refuse(f"{quote_value(value)} is not a full server version: write all three numbers, such as `2.15.1`")
     return value
 
 
-def _versions(value: object) -> dict[str, str]:
+def _parse_versions(value: object) -> dict[str, str]:
     if not isinstance(value, dict):
-        return {"*": _version(value)}
+        return {"*": _parse_version(value)}
     versions: dict[str, str] = {}
     for name, version in value.items():
         if not isinstance(version, str) or not _VERSION.fullmatch(version):
@@ -165,7 +165,7 @@ def _versions(value: object) -> dict[str, str]:
 # Names
 
 
-def _texts(value: object, expected: str) -> tuple[str, ...]:
+def _parse_texts(value: object, expected: str) -> tuple[str, ...]:
     if isinstance(value, str):
         value = [value]
     if not isinstance(value, list) or not value:
@@ -178,9 +178,9 @@ def _texts(value: object, expected: str) -> tuple[str, ...]:
     return tuple(value)
 
 
-def _targets(expected: str) -> Callable[[object], tuple[str, ...]]:
+def _parse_targets(expected: str) -> Callable[[object], tuple[str, ...]]:
     def check(value: object) -> tuple[str, ...]:
-        return _texts(value, expected)
+        return _parse_texts(value, expected)
 
     return check
 
@@ -189,7 +189,7 @@ def _read_all_or_targets(expected: str) -> Callable[[object], tuple[str, ...]]:
     """Names, or none for all of them: `all`, or nothing at all."""
 
     def check(value: object) -> tuple[str, ...]:
-        return () if value in (None, ALL) else _texts(value, f"`{ALL}`, {expected}")
+        return () if value in (None, ALL) else _parse_texts(value, f"`{ALL}`, {expected}")
 
     return check
 
@@ -200,7 +200,7 @@ def _refuse_value(value: object) -> bool:
     return True
 
 
-def _sides(value: object) -> tuple[tuple[str, ...], ...]:
+def _parse_sides(value: object) -> tuple[tuple[str, ...], ...]:
     """`west | central,east`, or a list with an item for each side."""
     if isinstance(value, str):
         value = [[name.strip() for name in side.split(",")] for side in value.split("|")]
@@ -215,7 +215,7 @@ def _sides(value: object) -> tuple[tuple[str, ...], ...]:
     return tuple(sides)
 
 
-def _ends(value: object) -> tuple[str, ...]:
+def _parse_ends(value: object) -> tuple[str, ...]:
     """The two regions that a link connects, or a text `west-east`, or none for all links."""
     if value == ALL:
         return ()
@@ -281,7 +281,7 @@ def _count_amount(text: str) -> float:
     return float(text)
 
 
-def _time_amount(text: str) -> float:
+def _parse_time_amount(text: str) -> float:
     try:
         return float(units.parse_duration(text))
     except ValueError:
@@ -299,7 +299,7 @@ def _count_bound(value: object) -> Bound | None:
 
 
 def _time_bound(value: object) -> Bound:
-    return _parse_bound(value, _time_amount, is_exact=lambda _: False, example='"<= 60s"')
+    return _parse_bound(value, _parse_time_amount, is_exact=lambda _: False, example='"<= 60s"')
 
 
 def _read_bounds(read_bound: Callable[[object], Bound | None]) -> Callable[[object], Bounds]:
@@ -345,7 +345,7 @@ def pair(text: str) -> tuple[str, str]:
     return match[1], match[2]
 
 
-def _same_order(value: object) -> bool | None:
+def _parse_same_order(value: object) -> bool | None:
     if value == ANY:
         return None
     if not isinstance(value, bool):
@@ -357,7 +357,7 @@ Works = tuple[tuple[str | None, str, bool], ...]
 """By region (None for each by itself) and operation: whether it has to work."""
 
 
-def _works(value: object) -> Works:
+def _parse_works(value: object) -> Works:
     """A map of operations and whether they work, or such a map for each region."""
     if not isinstance(value, dict) or not value:
         _refuse("a map such as `{publish: true, create-consumer: false}`")
@@ -388,25 +388,25 @@ def _allow_map(schema: dict[str, Any]) -> dict[str, Any]:
 _TIME_SCHEMA = {"type": "string", "pattern": _TIME}
 _ALL_SCHEMA = {"anyOf": [{"type": "null"}, *_NAMES["anyOf"]]}
 
-Time = Annotated[int, *_annotation(_time, _TIME_SCHEMA)]
+Time = Annotated[int, *_annotation(_parse_time, _TIME_SCHEMA)]
 Lasting = Annotated[int, *_annotation(_as_time, _TIME_SCHEMA)]
 MaybeLasting = Annotated[
     int | None,
     *_annotation(lambda value: None if value is None else _as_time(value), {"anyOf": [{"type": "null"}, _TIME_SCHEMA]}),
 ]
-Rate = Annotated[float, *_annotation(_rate, {"type": "string", "pattern": f"^{_RATE.pattern}$"})]
-Sizes = Annotated[tuple[int, int], *_annotation(_sizes, _AMOUNT)]
-Edition = Annotated[int, *_annotation(_edition, {"const": 1})]
-Keys = Annotated[int, *_annotation(_keys, {"type": "integer", "minimum": 1, "maximum": _MOST_KEYS})]
-Seed = Annotated[int, *_annotation(_seed, {"type": "integer", "minimum": 0, "maximum": units.MAX_INT64})]
-ServerVersion = Annotated[str, *_annotation(_version, {"type": "string", "pattern": f"^{_VERSION.pattern}$"})]
+Rate = Annotated[float, *_annotation(_parse_rate, {"type": "string", "pattern": f"^{_RATE.pattern}$"})]
+Sizes = Annotated[tuple[int, int], *_annotation(_parse_sizes, _AMOUNT)]
+Edition = Annotated[int, *_annotation(_parse_edition, {"const": 1})]
+Keys = Annotated[int, *_annotation(_parse_keys, {"type": "integer", "minimum": 1, "maximum": _MOST_KEYS})]
+Seed = Annotated[int, *_annotation(_parse_seed, {"type": "integer", "minimum": 0, "maximum": units.MAX_INT64})]
+ServerVersion = Annotated[str, *_annotation(_parse_version, {"type": "string", "pattern": f"^{_VERSION.pattern}$"})]
 Versions = Annotated[
     dict[str, str],
-    *_annotation(_versions, _allow_map({"type": "string", "pattern": f"^{_VERSION.pattern}$"})),
+    *_annotation(_parse_versions, _allow_map({"type": "string", "pattern": f"^{_VERSION.pattern}$"})),
 ]
-Regions = Annotated[tuple[str, ...], *_annotation(_targets("a region"), _NAMES)]
-ServerNames = Annotated[tuple[str, ...], *_annotation(_targets("a server"), _NAMES)]
-Machines = Annotated[tuple[str, ...], *_annotation(_targets("a region, a server"), _NAMES)]
+Regions = Annotated[tuple[str, ...], *_annotation(_parse_targets("a region"), _NAMES)]
+ServerNames = Annotated[tuple[str, ...], *_annotation(_parse_targets("a server"), _NAMES)]
+Machines = Annotated[tuple[str, ...], *_annotation(_parse_targets("a region, a server"), _NAMES)]
 AllRegions = Annotated[tuple[str, ...], *_annotation(_read_all_or_targets("a region"), _ALL_SCHEMA)]
 AllMachines = Annotated[tuple[str, ...], *_annotation(_read_all_or_targets("a region, a server"), _ALL_SCHEMA)]
 Faults = Annotated[tuple[str, ...], *_annotation(_read_all_or_targets("the name of a fault"), _ALL_SCHEMA)]
@@ -414,11 +414,11 @@ Command = Annotated[tuple[str, ...], *_annotation(_command, {"type": "string", "
 Nothing = Annotated[bool, *_annotation(_refuse_value, {"type": "null"})]
 Sides = Annotated[
     tuple[tuple[str, ...], ...],
-    *_annotation(_sides, {"anyOf": [_TEXT, {"type": "array", "items": _NAMES, "minItems": 2}]}),
+    *_annotation(_parse_sides, {"anyOf": [_TEXT, {"type": "array", "items": _NAMES, "minItems": 2}]}),
 ]
 Ends = Annotated[
     tuple[str, ...],
-    *_annotation(_ends, {"anyOf": [_TEXT, {"type": "array", "items": _TEXT, "minItems": 2, "maxItems": 2}]}),
+    *_annotation(_parse_ends, {"anyOf": [_TEXT, {"type": "array", "items": _TEXT, "minItems": 2, "maxItems": 2}]}),
 ]
 TopologySource = Annotated[
     str | dict[str, Any], *_annotation(_topology, {"anyOf": [{"type": "string", "minLength": 1}, {"type": "object"}]})
@@ -432,11 +432,11 @@ CountPairs = Annotated[
 TimePairs = Annotated[Bounds, *_annotation(_read_pairs(_time_bound), {"type": "object", "additionalProperties": _TEXT})]
 CountBound = Annotated[Bound | None, *_annotation(_count_bound, _AMOUNT)]
 TimeBound = Annotated[Bound, *_annotation(_time_bound, _TEXT)]
-SameOrder = Annotated[bool | None, *_annotation(_same_order, {"enum": [True, False, ANY]})]
+SameOrder = Annotated[bool | None, *_annotation(_parse_same_order, {"enum": [True, False, ANY]})]
 OperationResults = Annotated[
     Works,
     *_annotation(
-        _works,
+        _parse_works,
         {
             "type": "object",
             "additionalProperties": {

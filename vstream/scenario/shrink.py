@@ -34,7 +34,7 @@ async def shrink(
     window that is gone.
     """
     budget = _Budget(fails, is_valid, most)
-    smallest = await _fewer_steps(data, budget)
+    smallest = await _drop_steps(data, budget)
     return await _reduce(smallest, budget)
 
 
@@ -57,7 +57,7 @@ class _Budget:
         return self._outcomes[key]
 
 
-async def _fewer_steps(data: ScenarioData, budget: _Budget) -> ScenarioData:
+async def _drop_steps(data: ScenarioData, budget: _Budget) -> ScenarioData:
     """Try ever smaller pieces: to leave out each."""
     pieces = 2
     while len(data["steps"]) > 1:
@@ -140,7 +140,7 @@ def smaller(data: ScenarioData) -> Iterator[ScenarioData]:
         simple: Any = {"readers": [], "size": "64B", "keys": 1, "retry": "none"}[key]
         if workload.get(key, simple) != simple:
             yield _with_value(data, ("workload", key), simple)
-    rate = _rate(workload.get("rate"))
+    rate = _find_rate(workload.get("rate"))
     if rate is not None and rate > _LOWEST_RATE:
         yield _with_value(data, ("workload", "rate"), f"{max(rate // 2, _LOWEST_RATE)}/s")
     for index, step in enumerate(data["steps"]):
@@ -151,7 +151,7 @@ def smaller(data: ScenarioData) -> Iterator[ScenarioData]:
                 yield _with_value(data, ("steps", index, key), format_duration(half))
 
 
-def _rate(text: Any) -> int | None:
+def _find_rate(text: Any) -> int | None:
     return int(text.removesuffix("/s")) if isinstance(text, str) and text.removesuffix("/s").isdecimal() else None
 
 

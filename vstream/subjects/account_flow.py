@@ -237,17 +237,17 @@ class AccountFlow:
 def _pattern(local: str) -> str:
     """*local* with `*` for each `$1`, as the server subscribes to it."""
     tokens = local.split(SEPARATOR)
-    return SEPARATOR.join(PARTIAL_WILDCARD if _number(token) else token for token in tokens)
+    return SEPARATOR.join(PARTIAL_WILDCARD if _parse_number(token) else token for token in tokens)
 
 
-def _number(token: str) -> int | None:
+def _parse_number(token: str) -> int | None:
     digits = token.removeprefix("$")
     return int(digits) if digits != token and digits.isdecimal() else None
 
 
 def _reverse_destination(exported: str, local: str) -> str:
     """*exported* with the wildcards of *local*, where they have numbers, in the places that these numbers name."""
-    numbers = [number for number in map(_number, local.split(SEPARATOR)) if number]
+    numbers = [number for number in map(_parse_number, local.split(SEPARATOR)) if number]
     tokens = exported.split(SEPARATOR)
     wildcards = [position for position, token in enumerate(tokens) if token == PARTIAL_WILDCARD]
     for local_number, exported_number in enumerate(numbers, start=1):

@@ -195,17 +195,17 @@ class SubjectTrie:
         while stack:
             left, right = stack.pop()
             if left is right:
-                yield from _pairs_within(left)
+                yield from _list_pairs_within(left)
                 stack.extend((child, child) for child in left.children.values())
                 wild = left.children.get(PARTIAL_WILDCARD)
                 if wild is not None:
                     stack.extend((wild, child) for child in left.children.values() if child is not wild)
             else:
-                yield from _pairs_between(left, right)
-                stack.extend(_compatible_children(left, right))
+                yield from _list_pairs_between(left, right)
+                stack.extend(_list_compatible_children(left, right))
 
 
-def _pairs_within(node: _Node) -> Iterator[tuple[int, int]]:
+def _list_pairs_within(node: _Node) -> Iterator[tuple[int, int]]:
     """Pairs of patterns that both have this node's prefix and of which one ends here."""
     yield from combinations(node.ends, 2)
     yield from combinations(node.tails, 2)
@@ -214,7 +214,7 @@ def _pairs_within(node: _Node) -> Iterator[tuple[int, int]]:
         yield from (_ordered_pair(pair) for pair in product(node.tails, longer))
 
 
-def _pairs_between(left: _Node, right: _Node) -> Iterator[tuple[int, int]]:
+def _list_pairs_between(left: _Node, right: _Node) -> Iterator[tuple[int, int]]:
     """Pairs across two different prefixes of equal length that overlap, of which one pattern ends here."""
     yield from (_ordered_pair(pair) for pair in product(left.ends, right.ends))
     if left.tails:
@@ -224,7 +224,7 @@ def _pairs_between(left: _Node, right: _Node) -> Iterator[tuple[int, int]]:
         yield from (_ordered_pair(pair) for pair in product(right.tails, longer))
 
 
-def _compatible_children(left: _Node, right: _Node) -> Iterator[tuple[_Node, _Node]]:
+def _list_compatible_children(left: _Node, right: _Node) -> Iterator[tuple[_Node, _Node]]:
     """Pairs of children whose tokens can stand for the same token."""
     few, many = sorted((left, right), key=lambda node: len(node.children))
     for token, child in few.children.items():

@@ -149,7 +149,7 @@ def is_known(token: str) -> bool:
 def parse_token(token: str) -> Call | TransformError | None:
     """What a destination token says: None for a literal one (`indexPlaceHolders`)."""
     if token.startswith("$"):
-        number = _integer(token[1:], _INT64)
+        number = _parse_integer(token[1:], _INT64)
         return None if number is None else Call(function=Function.WILDCARD, positions=(number,))
     if not looks_like_call(token):
         return None
@@ -168,14 +168,14 @@ def _parse_call(function: Function, arguments: list[str], token: str) -> Call | 
         case Function.WILDCARD:
             call = _with_positions(function, arguments)
         case Function.PARTITION | Function.RANDOM:
-            number = _integer(arguments[0].strip(" "), _INT64)
+            number = _parse_integer(arguments[0].strip(" "), _INT64)
             too_large = number is None or number >= _INT32
             call = None if too_large else _with_positions(function, arguments[1:], _as_int32(number or 0))
         case Function.SPLIT:
             delimiter = arguments[1]
             call = None if " " in delimiter else _with_positions(function, arguments[:1], delimiter=delimiter)
         case _:
-            number = _integer(arguments[1].strip(" "), _INT32)
+            number = _parse_integer(arguments[1].strip(" "), _INT32)
             call = None if number is None else _with_positions(function, arguments[:1], number)
     return call or destination_error(
         ErrorKind.INVALID_ARGUMENT, f"an argument of `{token}` is not what the function takes", token
@@ -204,14 +204,14 @@ def _count_error(function: Function, arguments: list[str], token: str) -> Transf
 
 
 def _with_positions(function: Function, arguments: Sequence[str], number: int = 0, delimiter: str = "") -> Call | None:
-    positions = [_integer(argument.strip(" "), _INT64) for argument in arguments]
+    positions = [_parse_integer(argument.strip(" "), _INT64) for argument in arguments]
     numbers = tuple(position for position in positions if position is not None)
     if len(numbers) < len(positions):
         return None
     return Call(function=function, positions=numbers, number=number, delimiter=delimiter)
 
 
-def _integer(text: str, limit: int) -> int | None:
+def _parse_integer(text: str, limit: int) -> int | None:
     """*text* as Go's strconv reads a signed decimal in [-limit, limit)."""
     if not _INTEGER.fullmatch(text) or len(text.lstrip("+-0")) > len(str(limit)):
         return None

@@ -92,14 +92,14 @@ def compile_mapping(mapping: Mapping) -> tuple[CompiledMapping | None, list[Mapp
     if not is_valid(mapping.source):
         message = f"`{mapping.source}` is not a valid subject"
         wording = f"Subject {go_quote(mapping.source)} is not a valid subject"
-        return None, [_error(MappingErrorKind.INVALID_SOURCE, mapping, message, wording)]
+        return None, [_make_error(MappingErrorKind.INVALID_SOURCE, mapping, message, wording)]
     errors = []
     for destination in mapping.destinations:
         if not _is_weight(destination.weight):
-            errors.append(_weight_error(mapping, destination))
+            errors.append(_make_weight_error(mapping, destination))
     weighed = [destination for destination in mapping.destinations if _is_weight(destination.weight)]
     transforms = [mapping_transform(mapping.source, destination.subject) for destination in weighed]
-    set_errors = list(_set_errors(mapping, weighed, transforms))
+    set_errors = list(_list_set_errors(mapping, weighed, transforms))
     routes: dict[str, list[Route]] = {"": []}
     for destination, transform in zip(weighed, transforms, strict=True):
         route = Route(
@@ -139,7 +139,7 @@ def _is_weight(weight: int) -> bool:
     return 0 <= weight <= _ALL
 
 
-def _error(
+def _make_error(
     kind: MappingErrorKind, mapping: Mapping, message: str, server_message: str, destination: Destination | None = None
 ) -> MappingError:
     return MappingError(
@@ -147,8 +147,8 @@ def _error(
     )
 
 
-def _weight_error(mapping: Mapping, destination: Destination) -> MappingError:
-    return _error(
+def _make_weight_error(mapping: Mapping, destination: Destination) -> MappingError:
+    return _make_error(
         MappingErrorKind.INVALID_WEIGHT,
         mapping,
         f"weight {destination.weight} of `{destination.subject}` is not within 0 and 100",
@@ -157,7 +157,7 @@ def _weight_error(mapping: Mapping, destination: Destination) -> MappingError:
     )
 
 
-def _set_errors(
+def _list_set_errors(
     mapping: Mapping, destinations: Sequence[Destination], transforms: Sequence[SubjectTransform | TransformError]
 ) -> Iterator[MappingError]:
     """
@@ -173,7 +173,7 @@ def _set_errors(
         if subject in seen:
             message = f"`{subject}` is a destination twice, which is refused even for two clusters"
             wording = f"duplicate entry for {go_quote(subject)}"
-            yield _error(MappingErrorKind.DUPLICATE_DESTINATION, mapping, message, wording, destination)
+            yield _make_error(MappingErrorKind.DUPLICATE_DESTINATION, mapping, message, wording, destination)
             continue
         seen.add(subject)
         before = totals[cluster]
@@ -182,21 +182,21 @@ def _set_errors(
             where = f"cluster `{cluster}`" if cluster else "no cluster in particular"
             message = f"the weights for {where} add up to more than 100"
             wording = "total weight needs to be <= 100"
-            yield _error(MappingErrorKind.TOTAL_WEIGHT, mapping, message, wording, destination)
+            yield _make_error(MappingErrorKind.TOTAL_WEIGHT, mapping, message, wording, destination)
         if isinstance(transform, TransformError):
-            yield from _destination_errors(mapping, destination, transform)
+            yield from _list_destination_errors(mapping, destination, transform)
 
 
-def _destination_errors(
+def _list_destination_errors(
     mapping: Mapping, destination: Destination, transform_error: TransformError
 ) -> Iterator[MappingError]:
     if transform_error.kind is not ErrorKind.EMPTY_DESTINATION:
         kind = MappingErrorKind.INVALID_DESTINATION
-        error = _error(kind, mapping, transform_error.message, transform_error.server_message, destination)
+        error = _make_error(kind, mapping, transform_error.message, transform_error.server_message, destination)
         yield replace(error, transform=transform_error)
     elif destination.weight:
         message = f"a publish to `{mapping.source}` kills the server: the mapping has no destination subject"
-        yield _error(MappingErrorKind.PANICS, mapping, message, "", destination)
+        yield _make_error(MappingErrorKind.PANICS, mapping, message, "", destination)
 
 
 def _identity(source: str) -> SubjectTransform | TransformError:
@@ -225,6 +225,6 @@ def _add_remainders(mapping: Mapping, routes: Map[str, list[Route]]) -> Iterator
         if isinstance(identity, TransformError):
             message = f"weights leave {remainder} % to the source, which cannot be a destination: {identity.message}"
             kind = MappingErrorKind.INVALID_REMAINDER
-            yield replace(_error(kind, mapping, message, identity.server_message), transform=identity)
+            yield replace(_make_error(kind, mapping, message, identity.server_message), transform=identity)
             return
         cluster_routes.append(Route(weight=remainder, transform=identity, destination=None))

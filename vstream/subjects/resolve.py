@@ -170,13 +170,13 @@ class MappingTable:
         tokens = subject.split(SEPARATOR)
         hashes_by_order = rule.mapping.source == subject and any(_is_partition(route) for route in routes)
         if not hashes_by_order:
-            yield Candidate(mapping=rule.mapping, outcomes=_outcomes(routes, subject, tokens))
+            yield Candidate(mapping=rule.mapping, outcomes=_find_outcomes(routes, subject, tokens))
             return
         # The server compares literal sources before it cuts the subject into
         # tokens: for the first rule of the account there are none to hash.
-        yield Candidate(mapping=rule.mapping, outcomes=_outcomes(routes, subject, ()), is_first=True)
+        yield Candidate(mapping=rule.mapping, outcomes=_find_outcomes(routes, subject, ()), is_first=True)
         if len(self._compiled) > 1:
-            yield Candidate(mapping=rule.mapping, outcomes=_outcomes(routes, subject, tokens), is_first=False)
+            yield Candidate(mapping=rule.mapping, outcomes=_find_outcomes(routes, subject, tokens), is_first=False)
 
 
 def compile_mappings(mappings: Iterable[Mapping]) -> MappingTable:
@@ -225,9 +225,9 @@ def _is_partition(route: Route) -> bool:
     return route.weight > 0 and any(not isinstance(s, str) and s.function is Function.PARTITION for s in steps)
 
 
-def _outcomes(routes: Sequence[Route], subject: str, tokens: Sequence[str]) -> tuple[Outcome, ...]:
+def _find_outcomes(routes: Sequence[Route], subject: str, tokens: Sequence[str]) -> tuple[Outcome, ...]:
     """The outcomes of one rule at one cluster. The server draws 0…99 and takes the first cumulated weight above it."""
-    outcomes = [_outcome(route, subject, tokens) for route in routes if route.weight]
+    outcomes = [_make_outcome(route, subject, tokens) for route in routes if route.weight]
     gap = _ALL - sum(route.weight for route in routes)
     if gap:
         nothing = Expansion(subject="")
@@ -235,7 +235,7 @@ def _outcomes(routes: Sequence[Route], subject: str, tokens: Sequence[str]) -> t
     return tuple(outcomes)
 
 
-def _outcome(route: Route, subject: str, tokens: Sequence[str]) -> Outcome:
+def _make_outcome(route: Route, subject: str, tokens: Sequence[str]) -> Outcome:
     if route.transform is None:
         kind, expansion = OutcomeKind.PANICS, Expansion(subject="")
     else:

@@ -86,9 +86,9 @@ class SubjectTransform:
                 kind=ErrorKind.EMPTY_DESTINATION, message="there is no destination", server_message=""
             )
         source = source or FULL_WILDCARD
-        origin = _origin(source)
+        origin = _find_origin(source)
         tokens = destination.split(SEPARATOR)
-        shape = _shape_error(origin, destination, tokens)
+        shape = _find_shape_error(origin, destination, tokens)
         if shape:
             return shape
         steps: list[str | Call] = [*tokens]
@@ -219,13 +219,13 @@ class _Origin:
 
 
 @lru_cache(maxsize=64)
-def _origin(source: str) -> _Origin:
+def _find_origin(source: str) -> _Origin:
     tokens = source.split(SEPARATOR)
     wildcards = tuple(position for position, token in enumerate(tokens) if token == PARTIAL_WILDCARD)
     return _Origin(source, _is_broken(tokens), tokens[-1] == FULL_WILDCARD, wildcards)
 
 
-def _shape_error(origin: _Origin, destination: str, tokens: Sequence[str]) -> TransformError | None:
+def _find_shape_error(origin: _Origin, destination: str, tokens: Sequence[str]) -> TransformError | None:
     """What is wrong with the two subjects as such; the server says no more than "invalid subject"."""
     if origin.is_broken:
         reason = _explain_broken(origin.source)

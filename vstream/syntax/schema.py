@@ -67,7 +67,7 @@ def validate(document: Document, language: Language[M]) -> tuple[M | None, tuple
         return language.model.model_validate(document.data), ()
     except ValidationError as error:
         errors = error.errors(include_url=False)
-    findings = [_diagnostic(document, language, details) for details in errors[:MOST]]
+    findings = [_make_diagnostic(document, language, details) for details in errors[:MOST]]
     if len(errors) > MOST:
         whole = document.source.value(())
         findings.append(
@@ -147,7 +147,7 @@ def _remove(data: Any, path: Path) -> None:
         parent[path[-1]] = {}
 
 
-def _diagnostic(document: Document, language: Language[M], details: ErrorDetails) -> Finding:
+def _make_diagnostic(document: Document, language: Language[M], details: ErrorDetails) -> Finding:
     path: Path = details["loc"]
     kind = details["type"]
     is_key = bool(path) and path[-1] == "[key]" and kind.startswith("string_")
@@ -199,7 +199,7 @@ def _explain_literal(path: Path, details: ErrorDetails) -> tuple[str, str | None
     return f"`{format_path(path)}` must be {listed}, not {quote_value(written)}", did_you_mean(str(written), choices)
 
 
-def _text(path: Path, details: ErrorDetails) -> tuple[str, str | None]:
+def _explain_text(path: Path, details: ErrorDetails) -> tuple[str, str | None]:
     is_scalar = isinstance(details["input"], (int, float))
     return f"`{format_path(path)}` must be text", "put it in quotes" if is_scalar else None
 
@@ -222,7 +222,7 @@ _WORDINGS: dict[str, Wording] = {
     "dict_type": a_map,
     "list_type": _list,
     "literal_error": _explain_literal,
-    "string_type": _text,
+    "string_type": _explain_text,
     "string_pattern_mismatch": no_name,
     "string_too_long": _too_long,
     "string_too_short": lambda path, _: (f"`{format_path(path)}` is empty", "remove it, or write something"),

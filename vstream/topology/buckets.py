@@ -59,8 +59,8 @@ def is_object_store(document: TopologyDocument, stream: str) -> bool:
 def expand_buckets(document: TopologyDocument) -> TopologyDocument:
     """*document* with a stream for each bucket, after its own streams. An existing stream of that name stays."""
     buckets = {
-        **{key_value_stream(name): _key_value(name, bucket) for name, bucket in document.kv.items()},
-        **{objects_stream(name): _objects(name, bucket) for name, bucket in document.objects.items()},
+        **{key_value_stream(name): _make_key_value(name, bucket) for name, bucket in document.kv.items()},
+        **{objects_stream(name): _make_object_store(name, bucket) for name, bucket in document.objects.items()},
     }
     missing = {name: stream for name, stream in buckets.items() if name not in document.streams}
     return document.model_copy(update={"streams": {**document.streams, **missing}}) if missing else document
@@ -88,14 +88,14 @@ def locate_in_document(document: TopologyDocument) -> Callable[[Path], Path]:
     return move_path
 
 
-def _key_value(name: str, bucket: KeyValueDocument) -> StreamDocument:
+def _make_key_value(name: str, bucket: KeyValueDocument) -> StreamDocument:
     """As nats.py and nats.js create it; markers are left by the stream that takes the writes."""
     ttl: dict[str, Any] = {} if bucket.allow_msg_ttl is None else {"allow_msg_ttl": bucket.allow_msg_ttl}
     writing: dict[str, Any] = {}
     if bucket.marker_ttl is not None:
         ttl = {"allow_msg_ttl": True}
         writing = {"config": {"subject_delete_marker_ttl": bucket.marker_ttl}}
-    return _stream(
+    return _make_stream(
         bucket,
         [f"$KV.{name}.>"],
         {"max_msgs_per_subject": bucket.history, "max_msg_size": bucket.max_value_size, "deny_delete": True, **ttl},
@@ -103,8 +103,8 @@ def _key_value(name: str, bucket: KeyValueDocument) -> StreamDocument:
     )
 
 
-def _objects(name: str, bucket: BucketDocument) -> StreamDocument:
-    return _stream(
+def _make_object_store(name: str, bucket: BucketDocument) -> StreamDocument:
+    return _make_stream(
         bucket,
         [f"$O.{name}.C.>", f"$O.{name}.M.>"],
         {"max_msgs_per_subject": -1, "max_msg_size": -1, "deny_delete": False},
@@ -112,7 +112,7 @@ def _objects(name: str, bucket: BucketDocument) -> StreamDocument:
     )
 
 
-def _stream(
+def _make_stream(
     bucket: BucketDocument, subjects: list[str], everywhere: dict[str, Any], writing: dict[str, Any]
 ) -> StreamDocument:
     """

@@ -44,10 +44,10 @@ def resolve(document: TopologyDocument) -> model.Topology:
     Total: names that mean nothing (unknown regions, unknown presets) are left out
     here and reported by the rules.
     """
-    document = document.model_copy(update={"routing": _routing(document).value})
-    lost = tuple(_lost_regions(document))
+    document = document.model_copy(update={"routing": _decode_routing(document).value})
+    lost = tuple(_decode_lost_regions(document))
     document = _without_lost_regions(document)
-    regions = tuple(_region(document, name, region) for name, region in document.regions.items())
+    regions = tuple(_decode_region(document, name, region) for name, region in document.regions.items())
     shared: _SharedSettings = {}
     return model.Topology(
         name=document.name,
@@ -59,27 +59,27 @@ def resolve(document: TopologyDocument) -> model.Topology:
         moves_from=model.Routing(document.moves_from) if document.moves_from else None,
         security=model.Security(document.security.mode),
         certificates=document.security.certificates,
-        transport=_transport(document.security.transport),
+        transport=_decode_transport(document.security.transport),
         limits=model.AccountLimits(**document.security.limits.model_dump())
         if document.security.limits
         else model.AccountLimits(),
         is_plaintext_meant=document.security.transport is not None and document.security.transport.none is not None,
         roots=document.roots,
         regions=regions,
-        streams=tuple(_stream(document, name, stream, shared) for name, stream in document.streams.items()),
-        links=tuple(_links(document)),
-        stretch=_stretch(document),
-        hubs=_hubs(document),
+        streams=tuple(_decode_stream(document, name, stream, shared) for name, stream in document.streams.items()),
+        links=tuple(_decode_links(document)),
+        stretch=_decode_stretch(document),
+        hubs=_decode_hubs(document),
         server_options=model.ServerOptions(**document.server_options.model_dump()),
         nats_checks=model.NatsChecks(**document.nats_checks.model_dump()) if document.nats_checks is not None else None,
         lost=lost,
     )
 
 
-def _lost_regions(document: TopologyDocument) -> Iterator[model.LostRegion]:
+def _decode_lost_regions(document: TopologyDocument) -> Iterator[model.LostRegion]:
     for name, region in document.regions.items():
         if region.lost is not None:
-            gone, stretch = _region(document, name, region), _stretch(document)
+            gone, stretch = _decode_region(document, name, region), _decode_stretch(document)
             members = [server for at, server in stretch.members.items() if at == name] if stretch else []
             servers = tuple(server.name for server in (*gone.servers, *members))
             yield model.LostRegion(region=gone, homes=region.lost, servers=servers)
@@ -92,7 +92,7 @@ def with_new_homes(document: TopologyDocument) -> TopologyDocument:
         for stream, home in (region.lost or {}).items():
             if stream in streams and streams[stream].home == name:
                 streams[stream] = streams[stream].model_copy(update={"home": home})
-    takers = {name: _takers(document, stream) for name, stream in streams.items()}
+    takers = {name: _decode_takers(document, stream) for name, stream in streams.items()}
     for homed, taken_by in takers.items():
         drained = streams[homed].home
         if drained is not None and drained in taken_by:
@@ -100,7 +100,7 @@ def with_new_homes(document: TopologyDocument) -> TopologyDocument:
     return document.model_copy(update={"streams": streams})
 
 
-def _takers(document: TopologyDocument, stream: StreamDocument) -> dict[str, str]:
+def _decode_takers(document: TopologyDocument, stream: StreamDocument) -> dict[str, str]:
     """By drained region, who takes its publishes: the named region, else the first of the stream that is not drained."""
     named = document.regions if stream.regions == "all" else stream.regions
     drained = {name: region.drained for name, region in document.regions.items() if region.drained is not None}
@@ -121,7 +121,7 @@ def _without_lost_regions(document: TopologyDocument) -> TopologyDocument:
     return with_new_homes(document).model_copy(update={"regions": regions, "stretch": stretch})
 
 
-def _transport(document: TransportDocument | None) -> model.Transport | None:
+def _decode_transport(document: TransportDocument | None) -> model.Transport | None:
     """None also where a file is missing, which VS162 reports."""
     if document is None or not (document.cert_file and document.key_file and document.ca_file):
         return None
@@ -135,7 +135,7 @@ def _transport(document: TransportDocument | None) -> model.Transport | None:
     )
 
 
-def _routing(document: TopologyDocument) -> model.Routing:
+def _decode_routing(document: TopologyDocument) -> model.Routing:
     """
     How clients of *document*, which has a stream for each bucket, reach streams.
 
@@ -166,7 +166,7 @@ def _is_beyond_mapping(document: TopologyDocument, name: str, stream: StreamDocu
     return (stream.core_subscribers or is_object_store) and not (is_object_store and _names_order(stream))
 
 
-def _hubs(document: TopologyDocument) -> model.Hubs | None:
+def _decode_hubs(document: TopologyDocument) -> model.Hubs | None:
     # One region has nothing to be joined to.
     if model.Routing(document.routing) is not model.Routing.DOMAINS or len(document.regions) == 1:
         return None
@@ -178,7 +178,7 @@ def _hubs(document: TopologyDocument) -> model.Hubs | None:
     return model.Hubs(members=members, ports=model.Ports(**document.hubs.ports.model_dump()))
 
 
-def _stretch(document: TopologyDocument) -> model.Stretch | None:
+def _decode_stretch(document: TopologyDocument) -> model.Stretch | None:
     stretch = document.stretch
     if stretch is None:
         return None
@@ -200,7 +200,7 @@ def _stretch(document: TopologyDocument) -> model.Stretch | None:
     )
 
 
-def _links(document: TopologyDocument) -> Iterator[model.Link]:
+def _decode_links(document: TopologyDocument) -> Iterator[model.Link]:
     """The links between regions: the settings of each, over the settings for all."""
     default = document.links.get(naming.DEFAULT_LINK, LinkDocument())
     by_pair = {}
@@ -209,16 +209,16 @@ def _links(document: TopologyDocument) -> Iterator[model.Link]:
             by_pair[frozenset(pairs[0])] = link
     for between in combinations(document.regions, 2):
         link = by_pair.get(frozenset(between), LinkDocument())
-        values = {**_link_values(default), **_link_values(link)}
+        values = {**_decode_link_values(default), **_decode_link_values(link)}
         if values:
             yield model.Link(between=between, **values)
 
 
-def _link_values(link: LinkDocument) -> dict[str, Any]:
+def _decode_link_values(link: LinkDocument) -> dict[str, Any]:
     return link.model_dump(exclude_none=True)
 
 
-def _region(document: TopologyDocument, name: str, region: RegionDocument) -> model.Region:
+def _decode_region(document: TopologyDocument, name: str, region: RegionDocument) -> model.Region:
     limits = region.jetstream or document.jetstream
     tags = region.tags if len(region.tags) == len(region.servers) else ((),) * len(region.servers)
     servers = []
@@ -232,12 +232,12 @@ def _region(document: TopologyDocument, name: str, region: RegionDocument) -> mo
         servers=tuple(servers),
         ports=model.Ports(**region.ports.model_dump()),
         jetstream=model.JetStreamLimits(**limits.model_dump()),
-        endpoint=_endpoint(document, name),
+        endpoint=_decode_endpoint(document, name),
         gateway=region.gateway,
     )
 
 
-def _endpoint(document: TopologyDocument, region: str) -> model.Endpoint | None:
+def _decode_endpoint(document: TopologyDocument, region: str) -> model.Endpoint | None:
     connect = document.connect.get(region)
     if connect is None:
         return None
@@ -261,13 +261,13 @@ _ALONE = frozenset({"subjects", "regions", "canary", "takes_over", "consumers", 
 """What has no say in the settings of a stream."""
 
 
-def _stream(
+def _decode_stream(
     document: TopologyDocument, name: str, stream: StreamDocument, shared: _SharedSettings
 ) -> model.VirtualStream:
     named = document.regions if stream.regions == "all" else stream.regions
     regions = tuple(region for region in document.regions if region in named)
     consistency = model.Consistency(stream.consistency)
-    stretch = _stretch(document)
+    stretch = _decode_stretch(document)
     home = stream.home if consistency is model.Consistency.HOMED and stream.home in regions else None
     wide = stretch.cluster if stretch and consistency.needs_stretch else None
     stated = repr([(field, getattr(stream, field)) for field in sorted(stream.model_fields_set - _ALONE)])
@@ -277,7 +277,7 @@ def _stream(
         for place in filter(None, places):
             key = (role, place, regions, stated)
             if key not in shared:
-                shared[key] = _settings(document, name, regions, place, role)
+                shared[key] = _decode_settings(document, name, regions, place, role)
             by_place[place] = shared[key]
         return by_place
 
@@ -294,12 +294,12 @@ def _stream(
         routing=model.Routing(document.routing),
         follows_former=document.moves_from is not None,
         canary=stream.canary,
-        takers=_takers(document, stream),
+        takers=_decode_takers(document, stream),
         takes_over=stream.takes_over,
         core_subscribers=stream.core_subscribers,
         is_bucket=buckets.is_bucket(document, name),
         consumers=tuple(
-            _consumer(consumer_name, consumer, regions) for consumer_name, consumer in stream.consumers.items()
+            _decode_consumer(consumer_name, consumer, regions) for consumer_name, consumer in stream.consumers.items()
         ),
     )
 
@@ -308,7 +308,7 @@ def _names_order(stream: StreamDocument) -> bool:
     return stream.virtual_name == "order" and model.Consistency(stream.consistency) is model.Consistency.ORDERED
 
 
-def _consumer(name: str, consumer: ConsumerDocument, regions: tuple[str, ...]) -> model.Consumer:
+def _decode_consumer(name: str, consumer: ConsumerDocument, regions: tuple[str, ...]) -> model.Consumer:
     """Sets every field, so that no default of a server, an account or a stream decides."""
     fields: dict[str, Json] = {
         "deliver_policy": consumer.deliver_policy,
@@ -378,7 +378,7 @@ def _merge_levels(
     return settings, metadata, config
 
 
-def _settings(
+def _decode_settings(
     document: TopologyDocument, name: str, regions: tuple[str, ...], place: str, role: model.Role
 ) -> model.StreamSettings:
     settings, metadata, config = _merge_levels(document, name, place, role)
@@ -387,7 +387,7 @@ def _settings(
     fields: dict[str, Json] = {
         "retention": "limits",
         "storage": "file",
-        "num_replicas": _default_replicas(document, regions, place),
+        "num_replicas": _choose_replicas(document, regions, place),
         "max_age": 0,
         "max_bytes": -1,
         "max_msgs": -1,
@@ -405,7 +405,7 @@ def _settings(
     }
     if role is model.Role.ORDER:
         # It hands on what write streams hold, and has to hold it as long.
-        fields["max_age"] = settings.get("max_age", _longest_write(document, name, regions))
+        fields["max_age"] = settings.get("max_age", _find_longest_write(document, name, regions))
     if is_mirror:
         # A mirror takes what its origin took: servers do not deduplicate there, and keep the 0.
         fields["duplicate_window"] = 0
@@ -417,7 +417,7 @@ def _settings(
     if document.streams[name].core_subscribers:
         republish = PROFILES[model.Routing(document.routing)].republish(role)
         fields |= {"republish": republish} if republish else {}
-    fields.setdefault("duplicate_window", _duplicate_window(document, fields, role))
+    fields.setdefault("duplicate_window", _choose_duplicate_window(document, fields, role))
     region = document.regions.get(place)
     placement: dict[str, Json] = {"cluster": (region and region.cluster) or place}
     if placement_tags and region:
@@ -428,27 +428,27 @@ def _settings(
 _SETTING_FIELDS = frozenset(SettingsDocument.model_fields) - {"config", "metadata"}
 
 
-def _default_replicas(document: TopologyDocument, regions: tuple[str, ...], place: str) -> int:
+def _choose_replicas(document: TopologyDocument, regions: tuple[str, ...], place: str) -> int:
     """Enough copies to survive what a place can lose: a server of a region, or one or two regions."""
     if place in document.regions:
         smallest = min((len(document.regions[region].servers) for region in regions), default=1)
         return _SURVIVES_ONE if smallest >= _SURVIVES_ONE else 1
-    stretch = _stretch(document)
+    stretch = _decode_stretch(document)
     members = len(stretch.members) if stretch else 1
     before = len(document.stretch.members) if document.stretch else 1
     # Where some were lost with their regions, each that is left has a copy.
     return min(members, next((number for number in (_SURVIVES_TWO, _SURVIVES_ONE) if before >= number), 1))
 
 
-def _longest_write(document: TopologyDocument, name: str, regions: tuple[str, ...]) -> int:
+def _find_longest_write(document: TopologyDocument, name: str, regions: tuple[str, ...]) -> int:
     """The longest `max_age` of a write stream in nanoseconds; 0, for ever, is the longest."""
-    ages = [_settings(document, name, regions, region, model.Role.WRITE).fields["max_age"] for region in regions]
+    ages = [_decode_settings(document, name, regions, region, model.Role.WRITE).fields["max_age"] for region in regions]
     limits = [age for age in ages if isinstance(age, int)]
     # Nothing is known of a stream whose regions are all unknown.
     return 0 if 0 in limits else max(limits, default=0)
 
 
-def _duplicate_window(document: TopologyDocument, fields: Mapping[str, Any], role: model.Role) -> int:
+def _choose_duplicate_window(document: TopologyDocument, fields: Mapping[str, Any], role: model.Role) -> int:
     """
     The default window, in nanoseconds.
 

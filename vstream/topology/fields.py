@@ -50,7 +50,7 @@ def _parse_with(kind: LiteralString, parse: Callable[[str], _T], text: str) -> _
         raise PydanticCustomError(kind, "{reason}", {"reason": str(error)}) from None
 
 
-def _duration(value: object) -> int:
+def _parse_duration(value: object) -> int:
     if _is_number(value):
         raise PydanticCustomError(
             "duration", "a duration needs a unit: `{n}s`, `{n}m`, `{n}h` or `{n}d`?", {"n": value}
@@ -60,8 +60,8 @@ def _duration(value: object) -> int:
     return _parse_with("duration", units.parse_duration, value)
 
 
-def _age(value: object) -> int:
-    age = _duration(value)
+def _parse_age(value: object) -> int:
+    age = _parse_duration(value)
     if age == 0 and value != units.UNLIMITED:
         raise PydanticCustomError("duration", "to a server, 0 means no limit: write `unlimited` if you mean it")
     if 0 < age < SMALLEST_AGE:
@@ -69,39 +69,39 @@ def _age(value: object) -> int:
     return age
 
 
-def _window(value: object) -> int:
+def _parse_window(value: object) -> int:
     if value == units.UNLIMITED:
         raise PydanticCustomError("duration", "a window must have an end: write it like `2m`, or `0s` for none")
-    return _duration(value)
+    return _parse_duration(value)
 
 
 def _wait(value: object) -> int:
     if value == units.UNLIMITED:
         raise PydanticCustomError("duration", "a wait must have an end: write it like `30s`")
-    wait = _duration(value)
+    wait = _parse_duration(value)
     if wait == 0:
         raise PydanticCustomError("duration", "to a server, 0 means its default: leave it out")
     return wait
 
 
-def _marker_time(value: object) -> int:
+def _parse_marker_time(value: object) -> int:
     time = _wait(value)
     if time < _SECOND:
         raise PydanticCustomError("duration", "servers refuse a delete marker TTL below 1s")
     return time
 
 
-def _waits(value: object) -> tuple[object, ...]:
+def _parse_waits(value: object) -> tuple[object, ...]:
     if not isinstance(value, list):
         raise PydanticCustomError("waits", "expected a list of durations, such as `[1s, 5s, 30s]`")
     return tuple(value)
 
 
-def _link_time(value: object) -> int:
-    return _parse_with("duration", units.parse_link_time, value) if isinstance(value, str) else _duration(value)
+def _parse_link_time(value: object) -> int:
+    return _parse_with("duration", units.parse_link_time, value) if isinstance(value, str) else _parse_duration(value)
 
 
-def _rate(value: object) -> int:
+def _parse_rate(value: object) -> int:
     if not isinstance(value, str):
         raise PydanticCustomError("rate", "a rate needs a unit: write it like `200mbit`")
     return _parse_with("rate", units.parse_rate, value)
@@ -119,7 +119,7 @@ def _size(value: object) -> int:
     return _parse_with("size", units.parse_size, str(value))
 
 
-def _limit(value: object) -> int:
+def _parse_limit(value: object) -> int:
     size = _size(value)
     if size == 0:
         raise PydanticCustomError("size", "to a server, 0 bytes means no limit: write `unlimited` if you mean it")
@@ -127,7 +127,7 @@ def _limit(value: object) -> int:
 
 
 def _message_size(value: object) -> int:
-    size = _limit(value)
+    size = _parse_limit(value)
     if size > _MAX_INT32:
         raise PydanticCustomError(
             "size", "at most 2GiB less one byte: a server counts the bytes of a message in 32 bits"
@@ -143,7 +143,7 @@ def _count(value: object) -> int:
     raise PydanticCustomError("count", "a count is a whole number above 0, or `unlimited`")
 
 
-def _version(value: object) -> tuple[int, int]:
+def _parse_version(value: object) -> tuple[int, int]:
     match = _VERSION.fullmatch(value) if isinstance(value, str) else None
     if match is None:
         shown, why = "2.12", "2.10 is the oldest that can run virtual streams"
@@ -159,7 +159,7 @@ def _version(value: object) -> tuple[int, int]:
     return (2, int(match[1]))
 
 
-def _servers(value: object) -> tuple[str | None, ...]:
+def _parse_servers(value: object) -> tuple[str | None, ...]:
     if isinstance(value, int) and not isinstance(value, bool):
         if not 1 <= value <= MAX_SERVERS:
             raise PydanticCustomError("servers", "a region has 1 to {most} servers", {"most": MAX_SERVERS})
@@ -228,7 +228,7 @@ _region_list = _as_list("regions", "regions are `all` or a list of region names"
 _name_list = _as_list("names", "expected a text or a list of texts")
 
 
-def _regions(value: object) -> tuple[str, ...] | Literal["all"]:
+def _parse_regions(value: object) -> tuple[str, ...] | Literal["all"]:
     if value == "all":
         return "all"
     names = _region_list(value)
@@ -238,7 +238,7 @@ def _regions(value: object) -> tuple[str, ...] | Literal["all"]:
     return tuple(names)
 
 
-def _server_names(value: object) -> tuple[str, ...]:
+def _parse_server_names(value: object) -> tuple[str, ...]:
     names = _name_list(value)
     for index, name in enumerate(names):
         if not re.fullmatch(NAME_PATTERN, name):
@@ -264,7 +264,7 @@ def _gateway_address(value: object) -> str:
     return f"{host}:{port}"
 
 
-def _members(value: object) -> dict[str, str | None] | Literal["all"]:
+def _parse_members(value: object) -> dict[str, str | None] | Literal["all"]:
     if value == "all":
         return "all"
     if isinstance(value, dict) and value:
@@ -291,19 +291,19 @@ def _names(value: object) -> tuple[str, ...]:
     return (value,) if isinstance(value, str) else tuple(_name_list(value))
 
 
-def _label(value: object) -> object:
+def _parse_label(value: object) -> object:
     if isinstance(value, str) and not value.isprintable():
         raise PydanticCustomError("label", "a key of metadata has no line breaks and no other control characters")
     return value
 
 
-def _tags(value: object) -> tuple[tuple[str, ...], ...]:
+def _parse_tags(value: object) -> tuple[tuple[str, ...], ...]:
     if not isinstance(value, list):
         raise PydanticCustomError("tags", "one entry for each server: a tag (`az:a`) or a list of tags")
-    return tuple(_tag_row(index, row) for index, row in enumerate(value))
+    return tuple(_parse_tag_row(index, row) for index, row in enumerate(value))
 
 
-def _tag_row(index: int, row: object) -> tuple[str, ...]:
+def _parse_tag_row(index: int, row: object) -> tuple[str, ...]:
     tags = tuple(row) if isinstance(row, list) else (row,)
     for tag in tags:
         # Servers trim tags, and placement compares them as text.
@@ -322,36 +322,36 @@ _INTEGER = {"type": "integer", "minimum": 1, "maximum": units.MAX_INT64}
 _UNLIMITED = {"const": units.UNLIMITED}
 _BYTES = [{"type": "string", "pattern": units.SIZE_PATTERN}, {**_INTEGER, "minimum": 0}]
 
-Age = Annotated[int, BeforeValidator(_age), WithJsonSchema({"type": "string", "pattern": units.DURATION_PATTERN})]
+Age = Annotated[int, BeforeValidator(_parse_age), WithJsonSchema({"type": "string", "pattern": units.DURATION_PATTERN})]
 Window = Annotated[
-    int, BeforeValidator(_window), WithJsonSchema({"type": "string", "pattern": f"^{units.TIME_PATTERN}$"})
+    int, BeforeValidator(_parse_window), WithJsonSchema({"type": "string", "pattern": f"^{units.TIME_PATTERN}$"})
 ]
 Wait = Annotated[int, BeforeValidator(_wait), WithJsonSchema({"type": "string", "pattern": f"^{units.TIME_PATTERN}$"})]
 MarkerTime = Annotated[
-    int, BeforeValidator(_marker_time), WithJsonSchema({"type": "string", "pattern": f"^{units.TIME_PATTERN}$"})
+    int, BeforeValidator(_parse_marker_time), WithJsonSchema({"type": "string", "pattern": f"^{units.TIME_PATTERN}$"})
 ]
-Label = Annotated[str, BeforeValidator(_label)]
+Label = Annotated[str, BeforeValidator(_parse_label)]
 """A key of metadata: plans and reports print it."""
-Waits = Annotated[tuple[Wait, ...], BeforeValidator(_waits)]
+Waits = Annotated[tuple[Wait, ...], BeforeValidator(_parse_waits)]
 LinkTime = Annotated[
-    int, BeforeValidator(_link_time), WithJsonSchema({"type": "string", "pattern": f"^{units.TIME_PATTERN}$"})
+    int, BeforeValidator(_parse_link_time), WithJsonSchema({"type": "string", "pattern": f"^{units.TIME_PATTERN}$"})
 ]
-Rate = Annotated[int, BeforeValidator(_rate), WithJsonSchema({"type": "string", "pattern": units.RATE_PATTERN})]
+Rate = Annotated[int, BeforeValidator(_parse_rate), WithJsonSchema({"type": "string", "pattern": units.RATE_PATTERN})]
 Share = Annotated[float, BeforeValidator(_share), WithJsonSchema({"type": "string", "pattern": units.SHARE_PATTERN})]
 Size = Annotated[int, BeforeValidator(_size), WithJsonSchema({"anyOf": _BYTES})]
-Limit = Annotated[int, BeforeValidator(_limit), WithJsonSchema({"anyOf": [_BYTES[0], _INTEGER]})]
+Limit = Annotated[int, BeforeValidator(_parse_limit), WithJsonSchema({"anyOf": [_BYTES[0], _INTEGER]})]
 MessageSize = Annotated[
     int, BeforeValidator(_message_size), WithJsonSchema({"anyOf": [_BYTES[0], {**_INTEGER, "maximum": _MAX_INT32}]})
 ]
 Count = Annotated[int, BeforeValidator(_count), WithJsonSchema({"anyOf": [_UNLIMITED, _INTEGER]})]
 Version = Annotated[
     tuple[int, int],
-    BeforeValidator(_version),
+    BeforeValidator(_parse_version),
     WithJsonSchema({"type": "string", "pattern": r"^2\.[1-9][0-9](\.[0-9]+)?$"}),
 ]
 Servers = Annotated[
     tuple[str | None, ...],
-    BeforeValidator(_servers),
+    BeforeValidator(_parse_servers),
     WithJsonSchema(
         {
             "anyOf": [
@@ -369,7 +369,7 @@ Servers = Annotated[
 ]
 ServerNames = Annotated[
     tuple[str, ...],
-    BeforeValidator(_server_names),
+    BeforeValidator(_parse_server_names),
     WithJsonSchema(
         {"type": "array", "items": {"type": "string", "pattern": NAME_PATTERN}, "minItems": 1, "uniqueItems": True}
     ),
@@ -377,7 +377,7 @@ ServerNames = Annotated[
 GatewayAddress = Annotated[str, BeforeValidator(_gateway_address), WithJsonSchema({"type": "string", "minLength": 1})]
 Members = Annotated[
     dict[str, str | None] | Literal["all"],
-    BeforeValidator(_members),
+    BeforeValidator(_parse_members),
     WithJsonSchema(
         {
             "anyOf": [
@@ -394,13 +394,13 @@ Members = Annotated[
 ]
 RegionNames = Annotated[
     tuple[str, ...] | Literal["all"],
-    BeforeValidator(_regions),
+    BeforeValidator(_parse_regions),
     WithJsonSchema({"anyOf": [{"const": "all"}, {**_TEXTS, "minItems": 1, "uniqueItems": True}]}),
 ]
 Names = Annotated[tuple[str, ...], BeforeValidator(_names), WithJsonSchema({"anyOf": [{"type": "string"}, _TEXTS]})]
 Tags = Annotated[
     tuple[tuple[str, ...], ...],
-    BeforeValidator(_tags),
+    BeforeValidator(_parse_tags),
     WithJsonSchema({"type": "array", "items": {"anyOf": [_TAG, {"type": "array", "items": _TAG}]}}),
 ]
 SyncInterval = Annotated[str, StringConstraints(pattern=_SYNC_INTERVAL)]

@@ -84,7 +84,7 @@ def svg(topology: Topology, streams: Sequence[VirtualStream]) -> str:
     Arrows have a colour for each region that they come from. Links between regions, where the topology has them, are
     drawn beside the panels with their round-trip time. Light and dark, as the reader's screen is.
     """
-    panels, height = _layout(topology, streams)
+    panels, height = _place_panels(topology, streams)
     links = [link for link in topology.links if {*link.between} <= panels.keys() and _describe_link(link)]
     drawn_links = links if len(links) <= _MOST_ARCS else []
     right = 3 * _EDGE + 3 * _COLUMN + _BOX
@@ -96,7 +96,7 @@ def svg(topology: Topology, streams: Sequence[VirtualStream]) -> str:
         _ARROW,
         f'<rect class="page" width="{width}" height="{height}"/>',
         f'<text x="{_EDGE}" y="{_EDGE + 6}" font-size="17">{escape(topology.name)} · {servers}</text>',
-        f'<text class="soft" x="{_EDGE}" y="{_EDGE + 26}">{escape(_legend(streams))}</text>',
+        f'<text class="soft" x="{_EDGE}" y="{_EDGE + 26}">{escape(_draw_legend(streams))}</text>',
     ]
     if links and not drawn_links:
         listed = "; ".join(f"{'–'.join(link.between)} {_describe_link(link)}" for link in links)
@@ -107,8 +107,8 @@ def svg(topology: Topology, streams: Sequence[VirtualStream]) -> str:
             f'<text x="{2 * _EDGE}" y="{panel.top + 22}" font-weight="600">{escape(place)}</text>',
         ]
     for index, link in enumerate(drawn_links):
-        body += _arc(panels, link, right, index)
-    return "\n".join([*body, *_flows(streams, panels), *_boxes(panels), "</svg>"]) + "\n"
+        body += _draw_arc(panels, link, right, index)
+    return "\n".join([*body, *_draw_flows(streams, panels), *_draw_boxes(panels), "</svg>"]) + "\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +119,7 @@ class _Panel:
     """Left and upper edge of each box, by the text in it."""
 
 
-def _layout(topology: Topology, streams: Sequence[VirtualStream]) -> tuple[dict[str, _Panel], int]:
+def _place_panels(topology: Topology, streams: Sequence[VirtualStream]) -> tuple[dict[str, _Panel], int]:
     """Where everything is, by region, and how high that is."""
     places = dict.fromkeys(region.name for region in topology.regions)
     places |= dict.fromkeys(part.place for stream in streams for part in physical_streams(stream))
@@ -131,7 +131,7 @@ def _layout(topology: Topology, streams: Sequence[VirtualStream]) -> tuple[dict[
         for stream in streams:
             columns: dict[int, list[str]] = {}
             if place in stream.regions:
-                columns[0] = [_client(stream, place)]
+                columns[0] = [_draw_client(stream, place)]
             for part in physical_streams(stream):
                 if part.place == place:
                     columns.setdefault(_COLUMNS[part.role], []).append(part.name)
@@ -145,11 +145,11 @@ def _layout(topology: Topology, streams: Sequence[VirtualStream]) -> tuple[dict[
     return panels, top
 
 
-def _client(stream: VirtualStream, region: str) -> str:
+def _draw_client(stream: VirtualStream, region: str) -> str:
     return f"publish {stream.name} in {region}"
 
 
-def _legend(streams: Sequence[VirtualStream]) -> str:
+def _draw_legend(streams: Sequence[VirtualStream]) -> str:
     if len(streams) > _MOST_IN_LEGEND:
         return f"{len(streams)} virtual streams"
     return " · ".join(f"{stream.name} ({stream.consistency.value}): {', '.join(stream.subjects)}" for stream in streams)
@@ -165,7 +165,7 @@ def _describe_link(link: Link) -> str:
     return ", ".join(parts)
 
 
-def _arc(panels: dict[str, _Panel], link: Link, right: int, index: int) -> Iterator[str]:
+def _draw_arc(panels: dict[str, _Panel], link: Link, right: int, index: int) -> Iterator[str]:
     """A link beside the panels of its regions, with what it carries. Each begins a little lower than the one before."""
     above, below = sorted((panels[region] for region in link.between), key=lambda panel: panel.top)
     begin, end = above.top + above.height // 2 + 8 * index, below.top + below.height // 2 + 8 * index
@@ -175,20 +175,20 @@ def _arc(panels: dict[str, _Panel], link: Link, right: int, index: int) -> Itera
     yield f'<text class="soft" x="{bend + 4}" y="{(begin + end) // 2 - 12}" font-size="11">{label}</text>'
 
 
-def _flows(streams: Sequence[VirtualStream], panels: dict[str, _Panel]) -> Iterator[str]:
+def _draw_flows(streams: Sequence[VirtualStream], panels: dict[str, _Panel]) -> Iterator[str]:
     """An arrow for each publish and each replication, in the colour of its region of origin."""
     boxes = {text: edges for panel in panels.values() for text, edges in panel.boxes.items()}
     places = list(panels)
     for stream in streams:
         for region in stream.regions:
             write_stream = physical.write_stream_in(stream, region)
-            yield _flow(boxes[_client(stream, region)], boxes[write_stream], places.index(region))
+            yield _draw_flow(boxes[_draw_client(stream, region)], boxes[write_stream], places.index(region))
         for feed in replication_pairs(stream):
             place = next(place for place, panel in panels.items() if feed.origin.name in panel.boxes)
-            yield _flow(boxes[feed.origin.name], boxes[feed.reader.name], places.index(place))
+            yield _draw_flow(boxes[feed.origin.name], boxes[feed.reader.name], places.index(place))
 
 
-def _flow(begin: tuple[int, int], end: tuple[int, int], colour: int) -> str:
+def _draw_flow(begin: tuple[int, int], end: tuple[int, int], colour: int) -> str:
     """An arrow from one box to another: to the right, or around to one in the same column."""
     x, y = begin[0] + _BOX, begin[1] + _HIGH // 2
     to_x, to_y = end[0], end[1] + _HIGH // 2
@@ -199,7 +199,7 @@ def _flow(begin: tuple[int, int], end: tuple[int, int], colour: int) -> str:
     )
 
 
-def _boxes(panels: dict[str, _Panel]) -> Iterator[str]:
+def _draw_boxes(panels: dict[str, _Panel]) -> Iterator[str]:
     for panel in panels.values():
         for text, (x, y) in panel.boxes.items():
             kind = "client" if x == 2 * _EDGE else "box"

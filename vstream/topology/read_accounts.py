@@ -31,8 +31,8 @@ def read_accounts(block: ConfMap, marks: Mapping[str, str] | None = None) -> tup
                     name=name,
                     purpose="",
                     has_jetstream=_has_jetstream(node.get_folded("jetstream")),
-                    exports=tuple(_exports(node.get_folded("exports"), marks or {})),
-                    imports=tuple(_imports(node.get_folded("imports"))),
+                    exports=tuple(_read_exports(node.get_folded("exports"), marks or {})),
+                    imports=tuple(_read_imports(node.get_folded("imports"))),
                 )
             )
     return tuple(accounts)
@@ -61,8 +61,8 @@ def _without_secrets(node: ConfNode | None) -> object:
     return None if node is None else to_python(node)
 
 
-def _exports(node: ConfNode | None, marks: Mapping[str, str]) -> Iterator[Export]:
-    for entry in _maps(node):
+def _read_exports(node: ConfNode | None, marks: Mapping[str, str]) -> Iterator[Export]:
+    for entry in _read_maps(node):
         for shared in ShareKind:
             subject = _text(entry.get_folded(shared.value))
             if subject is not None:
@@ -75,8 +75,8 @@ def _exports(node: ConfNode | None, marks: Mapping[str, str]) -> Iterator[Export
                 )
 
 
-def _imports(node: ConfNode | None) -> Iterator[Import]:
-    for entry in _maps(node):
+def _read_imports(node: ConfNode | None) -> Iterator[Import]:
+    for entry in _read_maps(node):
         for shared in ShareKind:
             source = entry.get_folded(shared.value)
             if isinstance(source, ConfMap):
@@ -88,7 +88,7 @@ def _imports(node: ConfNode | None) -> Iterator[Import]:
                 )
 
 
-def _maps(node: ConfNode | None) -> Iterator[ConfMap]:
+def _read_maps(node: ConfNode | None) -> Iterator[ConfMap]:
     return (item for item in (node.items if isinstance(node, ConfArray) else ()) if isinstance(item, ConfMap))
 
 

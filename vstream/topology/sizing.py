@@ -153,19 +153,19 @@ class Sizing:
 
 def estimate_size(topology: Topology, loads: Mapping[str, Load]) -> Sizing:
     """What *topology* needs at *loads*, by virtual stream."""
-    streams = tuple(_stream(stream, loads[stream.name]) for stream in topology.streams)
+    streams = tuple(_size_stream(stream, loads[stream.name]) for stream in topology.streams)
     rules = len(profile_of(topology).mapping_set(topology))
     return Sizing(
         topology=topology.name,
         streams=streams,
-        places=tuple(_places(topology, streams)),
+        places=tuple(_size_places(topology, streams)),
         rules=rules,
         rule_cost=publish_cost_us(rules) / 1e6,
         sources=sum(1 for stream in topology.streams for _ in replication_pairs(stream)),
     )
 
 
-def _stream(stream: VirtualStream, load: Load) -> StreamSize:
+def _size_stream(stream: VirtualStream, load: Load) -> StreamSize:
     parts = []
     for part in stream.physical:
         taken_rate = load.rate * (1 if part.role is Role.WRITE else len(stream.regions))
@@ -221,7 +221,7 @@ def _estimate_crossing(stream: VirtualStream, load: Load) -> float:
     return published + everything * (followers + regions - 1)
 
 
-def _places(topology: Topology, streams: tuple[StreamSize, ...]) -> list[PlaceSize]:
+def _size_places(topology: Topology, streams: tuple[StreamSize, ...]) -> list[PlaceSize]:
     by_place: dict[str, list[PartSize]] = {}
     for stream in streams:
         for part in stream.parts:

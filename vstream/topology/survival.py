@@ -149,7 +149,7 @@ def _nothing_to_fail(failure: Failure) -> Ruling:
     return Ruling(answer=Survival.UNKNOWN, reason="there is one region: nothing can be cut off")
 
 
-def _names(seats: Iterable[Seat]) -> frozenset[str]:
+def _list_names(seats: Iterable[Seat]) -> frozenset[str]:
     return frozenset(seat.server.name for seat in seats)
 
 
@@ -157,7 +157,7 @@ def _get_regions(topology: Topology) -> tuple[str, ...]:
     return tuple(region.name for region in topology.regions)
 
 
-def _servers(topology: Topology) -> Iterator[Incident]:
+def _list_servers(topology: Topology) -> Iterator[Incident]:
     for seat in topology.processes:
         yield Incident(
             failure=Failure.SERVER,
@@ -178,7 +178,7 @@ def zone_tags(topology: Topology, region: str) -> Mapping[str, str]:
     return tags
 
 
-def _zones(topology: Topology) -> Iterator[Incident]:
+def _list_zones(topology: Topology) -> Iterator[Incident]:
     for region in topology.regions:
         tags = zone_tags(topology, region.name)
         for zone in dict.fromkeys(tags.values()):
@@ -193,11 +193,11 @@ def _list_losses(topology: Topology, failure: Failure, number: int) -> Iterator[
     for lost in combinations(regions, number):
         clients = tuple(region for region in regions if region not in lost)
         if clients:
-            down = _names(seat for seat in topology.processes if seat.region in lost)
+            down = _list_names(seat for seat in topology.processes if seat.region in lost)
             yield Incident(failure=failure, name=" and ".join(lost), down=down, regions=lost, clients=clients)
 
 
-def _cuts(topology: Topology, failure: Failure) -> Iterator[Incident]:
+def _list_cuts(topology: Topology, failure: Failure) -> Iterator[Incident]:
     regions = _get_regions(topology)
     for region in regions if len(regions) > 1 else ():
         rest = tuple(name for name in regions if name != region)
@@ -205,20 +205,20 @@ def _cuts(topology: Topology, failure: Failure) -> Iterator[Incident]:
         yield Incident(failure=failure, name=region, regions=(region,), clients=clients)
 
 
-def _power(topology: Topology) -> Iterator[Incident]:
+def _list_power_cuts(topology: Topology) -> Iterator[Incident]:
     for region in _get_regions(topology):
-        down = _names(seat for seat in topology.processes if seat.region == region)
+        down = _list_names(seat for seat in topology.processes if seat.region == region)
         yield Incident(failure=Failure.POWER, name=region, down=down, regions=(region,), clients=_get_regions(topology))
 
 
 _OUTAGES: Final = {
-    Failure.SERVER: _servers,
-    Failure.ZONE: _zones,
+    Failure.SERVER: _list_servers,
+    Failure.ZONE: _list_zones,
     Failure.REGION: lambda topology: _list_losses(topology, Failure.REGION, 1),
     Failure.TWO_REGIONS: lambda topology: _list_losses(topology, Failure.TWO_REGIONS, 2),
-    Failure.PARTITION: lambda topology: _cuts(topology, Failure.PARTITION),
-    Failure.CUT_OFF: lambda topology: _cuts(topology, Failure.CUT_OFF),
-    Failure.POWER: _power,
+    Failure.PARTITION: lambda topology: _list_cuts(topology, Failure.PARTITION),
+    Failure.CUT_OFF: lambda topology: _list_cuts(topology, Failure.CUT_OFF),
+    Failure.POWER: _list_power_cuts,
 }
 
 

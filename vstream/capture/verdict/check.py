@@ -65,7 +65,7 @@ def check(capture: Capture, expectations: Sequence[Expectation] = ()) -> Verdict
         deliveries.add(delivery)
     streams: dict[str, StreamVerdict] = {}
     flows: dict[str, Propagation] = {}
-    for name in _virtual_streams(manifest, history):
+    for name in _list_virtual_streams(manifest, history):
         streams[name], flows[name] = _judge_stream(capture, context, name, history, deliveries, seen)
     facts = Measurements(
         context=context,
@@ -87,7 +87,7 @@ def check(capture: Capture, expectations: Sequence[Expectation] = ()) -> Verdict
         faults=tuple(_judge_faults(facts)),
         lateness=lateness,
         timeline=_build_timeline(facts),
-        warnings=tuple(_warnings(context, lateness, samples, streams.values())),
+        warnings=tuple(_list_warnings(context, lateness, samples, streams.values())),
     )
 
 
@@ -105,7 +105,7 @@ def _judge_faults(facts: Measurements) -> Iterator[FaultVerdict]:
 
 
 def _build_timeline(facts: Measurements) -> Timeline:
-    shown = _timeline_span(facts.context)
+    shown = _find_timeline_span(facts.context)
     interval, count = timeline_intervals(shown)
     lag: dict[str, dict[str, tuple[int, ...]]] = {}
     for flow in facts.flows.values():
@@ -125,7 +125,7 @@ def _build_timeline(facts: Measurements) -> Timeline:
     )
 
 
-def _virtual_streams(manifest: Manifest, history: History) -> Iterable[str]:
+def _list_virtual_streams(manifest: Manifest, history: History) -> Iterable[str]:
     return dict.fromkeys(
         [*manifest.models, *(stream.virtual for stream in manifest.streams), *sorted(history.attempts)]
     )
@@ -178,12 +178,12 @@ def _judge_stream(
         displaced=displaced,
         arrivals=tuple(flow.arrivals()),
         consumers=tuple(deliveries.consumers(name, served)),
-        unexpected_reads=_unexpected_reads(context, name, history),
+        unexpected_reads=_count_unexpected_reads(context, name, history),
     )
     return verdict, flow
 
 
-def _unexpected_reads(context: CaptureContext, stream: str, history: History) -> Mapping[str, Affected]:
+def _count_unexpected_reads(context: CaptureContext, stream: str, history: History) -> Mapping[str, Affected]:
     by_region: dict[str, Affected] = {}
     for (name, region), operations in sorted(history.read_ids.items()):
         if name != stream or not operations:
@@ -203,7 +203,7 @@ def _unexpected_reads(context: CaptureContext, stream: str, history: History) ->
     return by_region
 
 
-def _timeline_span(context: CaptureContext) -> Window:
+def _find_timeline_span(context: CaptureContext) -> Window:
     """What the timeline shows, from a whole second of the load on: the load, and steps and faults before and after it."""
     starts = [context.run.start, *(window.start for window in context.windows)]
     ends = [context.run.end, *(window.end for window in context.windows)]
@@ -214,7 +214,7 @@ def _timeline_span(context: CaptureContext) -> Window:
     return Window(name="", start=start - (start - context.run.start) % _SECOND, end=max(ends), action="")
 
 
-def _warnings(
+def _list_warnings(
     context: CaptureContext, lateness: Distribution | None, samples: Sequence[Sample], streams: Iterable[StreamVerdict]
 ) -> Iterator[str]:
     if lateness is not None and lateness.p99 > _LATE:
@@ -236,10 +236,10 @@ def _warnings(
                 yield f"{consumer.client} received {consumer.repeated:,} messages again that were not marked as redelivered"
             if consumer.skipped:
                 yield f"{consumer.client} never received {consumer.skipped:,} messages before its last one"
-    yield from _cursors_ahead(context, samples)
+    yield from _list_cursors_ahead(context, samples)
 
 
-def _cursors_ahead(context: CaptureContext, samples: Sequence[Sample]) -> Iterator[str]:
+def _list_cursors_ahead(context: CaptureContext, samples: Sequence[Sample]) -> Iterator[str]:
     """Read streams that have taken more than there is: the mark of a write stream that was set back."""
     last: dict[str, int] = {}
     latest = {sample.region: sample for sample in samples if sample.last_seq or sample.sourced}
@@ -266,13 +266,13 @@ def judge_window(window: Window, history: History, samples: Sequence[Sample], re
     """Availability in *window*."""
     return WindowVerdict(
         window=window,
-        publishes=tuple(_availabilities(history.publishes, window)),
-        reads=tuple(_availabilities(history.reads, window)),
-        control_plane=tuple(_control_plane(samples, window, regions)),
+        publishes=tuple(_measure_availabilities(history.publishes, window)),
+        reads=tuple(_measure_availabilities(history.reads, window)),
+        control_plane=tuple(_judge_control_plane(samples, window, regions)),
     )
 
 
-def _availabilities(calls: Mapping[tuple[str, str], OperationLog], window: Window) -> Iterator[Availability]:
+def _measure_availabilities(calls: Mapping[tuple[str, str], OperationLog], window: Window) -> Iterator[Availability]:
     for (stream, region), call in calls.items():
         low, high = call.find_range(window.start, window.end)
         yield Availability(
@@ -287,7 +287,7 @@ def _availabilities(calls: Mapping[tuple[str, str], OperationLog], window: Windo
         )
 
 
-def _control_plane(samples: Sequence[Sample], window: Window, regions: Sequence[str]) -> Iterator[ControlPlane]:
+def _judge_control_plane(samples: Sequence[Sample], window: Window, regions: Sequence[str]) -> Iterator[ControlPlane]:
     answers_by_region: defaultdict[str, list[int | None]] = defaultdict(list)
     for sample in samples:
         if window.start <= sample.at < window.end:

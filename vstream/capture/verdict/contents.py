@@ -273,12 +273,12 @@ def find_displaced(ranks: Sequence[int]) -> list[int]:
     before = None
     for rank in ranks:
         if before is not None and rank <= before:
-            return _outside_longest_rise(ranks)
+            return _list_outside_longest_rise(ranks)
         before = rank
     return []
 
 
-def _outside_longest_rise(ranks: Sequence[int]) -> list[int]:
+def _list_outside_longest_rise(ranks: Sequence[int]) -> list[int]:
     # The longest rising subsequence: `tails[k]` ends the one of length k + 1 whose last rank is lowest.
     tails: list[int] = []
     places: list[int] = []

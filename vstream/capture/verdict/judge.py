@@ -25,18 +25,18 @@ _DEADLY = ("panic", "fatal error", "sigsegv", "segmentation")
 
 def judge(facts: Measurements, expectations: Sequence[Expectation]) -> Iterator[Case]:
     """All cases of a verdict: the expectations, the safety rules, and what a verdict needs."""
-    asked = list(_questions(facts, expectations))
+    asked = list(_list_questions(facts, expectations))
     for question in asked:
-        yield _case(facts, question, About.EXPECTATION)
-    for question in _implied_questions(facts, asked):
-        yield _case(facts, question, About.SAFETY)
-    yield from _fault_cases(facts)
+        yield _make_case(facts, question, About.EXPECTATION)
+    for question in _list_implied_questions(facts, asked):
+        yield _make_case(facts, question, About.SAFETY)
+    yield from _list_fault_cases(facts)
     yield from _step_cases(facts, expectations)
-    yield from _capture_cases(facts)
-    yield from _server_cases(facts)
+    yield from _list_capture_cases(facts)
+    yield from _list_server_cases(facts)
 
 
-def _questions(facts: Measurements, expectations: Iterable[Expectation]) -> Iterator[Question]:
+def _list_questions(facts: Measurements, expectations: Iterable[Expectation]) -> Iterator[Question]:
     """Each expectation for each stream and region that it is about: one question at least."""
     for expectation in expectations:
         streams: Sequence[str | None] = [expectation.stream]
@@ -45,7 +45,7 @@ def _questions(facts: Measurements, expectations: Iterable[Expectation]) -> Iter
         for stream in streams:
             regions: Sequence[str | None] = [expectation.region]
             if expectation.region is None and expectation.measure not in _OF_NO_REGION:
-                regions = _regions(facts, expectation, stream) or [None]
+                regions = _list_regions(facts, expectation, stream) or [None]
             for region in regions:
                 yield Question(expectation=expectation, stream=stream, region=region)
 
@@ -59,7 +59,7 @@ def active_streams(facts: Measurements) -> list[str]:
     return active
 
 
-def _regions(facts: Measurements, expectation: Expectation, stream: str | None) -> list[str]:
+def _list_regions(facts: Measurements, expectation: Expectation, stream: str | None) -> list[str]:
     """Where *expectation* can be measured."""
     measure, history = expectation.measure, facts.history
     of_calls = {
@@ -84,7 +84,7 @@ def _regions(facts: Measurements, expectation: Expectation, stream: str | None) 
     return [region for region in findings if measure not in between or region != expectation.origin]
 
 
-def _implied_questions(facts: Measurements, asked: Iterable[Question]) -> Iterator[Question]:
+def _list_implied_questions(facts: Measurements, asked: Iterable[Question]) -> Iterator[Question]:
     """What must hold for every stream, where no expectation has said something else."""
     answered = {(item.expectation.measure, item.stream) for item in asked if item.region is None}
     allowed = set()
@@ -103,15 +103,15 @@ def _implied_questions(facts: Measurements, asked: Iterable[Question]) -> Iterat
                 yield Question(expectation=expectation, stream=name, region=None)
 
 
-def _case(facts: Measurements, question: Question, about: About) -> Case:
+def _make_case(facts: Measurements, question: Question, about: About) -> Case:
     expectation = question.expectation
     measured = facts.measure(question)
-    status = _status(expectation, measured)
+    status = _choose_status(expectation, measured)
     return Case(
         about=about,
         name=units.label(expectation, question.stream, question.region),
         status=status,
-        detail=_detail(measured) if status is CaseStatus.UNKNOWN else measured.detail,
+        detail=_describe_detail(measured) if status is CaseStatus.UNKNOWN else measured.detail,
         measure=expectation.measure,
         unit=units.unit(expectation.measure),
         measured=measured.value,
@@ -121,14 +121,14 @@ def _case(facts: Measurements, question: Question, about: About) -> Case:
     )
 
 
-def _detail(measured: Measurement) -> str:
+def _describe_detail(measured: Measurement) -> str:
     """What was seen, after the first of the doubts."""
     doubts = list(dict.fromkeys(measured.doubts))
     more = f" (and {len(doubts) - 1} more)" if len(doubts) > 1 else ""
     return "; ".join([*(f"{doubt}{more}" for doubt in doubts[:1]), measured.detail])
 
 
-def _status(expectation: Expectation, measured: Measurement) -> CaseStatus:
+def _choose_status(expectation: Expectation, measured: Measurement) -> CaseStatus:
     is_any = (expectation.region, expectation.compare, expectation.value) == (None, Compare.AT_LEAST, 0)
     if is_any and expectation.measure in _MAY_BE_ANY:
         return CaseStatus.PASS  # `any`: whatever it is, and also if it is not known
@@ -145,7 +145,7 @@ def _status(expectation: Expectation, measured: Measurement) -> CaseStatus:
     return CaseStatus.UNKNOWN
 
 
-def _fault_cases(facts: Measurements) -> Iterator[Case]:
+def _list_fault_cases(facts: Measurements) -> Iterator[Case]:
     numbers = Counter[str]()
     for fault in facts.context.faults:
         numbers[fault.asked] += 1
@@ -178,7 +178,7 @@ def _step_cases(facts: Measurements, expectations: Iterable[Expectation]) -> Ite
         )
 
 
-def _capture_cases(facts: Measurements) -> Iterator[Case]:
+def _list_capture_cases(facts: Measurements) -> Iterator[Case]:
     manifest = facts.context.manifest
     problems = [] if manifest.is_complete else [f"the run did not reach its end: {manifest.stopped_by or 'stopped'}"]
     for file, written in sorted(manifest.lines.items()):
@@ -205,7 +205,7 @@ def _capture_cases(facts: Measurements) -> Iterator[Case]:
     )
 
 
-def _server_cases(facts: Measurements) -> Iterator[Case]:
+def _list_server_cases(facts: Measurements) -> Iterator[Case]:
     servers = facts.context.manifest.servers
     lines = [f"{server.name}: {line}" for server in servers for line in server.panics if is_deadly(line)]
     if servers:

@@ -436,13 +436,13 @@ def to_junit(verdict: Verdict) -> str:
     """
     suites = {}
     for about, name in _SUITES.items():
-        if cases := [_case(case, name) for case in verdict.cases if case.about is about]:
+        if cases := [_make_case(case, name) for case in verdict.cases if case.about is about]:
             suites[name] = cases
     nothing = TestCase(classname="capture", name="cases", result=Result.ERROR, message="nothing to judge")
     return to_xml(f"vstream scenario {verdict.manifest.scenario}", suites or {"capture": [nothing]})
 
 
-def _case(case: Case, suite: str) -> TestCase:
+def _make_case(case: Case, suite: str) -> TestCase:
     place = _to_json(case.expectation.span) if case.expectation is not None else None
     return TestCase(
         classname=f"{suite}.{case.measure.value}" if case.measure is not None else suite,

@@ -105,8 +105,8 @@ async def _can_write(target: TargetServers, server: str) -> bool:
     return any(_REOPENED in line for line in process.said_since(mark))
 
 
-async def _disk_full(request: base.FaultRequest) -> base.LastingInjection:
+async def _resolve_disk_full(request: base.FaultRequest) -> base.LastingInjection:
     return request.with_regions(DiskFull(servers=request.servers_of_machines()))
 
 
-RESOLVERS = {faults.DISK_FULL: _disk_full}
+RESOLVERS = {faults.DISK_FULL: _resolve_disk_full}

@@ -74,7 +74,7 @@ class Partition(LinkFault):
             raise RefusedError(
                 f"nothing is left to cut: {self.where} is cut already", hint="`vstream chaos status` shows what is open"
             )
-        async with probe_connectivity(target, patience=_patience(target)) as probe:
+        async with probe_connectivity(target, patience=_choose_patience(target)) as probe:
             before = await _find_connected(probe, probe.pairs - target.cuts())
             if not before & self.cuts:
                 raise LabError(
@@ -98,12 +98,12 @@ class LinkShape(LinkFault):
         """Shape the links. Confirmed when measured latency, jitter, bandwidth and loss are as requested."""
         lab = target.directory.name
         await control.traffic(lab)
-        async with probe_connectivity(target, patience=_patience(target)) as probe:
+        async with probe_connectivity(target, patience=_choose_patience(target)) as probe:
             pairs = self.states.keys() & await _find_connected(probe, probe.pairs - target.cuts())
             before = await probe.measure_latency(pairs)
             await control.put_overlay(lab, fault_id, self.states)
         links = control.read(lab)
-        async with probe_connectivity(target, patience=_patience(target)) as probe:
+        async with probe_connectivity(target, patience=_choose_patience(target)) as probe:
             if not pairs:
                 return f"lies over {self.where}, where no message gets through now: it has an effect once messages do"
             await probe.find_silent(pairs, within=_EFFECT_TIMEOUT)
@@ -111,7 +111,7 @@ class LinkShape(LinkFault):
             return await probe.verify_shaping(requested, {pair: links.state(pair) for pair in pairs}, before)
 
 
-def _patience(target: TargetServers) -> float:
+def _choose_patience(target: TargetServers) -> float:
     """How long a message may take over the slowest of the links."""
     links = control.read(target.directory.name)
     states = [links.state(pair) for pair in links.pairs]
@@ -144,7 +144,7 @@ def _cut(request: FaultRequest, pairs: Iterable[Pair]) -> Partition:
     return Partition(states=dict.fromkeys(pairs, LinkState(cut=how)))
 
 
-async def _partition(request: FaultRequest) -> LastingInjection:
+async def _resolve_partition(request: FaultRequest) -> LastingInjection:
     sides = select.parse_sides(request.target, request.spec.targets)
     pairs = select.links_between(sides, one_way=bool(request.spec.options.get("one_way")))
     return LastingInjection(fault=_cut(request, pairs), regions=tuple(region for side in sides for region in side))
@@ -155,7 +155,7 @@ async def _isolate(request: FaultRequest) -> LastingInjection:
     return LastingInjection(fault=_cut(request, select.links_around(request.target, regions)), regions=regions)
 
 
-async def _link(request: FaultRequest) -> LastingInjection:
+async def _resolve_link(request: FaultRequest) -> LastingInjection:
     regions = request.spec.targets or request.target.regions
     if request.spec.targets:
         pairs: Collection[Pair] = select.find_link(request.target, *regions)
@@ -166,4 +166,4 @@ async def _link(request: FaultRequest) -> LastingInjection:
     return LastingInjection(fault=LinkShape(states=dict.fromkeys(pairs, link_state(link))), regions=tuple(regions))
 
 
-RESOLVERS = {faults.PARTITION: _partition, faults.ISOLATE: _isolate, faults.LINK: _link}
+RESOLVERS = {faults.PARTITION: _resolve_partition, faults.ISOLATE: _isolate, faults.LINK: _resolve_link}

@@ -93,7 +93,7 @@ class PowerLoss(base.ServerFault):
                 target.process(server).signal(signal.SIGKILL)
             await base.wait_until_gone(target, alive)
             try:
-                await asyncio.to_thread(self._put_back, target, place, _not_started_since(target, dead))
+                await asyncio.to_thread(self._put_back, target, place, _list_not_started_since(target, dead))
             except OSError as error:
                 raise self._store_error(error) from error
         return base.start_missing(target, self.servers)
@@ -147,7 +147,7 @@ class PowerLoss(base.ServerFault):
         return changed
 
 
-def _not_started_since(target: TargetServers, dead: Mapping[str, int]) -> Collection[str]:
+def _list_not_started_since(target: TargetServers, dead: Mapping[str, int]) -> Collection[str]:
     """The servers whose last process was that one of *dead*, which was to be killed."""
     last = {server: records.read(target.directory, server) for server in dead}
     return [server for server, record in last.items() if record is not None and record.pid == dead[server]]
@@ -168,9 +168,9 @@ def _files(root: Path) -> dict[str, tuple[int, int]]:
     return files
 
 
-async def _power_loss(request: base.FaultRequest) -> base.LastingInjection:
+async def _resolve_power_loss(request: base.FaultRequest) -> base.LastingInjection:
     nanoseconds = request.spec.options.get("lose", _LOSE)
     return request.with_regions(PowerLoss(servers=request.servers_of_machines(), seconds=float(nanoseconds) / _NS))
 
 
-RESOLVERS = {faults.POWER_LOSS: _power_loss}
+RESOLVERS = {faults.POWER_LOSS: _resolve_power_loss}

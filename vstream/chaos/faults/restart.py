@@ -57,7 +57,7 @@ class Restart(base.ServerFault):
         )
 
 
-async def _rolling_restart(request: base.FaultRequest) -> base.RollingRestart:
+async def _resolve_rolling_restart(request: base.FaultRequest) -> base.RollingRestart:
     _ = request.target.directory  # refuses servers that are not a lab
     return base.RollingRestart(
         servers=request.servers_of_machines(), is_lame_duck=bool(request.spec.options.get("lame_duck"))
@@ -65,11 +65,11 @@ async def _rolling_restart(request: base.FaultRequest) -> base.RollingRestart:
 
 
 async def _upgrade(request: base.FaultRequest) -> base.RollingRestart:
-    restart = await _rolling_restart(request)
+    restart = await _resolve_rolling_restart(request)
     version = str(request.spec.options["to"])
     # It may have to be fetched first.
     program = await asyncio.to_thread(lambda: binaries.program(binaries.locate(version)))
     return base.RollingRestart(servers=restart.servers, is_lame_duck=restart.is_lame_duck, program=program)
 
 
-RESOLVERS = {faults.ROLLING_RESTART: _rolling_restart, faults.UPGRADE: _upgrade}
+RESOLVERS = {faults.ROLLING_RESTART: _resolve_rolling_restart, faults.UPGRADE: _upgrade}

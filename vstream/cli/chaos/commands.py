@@ -90,7 +90,7 @@ def fault_command(declared: FaultType) -> Callable[..., None]:
 
     examples = ", ".join(f"`vstream chaos {example}`" for example in declared.examples)
     command.__doc__ = f"{declared.help}\n\nExample{'s' if len(declared.examples) > 1 else ''}: {examples}"
-    command.__signature__ = Signature(list(_parameters(declared)))  # type: ignore[attr-defined]  # Typer reads it
+    command.__signature__ = Signature(list(_list_parameters(declared)))  # type: ignore[attr-defined]  # Typer reads it
     command.__annotations__ = {}
     return command
 
@@ -115,7 +115,7 @@ def _inject(spec: FaultSpec, settings: _Settings) -> None:
     session.run(injection, hold=hold)
 
 
-def _parameters(declared: FaultType) -> list[Parameter]:
+def _list_parameters(declared: FaultType) -> list[Parameter]:
     parameters = []
     if declared.aim is not Aim.NOTHING:
         text, metavar = _TARGETS[declared.aim], USAGE[declared.aim]

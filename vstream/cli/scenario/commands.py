@@ -164,13 +164,13 @@ def judge(
     `vstream scenario verdict run/ --html verdict.html`
     """
     store = Capture(capture)
-    verdict = check(store, _expectations(store))
+    verdict = check(store, _list_expectations(store))
     _show(verdict, output, html)
     if code := _exit_code(verdict):
         raise typer.Exit(code)
 
 
-def _expectations(capture: Capture) -> Sequence[Expectation]:
+def _list_expectations(capture: Capture) -> Sequence[Expectation]:
     """
     What the scenario in *capture* expects.
 

@@ -77,7 +77,7 @@ def command(
         lab["versions"] = server_version
     if templates is not None:
         lab["templates"] = str(templates.resolve())
-    generate_scenario = _generator(topology, lab)
+    generate_scenario = _make_generator(topology, lab)
     chosen = secrets.randbelow(2**31) if seed is None else seed
     directory = out or Path("captures") / f"explored-{chosen}-{secrets.token_hex(2)}"
     if (directory / "explored.json").exists():
@@ -90,7 +90,7 @@ def command(
             explore(
                 exploration,
                 generate_scenario,
-                _runner(chosen),
+                _make_runner(chosen),
                 out=directory,
                 bounds=bounds,
                 watcher=rehearsal.ExplorationLog(),
@@ -109,7 +109,7 @@ def command(
         raise typer.Exit(UNKNOWN)
 
 
-def _generator(topology: Path | None, lab: Lab) -> Callable[[int], ScenarioData]:
+def _make_generator(topology: Path | None, lab: Lab) -> Callable[[int], ScenarioData]:
     """What makes a scenario of a seed, in a *lab* like that. Raises InvalidInputError if the topology is wrong."""
     file = topology or resources.scenarios() / "topologies" / f"{DEFAULT_TOPOLOGY}.yaml"
     loaded = options.load_topology(file)
@@ -122,7 +122,7 @@ def _generator(topology: Path | None, lab: Lab) -> Callable[[int], ScenarioData]
     return generate_for
 
 
-def _runner(seed: int) -> Run:
+def _make_runner(seed: int) -> Run:
     """What runs one scenario, in a lab of its own, and judges it."""
     lab = f"explore-{seed}-{secrets.token_hex(2)}"
 

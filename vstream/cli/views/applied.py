@@ -29,7 +29,7 @@ def text(result: ApplyResult, file: str) -> Iterator[Text]:
             names = ", ".join(change.config.name for change in changes[:_SHOWN])
             more = f", … ({len(changes):,})" if len(changes) > _SHOWN else ""
             yield Text.assemble((f"{label}: ", style), names, more)
-    yield from _not_refreshed(result)
+    yield from _render_not_refreshed(result)
     if result.mappings_pending:
         yield from _explain_load(file)
     for shut in result.gate_timeouts:
@@ -56,7 +56,7 @@ def _list_done(result: ApplyResult, file: str) -> Iterator[str]:
         yield f"{', '.join(result.retired)} stopped and removed from the meta group"
 
 
-def _not_refreshed(result: ApplyResult) -> Iterator[Text]:
+def _render_not_refreshed(result: ApplyResult) -> Iterator[Text]:
     for sentence in result.unrefreshed:
         yield Text.assemble(("not refreshed: ", "yellow"), sentence)
     if result.unrefreshed:

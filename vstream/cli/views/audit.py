@@ -110,7 +110,7 @@ def report(report: Report, *, only_findings: bool = False) -> Iterator[Renderabl
     for severity in Severity:
         findings = [finding for finding in report.findings if finding.severity is severity]
         for item in findings[:_SHOWN]:
-            yield from _finding(item)
+            yield from _render_finding(item)
         if len(findings) > _SHOWN:
             yield Text(f"  and {len(findings) - _SHOWN:,} more findings of this kind", style="dim")
     told = dict.fromkeys(finding.code for finding in report.findings if finding.severity is not Severity.NOTE)
@@ -118,18 +118,18 @@ def report(report: Report, *, only_findings: bool = False) -> Iterator[Renderabl
         codes = ", ".join(f"`vstream lint --explain {code}`" for code in list(told)[:_EXPLAINED])
         yield Text(f"  {codes}{', …' if len(told) > _EXPLAINED else ''}: what it means, and what to do", style="dim")
     if not only_findings:
-        yield from _figures(report)
+        yield from _render_figures(report)
 
 
-def _figures(report: Report) -> Iterator[RenderableType]:
+def _render_figures(report: Report) -> Iterator[RenderableType]:
     matrices = (matrix(report, virtual) for virtual in report.with_figures)
     yield from (table for table in matrices if table is not None)
     if report.settled:
-        yield _recovery_table(report)
+        yield _render_recovery_table(report)
     if report.answers:
-        yield _answers(report)
+        yield _render_answers(report)
     if report.orders:
-        yield _orders(report)
+        yield _render_orders(report)
     if report.shown is not None:
         text = (
             f"  figures of {len(report.shown):,} of {len(report.virtuals):,} virtual streams; `--all-figures` has all"
@@ -150,7 +150,7 @@ def summary(report: Report) -> str:
     seen = [finding for finding in report.findings if not finding.leaves_open]
     counts = {severity: sum(item.severity is severity for item in seen) for severity in Severity}
     findings = [format_count(number, severity.value) for severity, number in counts.items() if number]
-    not_seen = f"not everything could be checked{_where(unseen)}"
+    not_seen = f"not everything could be checked{_format_where(unseen)}"
     match report.verdict():
         case AuditVerdict.PASS:
             put_back = sum(finding.count for finding in seen if finding.code == _PUT_BACK)
@@ -177,16 +177,16 @@ def _show_wrong(report: Report) -> Iterator[str]:
         ]
         count = sum(item.count for item in group)
         if count:
-            yield text.format(n=Count(count)) + _where(group)
+            yield text.format(n=Count(count)) + _format_where(group)
 
 
-def _where(findings: Iterable[MessageFinding]) -> str:
+def _format_where(findings: Iterable[MessageFinding]) -> str:
     """The regions that *findings* are about, as ` (west, east)`."""
     regions = dict.fromkeys(item.region for item in findings if item.region)
     return f" ({', '.join(regions)})" if regions else ""
 
 
-def _finding(finding: MessageFinding) -> Iterator[Text]:
+def _render_finding(finding: MessageFinding) -> Iterator[Text]:
     mark, style = MARKS[AuditVerdict.UNKNOWN] if finding.leaves_open else _WEIGHTS[finding.severity]
     where = f"{finding.region}: " if finding.region else ""
     yield Text.assemble(
@@ -256,8 +256,8 @@ def _describe_arrival(route: ReaderRoute) -> Text:
     return Text(" ").join(parts)
 
 
-def _recovery_table(report: Report) -> Table:
-    table = _table(
+def _render_recovery_table(report: Report) -> Table:
+    table = _render_table(
         "after each fault: time until everything written before its end had arrived", "fault", "stream", "from"
     )
     readers = list(dict.fromkeys(item.region for item in report.settled))
@@ -281,8 +281,8 @@ def describe_recovery(recovery: Recovery) -> str:
     return f"{recovery.settled_ns / _S:,.1f} s" if recovery.settled_ns else "at once"
 
 
-def _answers(report: Report) -> Table:
-    table = _table("results that clients got", "stream", "region")
+def _render_answers(report: Report) -> Table:
+    table = _render_table("results that clients got", "stream", "region")
     outcomes = list(dict.fromkeys(answer.outcome for answer in report.answers))
     for outcome in outcomes:
         table.add_column(clean(outcome), justify="right")
@@ -296,9 +296,9 @@ def _answers(report: Report) -> Table:
     return table
 
 
-def _orders(report: Report) -> Table:
+def _render_orders(report: Report) -> Table:
     new = "new " if report.judged_before else ""
-    table = _table(f"order: {new}adjacent messages in opposite order", "stream", "in", "and in")
+    table = _render_table(f"order: {new}adjacent messages in opposite order", "stream", "in", "and in")
     table.add_column("", justify="right")
     for order in report.orders:
         table.add_row(
@@ -320,7 +320,7 @@ def share(part: int, whole: int) -> str:
     return f"{percent:.2f} %" if percent >= 0.01 else "< 0.01 %"  # noqa: PLR2004 - what two digits can show
 
 
-def _table(title: str, *columns: str) -> Table:
+def _render_table(title: str, *columns: str) -> Table:
     table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", title_style="bold")
     for column in columns:
         table.add_column(column, no_wrap=True)

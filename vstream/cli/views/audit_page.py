@@ -55,10 +55,10 @@ def render_page(report: Report) -> str:
     env = environment([resources.templates() / "reports"], is_html=True)
     env.filters |= {"duration": format_duration}
     codes = {finding.code for finding in report.findings}
-    shown = _charted_streams(report)
+    shown = _list_charted_streams(report)
     timeline = _Timeline([delay for delay in report.delays if delay.minute is not None and delay.virtual in shown])
-    plots = list(_plots(report, shown, timeline)) if timeline.intervals >= _FEWEST_INTERVALS else []
-    strips = [strip for virtual in shown for strip in _strips(report, virtual)]
+    plots = list(_list_plots(report, shown, timeline)) if timeline.intervals >= _FEWEST_INTERVALS else []
+    strips = [strip for virtual in shown for strip in _list_strips(report, virtual)]
     return env.get_template(TEMPLATE).render(
         report=report,
         verdict=report.verdict(),
@@ -66,7 +66,7 @@ def render_page(report: Report) -> str:
         version=__version__,
         groups=_group_findings(report),
         manual=[page for page in CHAPTER.pages if page.code in codes],
-        matrices=[_matrix(report, virtual) for virtual in shown],
+        matrices=[_make_matrix(report, virtual) for virtual in shown],
         left_out=len(report.virtuals) - len(shown),
         sections=charts.group_by_section(plots),
         ticks=timeline.ticks,
@@ -78,17 +78,17 @@ def render_page(report: Report) -> str:
         strip_legend=_LEGEND,
         share=share,
         settled=describe_recovery,
-        moment=_moment,
+        moment=_format_moment,
         data=_embed_data(timeline, plots),
         is_bad=lambda item: item.missing or item.extra or item.mismatched,
     )
 
 
-def _moment(nanoseconds: int) -> str:
+def _format_moment(nanoseconds: int) -> str:
     return datetime.fromtimestamp(nanoseconds // _SECOND, tz=UTC).strftime("%H:%M:%S")
 
 
-def _charted_streams(report: Report) -> list[str]:
+def _list_charted_streams(report: Report) -> list[str]:
     """The virtual streams that get matrices and charts."""
     wrong = dict.fromkeys(report.with_figures, 0)
     for finding in report.findings:
@@ -138,7 +138,7 @@ class _Timeline:
         }
 
 
-def _plots(report: Report, shown: Sequence[str], timeline: _Timeline) -> Iterator[dict[str, Any]]:
+def _list_plots(report: Report, shown: Sequence[str], timeline: _Timeline) -> Iterator[dict[str, Any]]:
     names = {"p50": "median", "p99": "p99", "most": "longest"}
     for virtual in shown:
         pairs: dict[tuple[str, str], list[Delay]] = {}
@@ -170,7 +170,7 @@ def _group_findings(report: Report) -> list[tuple[str, str, list[tuple[MessageFi
     return groups
 
 
-def _matrix(report: Report, virtual: str) -> dict[str, Any]:
+def _make_matrix(report: Report, virtual: str) -> dict[str, Any]:
     """Origin × reader, with delays."""
     routes = [route for route in report.routes if route.virtual == virtual]
     late = {}
@@ -196,7 +196,7 @@ def _matrix(report: Report, virtual: str) -> dict[str, Any]:
     }
 
 
-def _strips(report: Report, virtual: str) -> Iterator[dict[str, Any]]:
+def _list_strips(report: Report, virtual: str) -> Iterator[dict[str, Any]]:
     """For each origin and reader: errors along the sequences of the origin."""
     ends = {stream.stream: stream for stream in report.streams if stream.virtual == virtual and stream.is_origin}
     for origin, state in ends.items():
@@ -221,7 +221,7 @@ def _strips(report: Report, virtual: str) -> Iterator[dict[str, Any]]:
                     "region": region,
                     "stream": stream,
                     "is_read": is_read,
-                    "marks": list(_marks(findings, stream, low, high)),
+                    "marks": list(_list_marks(findings, stream, low, high)),
                 }
             )
         yield {
@@ -234,7 +234,7 @@ def _strips(report: Report, virtual: str) -> Iterator[dict[str, Any]]:
         }
 
 
-def _marks(findings: Sequence[MessageFinding], stream: str, low: int, high: int) -> Iterator[dict[str, str]]:
+def _list_marks(findings: Sequence[MessageFinding], stream: str, low: int, high: int) -> Iterator[dict[str, str]]:
     length = high - low + 1
     for entry in sorted(findings, key=lambda item: item.severity is Severity.ERROR):
         if entry.stream != stream:

@@ -21,11 +21,11 @@ _STYLE = {Quorum.KEPT: "green", Quorum.PERHAPS: "bold yellow", Quorum.LOST: "bol
 
 def impact_lines(impact: Impact) -> Iterator[Text]:
     """A line for each region that misses a server, for each side, the stretch cluster, the meta group, and each loss; or one."""
-    lines = list(_lines(impact))
+    lines = list(_render_lines(impact))
     yield from lines or [Text("  every server, and every link")]
 
 
-def _lines(impact: Impact) -> Iterator[Text]:
+def _render_lines(impact: Impact) -> Iterator[Text]:
     for region in impact.regions:
         if region.left == region.servers:
             continue
@@ -105,12 +105,12 @@ def fault_table(states: Sequence[tuple[OpenFault, bool]]) -> Table:
         style = "dim" if is_over else "bold red"
         age = int((datetime.now(UTC) - fault.since).total_seconds())
         table.add_row(
-            fault.id, fault.command, fault.fault.where, f"{age} s ago", Text(_state(fault, is_over), style=style)
+            fault.id, fault.command, fault.fault.where, f"{age} s ago", Text(_format_state(fault, is_over), style=style)
         )
     return table
 
 
-def _state(fault: OpenFault, is_over: bool) -> str:
+def _format_state(fault: OpenFault, is_over: bool) -> str:
     if is_over:
         return "ended"
     return "active" if fault.is_confirmed else "not confirmed"

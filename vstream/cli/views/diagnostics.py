@@ -121,12 +121,12 @@ def _as_dict(finding: Finding) -> dict[str, Any]:
         "severity": finding.severity.value,
         "message": finding.message,
         "hint": finding.hint,
-        **_span(finding.span),
-        "related": [{"message": related.message, **_span(related.span)} for related in finding.related],
+        **_describe_span(finding.span),
+        "related": [{"message": related.message, **_describe_span(related.span)} for related in finding.related],
         "fixable": bool(finding.fix),
     }
 
 
-def _span(span: Span | None) -> dict[str, Any]:
+def _describe_span(span: Span | None) -> dict[str, Any]:
     fields = ("file", "line", "column", "end_line", "end_column")
     return {field: getattr(span, field, None) for field in fields}

@@ -57,15 +57,15 @@ def sarif(
     driver: dict[str, Any] = {"name": "vstream", "version": __version__}
     if docs_url is not None:
         driver["informationUri"] = docs_url.partition("{code}")[0]
-    driver["rules"] = [_sarif_rule(code, pages.get(code), docs_url) for code in codes]
-    results = [_sarif_result(finding, codes.index(finding.code)) for finding in findings]
+    driver["rules"] = [_make_sarif_rule(code, pages.get(code), docs_url) for code in codes]
+    results = [_make_sarif_result(finding, codes.index(finding.code)) for finding in findings]
     for result, fingerprint in zip(results, fingerprints(findings, anchor), strict=True):
         result["partialFingerprints"] = {"vstream/v1": fingerprint}
     run = {"tool": {"driver": driver}, "columnKind": "unicodeCodePoints", "results": results}
     return dump_json({"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]})
 
 
-def _sarif_rule(code: str, page: Page | None, docs_url: str | None) -> dict[str, Any]:
+def _make_sarif_rule(code: str, page: Page | None, docs_url: str | None) -> dict[str, Any]:
     if page is None:
         return {"id": code}
     url = page_url(page, docs_url)
@@ -79,7 +79,7 @@ def _sarif_rule(code: str, page: Page | None, docs_url: str | None) -> dict[str,
     }
 
 
-def _sarif_result(finding: Finding, rule: int) -> dict[str, Any]:
+def _make_sarif_result(finding: Finding, rule: int) -> dict[str, Any]:
     text = finding.message + (f"\n{finding.hint}" if finding.hint else "")
     result: dict[str, Any] = {
         "ruleId": finding.code,
@@ -91,7 +91,7 @@ def _sarif_result(finding: Finding, rule: int) -> dict[str, Any]:
         result["locations"] = [{"physicalLocation": _physical(finding.span)}]
     if finding.related:
         result["relatedLocations"] = [
-            _related_location(number, related) for number, related in enumerate(finding.related, start=1)
+            _make_related_location(number, related) for number, related in enumerate(finding.related, start=1)
         ]
     if finding.fix:
         result["fixes"] = [
@@ -100,7 +100,7 @@ def _sarif_result(finding: Finding, rule: int) -> dict[str, Any]:
     return result
 
 
-def _related_location(number: int, related: Related) -> dict[str, Any]:
+def _make_related_location(number: int, related: Related) -> dict[str, Any]:
     return {"id": number, "physicalLocation": _physical(related.span), "message": {"text": related.message}}
 
 
@@ -110,20 +110,20 @@ def _changes(edits: Iterable[Edit]) -> Iterator[dict[str, Any]]:
         by_file.setdefault(edit.span.file, []).append(edit)
     for file, inside in by_file.items():
         replacements = [
-            {"deletedRegion": _region(edit.span), "insertedContent": {"text": edit.text}} for edit in inside
+            {"deletedRegion": _make_region(edit.span), "insertedContent": {"text": edit.text}} for edit in inside
         ]
-        yield {"artifactLocation": {"uri": _uri(file)}, "replacements": replacements}
+        yield {"artifactLocation": {"uri": _format_uri(file)}, "replacements": replacements}
 
 
 def _physical(span: Span) -> dict[str, Any]:
-    return {"artifactLocation": {"uri": _uri(span.file)}, "region": _region(span)}
+    return {"artifactLocation": {"uri": _format_uri(span.file)}, "region": _make_region(span)}
 
 
-def _region(span: Span) -> dict[str, int]:
+def _make_region(span: Span) -> dict[str, int]:
     return {"startLine": span.line, "startColumn": span.column, "endLine": span.end_line, "endColumn": span.end_column}
 
 
-def _uri(file: str) -> str:
+def _format_uri(file: str) -> str:
     path = PurePath(file)
     return path.as_uri() if path.is_absolute() else quote(path.as_posix(), errors="surrogateescape")
 
@@ -131,10 +131,10 @@ def _uri(file: str) -> str:
 def gitlab(findings: Sequence[Finding], anchor: Anchor = AS_NAMED) -> str:
     """A Code Quality report of GitLab, with files relative to *anchor*, the top of the repository."""
     pairs = zip(findings, fingerprints(findings, anchor), strict=True)
-    return dump_json([_gitlab_issue(finding, fingerprint, anchor) for finding, fingerprint in pairs])
+    return dump_json([_make_gitlab_issue(finding, fingerprint, anchor) for finding, fingerprint in pairs])
 
 
-def _gitlab_issue(finding: Finding, fingerprint: str, anchor: Anchor) -> dict[str, Any]:
+def _make_gitlab_issue(finding: Finding, fingerprint: str, anchor: Anchor) -> dict[str, Any]:
     return {
         "description": clean(finding.message + (f" ({finding.hint})" if finding.hint else "")),
         "check_name": finding.code,
@@ -163,17 +163,17 @@ def github(
         parts += [f"hint: {finding.hint}"] if finding.hint else []
         url = page_url((pages or {}).get(finding.code), docs_url)
         parts += [f"see {url}"] if url else []
-        listed = ",".join(f"{key}={_property(value)}" for key, value in properties.items())
-        yield f"::{_COMMANDS[finding.severity]} {listed}::{_data(chr(10).join(parts))}"
+        listed = ",".join(f"{key}={_escape_property(value)}" for key, value in properties.items())
+        yield f"::{_COMMANDS[finding.severity]} {listed}::{_escape_data(chr(10).join(parts))}"
 
 
-def _data(text: str) -> str:
+def _escape_data(text: str) -> str:
     escaped = text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
     return "".join(char if char.isprintable() else clean(char) for char in escaped)
 
 
-def _property(text: str) -> str:
-    return _data(text).replace(":", "%3A").replace(",", "%2C")
+def _escape_property(text: str) -> str:
+    return _escape_data(text).replace(":", "%3A").replace(",", "%2C")
 
 
 def junit(findings: Sequence[Finding], files: Iterable[str], started_at: datetime | None = None) -> str:
@@ -185,11 +185,11 @@ def junit(findings: Sequence[Finding], files: Iterable[str], started_at: datetim
     by_file: dict[str, list[Finding]] = {clean(file): [] for file in files}
     for finding in findings:
         by_file.setdefault(clean(finding.span.file) if finding.span else "", []).append(finding)
-    suites = {file: _cases(file, listed) for file, listed in sorted(by_file.items())}
+    suites = {file: _list_cases(file, listed) for file, listed in sorted(by_file.items())}
     return to_xml("vstream lint", suites, started_at=started_at)
 
 
-def _cases(file: str, findings: Sequence[Finding]) -> list[TestCase]:
+def _list_cases(file: str, findings: Sequence[Finding]) -> list[TestCase]:
     failures = [finding for finding in findings if finding.severity is not Severity.NOTE]
     if not failures:
         notes = "\n".join(clean(finding.message) for finding in findings)

@@ -35,7 +35,7 @@ def table(status: LabStatus, faults: Mapping[str, str], *, width: int) -> Table:
         cells: dict[str, str | Text] = {
             "server": server.name,
             "region": server.region,
-            "state": _state(server, faults),
+            "state": _render_state(server, faults),
             "pid": str(server.pid or "-"),
             "version": server.version,
             "port": str(server.address.client),
@@ -46,7 +46,7 @@ def table(status: LabStatus, faults: Mapping[str, str], *, width: int) -> Table:
     return view
 
 
-def _state(server: ServerStatus, faults: Mapping[str, str]) -> Text:
+def _render_state(server: ServerStatus, faults: Mapping[str, str]) -> Text:
     if server.name in faults:
         return Text(faults[server.name], style="bold yellow")
     return Text(server.state.value, style=_STYLE[server.state.value])
@@ -149,9 +149,9 @@ def describe_link(state: LinkState) -> str:
         return f"cut ({state.cut.value})"
     parts = []
     if state.delay:
-        parts.append(f"{_milliseconds(state.delay)} late")
+        parts.append(f"{_format_milliseconds(state.delay)} late")
     if state.jitter:
-        parts.append(f"up to {_milliseconds(state.jitter)} more")
+        parts.append(f"up to {_format_milliseconds(state.jitter)} more")
     if state.rate:
         parts.append(format_rate(state.rate))
     if state.loss:
@@ -189,5 +189,5 @@ def _link_as_dict(state: LinkState) -> dict[str, Any]:
     }
 
 
-def _milliseconds(seconds: float) -> str:
+def _format_milliseconds(seconds: float) -> str:
     return f"{seconds * 1000:g} ms"

@@ -35,19 +35,19 @@ def text(answer: Simulation) -> Iterator[Text]:
     for refusal in answer.refusals:
         yield describe_refusal(refusal)
     if answer.at_cluster is not None:
-        yield from _rules(answer, answer.at_cluster, with_outcomes=True)
+        yield from _render_rules(answer, answer.at_cluster, with_outcomes=True)
         yield Text("other clusters", style="bold")
     else:
-        yield from _rules(answer, answer.elsewhere[-1])
+        yield from _render_rules(answer, answer.elsewhere[-1])
     names = [clean(resolution.cluster or "any other") for resolution in answer.elsewhere]
     widest = max(map(len, names))
     for name, resolution in zip(names, answer.elsewhere, strict=True):
         shares = dict.fromkeys(_describe_shares(candidate) for candidate in resolution.candidates)
         yield Text(f"  {name:<{widest}}  {'  or  '.join(shares)}")
-    yield from _other_accounts(answer)
+    yield from _render_other_accounts(answer)
     yield from _show_beyond_leaves(answer)
     yield Text("next start or reload", style="bold")
-    yield from _chance(answer)
+    yield from _render_chance(answer)
     yield Text("cost", style="bold")
     cost = f"{answer.cost_us:.2f}" if answer.cost_us < _ALL else f"{answer.cost_us:,.0f}"
     yield Text(f"  {format_count(answer.rule_count, 'rule')}: about {cost} µs for each message that a client publishes")
@@ -62,7 +62,7 @@ def as_json(answer: Simulation) -> dict[str, Any]:
         "accepted": not answer.refusals,
         "refusals": [refusal_json(refusal) for refusal in answer.refusals],
         "ambiguous": any(resolution.ambiguous for resolution in _list_resolutions(answer)),
-        "candidates": _candidates(answer, answer.at_cluster) if answer.at_cluster is not None else None,
+        "candidates": _list_candidates(answer, answer.at_cluster) if answer.at_cluster is not None else None,
         "arrivals": _arrivals_json(answer, answer.at_cluster) if answer.at_cluster is not None else None,
         "leaf_nodes": [_crossing_json(arrival) for arrival in answer.crossings()],
         "elsewhere": [_resolution_as_dict(answer, resolution) for resolution in answer.elsewhere],
@@ -88,7 +88,7 @@ def _place_json(span: Span | None) -> dict[str, Any]:
 def _resolution_as_dict(answer: Simulation, resolution: Resolution) -> dict[str, Any]:
     return {
         "cluster": resolution.cluster,
-        "candidates": _candidates(answer, resolution),
+        "candidates": _list_candidates(answer, resolution),
         "arrivals": _arrivals_json(answer, resolution),
     }
 
@@ -136,7 +136,7 @@ def _list_resolutions(answer: Simulation) -> tuple[Resolution, ...]:
     return (*([answer.at_cluster] if answer.at_cluster else []), *answer.elsewhere)
 
 
-def _candidates(answer: Simulation, resolution: Resolution) -> list[dict[str, Any]]:
+def _list_candidates(answer: Simulation, resolution: Resolution) -> list[dict[str, Any]]:
     candidates = []
     for candidate in resolution.candidates:
         candidates.append(
@@ -178,7 +178,7 @@ def show_bytes(subject: str) -> str:
     return re.sub("[\udc80-\udcff]", lambda match: f"\\x{ord(match[0]) - _ESCAPED:02x}", subject)
 
 
-def _rules(answer: Simulation, resolution: Resolution, *, with_outcomes: bool = False) -> Iterator[Text]:
+def _render_rules(answer: Simulation, resolution: Resolution, *, with_outcomes: bool = False) -> Iterator[Text]:
     """The rules that match, and what each of them makes of the message in that cluster."""
     for number, candidate in enumerate(resolution.candidates):
         span = answer.place(candidate)
@@ -223,7 +223,7 @@ def _describe_shares(candidate: Candidate) -> str:
     return ", ".join(f"{outcome.probability_percent} % {_becomes(outcome)}" for outcome in candidate.outcomes)
 
 
-def _other_accounts(answer: Simulation) -> Iterator[Text]:
+def _render_other_accounts(answer: Simulation) -> Iterator[Text]:
     """Who sees the message in other accounts: at the cluster that was asked for, else anywhere."""
     resolutions = (answer.at_cluster,) if answer.at_cluster is not None else answer.elsewhere
     clusters: dict[str, list[str]] = {}
@@ -272,7 +272,7 @@ def _describe_link(link: AccountLink) -> str:
     return f"its {link.kind.value} import{where}" if link.kind is ImportKind.STREAM else f"the service import{where}"
 
 
-def _chance(answer: Simulation) -> Iterator[Text]:
+def _render_chance(answer: Simulation) -> Iterator[Text]:
     rules: dict[str, str] = {}
     for resolution in _list_resolutions(answer):
         for candidate in resolution.candidates if resolution.ambiguous else ():

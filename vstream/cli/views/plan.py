@@ -87,7 +87,7 @@ def summary(plan: Plan) -> str:
         return "No changes: the servers are as the topology says."
     counts = {"create": 0, "update": 0, "delete": 0}
     for change in plan.changes:
-        counts[_verb(change)] += 1
+        counts[_choose_verb(change)] += 1
     parts = [f"{counts['create']} to create", f"{counts['update']} to update", f"{counts['delete']} to delete"]
     if plan.blocked:
         parts.append(f"{len(plan.blocked)} blocked")
@@ -155,7 +155,7 @@ def text(plan: Plan, *, is_verbose: bool = False, is_allowed: bool = False) -> I
     More than a few changes of one kind are counted, except those that lose or duplicate messages. Mapping rules are
     folded by stream unless *is_verbose*. *is_allowed* is for commands that need no option for what loses messages.
     """
-    yield from _changes(plan)
+    yield from _render_changes(plan)
     for blocked in plan.blocked:
         yield Text.assemble(("  ! ", "bold red"), (blocked.name, "bold"), f" is blocked: {blocked.reason}")
         yield Text.assemble(("      hint: ", "cyan"), blocked.hint)
@@ -167,7 +167,7 @@ def text(plan: Plan, *, is_verbose: bool = False, is_allowed: bool = False) -> I
         yield Text.assemble(("  ? ", "yellow"), sentence)
     for server in plan.leaving:
         yield Text.assemble(("  - ", "bold red"), "server ", (server, "bold"), "  stops and leaves the meta group")
-    yield from _stage_lines(plan)
+    yield from _render_stage_lines(plan)
     if plan.has_work:
         yield Text("")
     yield Text(summary(plan), style="bold")
@@ -175,7 +175,7 @@ def text(plan: Plan, *, is_verbose: bool = False, is_allowed: bool = False) -> I
         yield Text(sentence, style="bold red")
 
 
-def _changes(plan: Plan) -> Iterator[Text]:
+def _render_changes(plan: Plan) -> Iterator[Text]:
     counted: set[type[Change]] = set()
     for kind, noun, sign, style in _COUNTED:
         alike = [change for change in plan.changes if isinstance(change, kind) and not risk_of(change).is_destructive]
@@ -184,15 +184,15 @@ def _changes(plan: Plan) -> Iterator[Text]:
             shown = ", ".join(change.config.name for change in alike[:3])
             yield Text.assemble(
                 (f"  {sign} ", style),
-                f"{len(alike):,} {noun} to {_verb(alike[0])}: {shown}, … (`--format json` lists all)",
+                f"{len(alike):,} {noun} to {_choose_verb(alike[0])}: {shown}, … (`--format json` lists all)",
             )
-            yield from _common_lines(alike, noun.removesuffix("s"))
+            yield from _render_common_lines(alike, noun.removesuffix("s"))
     for change in plan.changes:
         if type(change) not in counted or risk_of(change).is_destructive:
             yield from _change_lines(change)
 
 
-def _stage_lines(plan: Plan) -> Iterator[Text]:
+def _render_stage_lines(plan: Plan) -> Iterator[Text]:
     """The stages, where there is more than one: what is done in which order, and what must hold before."""
     plan_stages = list(stages(plan))
     if len(plan_stages) <= 1 and not any(stage.waits for stage in plan_stages):
@@ -205,7 +205,7 @@ def _stage_lines(plan: Plan) -> Iterator[Text]:
         yield Text.assemble(f"   {number:2} ", (stage.title, "bold"), f"  {stage.counts}" if stage.counts else "")
 
 
-def _common_lines(changes: Sequence[Change], noun: str) -> Iterator[Text]:
+def _render_common_lines(changes: Sequence[Change], noun: str) -> Iterator[Text]:
     """What many updates do: each field once, with the number of streams or consumers that it changes."""
     counts: dict[tuple[str, Risk, str], Counter[tuple[str, str]]] = {}
     for change in changes:
@@ -238,7 +238,7 @@ def _change_lines(change: Change) -> Iterator[Text]:
         case Update() | UpdateConsumer():
             yield Text.assemble(("  ~ ", "yellow"), name, where, " (adopted)" if change.adopts else "")
             for field in change.fields:
-                yield _field_line(field)
+                yield _render_field_line(field)
         case Delete() | DeleteConsumer():
             held = _describe_held(change) if isinstance(change, Delete) else "its position"
             yield Text.assemble(("  - ", "bold red"), name, where, (f"  data loss: {held}", "bold red"))
@@ -268,7 +268,7 @@ def _create_details(change: Create | CreateConsumer) -> Iterator[str]:
         yield f"starts after the last message that {', '.join(change.readers)} sourced from its predecessor"
 
 
-def _field_line(change: FieldChange) -> Text:
+def _render_field_line(change: FieldChange) -> Text:
     before, after = format_value(change.field, change.before), format_value(change.field, change.after)
     removal = f"  ({change.removal})" if change.removal is not None else ""
     return Text.assemble(
@@ -292,7 +292,7 @@ def render_markdown(plan: Plan, routing: str) -> str:
         lines.append(f"| ! | {name} | {blocked.region or '?'} | blocked: {reason} | |")
     if plan.rules:
         lines += ["", "| | loaded | servers |", "|---|---|---|"]
-    lines += [_rule_row(rule) for rule in plan.rules]
+    lines += [_format_rule_row(rule) for rule in plan.rules]
     plan_stages = list(stages(plan))
     if len(plan_stages) > 1:
         lines += ["", "| stage | changes | begins when |", "|---|---|---|"]
@@ -306,26 +306,26 @@ def render_markdown(plan: Plan, routing: str) -> str:
 
 
 def _change_row(change: Change) -> str:
-    details = _verb(change)
+    details = _choose_verb(change)
     if isinstance(change, Update | UpdateConsumer):
-        details = "<br>".join(_field_cell(field) for field in change.fields)
-    sign = _SIGNS[_verb(change)]
+        details = "<br>".join(_format_field_cell(field) for field in change.fields)
+    sign = _SIGNS[_choose_verb(change)]
     return f"| {sign} | {markdown_code(change.config.name)} | {change.region or '?'} | {details} | {risk_of(change).value} |"
 
 
-def _field_cell(change: FieldChange) -> str:
+def _format_field_cell(change: FieldChange) -> str:
     before, after = format_value(change.field, change.before), format_value(change.field, change.after)
     why = change.why if change.removal is None else f"{change.why}; {change.removal}"
     return f"{markdown_code(change.field)}: {markdown_code(before)} → {markdown_code(after)} ({markdown_text(why)})"
 
 
-def _rule_row(rule: RuleChange) -> str:
+def _format_rule_row(rule: RuleChange) -> str:
     kind, (about, _) = _name_rule(rule)
     kind = "" if rule.kind == RULE else kind
     return f"| {_sign_of(rule)} | {kind}{markdown_code(about)} | {', '.join(rule.servers)} |"
 
 
-def _verb(change: Change) -> str:
+def _choose_verb(change: Change) -> str:
     match change:
         case Create() | CreateConsumer():
             return "create"
@@ -362,7 +362,7 @@ def _list_rules(plan: Plan, *, is_verbose: bool = False) -> Iterator[Text]:
     """What servers load: folded by stream and account, or each rule and entry with what changes there."""
     if is_verbose:
         for rule in plan.rules:
-            yield from _rule_lines(rule)
+            yield from _render_rule_lines(rule)
         return
     groups: dict[tuple[str, str, tuple[str, ...]], list[RuleChange]] = {}
     for rule in plan.rules:
@@ -372,11 +372,11 @@ def _list_rules(plan: Plan, *, is_verbose: bool = False) -> Iterator[Text]:
             yield Text(f"    … and {len(groups) - _FEW:,} more groups of rules (`--verbose` shows all)", style="dim")
             return
         if len(rules) == 1:
-            yield from _rule_lines(rules[0])
+            yield from _render_rule_lines(rules[0])
             continue
         noun = "rules" if rules[0].kind == RULE else "entries"
         yield Text.assemble(
-            (f"  {sign} ", _COLORS[sign]), (about, "bold"), f": {len(rules):,} {noun} on {_servers(servers)}"
+            (f"  {sign} ", _COLORS[sign]), (about, "bold"), f": {len(rules):,} {noun} on {_format_servers(servers)}"
         )
 
 
@@ -390,9 +390,9 @@ def _subject_of(rule: RuleChange) -> str:
     return "mappings"
 
 
-def _rule_lines(rule: RuleChange) -> Iterator[Text]:
+def _render_rule_lines(rule: RuleChange) -> Iterator[Text]:
     sign = _sign_of(rule)
-    yield Text.assemble((f"  {sign} ", _COLORS[sign]), *_name_rule(rule), f"  on {_servers(rule.servers)}")
+    yield Text.assemble((f"  {sign} ", _COLORS[sign]), *_name_rule(rule), f"  on {_format_servers(rule.servers)}")
     if rule.kind == USERS:
         return  # two digests, which mean nothing to a reader
     for before in rule.before or ():
@@ -420,5 +420,5 @@ def _name_rule(rule: RuleChange) -> tuple[str, tuple[str, str]]:
     return f"{kind} ", (about, "bold")
 
 
-def _servers(names: tuple[str, ...]) -> str:
+def _format_servers(names: tuple[str, ...]) -> str:
     return ", ".join(names) if len(names) < _FEW_SERVERS else f"{len(names):,} servers"

@@ -60,11 +60,11 @@ def hops(report: ProbeReport, *, width: int) -> Table:
         for region in report.regions:
             cells = [by_cell.get((stream, region, hop), []) for hop, _ in _LOCAL_HOPS]
             if any(cells):
-                table.add_row(stream, region, *(_hop_cell(checks, width) for checks in cells))
+                table.add_row(stream, region, *(_render_hop_cell(checks, width) for checks in cells))
     return table
 
 
-def _hop_cell(checks: Sequence[Check], width: int) -> Text:
+def _render_hop_cell(checks: Sequence[Check], width: int) -> Text:
     if not checks:
         return Text("-", style="dim")
     worst = max(
@@ -108,10 +108,10 @@ def _time_cell(row: Mapping[str, float | None], reader: str, *, was_tried: bool)
         return Text("– not tried", style="dim")
     if time is None:
         return Text("✗ missing", style="bold red")
-    return Text(f"✓ {_milliseconds(time)}", style="green")
+    return Text(f"✓ {_format_milliseconds(time)}", style="green")
 
 
-def _milliseconds(time: float) -> str:
+def _format_milliseconds(time: float) -> str:
     return f"{time:,.1f} ms" if time < _PRECISE_BELOW_MS else f"{time:,.0f} ms"
 
 
@@ -121,7 +121,7 @@ def tables(report: ProbeReport, *, width: int) -> Iterator[Table]:
         return
     own_reads = [check for check in report.checks if check.hop is Hop.OWN_READ and check.elapsed_ms is not None]
     if own_reads:
-        yield _own_reads(own_reads, width)
+        yield _render_own_reads(own_reads, width)
     for stream in report.streams:
         for hop, title in _FORMS:
             checks = [check for check in report.checks if (check.stream, check.hop) == (stream, hop)]
@@ -129,7 +129,7 @@ def tables(report: ProbeReport, *, width: int) -> Iterator[Table]:
                 yield _forms(report, checks, f"{title} by the name `{stream}`: which stream answers, in each region")
 
 
-def _own_reads(checks: Sequence[Check], width: int) -> Table:
+def _render_own_reads(checks: Sequence[Check], width: int) -> Table:
     """From the acknowledgement of a publish until it is served where it was published."""
     forms = list(dict.fromkeys(check.form for check in checks))
     title = "own writes: time from acknowledgement to first read" + (" in the same region" if width >= _WIDE else "")
@@ -141,15 +141,15 @@ def _own_reads(checks: Sequence[Check], width: int) -> Table:
     cells = {(check.stream, check.region, check.form): check for check in checks}
     for stream, region in dict.fromkeys((check.stream, check.region) for check in checks):
         row_checks = [cells.get((stream, region, form)) for form in forms]
-        table.add_row(stream, region, *(_own_read_cell(check, width) for check in row_checks))
+        table.add_row(stream, region, *(_format_own_read_cell(check, width) for check in row_checks))
     return table
 
 
-def _own_read_cell(check: Check | None, width: int) -> str:
+def _format_own_read_cell(check: Check | None, width: int) -> str:
     if check is None:
         return "-"
     answered = f" {check.answered_by}" if width >= _WIDE else ""
-    return f"{_milliseconds(check.elapsed_ms or 0.0)}{answered}"
+    return f"{_format_milliseconds(check.elapsed_ms or 0.0)}{answered}"
 
 
 def _forms(report: ProbeReport, checks: Sequence[Check], title: str) -> Table:
@@ -161,11 +161,11 @@ def _forms(report: ProbeReport, checks: Sequence[Check], title: str) -> Table:
         table.add_column(region, overflow="fold")
     cells = {(check.form, check.region): check for check in checks}
     for form in dict.fromkeys(check.form for check in checks):
-        table.add_row(form, *(_form_cell(cells.get((form, region))) for region in regions))
+        table.add_row(form, *(_render_form_cell(cells.get((form, region))) for region in regions))
     return table
 
 
-def _form_cell(check: Check | None) -> Text:
+def _render_form_cell(check: Check | None) -> Text:
     if check is None:
         return Text("-", style="dim")
     mark, style = _MARK[check.status]

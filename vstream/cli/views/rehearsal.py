@@ -179,7 +179,7 @@ class LiveTimeline:
             if share is None:
                 text.append("·", "dim")
             else:
-                text.append(_LEVELS[min(len(_LEVELS) - 1, int(share * len(_LEVELS)))], _share_style(share))
+                text.append(_LEVELS[min(len(_LEVELS) - 1, int(share * len(_LEVELS)))], _choose_style(share))
         return text
 
     def _band(self, band: _Band, per_column: int) -> Text:
@@ -207,7 +207,7 @@ class LiveTimeline:
         return text
 
 
-def _share_style(share: float) -> str:
+def _choose_style(share: float) -> str:
     if share >= _GOOD:
         return "green"
     return "yellow" if share >= _FAIR else "red"

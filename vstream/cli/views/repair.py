@@ -51,14 +51,14 @@ class RepairView:
     def progress(self) -> Iterator[Callable[[str], Callable[[int, int], None]]]:
         """A progress display."""
         with progress_bar() as progress:
-            yield lambda name: _ticker(progress, name)
+            yield lambda name: _make_ticker(progress, name)
 
     def _print(self, lines: Iterable[Text]) -> None:
         if self._is_text:
             console.print_lines(lines)
 
 
-def _ticker(progress: Progress, name: str) -> Callable[[int, int], None]:
+def _make_ticker(progress: Progress, name: str) -> Callable[[int, int], None]:
     task = progress.add_task(name, total=None)
     return lambda count, total: progress.update(task, completed=count, total=total)
 
@@ -68,15 +68,15 @@ def render_sourcing(repairs: SourcingRepairs) -> Iterator[Text]:
     for leftover in repairs.leftovers:
         used = f", sourced by {list_names(list(leftover.readers))}" if leftover.readers else ""
         if leftover.is_running:
-            yield _line(
+            yield _render_line(
                 "running ", "bold cyan", leftover.stream, f"{used}: used by a repair that is still running; wait for it"
             )
         else:
-            yield _line("clear   ", "bold yellow", leftover.stream, f"{used}: left by an interrupted repair")
+            yield _render_line("clear   ", "bold yellow", leftover.stream, f"{used}: left by an interrupted repair")
     for standstill in repairs.standstills:
-        yield _line(
+        yield _render_line(
             "blocked " if standstill.obstacle else "resume  ",
-            _style(standstill.obstacle),
+            _choose_style(standstill.obstacle),
             standstill.reader,
             f": {standstill.detail}",
         )
@@ -84,7 +84,7 @@ def render_sourcing(repairs: SourcingRepairs) -> Iterator[Text]:
     for refill in repairs.refills:
         yield from _refill(refill)
     for pair in repairs.unknown:
-        yield _line(
+        yield _render_line(
             f"{pair.state.value:8}",
             "bold cyan",
             f"{pair.origin} → {pair.reader}",
@@ -94,9 +94,9 @@ def render_sourcing(repairs: SourcingRepairs) -> Iterator[Text]:
 
 def _refill(refill: Refill) -> Iterator[Text]:
     lost = refill.lost
-    yield _line(
+    yield _render_line(
         "blocked " if refill.obstacle else "refill  ",
-        _style(refill.obstacle),
+        _choose_style(refill.obstacle),
         lost.origin,
         f" in {lost.place}: it ends at {lost.last:,}, and {', '.join(lost.readers)} have sourced up to {lost.last_taken:,}",
     )
@@ -116,7 +116,7 @@ def render_contents(repairs: ContentRepairs) -> Iterator[Text]:
     """What is missing and what is there twice, and what could not be read."""
     for replay in repairs.replays:
         if replay.count:
-            yield _line(
+            yield _render_line(
                 "replay  ",
                 "bold yellow",
                 replay.reader,
@@ -124,13 +124,13 @@ def render_contents(repairs: ContentRepairs) -> Iterator[Text]:
             )
             yield Text(f"        add them at its end, from {list_names(sorted(replay.by_holder))}")
         for reason, sequences in sorted(replay.irreparable.items()):
-            yield _line(
+            yield _render_line(
                 "stays   ", "bold cyan", replay.reader, f" lacks {sequences.words()} of {replay.origin}: {reason}"
             )
     for copies in repairs.duplicates:
         if copies.count:
             first = copies.examples[0]
-            yield _line(
+            yield _render_line(
                 "delete  ",
                 "bold yellow",
                 copies.reader,
@@ -142,30 +142,30 @@ def render_contents(repairs: ContentRepairs) -> Iterator[Text]:
         for reason, number in sorted(copies.differing.items()):
             example = next((pair for pair in copies.stay if pair.differs == reason), None)
             shown = f", as at {example.stays:,} and {example.goes:,}" if example else ""
-            yield _line(
+            yield _render_line(
                 "stays   ",
                 "bold cyan",
                 copies.reader,
                 f": {format_count(number, 'message')} with the origin and sequence of another{shown}, but {reason}",
             )
     for name, reason in sorted(repairs.unread.items()):
-        yield _line("unread  ", "bold red", name, f": {reason}")
+        yield _render_line("unread  ", "bold red", name, f": {reason}")
 
 
 def render_repaired_sourcing(repairs: SourcingRepairs, still_open: Collection[str]) -> Iterator[Text]:
     """What was done about how streams take from each other."""
     for leftover in repairs.leftovers:
         if not leftover.is_running:
-            yield _line("cleared  ", "bold green", leftover.stream, "")
+            yield _render_line("cleared  ", "bold green", leftover.stream, "")
     for standstill in repairs.standstills:
         is_open = any(standstill.reader in line for line in still_open)
         if not (standstill.obstacle or is_open):
             origins = list_names(list(standstill.origins))
-            yield _line("resumed  ", "bold green", standstill.reader, f": it sources {origins} again")
+            yield _render_line("resumed  ", "bold green", standstill.reader, f": it sources {origins} again")
     for refill in repairs.refills:
         if not refill.obstacle:
             number = refill.lost.last_taken - refill.lost.last
-            yield _line(
+            yield _render_line(
                 "refilled ", "bold green", refill.lost.origin, f": {number:,} messages, to {refill.lost.last_taken:,}"
             )
 
@@ -175,10 +175,10 @@ def render_repaired_contents(repairs: ContentRepairs) -> Iterator[Text]:
     for replay in repairs.replays:
         if replay.count:
             messages = format_count(replay.count, "message")
-            yield _line("replayed ", "bold green", replay.reader, f": {messages} of {replay.origin}")
+            yield _render_line("replayed ", "bold green", replay.reader, f": {messages} of {replay.origin}")
     for copies in repairs.duplicates:
         if copies.count:
-            yield _line("deleted  ", "bold green", copies.reader, f": {format_count(copies.count, 'message')}")
+            yield _render_line("deleted  ", "bold green", copies.reader, f": {format_count(copies.count, 'message')}")
 
 
 def render_end(result: RepairResult) -> Iterator[Text]:
@@ -190,11 +190,11 @@ def render_end(result: RepairResult) -> Iterator[Text]:
         yield Text(f"Nothing to repair (checked: {kinds}).", style="bold green")
 
 
-def _style(blocked: str | None) -> str:
+def _choose_style(blocked: str | None) -> str:
     return "bold red" if blocked else "bold yellow"
 
 
-def _line(verb: str, style: str, name: str, rest: str) -> Text:
+def _render_line(verb: str, style: str, name: str, rest: str) -> Text:
     return Text.assemble((verb, style), (name, "bold"), rest)
 
 

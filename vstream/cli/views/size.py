@@ -23,7 +23,7 @@ _LEAST_CORES = 0.01
 
 def describe_size(sizing: Sizing) -> Iterator[RenderableType]:
     """Streams, places, and what the mapping rules cost."""
-    streams = _stream_table(
+    streams = _render_stream_table(
         "each virtual stream", "stream", "in each region", "full copy", "between regions", "survives"
     )
     for stream in sizing.streams:
@@ -35,10 +35,10 @@ def describe_size(sizing: Sizing) -> Iterator[RenderableType]:
             f"{stream.load.rate:,.4g}/s × {format_size(stream.load.size)}",
             f"{limit}{format_size(reads)}" if math.isfinite(reads) else endless,
             _describe_traffic(stream.crossing),
-            _outage(stream.outage),
+            _format_outage(stream.outage),
         )
     yield streams
-    places = _stream_table("storage", "where", "needs", "grows without limit by", "has", "")
+    places = _render_stream_table("storage", "where", "needs", "grows without limit by", "has", "")
     verdicts = {
         True: Text("✓", style="green"),
         False: Text("✗ too little", style="bold red"),
@@ -72,13 +72,13 @@ def _describe_traffic(bits: float) -> str:
     return f"{bits / size:,.3g} {unit}/s"
 
 
-def _outage(seconds: float | None) -> str:
+def _format_outage(seconds: float | None) -> str:
     if seconds is None:
         return "–"
     return format_duration(seconds) if math.isfinite(seconds) else "any outage"
 
 
-def _stream_table(title: str, *headings: str) -> Table:
+def _render_stream_table(title: str, *headings: str) -> Table:
     table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", title_style="bold", pad_edge=False)
     for heading in headings:
         table.add_column(heading, overflow="fold")
@@ -92,7 +92,7 @@ _SHOWN = 20
 def describe_simulation(simulation: OutageSimulation) -> Iterator[RenderableType]:
     """Pairs of regions, what regions store, and what the servers hold for it."""
     title = f"in {format_duration(simulation.duration_s)}, from the best to the worst of what servers may do"
-    pairs = _stream_table(
+    pairs = _render_stream_table(
         title, "from", "to", "highest lag", "messages", "all there after healing", "lost", "first lost at"
     )
     for pair in simulation.pairs[:_SHOWN]:

@@ -74,7 +74,7 @@ def headline(status: report.Status) -> Text:
 
 def regions(status: report.Status, *, width: int) -> Table:
     """What works in each region."""
-    table = _table("what works")
+    table = _render_table("what works")
     short = width < _NARROW
     table.add_column("region", overflow="fold")
     table.add_column("up" if short else "servers", justify="right", no_wrap=True)
@@ -87,15 +87,15 @@ def regions(status: report.Status, *, width: int) -> Table:
         table.add_column(brief if short else heading, overflow="fold")
     for region in status.regions:
         reached = "?" if region.unknown == region.servers else region.reached
-        table.add_row(region.name, f"{reached}/{region.servers}", *_abilities(region))
+        table.add_row(region.name, f"{reached}/{region.servers}", *_list_abilities(region))
     return table
 
 
-def _table(title: str) -> Table:
+def _render_table(title: str) -> Table:
     return Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", title_style="bold", pad_edge=False)
 
 
-def _abilities(region: report.RegionStatus) -> list[Text]:
+def _list_abilities(region: report.RegionStatus) -> list[Text]:
     shares = [_share(share) for share in (region.publish, region.direct_get, region.consumers)]
     control = {True: Text("✓", style="green"), False: Text("✗", style="bold red"), None: Text("?", style="bold yellow")}
     return [*shares, control[region.control]]
@@ -117,8 +117,8 @@ def matrix(status: report.Status, before: report.Status | None = None) -> Table:
     earlier = {} if before is None else _pending_by_places(before)
 
     def show(origin: str, reader: str) -> Text:
-        cell = _cell(worst.get((origin, reader)), pending.get((origin, reader)))
-        return cell.append(_trend(earlier.get((origin, reader)), pending.get((origin, reader))))
+        cell = _render_cell(worst.get((origin, reader)), pending.get((origin, reader)))
+        return cell.append(_format_trend(earlier.get((origin, reader)), pending.get((origin, reader))))
 
     origins = [place for place in status.places if any(origin == place for origin, _ in worst)]
     readers = [place for place in status.places if any(reader == place for _, reader in worst)]
@@ -127,7 +127,7 @@ def matrix(status: report.Status, before: report.Status | None = None) -> Table:
 
 def _square(title: str, origins: Sequence[str], readers: Sequence[str], show: Callable[[str, str], Text]) -> Table:
     """From where → to where: what *show* makes of each two."""
-    table = _table(title)
+    table = _render_table(title)
     for heading in ("", *readers):
         table.add_column(heading, overflow="fold")
     for origin in origins:
@@ -143,7 +143,7 @@ def _pending_by_places(status: report.Status) -> dict[tuple[str, str], int | Non
     return {places: report.sum_known(counts) for places, counts in pending.items()}
 
 
-def _trend(before: int | None, now: int | None) -> str:
+def _format_trend(before: int | None, now: int | None) -> str:
     if before is None or now is None or before == now:
         return ""
     return " ↑" if now > before else " ↓"
@@ -154,10 +154,10 @@ def traffic(status: report.Status, before: report.Status) -> Table:
     rates = status.sent_per_second(before)
     clusters = sorted({cluster for _, cluster in rates})
     regions = [region.name for region in status.regions]
-    return _square("sent per second: region → cluster", regions, clusters, partial(_sent_cell, rates))
+    return _square("sent per second: region → cluster", regions, clusters, partial(_render_sent_cell, rates))
 
 
-def _sent_cell(rates: Mapping[tuple[str, str], float | None], region: str, cluster: str) -> Text:
+def _render_sent_cell(rates: Mapping[tuple[str, str], float | None], region: str, cluster: str) -> Text:
     if (region, cluster) not in rates:
         return Text("·", style="dim")
     rate = rates[region, cluster]
@@ -180,7 +180,7 @@ def margin(status: report.Status) -> list[Text]:
     ]
 
 
-def _cell(pair: report.PairStatus | None, pending: int | None) -> Text:
+def _render_cell(pair: report.PairStatus | None, pending: int | None) -> Text:
     if pair is None:
         return Text("·", style="dim")
     mark, style = _MARK[pair.state]
@@ -202,7 +202,7 @@ def streams(status: report.Status, before: report.Status | None = None, *, width
         shown = [stream for stream in shown if stream.leader is None or stream.current < stream.replicas][:_MANY]
     if not shown:
         return None
-    table = _table("streams")
+    table = _render_table("streams")
     for heading in ("stream", "leader", "replicas"):
         table.add_column(heading, overflow="fold")
     rates = ("per s",) if before is not None else ()
@@ -219,14 +219,14 @@ def streams(status: report.Status, before: report.Status | None = None, *, width
             "?" if stream.last is None else f"{stream.last:,}",
         ]
         if before is not None:
-            row.append(_rate(last_before.get(stream.name), stream.last, status.at - before.at))
+            row.append(_format_rate(last_before.get(stream.name), stream.last, status.at - before.at))
         if width >= _NARROW:
             row.append("?" if stream.bytes is None else format_size(stream.bytes))
         table.add_row(*row)
     return table
 
 
-def _rate(before: int | None, now: int | None, seconds: float) -> str:
+def _format_rate(before: int | None, now: int | None, seconds: float) -> str:
     """Messages a second between two looks."""
     if before is None or now is None or seconds <= 0:
         return "?"
@@ -235,7 +235,7 @@ def _rate(before: int | None, now: int | None, seconds: float) -> str:
 
 def consumers(status: report.Status, *, width: int) -> Table:
     """The topology's durables: all of a few, else a screenful, those that lack something first."""
-    table = _table("consumers")
+    table = _render_table("consumers")
     for heading in ("consumer", "region"):
         table.add_column(heading, overflow="fold")
     for heading in ("pending", "unacked", *(() if width < _NARROW else ("redelivered", "waiting"))):
@@ -258,8 +258,8 @@ def consumers(status: report.Status, *, width: int) -> Table:
 
 def problems(seen: report.Status) -> list[Text]:
     """What is wrong and what could not be seen, one line each; then the verdict."""
-    lines = [_problem("✗ ", "bold red", problem) for problem in seen.problems]
-    lines += [_problem("? ", "bold yellow", problem) for problem in seen.unknown]
+    lines = [_render_problem("✗ ", "bold red", problem) for problem in seen.problems]
+    lines += [_render_problem("? ", "bold yellow", problem) for problem in seen.unknown]
     match seen.verdict:
         case report.StatusVerdict.OK:
             verdict = Text.assemble(("OK", "bold green"), ": all checks passed")
@@ -275,7 +275,7 @@ def problems(seen: report.Status) -> list[Text]:
     return [*lines, verdict]
 
 
-def _problem(mark: str, style: str, problem: report.Problem) -> Text:
+def _render_problem(mark: str, style: str, problem: report.Problem) -> Text:
     code = f" ({problem.code})" if problem.code else ""
     return Text.assemble((mark, style), (problem.about, "bold"), f": {problem.text}{code}")
 
@@ -286,10 +286,10 @@ def beacon_matrix(regions: Sequence[str], seen: Sequence[BeaconSighting]) -> Tab
     for sighting in seen:
         by_pair.setdefault((sighting.origin, sighting.reader), []).append(sighting)
     title = "newest beacon: published in → found in"
-    return _square(title, regions, regions, lambda *pair: _beacon_cell(by_pair.get(pair, ())))
+    return _square(title, regions, regions, lambda *pair: _render_beacon_cell(by_pair.get(pair, ())))
 
 
-def _beacon_cell(sightings: Sequence[BeaconSighting]) -> Text:
+def _render_beacon_cell(sightings: Sequence[BeaconSighting]) -> Text:
     if not sightings:
         return Text("·", style="dim")
     missing = [sighting for sighting in sightings if sighting.age is None]

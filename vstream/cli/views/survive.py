@@ -35,20 +35,20 @@ _NAMED = 4
 
 def text(cells: Sequence[SurvivalCell], result: SurvivalRehearsal | None) -> Iterator[RenderableType]:
     """Tables and reasons for a terminal."""
-    outcomes = _outcomes(result)
+    outcomes = _index_outcomes(result)
     for title, rows in _group_alike(cells, outcomes):
-        abilities = _abilities(rows)
+        abilities = _list_abilities(rows)
         table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", title_style="bold", pad_edge=False)
         table.add_column("if this fails")
         for ability in abilities:
             table.add_column(_name(ability))
-        for failure in _failures(rows):
+        for failure in _list_failures(rows):
             row = {cell.ability: cell for cell in rows if cell.failure is failure}
             in_order = [row[ability] for ability in abilities]
             marked = [Text(_mark(cell, outcomes), style=_STYLES[cell.ruling.answer]) for cell in in_order]
             table.add_row(_name(failure), *marked)
         yield table
-        for line in _reasons(rows):
+        for line in _list_reasons(rows):
             yield Text(f"  {line}")
     if result is not None:
         for line in summary(result):
@@ -58,22 +58,22 @@ def text(cells: Sequence[SurvivalCell], result: SurvivalRehearsal | None) -> Ite
 def render_markdown(cells: Sequence[SurvivalCell], result: SurvivalRehearsal | None) -> str:
     """The table and the rehearsal as Markdown."""
     lines: list[str] = []
-    outcomes = _outcomes(result)
+    outcomes = _index_outcomes(result)
     for title, rows in _group_alike(cells, outcomes):
-        abilities = _abilities(rows)
+        abilities = _list_abilities(rows)
         lines += [f"## {title}", ""]
         lines += [f"| if this fails | {' | '.join(map(_name, abilities))} |", f"|---|{'---|' * len(abilities)}"]
-        for failure in _failures(rows):
+        for failure in _list_failures(rows):
             row = {cell.ability: cell for cell in rows if cell.failure is failure}
             lines.append(f"| {_name(failure)} | {' | '.join(_mark(row[ability], outcomes) for ability in abilities)} |")
-        lines += ["", *(f"- {line}" for line in _reasons(rows)), ""]
+        lines += ["", *(f"- {line}" for line in _list_reasons(rows)), ""]
     lines += [f"{line}  " for line in summary(result)] if result is not None else []
     return "\n".join(lines).rstrip() + "\n"
 
 
 def as_dict(topology: Topology, cells: Sequence[SurvivalCell], result: SurvivalRehearsal | None) -> dict[str, Any]:
     """The table as plain JSON data; *result* is None where nothing was rehearsed."""
-    outcomes = _outcomes(result)
+    outcomes = _index_outcomes(result)
     return {
         "topology": topology.name,
         "cells": [_cell_as_dict(cell, outcomes.get(id(cell))) for cell in cells],
@@ -131,7 +131,7 @@ def _rehearsal_as_dict(result: SurvivalRehearsal) -> dict[str, Any]:
     }
 
 
-def _outcomes(result: SurvivalRehearsal | None) -> dict[int, RehearsedCell]:
+def _index_outcomes(result: SurvivalRehearsal | None) -> dict[int, RehearsedCell]:
     return {id(cell.cell): cell for cell in result.cells} if result is not None else {}
 
 
@@ -157,7 +157,7 @@ def _mark(cell: SurvivalCell, outcomes: Mapping[int, RehearsedCell]) -> str:
     return word + (_MARKS[outcome.status] if outcome is not None else "")
 
 
-def _reasons(cells: Sequence[SurvivalCell]) -> Iterator[str]:
+def _list_reasons(cells: Sequence[SurvivalCell]) -> Iterator[str]:
     """Each reason once, with the cells that it is for; nobody asks why all is well."""
     grouped: dict[tuple[Survival, str, str], list[SurvivalCell]] = {}
     for cell in cells:
@@ -177,9 +177,9 @@ def _name(word: Failure | Ability) -> str:
     return text.replace("_", " ")
 
 
-def _abilities(cells: Sequence[SurvivalCell]) -> list[Ability]:
+def _list_abilities(cells: Sequence[SurvivalCell]) -> list[Ability]:
     return [ability for ability in Ability if any(cell.ability is ability for cell in cells)]
 
 
-def _failures(cells: Sequence[SurvivalCell]) -> list[Failure]:
+def _list_failures(cells: Sequence[SurvivalCell]) -> list[Failure]:
     return [failure for failure in Failure if any(cell.failure is failure for cell in cells)]

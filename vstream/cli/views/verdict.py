@@ -33,13 +33,13 @@ _NONE = Text("–", style="dim")
 def report(verdict: Verdict, width: int) -> Iterator[RenderableType]:
     """All of it, from top to bottom, on a screen of *width* columns."""
     yield headline(verdict)
-    yield from _cases(verdict)
-    yield from _examples(verdict)
-    faults = [_faults(verdict.faults, verdict.zero)] if verdict.faults else []
+    yield from _render_cases(verdict)
+    yield from _render_examples(verdict)
+    faults = [_render_faults(verdict.faults, verdict.zero)] if verdict.faults else []
     streams = verdict.streams
-    for table in (_streams(streams), *_windows(verdict), *faults, *_arrivals(streams), *_consumers(streams)):
+    for table in (_render_streams(streams), *_windows(verdict), *faults, *_arrivals(streams), *_consumers(streams)):
         yield from _split(table, width)
-    yield _recorder(verdict)
+    yield _render_recorder(verdict)
     for warning in verdict.warnings:
         yield Text.assemble(("warning: ", "bold yellow"), clean(warning))
 
@@ -58,7 +58,7 @@ def headline(verdict: Verdict) -> Text:
     )
 
 
-def _cases(verdict: Verdict) -> Iterator[Text]:
+def _render_cases(verdict: Verdict) -> Iterator[Text]:
     """What failed and what is not known."""
     for status in (CaseStatus.FAIL, CaseStatus.UNKNOWN):
         cases = [case for case in verdict.cases if case.status is status]
@@ -71,7 +71,7 @@ def _cases(verdict: Verdict) -> Iterator[Text]:
             yield Text(f"  and {len(cases) - _MOST_WRONG:,} more", style="dim")
 
 
-def _examples(verdict: Verdict) -> Iterator[Text]:
+def _render_examples(verdict: Verdict) -> Iterator[Text]:
     for stream in verdict.streams:
         for finding in stream.findings():
             yield from finding_lines(finding)
@@ -95,7 +95,7 @@ def example_line(example: Example, zero: int) -> str:
     return clean(f"{', '.join(parts)}{during}: {example.detail}")
 
 
-def _table(title: str, *columns: str, left: int = 2) -> Table:
+def _render_table(title: str, *columns: str, left: int = 2) -> Table:
     table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", title_style="bold")
     for number, column in enumerate(columns):
         table.add_column(column, no_wrap=number < left, justify="left" if number < left else "right")
@@ -129,8 +129,8 @@ _PUBLISH_COUNTS = ("attempted", "acknowledged", "rejected", "indeterminate")
 _COPY_COUNTS = ("duplicated", "unexpected", "reordered", "diverged")
 
 
-def _streams(streams: Sequence[StreamVerdict]) -> Table:
-    table = _table(
+def _render_streams(streams: Sequence[StreamVerdict]) -> Table:
+    table = _render_table(
         "messages",
         "stream",
         "region",
@@ -170,7 +170,7 @@ def _streams(streams: Sequence[StreamVerdict]) -> Table:
 
 
 def _windows(verdict: Verdict) -> Iterator[Table]:
-    table = _table(
+    table = _render_table(
         "by window", "window", "region", "published", "longest gap", "median", "p99", "read", "median", "control plane"
     )
     several = len({row.stream for window in verdict.windows for row in window.publishes}) > 1
@@ -203,7 +203,7 @@ def _share(value: float | None) -> Text:
     return Text(share(value), style="red" if value == 0 else "yellow")
 
 
-def _time(nanoseconds: int | None) -> Text:
+def _render_time(nanoseconds: int | None) -> Text:
     return _NONE if nanoseconds is None else Text(duration(nanoseconds))
 
 
@@ -214,19 +214,19 @@ def _publish_cells(publishes: Availability | None) -> tuple[Text, Text, Text, Te
     return (
         _share(publishes.share),
         gap,
-        _time(publishes.time.p50 if publishes.time else None),
-        _time(publishes.time.p99 if publishes.time else None),
+        _render_time(publishes.time.p50 if publishes.time else None),
+        _render_time(publishes.time.p99 if publishes.time else None),
     )
 
 
 def _read(reads: Availability | None) -> tuple[Text, Text]:
     if reads is None or not reads.attempted:
         return _NONE, _NONE
-    return _share(reads.share), _time(reads.time.p50 if reads.time else None)
+    return _share(reads.share), _render_time(reads.time.p50 if reads.time else None)
 
 
-def _faults(faults: Sequence[FaultVerdict], zero: int) -> Table:
-    table = _table(
+def _render_faults(faults: Sequence[FaultVerdict], zero: int) -> Table:
+    table = _render_table(
         "faults", "fault", "", "at", "publishes failed", "first after", "recovered after", "healed at", "converged"
     )
     for verdict in faults:
@@ -239,9 +239,9 @@ def _faults(faults: Sequence[FaultVerdict], zero: int) -> Table:
             outcome,
             duration(fault.injected - zero),
             _number(sum(outage.failed for outage in verdict.outages)),
-            _time(min((outage.first_failure for outage in verdict.outages), default=None)),
+            _render_time(min((outage.first_failure for outage in verdict.outages), default=None)),
             _show_last(recovered, "not before the next fault"),
-            _time(None if fault.healed is None else fault.healed - zero),
+            _render_time(None if fault.healed is None else fault.healed - zero),
             _show_last(took, "never"),
         )
     return table
@@ -255,7 +255,7 @@ def _show_last(times: Sequence[int | None], never: str) -> Text:
 
 
 def _arrivals(streams: Sequence[StreamVerdict]) -> Iterator[Table]:
-    table = _table("arrival: from → to", "stream", "from → to", "messages", "median", "p99", "most")
+    table = _render_table("arrival: from → to", "stream", "from → to", "messages", "median", "p99", "most")
     for stream in streams:
         for arrival in stream.arrivals:
             times = (arrival.spread.p50, arrival.spread.p99, arrival.spread.max)
@@ -270,7 +270,7 @@ def _arrivals(streams: Sequence[StreamVerdict]) -> Iterator[Table]:
 
 
 def _consumers(streams: Sequence[StreamVerdict]) -> Iterator[Table]:
-    table = _table("consumers", "consumer", "delivered", "redelivered", "repeated", "skipped", "behind", left=1)
+    table = _render_table("consumers", "consumer", "delivered", "redelivered", "repeated", "skipped", "behind", left=1)
     for stream in streams:
         for consumer in stream.consumers:
             counts = (consumer.delivered, consumer.redelivered, consumer.repeated, consumer.skipped, consumer.behind)
@@ -279,7 +279,7 @@ def _consumers(streams: Sequence[StreamVerdict]) -> Iterator[Table]:
         yield table
 
 
-def _recorder(verdict: Verdict) -> Text:
+def _render_recorder(verdict: Verdict) -> Text:
     late = verdict.lateness
     shown = (
         f"median {duration(late.p50)}, p99 {duration(late.p99)}, most {duration(late.max)}"

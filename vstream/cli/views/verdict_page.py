@@ -42,7 +42,7 @@ def page(verdict: Verdict) -> str:
     """The whole page."""
     env = environment([resources.templates() / "reports"], is_html=True)
     env.filters |= {"duration": units.duration, "share": units.share}
-    shown = list(_charts(verdict))
+    shown = list(_list_charts(verdict))
     findings = []
     for stream in verdict.streams:
         for finding in stream.findings():
@@ -53,12 +53,12 @@ def page(verdict: Verdict) -> str:
         counts={status.value: count for status, count in verdict.counts.items()},
         story=list(tell(verdict)),
         expectations=[case for case in verdict.cases if case.about is About.EXPECTATION],
-        player=_player(verdict.timeline),
+        player=_make_player(verdict.timeline),
         cases={status.value: [case for case in verdict.cases if case.status is status] for status in CaseStatus},
         findings=findings,
-        bands=_bands(verdict),
-        steps=_steps(verdict),
-        ticks=_ticks(verdict.timeline, verdict.zero),
+        bands=_list_bands(verdict),
+        steps=_list_steps(verdict),
+        ticks=_list_ticks(verdict.timeline, verdict.zero),
         sections=charts.group_by_section(shown),
         data=_embed_data(verdict, shown),
         versions=sorted({server.version for server in verdict.manifest.servers}),
@@ -80,7 +80,7 @@ def _embed_data(verdict: Verdict, shown: Sequence[Mapping[str, Any]]) -> Markup:
     return Markup(text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"))  # noqa: S704 - as said
 
 
-def _player(timeline: Timeline) -> dict[str, Any]:
+def _make_player(timeline: Timeline) -> dict[str, Any]:
     """Where the replay draws regions, and an arrow for each pair of them: a point is x, y in a box of 520 by 320."""
     regions = list(timeline.publishes)
     points = {}
@@ -122,15 +122,15 @@ def _fault_moments(verdict: Verdict) -> Json:
     return moments
 
 
-def _charts(verdict: Verdict) -> Iterator[dict[str, Any]]:
+def _list_charts(verdict: Verdict) -> Iterator[dict[str, Any]]:
     timeline = verdict.timeline
-    yield from _publishes(timeline)
-    yield from _times(timeline)
-    yield from _lag(timeline)
-    yield from _strips(timeline)
+    yield from _list_publishes(timeline)
+    yield from _list_times(timeline)
+    yield from _list_lags(timeline)
+    yield from _list_strips(timeline)
 
 
-def _publishes(timeline: Timeline) -> Iterator[dict[str, Any]]:
+def _list_publishes(timeline: Timeline) -> Iterator[dict[str, Any]]:
     per_second = timeline.interval / _SECOND
     rates = {}
     for region, seconds in timeline.publishes.items():
@@ -155,7 +155,7 @@ def _publishes(timeline: Timeline) -> Iterator[dict[str, Any]]:
         }
 
 
-def _times(timeline: Timeline) -> Iterator[dict[str, Any]]:
+def _list_times(timeline: Timeline) -> Iterator[dict[str, Any]]:
     times = {}
     for region, seconds in timeline.publishes.items():
         times[region] = {name: [getattr(second, name) for second in seconds] for name in ("p50", "p99")}
@@ -176,7 +176,7 @@ def _times(timeline: Timeline) -> Iterator[dict[str, Any]]:
         }
 
 
-def _lag(timeline: Timeline) -> Iterator[dict[str, Any]]:
+def _list_lags(timeline: Timeline) -> Iterator[dict[str, Any]]:
     origins = list(timeline.lag)
     readers = list(dict.fromkeys(reader for lag in timeline.lag.values() for reader in lag))
     scale = charts.linear(value for lag in timeline.lag.values() for values in lag.values() for value in values)
@@ -200,7 +200,7 @@ def _lag(timeline: Timeline) -> Iterator[dict[str, Any]]:
         }
 
 
-def _strips(timeline: Timeline) -> Iterator[dict[str, Any]]:
+def _list_strips(timeline: Timeline) -> Iterator[dict[str, Any]]:
     read_kinds: dict[float | None, str] = {None: "none", 1: "ok", 0: "rejected"}
     request_kinds: dict[int | None, str] = {None: "none", _FAILED: "rejected"}
 
@@ -267,7 +267,7 @@ def _end(fault: FaultRecord, verdict: Verdict) -> int:
     return ended or fault.confirmed or fault.injected
 
 
-def _bands(verdict: Verdict) -> list[dict[str, Any]]:
+def _list_bands(verdict: Verdict) -> list[dict[str, Any]]:
     """Where the faults that happened are drawn: percent of the width, and lanes."""
     axis = _Axis(verdict.timeline)
     bands = []
@@ -278,7 +278,7 @@ def _bands(verdict: Verdict) -> list[dict[str, Any]]:
     return _assign_lanes(bands)
 
 
-def _steps(verdict: Verdict) -> list[dict[str, Any]]:
+def _list_steps(verdict: Verdict) -> list[dict[str, Any]]:
     """Where the named steps are drawn."""
     axis = _Axis(verdict.timeline)
     steps = []
@@ -305,7 +305,7 @@ def _assign_lanes(spans: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [{**item, "lane": lane} for item, lane in zip(spans, lanes, strict=True)]
 
 
-def _ticks(timeline: Timeline, zero: int) -> list[dict[str, Any]]:
+def _list_ticks(timeline: Timeline, zero: int) -> list[dict[str, Any]]:
     start = (timeline.start - zero) / _SECOND
     length = timeline.interval * timeline.intervals / _SECOND
     moments = [moment for moment in charts.ticks(start, start + length) if moment - start <= _LAST_TICK * length]

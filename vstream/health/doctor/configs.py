@@ -50,7 +50,7 @@ def config_not_loaded(patient: Patient) -> Iterator[Symptom]:
     cannot be reloaded. Then undo that change, or restart the server at a convenient time. `nats-server -t -c FILE`
     prints the digest of a file.
     """
-    for server, file in _files(patient):
+    for server, file in _list_files(patient):
         loaded = server.config_digest
         if file.problem is None and loaded is not None and file.digest not in {None, loaded}:
             at = f" (loaded at {server.config_loaded})" if server.config_loaded else ""
@@ -78,7 +78,7 @@ def other_flags(patient: Patient) -> Iterator[Symptom]:
     """
     reached = _list_reached(patient)
     for flag in sorted({flag for server in reached for flag in server.flags}):
-        yield from _flag_symptoms(flag, reached)
+        yield from _check_flag_symptoms(flag, reached)
 
 
 @check("VD412", "too-old", drift=Drift.DIFFERENCE)
@@ -120,7 +120,7 @@ def unread_config(patient: Patient) -> Iterator[Symptom]:
     For a file with variables: run `nats-server -t -c FILE` in the server's environment, and compare the digest that it prints
     with `config_digest` in `/varz`.
     """
-    for server, file in _files(patient):
+    for server, file in _list_files(patient):
         silent = f"a server that runs {server.version} does not report what it has loaded; servers do from 2.12 on"
         is_silent = server.config_digest is None and file.is_asked_for
         if file.problem is not None or is_silent:
@@ -154,14 +154,14 @@ def _list_reached(patient: Patient) -> list[ServerSnapshot]:
     return [server for server in patient.snapshot.servers if server.is_reached]
 
 
-def _files(patient: Patient) -> Iterator[tuple[ServerSnapshot, ConfigFile]]:
+def _list_files(patient: Patient) -> Iterator[tuple[ServerSnapshot, ConfigFile]]:
     """Each server that answers and whose file is known."""
     for server in _list_reached(patient):
         if server.name in patient.files:
             yield server, patient.files[server.name]
 
 
-def _flag_symptoms(flag: str, reached: Sequence[ServerSnapshot]) -> Iterator[Symptom]:
+def _check_flag_symptoms(flag: str, reached: Sequence[ServerSnapshot]) -> Iterator[Symptom]:
     """Servers of one version must have the same flags, and every server of a cluster must know the flags of the others."""
     for server in reached:
         if not server.flags.get(flag):

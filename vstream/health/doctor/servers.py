@@ -58,7 +58,7 @@ def half_reloaded(patient: Patient) -> Iterator[Symptom]:
     reload`. A server refuses the whole reload if anything in the file cannot be reloaded, such as `gateway`, and logs
     the reason. Imports of a new account work after the second reload.
     """
-    yield from _mapping_differences(patient, is_partial=True)
+    yield from _check_mapping_differences(patient, is_partial=True)
 
 
 @check("VD403", "other-rules")
@@ -73,10 +73,10 @@ def other_rules(patient: Patient) -> Iterator[Symptom]:
     `vstream render`, put `mappings.cfg` (or `accounts.cfg`) on every server, reload. `vstream plan` shows each
     different rule, import and export.
     """
-    yield from _mapping_differences(patient, is_partial=False)
+    yield from _check_mapping_differences(patient, is_partial=False)
 
 
-def _mapping_differences(patient: Patient, *, is_partial: bool) -> Iterator[Symptom]:
+def _check_mapping_differences(patient: Patient, *, is_partial: bool) -> Iterator[Symptom]:
     is_operator = patient.topology.security is Security.OPERATOR
     ship = f"put `{loaded_path(patient.topology)}` there and reload: `nats-server --signal reload`"
     for difference in patient.loaded.differences():
@@ -140,7 +140,7 @@ def no_meta_leader(patient: Patient) -> Iterator[Symptom]:
     A majority of all servers must run and reach each other. If the majority is lost for ever, 2.15 can continue with
     fewer servers: `vstream repair meta`.
     """
-    for name, _, members in _meta_groups(patient):
+    for name, _, members in _list_meta_groups(patient):
         leaders = Counter(server.meta_leader or "nobody" for server in members)
         if len(leaders) > 1 or "nobody" in leaders:
             votes = ", ".join(f"{count} say {leader}" for leader, count in sorted(leaders.items()))
@@ -160,7 +160,7 @@ def meta_shape(patient: Patient) -> Iterator[Symptom]:
     Remove lost members (`nats server raft peer-remove NAME`). Use at least three regions with the same number of
     servers.
     """
-    for name, seats, members in _meta_groups(patient):
+    for name, seats, members in _list_meta_groups(patient):
         size = max(server.meta_size for server in members)
         # With every member there, and as many needed for a majority, the number has no effect: `lab/readiness.py` says more.
         has_same_majority = size < len(seats) == len(members) and size // 2 == len(seats) // 2
@@ -181,7 +181,7 @@ def meta_shape(patient: Patient) -> Iterator[Symptom]:
             )
 
 
-def _meta_groups(patient: Patient) -> Iterator[tuple[str, Sequence[Seat], Sequence[ServerSnapshot]]]:
+def _list_meta_groups(patient: Patient) -> Iterator[tuple[str, Sequence[Seat], Sequence[ServerSnapshot]]]:
     """Each meta group of several servers: its name, the servers it should have, and those that answer."""
     topology = patient.topology
     groups = {topology.name: list(topology.seats)}

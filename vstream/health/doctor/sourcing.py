@@ -29,7 +29,7 @@ def dead_source(patient: Patient) -> Iterator[Symptom]:
     `vstream repair sources` makes its leader step down: the next one retries at once. If that does not help, look for VD401,
     and for the permissions of the account.
     """
-    for pair, source in _pairs(patient, PairState.SILENT):
+    for pair, source in _list_pairs(patient, PairState.SILENT):
         yield Symptom(about=pair.reader, evidence=_evidence(pair, source), do=REFRESH)
 
 
@@ -63,7 +63,7 @@ def stuck_source(patient: Patient) -> Iterator[Symptom]:
     `vstream repair sources`. If the message still does not arrive, it was skipped: `vstream repair messages` shows all missing messages,
     and adds them with `--yes`.
     """
-    for pair, source in _pairs(patient, PairState.BEHIND):
+    for pair, source in _list_pairs(patient, PairState.BEHIND):
         if pair.age is not None and pair.age > STUCK_AFTER:
             yield Symptom(about=pair.reader, evidence=_evidence(pair, source), do=REFRESH)
 
@@ -130,7 +130,7 @@ def unmeasured_lag(patient: Patient) -> Iterator[Symptom]:
     ## What to do
     Ask again with a longer `--timeout`, or when something was published in that region. `vstream audit` compares all messages.
     """
-    unmeasured = list(_pairs(patient, PairState.UNKNOWN))
+    unmeasured = list(_list_pairs(patient, PairState.UNKNOWN))
     for pair, source in unmeasured[:_NAMED]:
         yield Symptom(about=pair.reader, evidence=_evidence(pair, source), do="ask again, or `vstream audit`")
     if len(unmeasured) > _NAMED:
@@ -159,7 +159,7 @@ def rolled_back(patient: Patient) -> Iterator[Symptom]:
     filled on the stream's `canary` subject. Without a canary, `nats stream purge NAME --seq POSITION+1` moves the
     sequence, but drops messages that slower readers have not sourced. `sync_interval: always` prevents the first cause.
     """
-    for pair, source in _pairs(patient, PairState.ROLLED_BACK):
+    for pair, source in _list_pairs(patient, PairState.ROLLED_BACK):
         yield Symptom(
             about=pair.origin,
             evidence=_evidence(pair, source),
@@ -180,7 +180,7 @@ def lost_to_retention(patient: Patient) -> Iterator[Symptom]:
     Other regions may have them in their read streams: `vstream repair messages --kind replay` shows which, and adds them with
     `--yes`. Set `max_age` of write streams above the longest outage that must not lose messages.
     """
-    for pair, source in _pairs(patient, PairState.LOSSY):
+    for pair, source in _list_pairs(patient, PairState.LOSSY):
         yield Symptom(about=pair.reader, evidence=_evidence(pair, source), do="`vstream repair messages --kind replay`")
 
 
@@ -214,7 +214,7 @@ def retention_margin(patient: Patient) -> Iterator[Symptom]:
         )
 
 
-def _pairs(patient: Patient, state: PairState) -> Iterator[tuple[PairStatus, SourceSnapshot]]:
+def _list_pairs(patient: Patient, state: PairState) -> Iterator[tuple[PairStatus, SourceSnapshot]]:
     """The pairs in *state* whose streams both answer, each with the reader's view of the origin."""
     for pair in patient.status.pairs:
         source = _source_of(patient, pair)

@@ -40,7 +40,7 @@ def doubles_on_restart(patient: Patient) -> Iterator[Symptom]:
     `subject_transform`: what `vstream render` writes. A changed source starts at its first message: set `opt_start_seq`
     to one more than its position, or the update duplicates everything once.
     """
-    for name, config, versions in _configs(patient):
+    for name, config, versions in _list_configs(patient):
         filtered = [str(source.fields["name"]) for source in config.sources if source.filter is not None]
         transform = config.subject_transform
         if filtered and transform and any(map(_has_doubling_leaders, versions)):
@@ -68,7 +68,7 @@ def goes_back(patient: Patient) -> Iterator[Symptom]:
     Upgrade to 2.15, which stores positions. Until then, run `vstream probe --beacons`: a small message of each origin on its own
     subject keeps the position.
     """
-    for name, config, versions in _configs(patient):
+    for name, config, versions in _list_configs(patient):
         keeps, sources = read_int(config.fields.get("max_msgs_per_subject")) or -1, len(config.sources)
         if sources > 1 and keeps > 0 and min(versions) < _STORES_POSITIONS:
             oldest = format_version(min(versions))
@@ -79,16 +79,16 @@ def goes_back(patient: Patient) -> Iterator[Symptom]:
             )
 
 
-def _configs(patient: Patient) -> Iterator[tuple[str, StreamConfig, tuple[Version, ...]]]:
+def _list_configs(patient: Patient) -> Iterator[tuple[str, StreamConfig, tuple[Version, ...]]]:
     """Each stream with a known configuration, and the versions of the servers of its cluster."""
-    for stream, observed in _streams_seen(patient):
+    for stream, observed in _list_streams_seen(patient):
         cluster = observed.cluster or patient.topology.cluster_at(stream.place)
         versions = versions_in(patient.snapshot, cluster)
         if observed.config is not None and versions:
             yield stream.name, StreamConfig(name=stream.name, fields=observed.config), versions
 
 
-def _streams_seen(patient: Patient) -> Iterator[tuple[PhysicalStream, StreamSnapshot]]:
+def _list_streams_seen(patient: Patient) -> Iterator[tuple[PhysicalStream, StreamSnapshot]]:
     """Each physical stream with known state."""
     for stream in list_physical_streams(patient.topology):
         observed = patient.snapshot.streams.get(stream.name)
@@ -119,7 +119,7 @@ def overflowed_stream(patient: Patient) -> Iterator[Symptom]:
     ## What to do
     `vstream plan` shows the difference in `placement`; `vstream apply` moves the stream while it stays in use.
     """
-    for stream, observed in _streams_seen(patient):
+    for stream, observed in _list_streams_seen(patient):
         expected = patient.topology.cluster_at(stream.place)
         if observed.cluster is not None and observed.cluster != expected:
             yield Symptom(
@@ -181,7 +181,7 @@ def few_replicas(patient: Patient) -> Iterator[Symptom]:
     ## What to do
     `vstream apply` restores the number. Look for VD404 and VD405; `nats stream cluster peer-remove` replaces a replica that never catches up.
     """
-    for stream, observed in _streams_seen(patient):
+    for stream, observed in _list_streams_seen(patient):
         planned = stream.limits.get("num_replicas")
         if isinstance(planned, int) and observed.replicas < planned:
             evidence = f"it has {observed.replicas} of the {planned} replicas that the topology gives it"

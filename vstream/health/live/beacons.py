@@ -52,7 +52,7 @@ async def publish_beacons(
                 return f"{stream.name} in {region}: {problem}"
         return None if error is None else f"{stream.name} in {region}: {error.description}"
 
-    problems = await asyncio.gather(*(publish_beacon(stream, region) for stream, region in _pairs(topology)))
+    problems = await asyncio.gather(*(publish_beacon(stream, region) for stream, region in _list_pairs(topology)))
     return tuple(dict.fromkeys(problem for problem in problems if problem))
 
 
@@ -98,11 +98,11 @@ async def read_beacons(
             is_absent=is_absent,
         )
 
-    triples = [(stream, origin, reader) for stream, origin in _pairs(topology) for reader in stream.regions]
+    triples = [(stream, origin, reader) for stream, origin in _list_pairs(topology) for reader in stream.regions]
     return tuple(await asyncio.gather(*(read_beacon(*each) for each in triples[:most])))
 
 
-def _pairs(topology: Topology) -> Iterator[tuple[VirtualStream, str]]:
+def _list_pairs(topology: Topology) -> Iterator[tuple[VirtualStream, str]]:
     for stream in streams_with_beacons(topology):
         for region in stream.regions:
             yield stream, region

@@ -69,7 +69,7 @@ async def empty_region(
     outside = next(candidate.name for candidate in topology.regions if candidate.name != region)
     async with target.connect(outside) as connection:
         moved, unknown = await _move_leaders(topology, target, connection, servers) if moves else ((), ())
-        gates = list(_gates(topology, region))
+        gates = list(_list_gates(topology, region))
         checker = LiveGateChecker(connection)
 
         async def look() -> _Look:
@@ -104,7 +104,7 @@ async def empty_server(
     return Emptiness(moved=moved, missing=missing, unknown=(*unknown, *silent), notes=notes)
 
 
-def _gates(topology: Topology, region: str) -> Iterator[Gate]:
+def _list_gates(topology: Topology, region: str) -> Iterator[Gate]:
     """Each write stream of *region*, and who outside of it takes from there."""
     readers: dict[str, list[str]] = {}
     for stream in topology.streams:
@@ -125,7 +125,7 @@ async def _move_leaders(
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """What is led elsewhere now, and what is not known to be. Streams without a replica elsewhere stay where they are."""
     moved, unknown = [], []
-    for name in _stream_names(topology):
+    for name in _list_stream_names(topology):
         replicas = await _look_up(connection, name)
         if replicas is not None and replicas.leader in servers and not replicas.peers.keys() <= servers:
             if leader := await _hand_over(connection, name, servers):
@@ -181,7 +181,7 @@ async def _find_stranded(
     With *other_places*, streams that are in the cluster of *servers* alone do not count: they stop with it, and are empty.
     """
     stranded, unknown, is_final = [], [], False
-    for name in _stream_names(topology):
+    for name in _list_stream_names(topology):
         replicas = await _look_up(connection, name)
         if replicas is None:
             unknown.append(f"`{name}` does not answer")
@@ -206,7 +206,7 @@ def _describe_outage(topology: Topology, servers: frozenset[str]) -> Iterator[st
         yield f"meanwhile {left} of {total} servers are no majority: no stream or consumer can be created or changed anywhere"
 
 
-def _stream_names(topology: Topology) -> Iterator[str]:
+def _list_stream_names(topology: Topology) -> Iterator[str]:
     for stream in topology.streams:
         yield from (part.name for part in physical_streams(stream))
 

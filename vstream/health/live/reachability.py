@@ -31,13 +31,13 @@ async def check_region(
     streams = [stream for stream in topology.streams if stream.origin and name in stream.regions]
     away = [physical.write_stream_in(stream, name) for stream in streams]
     control, reached = await asyncio.gather(
-        _control(connection, patience),
+        _check_control(connection, patience),
         asyncio.gather(*(_check_origin(JetStreamAdmin(connection), origin, patience) for origin in away)),
     )
     return RegionSnapshot(name=name, problem=problem, control=control, origins=dict(zip(away, reached, strict=True)))
 
 
-async def _control(connection: Connection, patience: float) -> str | None:
+async def _check_control(connection: Connection, patience: float) -> str | None:
     """Why the meta leader does not answer, None if it does."""
     try:
         refusal = api_error(await connection.request_json(_INFO, timeout=patience), _INFO)

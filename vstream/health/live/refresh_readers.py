@@ -185,7 +185,7 @@ async def _refresh_stream(connection: Connection, fed: _Fed, deadline: float, *,
         silent = None if sources is None else heard.silent(sources, elapsed)
         if active is None and silent == ():
             active = elapsed
-        problem = "no server answers for it" if sources is None else _problem(sources, silent or ())
+        problem = "no server answers for it" if sources is None else _find_problem(sources, silent or ())
         if problem is None and info is not None and info.get("mirror"):
             held = int(info["state"]["last_seq"])
             target = target or await _read_last_seq(connection, str(info["mirror"]["name"]))
@@ -266,7 +266,7 @@ def is_still(before: StreamLeadership, cluster: Mapping[str, Any]) -> bool:
     return cluster.get("leader") == before.leader and (since is None or since == before.since)
 
 
-def _problem(sources: Sequence[dict[str, Any]], silent: Sequence[str]) -> str | None:
+def _find_problem(sources: Sequence[dict[str, Any]], silent: Sequence[str]) -> str | None:
     """What the sources still lack; None if each delivers and nothing is pending."""
     if silent:
         return f"nothing heard of {', '.join(silent)}"

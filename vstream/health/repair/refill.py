@@ -120,10 +120,10 @@ def find_standstills(
         is_stuck = pair.state is PairState.BEHIND and pair.age is not None and pair.age > stuck_after
         if pair.state is PairState.SILENT or is_stuck:
             stuck.setdefault(pair.reader, []).append(pair)
-    return tuple(_standstill(stuck_pairs, replicas) for _, stuck_pairs in sorted(stuck.items()))
+    return tuple(_plan_standstill(stuck_pairs, replicas) for _, stuck_pairs in sorted(stuck.items()))
 
 
-def _standstill(pairs: Sequence[PairStatus], replicas: Mapping[str, int]) -> Standstill:
+def _plan_standstill(pairs: Sequence[PairStatus], replicas: Mapping[str, int]) -> Standstill:
     obstacle = None
     if replicas.get(pairs[0].reader, 1) <= 1:
         obstacle = (

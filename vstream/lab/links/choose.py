@@ -32,7 +32,7 @@ def initial_links(addresses: Sequence[ServerAddress], backend: Backend, shape: M
     return Links(
         backend=backend,
         servers={address.server.name: address.region for address in addresses},
-        fronts=tuple(front for address in addresses for front in _fronts(address, backend)),
+        fronts=tuple(front for address in addresses for front in _list_fronts(address, backend)),
         started=shape,
         base=shape,
     )
@@ -64,7 +64,7 @@ def links_of_running_lab(
     return replace(links, started=shape, base={**links.base, **changed}, generation=links.generation + 1)
 
 
-def _fronts(address: ServerAddress, backend: Backend) -> Iterator[Front]:
+def _list_fronts(address: ServerAddress, backend: Backend) -> Iterator[Front]:
     """The ports at which other regions reach a server, if a proxy stands in between."""
     if backend is not Backend.PROXY:
         return
@@ -83,8 +83,8 @@ def link_states(links: Iterable[Link]) -> Mapping[Pair, LinkState]:
 
 def link_state(link: Link) -> LinkState:
     """The settings of each direction of *link*."""
-    return LinkState(delay=_each_way(link.rtt), jitter=_each_way(link.jitter), rate=link.rate, loss=link.loss)
+    return LinkState(delay=_halve(link.rtt), jitter=_halve(link.jitter), rate=link.rate, loss=link.loss)
 
 
-def _each_way(nanoseconds: int | None) -> float | None:
+def _halve(nanoseconds: int | None) -> float | None:
     return None if nanoseconds is None else nanoseconds / _NANOSECONDS / 2

@@ -108,7 +108,7 @@ async def traffic(name: str) -> Traffic:
     directory, _ = recorded_lab(name)
     answer = await ProxyProcess(directory).ask()
     if answer is None:
-        raise _not_kept(name, read(name))
+        raise _make_loss_error(name, read(name))
     return Traffic(connections=answer.connections, refused=answer.refused)
 
 
@@ -120,7 +120,7 @@ async def _apply_change(name: str, change_links: Callable[[Links], Links], touch
         _require_known(name, before, touched)
         answer = proxy.answer()
         if answer is None:
-            raise _not_kept(name, before)
+            raise _make_loss_error(name, before)
         after = replace(change_links(before), generation=before.generation + 1)
         proxy.write(after)
         try:
@@ -145,12 +145,12 @@ def _require_known(name: str, links: Links, touched: Mapping[Pair, LinkState]) -
 
 def _require_applied(links: Links, answer: Answer | None, name: str) -> None:
     if answer is None:
-        raise _not_kept(name, links)
+        raise _make_loss_error(name, links)
     if answer.failure is not None:
         raise LabError(f"the links of lab `{name}` were not changed: {answer.failure}")
 
 
-def _not_kept(name: str, links: Links) -> LabError:
+def _make_loss_error(name: str, links: Links) -> LabError:
     if links.backend is Backend.NONE:
         return UnsupportedError(
             f"lab `{name}` has no links that could be changed: its servers dial each other",

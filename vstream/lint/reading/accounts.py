@@ -84,17 +84,17 @@ def read_account_flow(server: ServerConf) -> AccountFlow:
     links = []
     for account in server.accounts:
         for wish in imports_of(account):
-            link = _link(account.name, wish)
+            link = _read_link(account.name, wish)
             if link is not None and _is_exported(link, indexes.get(link.exporter, ExportIndex(()))):
                 links.append(link)
-    tables = {account.name: _mapping_table(account.mappings) for account in server.accounts}
+    tables = {account.name: _read_mapping_table(account.mappings) for account in server.accounts}
     of_global = tuple(block for block in server.mappings if block.account is None)
     if of_global:
-        tables[GLOBAL_ACCOUNT] = _mapping_table(of_global)
-    return AccountFlow(tables, links, _exported_subjects(exports))
+        tables[GLOBAL_ACCOUNT] = _read_mapping_table(of_global)
+    return AccountFlow(tables, links, _read_exported_subjects(exports))
 
 
-def _exported_subjects(exports: Mapping[str, tuple[AccountExport, ...]]) -> Iterator[ExportedSubject]:
+def _read_exported_subjects(exports: Mapping[str, tuple[AccountExport, ...]]) -> Iterator[ExportedSubject]:
     for account, of_account in exports.items():
         for export in of_account:
             subject = str(export.subject.value)
@@ -102,13 +102,13 @@ def _exported_subjects(exports: Mapping[str, tuple[AccountExport, ...]]) -> Iter
             yield ExportedSubject(kind=kind, account=account, subject=subject, span=export.subject.span)
 
 
-def _mapping_table(blocks: tuple[MappingsBlock, ...]) -> MappingTable:
+def _read_mapping_table(blocks: tuple[MappingsBlock, ...]) -> MappingTable:
     if len(blocks) == 1:
         return blocks[0].table
     return compile_mappings(mapping.model for block in blocks for mapping in block.entries)
 
 
-def _link(importer: str, wish: AccountImport) -> AccountLink | None:
+def _read_link(importer: str, wish: AccountImport) -> AccountLink | None:
     return link_accounts(
         ImportKind(wish.kind),
         importer=importer,
@@ -189,7 +189,7 @@ def read_claims_flow(accounts: tuple[ClaimsAccount, ...]) -> AccountFlow:
     for account in accounts:
         for wish in account.imports:
             exporter = names.get(wish.exporter_key)
-            link = _claimed_link(account.name, exporter, wish) if exporter and wish.kind in _KINDS else None
+            link = _read_claimed_link(account.name, exporter, wish) if exporter and wish.kind in _KINDS else None
             near = [exports[number] for number in subjects.overlapping(link.exported)] if link is not None else []
             if link is not None and any(_covers(export, link) for export in near):
                 links.append(link)
@@ -201,7 +201,7 @@ def _covers(export: ExportedSubject, link: AccountLink) -> bool:
     return (export.account, export.kind) == (link.exporter, link.kind) and is_subset(link.exported, export.subject)
 
 
-def _claimed_link(importer: str, exporter: str, wish: ClaimedImport) -> AccountLink | None:
+def _read_claimed_link(importer: str, exporter: str, wish: ClaimedImport) -> AccountLink | None:
     return link_accounts(
         ImportKind(wish.kind),
         importer=importer,

@@ -33,24 +33,24 @@ def claims_account(data: Json, source: SourceMap) -> workspace.ClaimsAccount | N
         file=source.file,
         span=source.value(("nats",)),
         block=claims_block(data, source),
-        imports=tuple(_imports(nats.get("imports"), source)),
-        exports=tuple(_exports(nats.get("exports"), source)),
+        imports=tuple(_read_imports(nats.get("imports"), source)),
+        exports=tuple(_read_exports(nats.get("exports"), source)),
     )
 
 
-def _texts(item: Json, *names: str) -> dict[str, str]:
+def _read_texts(item: Json, *names: str) -> dict[str, str]:
     fields = read_object(item)
     return {name: value for name in names if isinstance(value := fields.get(name), str) and value}
 
 
-def _imports(listed: Json, source: SourceMap) -> Iterator[workspace.ClaimedImport]:
+def _read_imports(listed: Json, source: SourceMap) -> Iterator[workspace.ClaimedImport]:
     """
     As servers read them (server/accounts.go, updateAccountClaimsWithRefresh).
 
     `subject` is that of the publisher, `to` that of the subscriber; `local_subject` is always the one in this account.
     """
     for index, item in enumerate(listed if isinstance(listed, list) else ()):
-        fields = _texts(item, "subject", "account", "type", "to", "local_subject")
+        fields = _read_texts(item, "subject", "account", "type", "to", "local_subject")
         if not {"subject", "account", "type"} <= fields.keys():
             continue
         subject, to, local = fields["subject"], fields.get("to"), fields.get("local_subject")
@@ -69,9 +69,9 @@ def _imports(listed: Json, source: SourceMap) -> Iterator[workspace.ClaimedImpor
         )
 
 
-def _exports(listed: Json, source: SourceMap) -> Iterator[workspace.ClaimedExport]:
+def _read_exports(listed: Json, source: SourceMap) -> Iterator[workspace.ClaimedExport]:
     for index, item in enumerate(listed if isinstance(listed, list) else ()):
-        fields = _texts(item, "subject", "type")
+        fields = _read_texts(item, "subject", "type")
         if len(fields) == len(("subject", "type")):
             span = source.value(("nats", "exports", index, "subject"))
             yield workspace.ClaimedExport(kind=fields["type"], subject=fields["subject"], span=span)
@@ -87,7 +87,7 @@ def claims_block(data: Json, source: SourceMap) -> workspace.MappingsBlock | Non
     if not isinstance(mappings, dict):
         message = "`mappings` must be an object that maps each source to an array of destinations"
         fault = workspace.MappingFault(message=message, server_message="", span=source.value(path))
-    entries = [_entry(name, listed, (*path, name), source) for name, listed in read_object(mappings).items()]
+    entries = [_read_entry(name, listed, (*path, name), source) for name, listed in read_object(mappings).items()]
     name = claims.get("name") or claims.get("sub")
     return block(
         entries,
@@ -99,16 +99,16 @@ def claims_block(data: Json, source: SourceMap) -> workspace.MappingsBlock | Non
     )
 
 
-def _entry(name: str, value: Json, path: Path, source: SourceMap) -> workspace.MappingEntry:
+def _read_entry(name: str, value: Json, path: Path, source: SourceMap) -> workspace.MappingEntry:
     faults = []
     if not isinstance(value, list):
         message = "the destinations must be an array"
         faults.append(workspace.MappingFault(message=message, server_message="", span=source.value(path)))
-    destinations = _destinations(value, path, source) if isinstance(value, list) else ()
+    destinations = _read_destinations(value, path, source) if isinstance(value, list) else ()
     return entry_of(name, source.key(path), source.value(path), destinations, is_list=True, faults=faults)
 
 
-def _destinations(value: list[Json], path: Path, source: SourceMap) -> Iterator[workspace.MappingDestination]:
+def _read_destinations(value: list[Json], path: Path, source: SourceMap) -> Iterator[workspace.MappingDestination]:
     for index, item in enumerate(value):
         place = (*path, index)
         fields = item if isinstance(item, dict) else {}

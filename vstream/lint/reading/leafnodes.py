@@ -32,7 +32,7 @@ def read_leaf_links(workspace: Workspace) -> tuple[LeafLink, ...]:
     for leaf in workspace.servers:
         for remote in leaf.leaf_remotes:
             for hub in hubs_of(workspace, remote):
-                link = _link(leaf, remote, hub)
+                link = _read_link(leaf, remote, hub)
                 if link is not None and system_of(hub) != system_of(leaf):
                     key = (link.hub.system, link.hub.account, link.leaf.system, link.leaf.account)
                     links.setdefault(key, link)
@@ -88,7 +88,7 @@ def leaf_passwords(hub: ServerConf) -> Mapping[str, ConfValue]:
 
 def hubs_of(workspace: Workspace, remote: LeafRemote) -> Iterator[ServerConf]:
     """The servers of the files that *remote* leads to."""
-    addresses = [_address(url) for url in remote.urls]
+    addresses = [_read_address(url) for url in remote.urls]
     for server in workspace.servers:
         listener = next((listener for listener in server.listeners if listener.block in _BLOCKS), None)
         if listener is None:
@@ -101,17 +101,17 @@ def hubs_of(workspace: Workspace, remote: LeafRemote) -> Iterator[ServerConf]:
                 break
 
 
-def _address(url: ConfValue) -> tuple[str, int]:
+def _read_address(url: ConfValue) -> tuple[str, int]:
     host, port, _ = url_parts(url)
     return host, (port or _DEFAULT_PORT) if host else 0
 
 
-def _user(remote: LeafRemote) -> str | None:
+def _read_user(remote: LeafRemote) -> str | None:
     users = (url_parts(url)[2] for url in remote.urls)
     return next((user for user in users if user), None)
 
 
-def _link(leaf: ServerConf, remote: LeafRemote, hub: ServerConf) -> LeafLink | None:
+def _read_link(leaf: ServerConf, remote: LeafRemote, hub: ServerConf) -> LeafLink | None:
     bound = _bind(hub, remote)
     if bound is None:
         return None
@@ -157,7 +157,7 @@ def _bind(hub: ServerConf, remote: LeafRemote) -> tuple[str, UserConf | None] | 
     """The account of *hub* that *remote* comes to, and the user that it comes as; None where the files do not say."""
     if any(entry(remote.conf, name) for name in LOGINS):
         return None
-    name = _user(remote)
+    name = _read_user(remote)
     authorization = table(table(hub.root, *_BLOCKS), "authorization")
     if authorization is not None:
         return _bind_in(authorization, name)

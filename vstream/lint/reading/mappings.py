@@ -49,7 +49,7 @@ def conf_block(entry: ConfEntry, account: str | None) -> MappingsBlock:
         wording = f"interface conversion: interface {{}} is {kind_of(node)}, not map[string]interface {{}}"
         hint = "write `mappings { source: destination }`"
         fault = MappingFault(message="mappings must be a map", server_message=wording, span=node.span, hint=hint)
-    entries = [_conf_entry(inner) for inner in node.entries] if isinstance(node, ConfMap) else []
+    entries = [_read_conf_entry(inner) for inner in node.entries] if isinstance(node, ConfMap) else []
     return block(
         entries,
         form=MappingForm.CONF,
@@ -130,13 +130,13 @@ def destination_of(
     )
 
 
-def _conf_entry(entry: ConfEntry) -> MappingEntry:
+def _read_conf_entry(entry: ConfEntry) -> MappingEntry:
     node = entry.value
     destinations: list[MappingDestination] = []
     faults: list[MappingFault] = []
     for item in node.items if isinstance(node, ConfArray) else (node,):
         if isinstance(item, ConfMap):
-            destinations.append(_conf_destination(item))
+            destinations.append(_read_conf_destination(item))
         elif item is node and is_text(item):
             subject = value_of(item)
             destinations.append(destination_of(item.span, subject=subject, weight=None, cluster=None, percent=100))
@@ -148,7 +148,7 @@ def _conf_entry(entry: ConfEntry) -> MappingEntry:
     )
 
 
-def _conf_destination(node: ConfMap) -> MappingDestination:
+def _read_conf_destination(node: ConfMap) -> MappingDestination:
     written: dict[str, ConfValue] = {}
     faults: list[MappingFault] = []
     percent: int | None = None
@@ -163,10 +163,10 @@ def _conf_destination(node: ConfMap) -> MappingDestination:
             continue
         written[name] = value_of(value, entry.key_span)
         if name == "weight":
-            percent, fault = _weight(entry)
+            percent, fault = _read_weight(entry)
             faults += [fault] if fault else []
         elif not is_text(value):
-            faults.append(_not_text(entry))
+            faults.append(_make_text_fault(entry))
     if "weight" not in written:
         subject = written["subject"].text if "subject" in written else None
         wording = f"Missing weight for mapping destination {go_quote(subject or '')}"
@@ -182,7 +182,7 @@ def _conf_destination(node: ConfMap) -> MappingDestination:
     )
 
 
-def _not_text(entry: ConfEntry) -> MappingFault:
+def _make_text_fault(entry: ConfEntry) -> MappingFault:
     wording = f"interface conversion: interface {{}} is {kind_of(entry.value)}, not string"
     message = f"`{entry.key}` must be text, not {_describe_node(entry.value)}"
     return MappingFault(
@@ -190,7 +190,7 @@ def _not_text(entry: ConfEntry) -> MappingFault:
     )
 
 
-def _weight(entry: ConfEntry) -> tuple[int | None, MappingFault | None]:
+def _read_weight(entry: ConfEntry) -> tuple[int | None, MappingFault | None]:
     """The percentage that *entry* stands for. One outside 0 to 100 is not a fault here: compiling the rule finds it."""
     node = entry.value
     value = scalar(node)

@@ -48,7 +48,7 @@ def server_conf(
     is_fragment = not any(top.key.lower() in _SERVER_OPTIONS for top in root.entries)
     gateway = entry(root, "gateway")
     jetstream = entry(root, "jetstream")
-    accounts = tuple(_accounts(root, blocks_of))
+    accounts = tuple(_read_accounts(root, blocks_of))
     authorization = table(root, "authorization")
     blocks = [*blocks_of.list_all(root, None), *(block for account in accounts for block in account.mappings)]
     return ServerConf(
@@ -59,14 +59,14 @@ def server_conf(
         server_name=option(root, "server_name"),
         cluster_name=option(table(root, "cluster"), "name"),
         cluster=table(root, "cluster"),
-        gateway=_gateway(gateway) if gateway else None,
-        jetstream=_jetstream(jetstream) if jetstream else None,
-        listeners=() if is_fragment else tuple(_listeners(root)),
+        gateway=_read_gateway(gateway) if gateway else None,
+        jetstream=_read_jetstream(jetstream) if jetstream else None,
+        listeners=() if is_fragment else tuple(_read_listeners(root)),
         accounts=accounts,
-        users=(*_users(authorization, None), *(user for account in accounts for user in account.users)),
+        users=(*_read_users(authorization, None), *(user for account in accounts for user in account.users)),
         system_account=option(root, *_SYSTEM_ACCOUNT),
         authorization=authorization,
-        leaf_remotes=tuple(_leaf_remotes(root)),
+        leaf_remotes=tuple(_read_leaf_remotes(root)),
         mappings=tuple(sorted(blocks, key=lambda block: block.key_span)),
     )
 
@@ -90,7 +90,7 @@ class _Blocks:
         return tuple(self(entry, account) for entry in conf.effective() if entry.key.lower() in _MAPPINGS)
 
 
-def _accounts(root: ConfMap, blocks_of: _Blocks) -> Iterator[AccountConf]:
+def _read_accounts(root: ConfMap, blocks_of: _Blocks) -> Iterator[AccountConf]:
     accounts = table(root, "accounts")
     for account in accounts.effective() if accounts else ():
         if isinstance(account.value, ConfMap):
@@ -99,12 +99,12 @@ def _accounts(root: ConfMap, blocks_of: _Blocks) -> Iterator[AccountConf]:
                 span=account.span,
                 key_span=account.key_span,
                 conf=account.value,
-                users=tuple(_users(account.value, account.key)),
+                users=tuple(_read_users(account.value, account.key)),
                 mappings=blocks_of.list_all(account.value, account.key),
             )
 
 
-def _users(conf: ConfMap | None, account: str | None) -> Iterator[UserConf]:
+def _read_users(conf: ConfMap | None, account: str | None) -> Iterator[UserConf]:
     if conf is None:
         return
     default = table(conf, "default_permissions", "default_permission")
@@ -123,12 +123,12 @@ def _users(conf: ConfMap | None, account: str | None) -> Iterator[UserConf]:
             account=account,
             span=name.span if name else item.span,
             password=option(item, "password", "pass"),
-            publish=_permission(permissions, "publish", "pub", "import"),
-            subscribe=_permission(permissions, "subscribe", "sub", "export"),
+            publish=_read_permission(permissions, "publish", "pub", "import"),
+            subscribe=_read_permission(permissions, "subscribe", "sub", "export"),
         )
 
 
-def _permission(conf: ConfMap | None, *names: str) -> Permission | None:
+def _read_permission(conf: ConfMap | None, *names: str) -> Permission | None:
     written = entry(conf, *names)
     if written is None:
         return None
@@ -138,25 +138,25 @@ def _permission(conf: ConfMap | None, *names: str) -> Permission | None:
     return Permission(allow=several(allow.value) if allow else None, deny=several(deny.value) if deny else ())
 
 
-def _gateway(conf_entry: ConfEntry) -> GatewayConf | None:
+def _read_gateway(conf_entry: ConfEntry) -> GatewayConf | None:
     conf = conf_entry.value
     if not isinstance(conf, ConfMap):
         return None
     listed = entry(conf, "gateways")
     items = listed.value.items if listed and isinstance(listed.value, ConfArray) else ()
     maps = [item for item in items if isinstance(item, ConfMap)]
-    remotes = tuple(GatewayRemote(name=option(item, "name"), urls=_urls(item), span=item.span) for item in maps)
+    remotes = tuple(GatewayRemote(name=option(item, "name"), urls=_read_urls(item), span=item.span) for item in maps)
     return GatewayConf(
         name=option(conf, "name"), remotes=remotes, span=conf.span, key_span=conf_entry.key_span, conf=conf
     )
 
 
-def _urls(conf: ConfMap) -> tuple[ConfValue, ...]:
+def _read_urls(conf: ConfMap) -> tuple[ConfValue, ...]:
     urls = entry(conf, "url", "urls")
     return several(urls.value) if urls else ()
 
 
-def _jetstream(conf_entry: ConfEntry) -> JetStreamConf:
+def _read_jetstream(conf_entry: ConfEntry) -> JetStreamConf:
     conf = conf_entry.value if isinstance(conf_entry.value, ConfMap) else None
     switch: ConfNode | None = conf_entry.value
     if conf is not None:
@@ -175,16 +175,16 @@ def _jetstream(conf_entry: ConfEntry) -> JetStreamConf:
     )
 
 
-def _leaf_remotes(root: ConfMap) -> Iterator[LeafRemote]:
+def _read_leaf_remotes(root: ConfMap) -> Iterator[LeafRemote]:
     remotes = entry(table(root, *_LEAFNODES), "remotes")
     for item in remotes.value.items if remotes and isinstance(remotes.value, ConfArray) else ():
         if isinstance(item, ConfMap):
-            yield LeafRemote(urls=_urls(item), account=option(item, "account", "local"), span=item.span, conf=item)
+            yield LeafRemote(urls=_read_urls(item), account=option(item, "account", "local"), span=item.span, conf=item)
 
 
-def _listeners(root: ConfMap) -> Iterator[Listener]:
+def _read_listeners(root: ConfMap) -> Iterator[Listener]:
     host = option(root, "host", "net", "addr")
-    client = _listener("client", root) or Listener(
+    client = _read_listener("client", root) or Listener(
         block="client", host=(host.text or "") if host else "", port=None, span=Span.point(root.span.file, 1, 1)
     )
     yield client
@@ -192,19 +192,19 @@ def _listeners(root: ConfMap) -> Iterator[Listener]:
         # Several names of one option: one of them counts.
         address_option = option(root, *names)
         if address_option is not None:
-            address, port = _address(address_option)
+            address, port = _read_address(address_option)
             # The monitoring port listens where the clients do, if it names no host.
             yield Listener(block=block, host=address or client.host, port=port, span=address_option.span)
     for name in _BLOCKS:
-        listener = _listener(name, table(root, name))
+        listener = _read_listener(name, table(root, name))
         if listener is not None:
             yield listener
 
 
-def _listener(block: str, conf: ConfMap | None) -> Listener | None:
+def _read_listener(block: str, conf: ConfMap | None) -> Listener | None:
     listen = option(conf, "listen")
     if listen is not None:
-        host, port = _address(listen)
+        host, port = _read_address(listen)
         return Listener(block=block, host=host, port=port, span=listen.span)
     port_option, host_option = option(conf, "port"), option(conf, "host", "net", "addr")
     if port_option is None:
@@ -218,7 +218,7 @@ def _listener(block: str, conf: ConfMap | None) -> Listener | None:
     )
 
 
-def _address(listen: ConfValue) -> tuple[str, int | None]:
+def _read_address(listen: ConfValue) -> tuple[str, int | None]:
     """Host and port of a `listen` option: `host:port`, or a port alone."""
     host, _, port = str(listen.value).rpartition(":")
     return host, int(port) if port.isascii() and port.isdecimal() and len(port) < _MANY_DIGITS else None

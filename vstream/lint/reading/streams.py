@@ -32,12 +32,12 @@ _ENOUGH_OF_CONSUMER: Final = 2
 def stream_files(data: Json, source: SourceMap) -> tuple[StreamFile, ...]:
     """The stream configurations in *data*: one, or an array of them. Empty if there are none."""
     streams = []
-    for prefix, written in _configs(data):
+    for prefix, written in _read_configs(data):
         fields, places = _fold_keys(prefix, written, source)
         name = fields.get("name")
-        is_in_request = _stream_name(data, prefix, source) is not None
+        is_in_request = _read_stream_name(data, prefix, source) is not None
         if not is_in_request and _is_stream(fields) and isinstance(name, (str, NoneType)):
-            streams.append(_stream_file(name, fields, prefix, places))
+            streams.append(_read_stream_file(name, fields, prefix, places))
     return tuple(streams)
 
 
@@ -58,14 +58,14 @@ def with_roles(streams: Iterable[StreamFile], topology: Topology | None) -> tupl
 def consumer_files(data: Json, source: SourceMap) -> tuple[ConsumerFile, ...]:
     """The consumer configurations in *data*: one, an array of them, or what `nats consumer info --json` prints."""
     consumers = []
-    for prefix, fields in _configs(data):
-        stream = _stream_name(data, prefix, source)
+    for prefix, fields in _read_configs(data):
+        stream = _read_stream_name(data, prefix, source)
         if is_consumer(fields, 1 if stream else _ENOUGH_OF_CONSUMER):
             consumers.append(ConsumerFile(file=source.file, fields=fields, source=source, prefix=prefix, stream=stream))
     return tuple(consumers)
 
 
-def _stream_name(data: Json, prefix: Path, source: SourceMap) -> ConfValue | None:
+def _read_stream_name(data: Json, prefix: Path, source: SourceMap) -> ConfValue | None:
     """What stands beside `config`, in a request and in what `nats consumer info --json` prints."""
     if prefix[-1:] != ("config",):
         return None
@@ -103,7 +103,7 @@ def _fold_keys(prefix: Path, fields: dict[str, Json], source: SourceMap) -> tupl
     return {names.get(key, key): value for key, value in fields.items()}, replace(source, values=values, keys=keys)
 
 
-def _configs(data: Json) -> Iterator[tuple[Path, dict[str, Json]]]:
+def _read_configs(data: Json) -> Iterator[tuple[Path, dict[str, Json]]]:
     several = data if isinstance(data, list) else [data]
     for index, item in enumerate(several):
         if isinstance(item, dict):
@@ -112,7 +112,7 @@ def _configs(data: Json) -> Iterator[tuple[Path, dict[str, Json]]]:
             yield ((*path, "config"), inner) if isinstance(inner, dict) else (path, item)
 
 
-def _stream_file(written: str | None, fields: dict[str, Json], prefix: Path, source: SourceMap) -> StreamFile:
+def _read_stream_file(written: str | None, fields: dict[str, Json], prefix: Path, source: SourceMap) -> StreamFile:
     name = PurePosixPath(source.file).stem if written is None else written
     config = StreamConfig(name=name, fields=fields)
     metadata = config.metadata

@@ -128,7 +128,7 @@ def locate_regions(system: Discovered, parts: Sequence[MatchedStream]) -> tuple[
         if part.role in {Role.WRITE, Role.READ}:
             votes.setdefault(part.place, Counter())[cluster] += 1
     regions = {region: seen.most_common(1)[0][0] for region, seen in votes.items()}
-    stretch, unsure = _stretch(system, parts, regions)
+    stretch, unsure = _find_stretch(system, parts, regions)
     lab_regions = {endpoint.cluster: endpoint.region for endpoint in system.endpoints if endpoint.region}
     clusters = [
         *(endpoint.cluster for endpoint in system.endpoints),
@@ -161,7 +161,7 @@ def with_region(part: MatchedStream, where: RegionLayout) -> MatchedStream:
     return replace(part, place=where.region_at(cluster) or cluster or "")
 
 
-def _stretch(
+def _find_stretch(
     system: Discovered, parts: Sequence[MatchedStream], regions: Mapping[str, str]
 ) -> tuple[str | None, str | None]:
     """The cluster that spans regions, and one of which it cannot be told whether it does."""

@@ -37,7 +37,7 @@ def topology_document(name: str, system: Discovered, seen: RecognisedTopology) -
     Raises VstreamError if the language cannot express something that it needs.
     """
     try:
-        return _document(name, system, seen)
+        return _write_document(name, system, seen)
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"]))
@@ -47,19 +47,19 @@ def topology_document(name: str, system: Discovered, seen: RecognisedTopology) -
         ) from error
 
 
-def _document(name: str, system: Discovered, seen: RecognisedTopology) -> tuple[Data, list[UndescribedItem]]:
-    stated: dict[str, dict[tuple[Role, str], Data]] = {stream.name: _ages(stream) for stream in seen.virtual}
-    consumers = {stream.name: _consumers(stream, system, name) for stream in seen.virtual}
+def _write_document(name: str, system: Discovered, seen: RecognisedTopology) -> tuple[Data, list[UndescribedItem]]:
+    stated: dict[str, dict[tuple[Role, str], Data]] = {stream.name: _find_ages(stream) for stream in seen.virtual}
+    consumers = {stream.name: _write_consumers(stream, system, name) for stream in seen.virtual}
     durables = {stream: durable for stream, (durable, _) in consumers.items()}
-    written = _stream_document(name, system, seen, stated, durables)
+    written = _write_stream_document(name, system, seen, stated, durables)
     for _ in range(_ROUNDS):
         if not _settle(written, seen, stated):
             break
-        written = _stream_document(name, system, seen, stated, durables)
+        written = _write_stream_document(name, system, seen, stated, durables)
     return _with_buckets(written, seen), [item for _, unsaid in consumers.values() for item in unsaid]
 
 
-def _ages(stream: RecognisedStream) -> dict[tuple[Role, str], Data]:
+def _find_ages(stream: RecognisedStream) -> dict[tuple[Role, str], Data]:
     """How long write streams keep their messages: the one thing that has to be said."""
     taking = [part for part in stream.parts if part.role in {Role.WRITE, Role.ORIGIN}]
     return {(part.role, part.place): settings.max_age(part.stream.config.fields) for part in taking}
@@ -133,7 +133,7 @@ def _find_unsaid(virtual: VirtualStream, stream: RecognisedStream) -> Iterator[t
             yield part.role, part.place, new
 
 
-def _stream_document(
+def _write_stream_document(
     name: str,
     system: Discovered,
     seen: RecognisedTopology,
@@ -147,14 +147,14 @@ def _stream_document(
         "name": name,
         "server_version": ".".join(map(str, min(versions, default=(2, 10)))),
         **({"naming": seen.naming.value} if seen.naming is not Naming.ISOLATED else {}),
-        "regions": {region: _region(region, cluster, system) for region, cluster in seen.places.regions.items()},
-        **({"stretch": _stretch(seen)} if seen.places.stretch else {}),
+        "regions": {region: _write_region(region, cluster, system) for region, cluster in seen.places.regions.items()},
+        **({"stretch": _write_stretch(seen)} if seen.places.stretch else {}),
         **({"connect": _connect(system, seen)} if system.lab is None else {}),
-        "streams": {key: _stream(streams[key], seen, stated[key], durables[key]) for key in streams},
+        "streams": {key: _write_stream(streams[key], seen, stated[key], durables[key]) for key in streams},
     }
 
 
-def _region(region: str, cluster: str, system: Discovered) -> Data:
+def _write_region(region: str, cluster: str, system: Discovered) -> Data:
     members = sorted((server for server in system.servers if server.cluster == cluster), key=lambda server: server.name)
     asked, number = servers_in(cluster, system)
     # One entry for each server, or none: who was not asked may have others.
@@ -170,7 +170,7 @@ def _region(region: str, cluster: str, system: Discovered) -> Data:
     }
 
 
-def _stretch(seen: RecognisedTopology) -> Data:
+def _write_stretch(seen: RecognisedTopology) -> Data:
     members, regions = seen.places.members, tuple(seen.places.regions)
     cluster = seen.places.stretch
     return {
@@ -185,12 +185,12 @@ def _connect(system: Discovered, seen: RecognisedTopology) -> Data:
     for endpoint in system.endpoints:
         region = seen.places.region_at(endpoint.cluster)
         if region is not None:
-            monitors = [*_monitors(system, seen, endpoint)]
-            connect[region] = {**_endpoint(endpoint.endpoint), **({"monitor": monitors} if monitors else {})}
+            monitors = [*_list_monitors(system, seen, endpoint)]
+            connect[region] = {**_write_endpoint(endpoint.endpoint), **({"monitor": monitors} if monitors else {})}
     return connect
 
 
-def _monitors(system: Discovered, seen: RecognisedTopology, endpoint: ClusterEndpoint) -> Iterator[str]:
+def _list_monitors(system: Discovered, seen: RecognisedTopology, endpoint: ClusterEndpoint) -> Iterator[str]:
     region = seen.places.region_at(endpoint.cluster)
     for server in sorted(system.servers, key=lambda server: server.name):
         member = naming.stretch_server_name(seen.places.stretch or "", region or "")
@@ -201,7 +201,7 @@ def _monitors(system: Discovered, seen: RecognisedTopology, endpoint: ClusterEnd
             yield server.monitor
 
 
-def _endpoint(endpoint: Endpoint) -> Data:
+def _write_endpoint(endpoint: Endpoint) -> Data:
     if endpoint.context:
         return {"context": endpoint.context}
     stated = {
@@ -213,10 +213,10 @@ def _endpoint(endpoint: Endpoint) -> Data:
     return {"urls": list(endpoint.urls), **{key: value for key, value in stated.items() if value}}
 
 
-def _stream(
+def _write_stream(
     stream: RecognisedStream, seen: RecognisedTopology, stated: Mapping[tuple[Role, str], Data], durables: Data
 ) -> Data:
-    general, overrides = _levels(stream, stated)
+    general, overrides = _factor_out(stream, stated)
     everywhere = stream.regions == tuple(seen.places.regions)
     return {
         "subjects": list(stream.subjects),
@@ -239,7 +239,7 @@ def _counts(stream: RecognisedStream) -> bool:
     return any(config.fields.get("allow_msg_counter") is True for config in taking)
 
 
-def _levels(stream: RecognisedStream, stated: Mapping[tuple[Role, str], Data]) -> tuple[Data, dict[str, Data]]:
+def _factor_out(stream: RecognisedStream, stated: Mapping[tuple[Role, str], Data]) -> tuple[Data, dict[str, Data]]:
     """What is said of a stream as a whole, and of single regions: what most of them have is said once."""
     general: Data = {}
     overrides: dict[str, Data] = {}
@@ -279,7 +279,7 @@ def _choose_usual(values: Iterable[Any]) -> Any:
     return max(listed, key=listed.count)
 
 
-def _consumers(virtual: RecognisedStream, system: Discovered, owner: str) -> tuple[Data, list[UndescribedItem]]:
+def _write_consumers(virtual: RecognisedStream, system: Discovered, owner: str) -> tuple[Data, list[UndescribedItem]]:
     """
     The durables of a virtual stream that the topology can say, by name, and those that it does not.
 

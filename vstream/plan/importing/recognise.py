@@ -99,7 +99,7 @@ def _virtual(
             mirror and (mirror == name or mirror.startswith(f"{name}-{Role.ORDER.value}-")) for mirror in mirrored
         )
         model = Consistency.ORDERED if Role.ORDER in roles or ordered else Consistency.VIRTUAL
-        subjects = _subjects(parts, where, kind, led) or _read_from_ordering_stream(name, parts)
+        subjects = _find_subjects(parts, where, kind, led) or _read_from_ordering_stream(name, parts)
     elif origin is not None:
         model = Consistency.HOMED if origin.place in where.regions else Consistency.STRETCH
         subjects = _list_subjects(origin)
@@ -114,7 +114,7 @@ def _virtual(
         parts=tuple(parts),
         home=origin.place if origin is not None and model is Consistency.HOMED else None,
         is_order_named=model is Consistency.ORDERED and name in mirrored,
-        takes_over=_taken_over(name, parts) if model is Consistency.VIRTUAL else None,
+        takes_over=_find_taken_over(name, parts) if model is Consistency.VIRTUAL else None,
     )
 
 
@@ -142,7 +142,7 @@ def _is_isolated(part: MatchedStream) -> bool:
     return _list_subjects(part) == (naming.physical_subject(Naming.ISOLATED, part.virtual, part.place, ">"),)
 
 
-def _subjects(
+def _find_subjects(
     parts: Sequence[MatchedStream], where: RegionLayout, kind: Naming, led: Sequence[tuple[str, Lead]]
 ) -> tuple[str, ...]:
     """What clients publish on: with the blog's naming the write streams say it, else the loaded rules that lead to them."""
@@ -185,7 +185,7 @@ def _number_wildcards(subject: str) -> str:
     return _WILDCARD.sub(r"$\1", subject)
 
 
-def _taken_over(name: str, parts: Sequence[MatchedStream]) -> str | None:
+def _find_taken_over(name: str, parts: Sequence[MatchedStream]) -> str | None:
     """The plain stream that every read stream sources beside the write streams."""
     prefix = f"{name}-{Role.WRITE.value}-"
     sources = [part.stream.config.source_names for part in parts if part.role is Role.READ]
@@ -280,7 +280,7 @@ def _match_by_marks(stream: ObservedStream) -> MatchedStream | None:
 
 def _match_by_wiring(streams: Mapping[str, ObservedStream]) -> Iterator[MatchedStream]:
     """What is called and wired as physical streams are: a name alone says nothing."""
-    readers = [part for name, observed in sorted(streams.items()) if (part := _reader(name, observed))]
+    readers = [part for name, observed in sorted(streams.items()) if (part := _find_reader(name, observed))]
     mirrored = {part.stream.config.mirror_name for part in readers}
     for name, observed in sorted(streams.items()):
         write_prefix = f"{name}-{Role.WRITE.value}-"
@@ -298,7 +298,7 @@ def _match_by_wiring(streams: Mapping[str, ObservedStream]) -> Iterator[MatchedS
             yield MatchedStream(virtual=name, role=Role.ORIGIN, place=AT_ITS_CLUSTER, stream=observed)
 
 
-def _reader(name: str, stream: ObservedStream) -> MatchedStream | None:
+def _find_reader(name: str, stream: ObservedStream) -> MatchedStream | None:
     """The stream called *name* if it is one that is read from, or decides on an order."""
     config = stream.config
     for role in (Role.READ, Role.ORDER):

@@ -17,11 +17,11 @@ from vstream.topology.units import UNLIMITED, format_duration, format_size
 Data = dict[str, Any]
 
 
-def _age(value: int) -> str:
+def _write_age(value: int) -> str:
     return format_duration(value)
 
 
-def _window(value: int) -> str:
+def _write_window(value: int) -> str:
     return format_duration(value) if value else "0s"
 
 
@@ -36,7 +36,7 @@ def _keep(value: Any) -> Any:
 _WORDS: Mapping[str, tuple[str, Callable[[Any], Any]]] = {
     "num_replicas": ("replicas", _keep),
     "storage": ("storage", _keep),
-    "max_age": ("max_age", _age),
+    "max_age": ("max_age", _write_age),
     "max_bytes": ("max_bytes", format_size),
     "max_msgs": ("max_msgs", _count),
     "max_msgs_per_subject": ("max_msgs_per_subject", _count),
@@ -44,7 +44,7 @@ _WORDS: Mapping[str, tuple[str, Callable[[Any], Any]]] = {
     "max_consumers": ("max_consumers", _count),
     "discard": ("discard", _keep),
     "compression": ("compression", _keep),
-    "duplicate_window": ("duplicate_window", _window),
+    "duplicate_window": ("duplicate_window", _write_window),
     "allow_rollup_hdrs": ("allow_rollup", _keep),
     "allow_msg_ttl": ("allow_msg_ttl", _keep),
     "deny_delete": ("deny_delete", _keep),
@@ -71,7 +71,7 @@ def differing_settings(has: Mapping[str, Json], would: Mapping[str, Json], role:
     stated: Data = {
         word: spelled(form[field]) for field, (word, spelled) in _WORDS.items() if form[field] != default[field]
     }
-    tags, default_tags = _tags(form), _tags(default)
+    tags, default_tags = _list_tags(form), _list_tags(default)
     if tags != default_tags:
         stated["placement_tags"] = tags
     marks, default_marks = labels(form), labels(default)
@@ -85,7 +85,7 @@ def differing_settings(has: Mapping[str, Json], would: Mapping[str, Json], role:
 
 def max_age(fields: Mapping[str, Json]) -> Data:
     """The `max_age` of a stream with these *fields*, even if it is the default."""
-    return {"max_age": _age(int(str(fields.get("max_age") or 0)))}
+    return {"max_age": _write_age(int(str(fields.get("max_age") or 0)))}
 
 
 def labels(fields: Mapping[str, Json]) -> dict[str, str]:
@@ -100,7 +100,7 @@ def _to_canonical(fields: Mapping[str, Json], role: Role) -> dict[str, Json]:
     return canonical.canonical({**bare, **takes})
 
 
-def _tags(fields: Mapping[str, Json]) -> list[str]:
+def _list_tags(fields: Mapping[str, Json]) -> list[str]:
     tags = read_object(fields["placement"]).get("tags")
     return [str(tag) for tag in tags] if isinstance(tags, list) else []
 

@@ -54,11 +54,11 @@ class ImportedTopology:
             "streams": dict(self.streams),
             "adopts": self.adopts,
             "leftovers": [item.as_dict() for item in self.undescribed],
-            "problems": [_problem(finding) for finding in self.diagnostics],
+            "problems": [_describe_problem(finding) for finding in self.diagnostics],
         }
 
 
-def _problem(finding: Finding) -> dict[str, str]:
+def _describe_problem(finding: Finding) -> dict[str, str]:
     return {"code": finding.code, "severity": finding.severity.value, "message": finding.message}
 
 
@@ -70,7 +70,7 @@ def import_topology(system: Discovered, *, name: str | None, file: str) -> Impor
     RefusedError if what runs is not laid out as a topology with `routing: mapped` is.
     """
     check_routing(system)
-    called = name or _owner(system)
+    called = name or _find_owner(system)
     seen = recognise(system, called)
     data, unsaid = topology_document(called, system, seen)
     checked = load(write_yaml(data, (), {}, ()).encode(), file)
@@ -80,7 +80,7 @@ def import_topology(system: Discovered, *, name: str | None, file: str) -> Impor
     if topology is not None:
         desired = render_bundle(topology)
         plan = _plan(topology, desired, system)
-        undescribed += _other_rules(desired, plan, system)
+        undescribed += _list_other_rules(desired, plan, system)
         undescribed += [UndescribedItem(kind="field", name=note.name, text=note.text) for note in plan.notes]
     written = write_yaml(
         data, _head(system), dict((*_note_gaps(system, seen), *_note_buckets(data))), undescribed_lines(undescribed)
@@ -126,7 +126,7 @@ def unsupported_routing(*routings: Routing) -> RefusedError:
     )
 
 
-def _owner(system: Discovered) -> str:
+def _find_owner(system: Discovered) -> str:
     owners = Counter(observed.config.owner for observed in system.streams.values() if observed.config.owner)
     if len(owners) > 1:
         listed = ", ".join(f"`{owner}` ({count} streams)" for owner, count in sorted(owners.items()))
@@ -146,7 +146,7 @@ def _list_unread(topology: Topology, system: Discovered) -> tuple[str, ...]:
     return (*system.unread, *((f"{number} without a monitoring address",) if number > 0 else ()))
 
 
-def _other_rules(bundle: Bundle, plan: Plan, system: Discovered) -> Iterator[UndescribedItem]:
+def _list_other_rules(bundle: Bundle, plan: Plan, system: Discovered) -> Iterator[UndescribedItem]:
     """Loaded rules that the topology does not have: those that lead elsewhere stay, the others the plan removes."""
     ours = {rule.source for rule in bundle.mappings} | {rule.source for rule in plan.rules}
     other_rules: dict[tuple[str, tuple[str, ...]], list[str]] = {}
@@ -240,7 +240,7 @@ def write_yaml(document: Mapping[str, Any], head: Iterable[str], beside: Mapping
 
     *beside* are comments behind the line of a key, by its path: `regions.east`.
     """
-    lines = [*map(_comment, head)]
+    lines = [*map(_write_comment, head)]
     for key, value in document.items():
         if isinstance(value, dict) and value and key in {"regions", "connect", "streams", "kv", "objects"}:
             lines.extend(["", f"{key}:"])
@@ -248,11 +248,11 @@ def write_yaml(document: Mapping[str, Any], head: Iterable[str], beside: Mapping
                 lines.extend(_block(name, inner, 1, beside, key))
         else:
             lines.extend(_block(key, value, 0, beside, ""))
-    below = [*map(_comment, tail)]
+    below = [*map(_write_comment, tail)]
     return "\n".join([*lines, *(["", *below] if below else [])]) + "\n"
 
 
-def _comment(line: str) -> str:
+def _write_comment(line: str) -> str:
     # What servers say must not end the comment.
     return f"# {''.join(character if character.isprintable() else ' ' for character in line)}".rstrip()
 
@@ -262,7 +262,7 @@ def _block(key: str, value: Any, depth: int, beside: Mapping[str, str], above: s
     path = f"{above}.{key}" if above else key
     indent = "  " * depth
     line = f"{indent}{flow_value(key)}: {flow_value(value)}"
-    comment = f"   {_comment(beside[path])}" if path in beside else ""
+    comment = f"   {_write_comment(beside[path])}" if path in beside else ""
     is_stream = above == "streams"
     has_comment = any(commented.startswith(f"{path}.") for commented in beside)
     if isinstance(value, dict) and value and (is_stream or len(line) > _WIDTH or has_comment):
@@ -297,10 +297,10 @@ def _quote(value: str) -> str:
 def _escape(character: str) -> str:
     if character in _ESCAPED:
         return _ESCAPED[character]
-    return character if character.isprintable() else _code(character)
+    return character if character.isprintable() else _write_code(character)
 
 
-def _code(character: str) -> str:
+def _write_code(character: str) -> str:
     number = ord(character)
     if number <= _BYTE:
         return f"\\x{number:02x}"

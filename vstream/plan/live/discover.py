@@ -57,11 +57,11 @@ async def discover(
     read = [answer for answer in answers if answer is not None]
     monitored = {server.name for server, _, _ in read}
     unmonitored = [connection for connection in connections if connection.server_name not in monitored]
-    connected = [_connected_server(connection) for connection in unmonitored]
+    connected = [_describe_connected_server(connection) for connection in unmonitored]
     return Discovered(
         streams=streams,
         consumers=consumers,
-        endpoints=tuple(_cluster_endpoints(connections, endpoints, is_lab=lab is not None)),
+        endpoints=tuple(_list_cluster_endpoints(connections, endpoints, is_lab=lab is not None)),
         servers=(*(server for server, _, _ in read), *connected),
         rules={server.name: rules for server, rules, _ in read},
         clusters=tuple(dict.fromkeys(cluster for _, _, heard in read for cluster in heard)),
@@ -70,12 +70,12 @@ async def discover(
     )
 
 
-def _connected_server(connection: Connection) -> DiscoveredServer:
-    version = _version(connection.server_version)
+def _describe_connected_server(connection: Connection) -> DiscoveredServer:
+    version = _read_version(connection.server_version)
     return DiscoveredServer(name=connection.server_name, cluster=connection.cluster, version=version)
 
 
-def _cluster_endpoints(
+def _list_cluster_endpoints(
     connections: Sequence[Connection], endpoints: Sequence[tuple[str, Endpoint]], *, is_lab: bool
 ) -> Iterable[ClusterEndpoint]:
     """One way for each cluster. Two that lead to one cluster are one with more addresses, if they are alike."""
@@ -172,7 +172,7 @@ async def _ask_server(
         )
         told = await monitoring.read_varz(url, timeout)
         with explain_malformed(url):
-            version = _version(told.version)
+            version = _read_version(told.version)
     except NotReachableError:
         return None
     except ServerError as error:
@@ -198,6 +198,6 @@ async def _has_hidden_accounts(url: str, timeout: float) -> bool:
     return {account[:2] for account in accounts if isinstance(account, str)} >= {"W_", "R_"}
 
 
-def _version(text: str) -> ServerVersion:
+def _read_version(text: str) -> ServerVersion:
     major, minor, *_ = (int(part) for part in text.split("-", maxsplit=1)[0].split("."))
     return major, minor

@@ -157,7 +157,7 @@ class LiveGateChecker:
             return {stream.name: before.last_seq + 1, **since}
         positions = {origin: await self._find_position(stream, origin) for origin in stream.config.source_names}
         if unknown := [origin for origin, position in positions.items() if position is None]:
-            raise VstreamError(_unknown_position(stream.name, unknown[0]), hint=_BEACON)
+            raise VstreamError(_explain_unknown_position(stream.name, unknown[0]), hint=_BEACON)
         return {**{origin: position + 1 for origin, position in positions.items() if position is not None}, **since}
 
     async def _check_settled(self, gate: Gate) -> str | None:
@@ -190,7 +190,7 @@ class LiveGateChecker:
             return f"`{copy.name}` holds {copy.messages:,} messages, `{donor.name}` {donor.messages:,}"
         for origin in donor.config.source_names:
             if await self._find_position(donor, origin) is None:
-                return f"{_unknown_position(donor.name, origin)}; {_BEACON}"
+                return f"{_explain_unknown_position(donor.name, origin)}; {_BEACON}"
         return None
 
     async def _check_at_rest(self, gate: Gate) -> str | None:
@@ -256,7 +256,7 @@ class LiveGateChecker:
         if position is None:
             # Those that it listens on, also where no client is mapped to it any more.
             subjects = join_names(origin.config.subjects) or f"`{origin.name}`"
-            return f"{_unknown_position(reader.name, origin.name)}; one more message on {subjects} will tell"
+            return f"{_explain_unknown_position(reader.name, origin.name)}; one more message on {subjects} will tell"
         if position < origin.last_seq:
             return f"`{reader.name}` is at {position:,} of {origin.last_seq:,} in `{origin.name}`"
         return None
@@ -358,7 +358,7 @@ class LiveGateChecker:
             first_seq=int(state.get("first_seq", 0)),
             last_seq=int(state.get("last_seq", 0)),
             messages=int(state.get("messages", 0)),
-            positions=_positions(sources, name),
+            positions=_read_positions(sources, name),
             lags={source_name(source, name): int(source.get("lag") or 0) for source in sources},
             is_settled=all(replica.get("current") for replica in cluster.get("replicas") or ()),
         )
@@ -368,11 +368,11 @@ _BEACON = "publish a message in that region, and it will be"
 _BACK = "let the topology have the region again, apply it, and take it out once more"
 
 
-def _unknown_position(reader: str, origin: str) -> str:
+def _explain_unknown_position(reader: str, origin: str) -> str:
     return f"how much of `{origin}` is in `{reader}` cannot be told from its last {SCANNED:,} messages"
 
 
-def _positions(sources: Sequence[Mapping[str, Any]], taker: str) -> Mapping[str, int]:
+def _read_positions(sources: Sequence[Mapping[str, Any]], taker: str) -> Mapping[str, int]:
     """Sources by name. A stream that is sourced twice, with other filters, is as far as the one that is behind."""
     cursors: dict[str, int] = {}
     for source in sources:

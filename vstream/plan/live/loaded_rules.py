@@ -210,33 +210,33 @@ def read_account(name: str, detail: Mapping[str, Any], own_accounts: frozenset[s
         importers = tuple(export.get("approved_accounts") or ())
         is_mark = export["subject"].startswith(f"{DIGEST_PREFIX}.")
         if not is_clients or is_mark or not own_accounts.isdisjoint(importers):
-            exports.append(_export(export, importers))
+            exports.append(_read_export(export, importers))
     imports = []
     for imported in detail.get("imports") or ():
         is_own = str(imported.get("local_subject")).startswith(f"{PHYSICAL_PREFIX}.")
         if is_own or imported.get("account") in own_accounts:
             imports.append(_import(imported, imported["account"]))
-    return _account(name, detail, exports, imports)
+    return _read_account(name, detail, exports, imports)
 
 
 def read_signed_account(name: str, detail: Mapping[str, Any], names: Mapping[str, str]) -> Account:
     """The account *name* as a server tells it in operator mode; *names* are those of the public keys of accounts."""
     exports = [
-        _export(export, (WITH_TOKEN,) if export.get("token_req") else ()) for export in detail.get("exports") or ()
+        _read_export(export, (WITH_TOKEN,) if export.get("token_req") else ()) for export in detail.get("exports") or ()
     ]
     if token := detail.get("jwt"):
         exports.append(mark_of(jwt.decode(token)))
     valid = [imported for imported in detail.get("imports") or () if not imported.get("invalid")]
     imports = [_import(imported, names[imported["account"]]) for imported in valid if imported.get("account") in names]
-    return _account(name, detail, exports, imports)
+    return _read_account(name, detail, exports, imports)
 
 
-def _account(name: str, detail: Mapping[str, Any], exports: list[Export], imports: list[Import]) -> Account:
+def _read_account(name: str, detail: Mapping[str, Any], exports: list[Export], imports: list[Import]) -> Account:
     has_jetstream = bool(detail.get("jetstream_enabled"))
     return Account(name=name, purpose="", has_jetstream=has_jetstream, exports=tuple(exports), imports=tuple(imports))
 
 
-def _export(export: Mapping[str, Any], importers: tuple[str, ...]) -> Export:
+def _read_export(export: Mapping[str, Any], importers: tuple[str, ...]) -> Export:
     return Export(
         kind=ShareKind(export["type"]),
         subject=export["subject"],

@@ -71,10 +71,10 @@ async def measure_losses(
                 losses.append(
                     RegionLoss(stream=name, region=region, readers=cursors, last_seqs=last_seqs, waiting=waiting)
                 )
-    return (*losses, *_origin_losses(topology, observed))
+    return (*losses, *_measure_origin_losses(topology, observed))
 
 
-def _origin_losses(topology: Topology, observed: Observed) -> Iterator[RegionLoss]:
+def _measure_origin_losses(topology: Topology, observed: Observed) -> Iterator[RegionLoss]:
     for lost in topology.lost:
         for virtual in lost.homes:
             copies = promote_home.copies_of(virtual, observed.streams.values(), topology.name)

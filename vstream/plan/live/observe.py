@@ -255,7 +255,7 @@ async def observe(
     silent_accounts = await _find_silent_accounts(admin, sorted(partly))
     accounts = [name for name in accounts if name not in silent_accounts]
     streams, missing = await _list_streams(topology, connections, admin, accounts)
-    unread.extend(_unknown_regions(topology, streams.values(), endpoints))
+    unread.extend(_list_unknown_regions(topology, streams.values(), endpoints))
     consumers, no_answer = await _read_consumers(topology, streams, admin)
     return Observed(
         streams=streams,
@@ -340,7 +340,7 @@ async def _read_consumers(
     return {name: consumers for name, (consumers, _) in answers.items()}, tuple(silent)
 
 
-def _unknown_regions(
+def _list_unknown_regions(
     topology: Topology, streams: Iterable[ObservedStream], endpoints: Mapping[str, Endpoint]
 ) -> frozenset[str]:
     """Regions where streams of *topology* live, and of whose servers nothing is known."""

@@ -32,19 +32,19 @@ def block_profile_change(context: DiffContext) -> tuple[Blocked, ...]:
     """
     if not context.desired_streams:
         return ()
-    layouts = {_layout(stream.config.name, stream.config) for stream in context.desired_streams}
+    layouts = {_describe_layout(stream.config.name, stream.config) for stream in context.desired_streams}
     first = context.desired_streams[0].config
-    routing, _ = _layout(first.name, first)
+    routing, _ = _describe_layout(first.name, first)
     if routing == _ACCOUNTS:
         layouts.add((_MAPPED, True))
     elif routing == _MAPPED and _are_clients_in_mapped(context.owned):
         layouts.add((_ACCOUNTS, False))
     owned = sorted(context.owned.items())
-    foreign = [(name, stream) for name, stream in owned if _layout(name, stream.config) not in layouts]
+    foreign = [(name, stream) for name, stream in owned if _describe_layout(name, stream.config) not in layouts]
     return tuple(_block_other_layout(name, stream, routing) for name, stream in foreign)
 
 
-def _layout(name: str, config: stream_config.StreamConfig) -> tuple[str, bool]:
+def _describe_layout(name: str, config: stream_config.StreamConfig) -> tuple[str, bool]:
     """The `routing` that a stream was made with, and whether clients have left it."""
     routing = config.metadata_value(stream_config.ROUTING_KEY)
     return _MAPPED if routing is None else routing, name.startswith(stream_config.FORMER_PREFIX)
@@ -52,14 +52,14 @@ def _layout(name: str, config: stream_config.StreamConfig) -> tuple[str, bool]:
 
 def _are_clients_in_mapped(owned: Mapping[str, stream_config.ObservedStream]) -> bool:
     """Whether the account of clients answers for its own streams, and nothing was published into others beside."""
-    has_mapped = any(_layout(name, stream.config) == (_MAPPED, False) for name, stream in owned.items())
-    beside = [stream for name, stream in owned.items() if _layout(name, stream.config) == (_ACCOUNTS, False)]
+    has_mapped = any(_describe_layout(name, stream.config) == (_MAPPED, False) for name, stream in owned.items())
+    beside = [stream for name, stream in owned.items() if _describe_layout(name, stream.config) == (_ACCOUNTS, False)]
     written = [stream for stream in beside if stream.config.metadata.get(stream_config.ROLE_KEY) == Role.WRITE.value]
     return has_mapped and not any(stream.messages for stream in written)
 
 
 def _block_other_layout(name: str, stream: stream_config.ObservedStream, routing: str) -> Blocked:
-    former_routing, is_former = _layout(name, stream.config)
+    former_routing, is_former = _describe_layout(name, stream.config)
     if is_former:
         reason = "clients have left the layout that it is in"
         hint = "say `routing: accounts` and `moves_from: mapped` again: from there it goes forward only"
@@ -96,7 +96,7 @@ _STEPS = (
 )
 
 
-def _domains(context: DiffContext) -> frozenset[str]:
+def _list_domains(context: DiffContext) -> frozenset[str]:
     """The regions that are JetStream domains."""
     topology = context.topology
     return frozenset(region.name for region in topology.regions if profile_of(topology).has_domains)
@@ -105,7 +105,7 @@ def _domains(context: DiffContext) -> frozenset[str]:
 def block_unreachable_accounts(outcomes: Sequence[Outcome], context: DiffContext) -> Iterable[Outcome]:
     """Block streams that go, and whose account or domain would go before them."""
     yield from outcomes
-    domains = _domains(context)
+    domains = _list_domains(context)
     accounts = {account.name for account in context.bundle.accounts}
     if accounts and not domains and not any(name.startswith(stream_config.HIDDEN_PREFIXES) for name in accounts):
         return  # a topology that does not move after all: the accounts go last
@@ -123,7 +123,7 @@ def block_unreachable_accounts(outcomes: Sequence[Outcome], context: DiffContext
 def block_unreachable_sources(outcomes: Sequence[Outcome], context: DiffContext) -> Iterable[Outcome]:
     """Block streams that would drop a source in a domain that the topology does not have: nobody can ask there."""
     yield from outcomes
-    domains = _domains(context)
+    domains = _list_domains(context)
     if not domains:
         return
     for change in outcomes:
@@ -245,16 +245,16 @@ _BACK = "notice nothing of this step: they have not left the layout that stays"
 def note_profile_change(outcomes: Sequence[Outcome], context: DiffContext) -> Iterator[Outcome]:
     """Note what clients notice of the planned step, where a topology moves to `accounts` (docs/changes.md)."""
     yield from outcomes
-    text = _profile_note(context)
+    text = _write_profile_note(context)
     if text is not None:
         yield Note(name="clients", text=text)
 
 
-def _profile_note(context: DiffContext) -> str | None:
+def _write_profile_note(context: DiffContext) -> str | None:
     if not (context.gone or context.rules):
         return None
-    staying = {_layout(stream.config.name, stream.config) for stream in context.desired_streams}
-    going = {_layout(name, stream.config) for name, stream in context.gone.items()}
+    staying = {_describe_layout(stream.config.name, stream.config) for stream in context.desired_streams}
+    going = {_describe_layout(name, stream.config) for name, stream in context.gone.items()}
     new, old, former = (_ACCOUNTS, False), (_MAPPED, False), (_MAPPED, True)
     if former in going:
         return _TAKEN_OUT

@@ -49,8 +49,8 @@ def subject_left_out(reader: str, fields: Sequence[FieldChange], context: DiffCo
         if before is None or after is None:
             continue
         origin = context.streams.get(before.stream)
-        subjects_after = _subjects_taken(after)
-        for subject in _subjects_taken(before):
+        subjects_after = _list_subjects_taken(after)
+        for subject in _list_subjects_taken(before):
             is_stored = True
             if origin is not None and "subjects" in origin.config.fields:
                 is_stored = any(overlaps(subject, listed) for listed in origin.config.subjects)
@@ -59,7 +59,7 @@ def subject_left_out(reader: str, fields: Sequence[FieldChange], context: DiffCo
     return None
 
 
-def _subjects_taken(source: StreamSource) -> tuple[str, ...]:
+def _list_subjects_taken(source: StreamSource) -> tuple[str, ...]:
     """The subjects that *source* takes, as its stream stores them."""
     if source.filter is not None:
         return (source.filter,)

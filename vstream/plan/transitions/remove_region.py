@@ -96,7 +96,7 @@ class RegionLoss:
         """What is lost, as a sentence."""
         positions = {name: seq for name, seq in self.readers.items() if seq is not None}
         most = max(positions.values(), default=0)
-        held = ", ".join(f"`{name}` has {_share(seq, most)}" for name, seq in sorted(self.readers.items()))
+        held = ", ".join(f"`{name}` has {_describe_share(seq, most)}" for name, seq in sorted(self.readers.items()))
         text = f"what was acknowledged in `{self.region}` after sequence {most:,} of `{self.stream}`"
         if self.waiting:
             text += f", {self.waiting:,} messages at least,"
@@ -106,7 +106,7 @@ class RegionLoss:
         return text
 
 
-def _share(seq: int | None, most: int) -> str:
+def _describe_share(seq: int | None, most: int) -> str:
     if seq is None:
         return "an unknown part of it"
     return "it" if seq == most else f"it up to {seq:,} only"

@@ -84,14 +84,14 @@ def plan_copy(stream: RenderedStream, donor: str) -> Iterator[Create | Update]:
     """The changes that make *stream*, which does not exist, out of *donor*."""
     yield Create(config=copy_config(stream, donor), region=stream.region, role=stream.role)
     yield stop_copy(stream, donor)
-    yield _source(stream, ())
+    yield _seed_source(stream, ())
 
 
 def resume_copy(stream: RenderedStream, observed: ObservedStream, fields: Sequence[FieldChange]) -> Iterator[Update]:
     """What is left to do for a copy that exists; *fields* is how it differs from *stream*."""
     if observed.config.mirror_name is not None:
         yield stop_copy(stream, observed.config.mirror_name)
-    yield _source(stream, [change for change in fields if not _is_of_copies(change)])
+    yield _seed_source(stream, [change for change in fields if not _is_of_copies(change)])
 
 
 def positions(metadata: Mapping[str, str], prefix: str = FROM_KEY) -> Mapping[str, int]:
@@ -152,7 +152,7 @@ def stop_copy(stream: RenderedStream, donor: str) -> Update:
     )
 
 
-def _source(stream: RenderedStream, changes: Sequence[FieldChange]) -> Update:
+def _seed_source(stream: RenderedStream, changes: Sequence[FieldChange]) -> Update:
     sources = []
     for source in stream.config.sources:
         field, why = f"sources.{source.fields['name']}", "it continues where the copy ends"

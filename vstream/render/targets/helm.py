@@ -188,7 +188,7 @@ def _stretch_view(topology: Topology, stretch: Stretch, region: Region) -> dict[
         "advertise": f"{server.host}:{stretch.ports.gateway}",
         "gateways": [
             *(_gateway(topology, peer.cluster, str(peer.gateway)) for peer in topology.regions if peer.gateway),
-            *_members_gateway(topology, stretch.members.values()),
+            *_list_members_gateway(topology, stretch.members.values()),
         ],
         "tags": server.tags,
         **_storage_view(stretch.jetstream),
@@ -215,11 +215,11 @@ def _gateways_to_dial(topology: Topology, region: Region) -> list[dict[str, Any]
     if stretch is not None:
         near = [member for name, member in stretch.members.items() if name == region.name]
         elsewhere = stretch.members.values() if is_closed else ()
-        gateways += _members_gateway(topology, near or elsewhere)
+        gateways += _list_members_gateway(topology, near or elsewhere)
     return gateways
 
 
-def _members_gateway(topology: Topology, members: Iterable[Server]) -> list[dict[str, Any]]:
+def _list_members_gateway(topology: Topology, members: Iterable[Server]) -> list[dict[str, Any]]:
     """The stretch cluster as reached through *members*; none without any."""
     stretch = topology.stretch
     addresses = [f"{member.host}:{stretch.ports.gateway}" for member in members] if stretch else []

@@ -48,7 +48,7 @@ def _render_hosts(
 ) -> Iterator[Artifact]:
     """Of each host, what its servers need in *directory*, and the file at *path* that starts them."""
     for host, addresses in _servers_of_hosts(topology, bundle).items():
-        yield from _configurations(bundle, addresses, f"{host}/{directory}")
+        yield from _list_configurations(bundle, addresses, f"{host}/{directory}")
         text = template.render(
             topology=topology,
             host=host,
@@ -78,7 +78,7 @@ def _servers_of_hosts(topology: Topology, bundle: Bundle) -> Mapping[str, Sequen
     return hosts
 
 
-def _configurations(bundle: Bundle, addresses: Sequence[ServerAddress], directory: str) -> Iterator[Artifact]:
+def _list_configurations(bundle: Bundle, addresses: Sequence[ServerAddress], directory: str) -> Iterator[Artifact]:
     """The configurations of the servers at *addresses*, and what of the bundle these include."""
     included: set[str] = set()
     for address in addresses:

@@ -33,8 +33,8 @@ def render_resources(topology: Topology, bundle: Bundle, templates: jinja2.Envir
         )
     artifacts: list[Artifact] = []
     for place in dict.fromkeys(stream.region for stream in bundle.streams):
-        account = _resource_name(f"{topology.name}-{place}")
-        streams = [_stream_resource(rendered, account) for rendered in bundle.streams if rendered.region == place]
+        account = _make_resource_name(f"{topology.name}-{place}")
+        streams = [_make_stream_resource(rendered, account) for rendered in bundle.streams if rendered.region == place]
         consumers = [_consumer_resource(rendered, account) for rendered in bundle.consumers if rendered.region == place]
         files = {"account": [_account(topology, bundle, place, account)], "streams": streams, "consumers": consumers}
         for name, resources in files.items():
@@ -67,23 +67,23 @@ def _account(topology: Topology, bundle: Bundle, place: str, name: str) -> dict[
     return {"kind": "Account", "name": name, "spec": spec}
 
 
-def _stream_resource(rendered: RenderedStream, account: str) -> dict[str, Any]:
+def _make_stream_resource(rendered: RenderedStream, account: str) -> dict[str, Any]:
     spec = convert_stream(rendered.config.fields, rendered.path)
-    return _resource("Stream", rendered.config.name, account, spec)
+    return _make_resource("Stream", rendered.config.name, account, spec)
 
 
 def _consumer_resource(rendered: RenderedConsumer, account: str) -> dict[str, Any]:
     config = rendered.config
     spec = {"streamName": config.stream, **convert_consumer(config.fields, rendered.path)}
-    return _resource("Consumer", f"{config.stream}-{config.durable}", account, spec)
+    return _make_resource("Consumer", f"{config.stream}-{config.durable}", account, spec)
 
 
-def _resource(kind: str, name: str, account: str, spec: Mapping[str, Any]) -> dict[str, Any]:
+def _make_resource(kind: str, name: str, account: str, spec: Mapping[str, Any]) -> dict[str, Any]:
     guarded = {"account": account, "preventDelete": True, "preventUpdate": True}
-    return {"kind": kind, "name": _resource_name(name), "spec": {**spec, **guarded}}
+    return {"kind": kind, "name": _make_resource_name(name), "spec": {**spec, **guarded}}
 
 
-def _resource_name(name: str) -> str:
+def _make_resource_name(name: str) -> str:
     """*name* as Kubernetes takes it (RFC 1123): in lower case, without what it does not know."""
     return _NOT_IN_NAMES.sub("-", name.lower()).strip("-")
 
@@ -110,15 +110,15 @@ def _keep(value: Json) -> Any:
     return value
 
 
-def _duration(value: Json) -> Any:
+def _convert_duration(value: Json) -> Any:
     return format_go_duration(int(str(value)))
 
 
-def _durations(value: Json) -> Any:
-    return [_duration(item) for item in value] if isinstance(value, list) else value
+def _convert_durations(value: Json) -> Any:
+    return [_convert_duration(item) for item in value] if isinstance(value, list) else value
 
 
-def _camel(value: Json) -> Any:
+def _convert_camel(value: Json) -> Any:
     """A word of the API in the spelling of the resource: `by_start_time` becomes `byStartTime`."""
     head, *tail = str(value).split("_")
     return head + "".join(part.capitalize() for part in tail)
@@ -129,21 +129,21 @@ def _transform(value: Json) -> Any:
     return {"source": value["src"], "dest": value.get("dest", "")} if isinstance(value, dict) else value
 
 
-def _republish(value: Json) -> Any:
+def _convert_republish(value: Json) -> Any:
     return {"source": value["src"], "destination": value["dest"]} if isinstance(value, dict) else value
 
 
-def _source(value: Json) -> Any:
+def _convert_source(value: Json) -> Any:
     return _convert(value, _SOURCE, "a source") if isinstance(value, dict) else value
 
 
-def _sources(value: Json) -> Any:
-    return [_source(item) for item in value] if isinstance(value, list) else value
+def _convert_sources(value: Json) -> Any:
+    return [_convert_source(item) for item in value] if isinstance(value, list) else value
 
 
 _Converter = tuple[str, "Callable[[Json], Any]"]
 _CONSUMER_LIMITS: dict[str, _Converter] = {
-    "inactive_threshold": ("inactiveThreshold", _duration),
+    "inactive_threshold": ("inactiveThreshold", _convert_duration),
     "max_ack_pending": ("maxAckPending", _keep),
 }
 _SOURCE: dict[str, _Converter] = {
@@ -160,24 +160,24 @@ _STREAM: dict[str, _Converter] = {
     "max_msgs": ("maxMsgs", _keep),
     "max_bytes": ("maxBytes", _keep),
     "discard_new_per_subject": ("discardPerSubject", _keep),
-    "max_age": ("maxAge", _duration),
+    "max_age": ("maxAge", _convert_duration),
     "max_msgs_per_subject": ("maxMsgsPerSubject", _keep),
     "max_msg_size": ("maxMsgSize", _keep),
     "num_replicas": ("replicas", _keep),
     "no_ack": ("noAck", _keep),
-    "duplicate_window": ("duplicateWindow", _duration),
-    "mirror": ("mirror", _source),
-    "sources": ("sources", _sources),
+    "duplicate_window": ("duplicateWindow", _convert_duration),
+    "mirror": ("mirror", _convert_source),
+    "sources": ("sources", _convert_sources),
     "deny_delete": ("denyDelete", _keep),
     "deny_purge": ("denyPurge", _keep),
     "allow_rollup_hdrs": ("allowRollup", _keep),
     "first_seq": ("firstSequence", _keep),
     "subject_transform": ("subjectTransform", _transform),
-    "republish": ("republish", _republish),
+    "republish": ("republish", _convert_republish),
     "allow_direct": ("allowDirect", _keep),
     "mirror_direct": ("mirrorDirect", _keep),
     "allow_msg_ttl": ("allowMsgTtl", _keep),
-    "subject_delete_marker_ttl": ("subjectDeleteMarkerTtl", _duration),
+    "subject_delete_marker_ttl": ("subjectDeleteMarkerTtl", _convert_duration),
     "allow_msg_counter": ("allowMsgCounter", _keep),
     "allow_atomic": ("allowAtomicPublish", _keep),
     "allow_msg_schedules": ("allowMsgSchedules", _keep),
@@ -190,13 +190,13 @@ _STREAM: dict[str, _Converter] = {
 _CONSUMER: dict[str, _Converter] = {
     "durable_name": ("durableName", _keep),
     "description": ("description", _keep),
-    "deliver_policy": ("deliverPolicy", _camel),
+    "deliver_policy": ("deliverPolicy", _convert_camel),
     "opt_start_seq": ("optStartSeq", _keep),
     "opt_start_time": ("optStartTime", _keep),
     "ack_policy": ("ackPolicy", _keep),
-    "ack_wait": ("ackWait", _duration),
+    "ack_wait": ("ackWait", _convert_duration),
     "max_deliver": ("maxDeliver", _keep),
-    "backoff": ("backoff", _durations),
+    "backoff": ("backoff", _convert_durations),
     "filter_subject": ("filterSubject", _keep),
     "filter_subjects": ("filterSubjects", _keep),
     "replay_policy": ("replayPolicy", _keep),
@@ -206,11 +206,11 @@ _CONSUMER: dict[str, _Converter] = {
     "max_ack_pending": ("maxAckPending", _keep),
     "headers_only": ("headersOnly", _keep),
     "max_batch": ("maxRequestBatch", _keep),
-    "max_expires": ("maxRequestExpires", _duration),
+    "max_expires": ("maxRequestExpires", _convert_duration),
     "max_bytes": ("maxRequestMaxBytes", _keep),
-    "inactive_threshold": ("inactiveThreshold", _duration),
+    "inactive_threshold": ("inactiveThreshold", _convert_duration),
     "priority_policy": ("priorityPolicy", _keep),
-    "priority_timeout": ("pinnedTtl", _duration),
+    "priority_timeout": ("pinnedTtl", _convert_duration),
     "priority_groups": ("priorityGroups", _keep),
     "num_replicas": ("replicas", _keep),
     "mem_storage": ("memStorage", _keep),

@@ -68,11 +68,11 @@ def scan(text: str, start: int) -> Scanned:
         return _number(text, start)
     match first:
         case '"':
-            return _double_quoted(text, start)
+            return _scan_double_quoted(text, start)
         case "'":
-            return _single_quoted(text, start)
+            return _scan_single_quoted(text, start)
         case "(":
-            return _raw(text, start)
+            return _scan_raw(text, start)
         case ".":
             raise SyntaxFault(
                 "a number begins with a digit, not with `.`", f"write `0.5`, or {QUOTE_IT}", start, start + 1
@@ -81,10 +81,10 @@ def scan(text: str, start: int) -> Scanned:
             hint = "begin the value on the line of its key, or leave out the separator before the line break"
             raise SyntaxFault("a value is missing before the end of the line", hint, start, start + 1)
         case _:
-            return _word(text, start, start)
+            return _scan_word(text, start, start)
 
 
-def _double_quoted(text: str, start: int) -> Scanned:
+def _scan_double_quoted(text: str, start: int) -> Scanned:
     match = _DOUBLE_QUOTED.match(text, start)
     assert match is not None
     end = match.end()
@@ -92,24 +92,24 @@ def _double_quoted(text: str, start: int) -> Scanned:
         return Shape.STRING, values.unescape(match[1]), end + 1
     _refuse_escape(text, end)
     after_escape = end == len(text) and values.ends_with_escape(match[1])
-    raise _unclosed_error("string", start, quietly=after_escape)
+    raise _make_unclosed_error("string", start, quietly=after_escape)
 
 
-def _single_quoted(text: str, start: int) -> Scanned:
+def _scan_single_quoted(text: str, start: int) -> Scanned:
     match = _SINGLE_QUOTED.match(text, start)
     assert match is not None
     end = match.end()
     if text[end : end + 1] == "'":
         return Shape.STRING, match[1], end + 1
-    raise _unclosed_error("string", start, quietly=end == len(text) and not match[1])
+    raise _make_unclosed_error("string", start, quietly=end == len(text) and not match[1])
 
 
-def _unclosed_error(literal: str, start: int, *, quietly: bool) -> SyntaxFault:
+def _make_unclosed_error(literal: str, start: int, *, quietly: bool) -> SyntaxFault:
     kind = EndOfInputFault if quietly else SyntaxFault
     return kind(f"this {literal} is never closed", "add the closing quote", start, start + 1)
 
 
-def _raw(text: str, start: int) -> Scanned:
+def _scan_raw(text: str, start: int) -> Scanned:
     match = _END_OF_RAW.search(text, start + 1)
     if match is None or match[0] == "\0":
         hint = "end the block with `)` alone on its line; the line must not end in a carriage return"
@@ -120,7 +120,7 @@ def _raw(text: str, start: int) -> Scanned:
     return Shape.STRING, text[start + 1 : end_of_value], match.end()
 
 
-def _word(text: str, start: int, pos: int) -> Scanned:
+def _scan_word(text: str, start: int, pos: int) -> Scanned:
     """A value without quotes that begins at *start* and is known to be text up to *pos*."""
     match = _WORD.match(text, pos)
     assert match is not None
@@ -155,22 +155,22 @@ def _number(text: str, start: int) -> Scanned:
     end = digits.end()
     follower = text[end : end + 1]
     if follower == ".":
-        return _fraction(text, start, end + 1)
+        return _scan_fraction(text, start, end + 1)
     if unit := _UNIT.match(text, end):
         end = unit.end()
         follower = text[end : end + 1]
         if follower in _ENDS_NUMBER:
             return Shape.INTEGER, text[start:end], end
-        return _word(text, start, end)
+        return _scan_word(text, start, end)
     if negative or follower in _ENDS_NUMBER:
         return Shape.INTEGER, text[start:end], end
     if follower == "-":
-        return _date(text, start, end)
+        return _scan_date(text, start, end)
     # Whatever ended the digits is part of the word, even a bracket or a backslash.
-    return _word(text, start, end + 1)
+    return _scan_word(text, start, end + 1)
 
 
-def _fraction(text: str, start: int, pos: int) -> Scanned:
+def _scan_fraction(text: str, start: int, pos: int) -> Scanned:
     digits = _DIGITS.match(text, pos)
     if digits is None:
         raise SyntaxFault(f"a digit is expected after `.`, not {quote_char(text, pos)}", QUOTE_IT, start, pos)
@@ -182,7 +182,7 @@ def _fraction(text: str, start: int, pos: int) -> Scanned:
     return Shape.STRING, text[start : address.end()], address.end()
 
 
-def _date(text: str, start: int, dash: int) -> Scanned:
+def _scan_date(text: str, start: int, dash: int) -> Scanned:
     rest = _AFTER_YEAR.match(text, dash)
     if rest is None or len(text[start:dash].encode()) != _YEAR_BYTES:
         raise SyntaxFault("a number followed by `-` must be a date in UTC", ISO_DATE, start, dash + 1)

@@ -31,24 +31,24 @@ def decode(content: bytes, file: str) -> str | Finding:
     """The text of *content* without its byte order mark, or why it is none (VS004)."""
     if len(content) > MAX_BYTES:
         message = f"the file has {len(content):,} bytes, more than the {MAX_BYTES:,} that a topology may have"
-        return _problem(file, "", message, "is this the right file?")
+        return _make_problem(file, "", message, "is this the right file?")
     if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        return _problem(file, "", "the file is UTF-16 text", "save the file as UTF-8")
+        return _make_problem(file, "", "the file is UTF-16 text", "save the file as UTF-8")
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         # Python counts from behind the byte order mark.
         start = error.start + len(content) - len(error.object)
         before = content[:start].decode("utf-8-sig", errors="replace")
-        return _problem(file, before, f"not UTF-8 text: byte 0x{content[start]:02x}", "save the file as UTF-8")
+        return _make_problem(file, before, f"not UTF-8 text: byte 0x{content[start]:02x}", "save the file as UTF-8")
     forbidden = _FORBIDDEN.search(text)
     if forbidden:
         message = f"the character U+{ord(forbidden[0]):04X} cannot stand in YAML"
-        return _problem(file, text[: forbidden.start()], message, "remove it; is this a text file?")
+        return _make_problem(file, text[: forbidden.start()], message, "remove it; is this a text file?")
     return text
 
 
-def _problem(file: str, before: str, message: str, hint: str) -> Finding:
+def _make_problem(file: str, before: str, message: str, hint: str) -> Finding:
     """A diagnostic at the character that follows *before*."""
     lines = re.split(r"\r\n|[\n\r\x85\u2028\u2029]", before)
     span = Span.point(file, len(lines), len(lines[-1]) + 1)

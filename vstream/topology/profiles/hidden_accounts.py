@@ -57,16 +57,16 @@ def accounts(topology: Topology) -> tuple[Account, ...]:
     hidden = [
         *(_write(topology, region) for region in regions),
         *(_read(topology, region) for region in regions),
-        *([_stretch(topology, topology.stretch.cluster)] if topology.stretch else []),
+        *([_make_stretch_account(topology, topology.stretch.cluster)] if topology.stretch else []),
     ]
-    return (_clients(topology, [account.name for account in hidden]), *hidden)
+    return (_make_client_account(topology, [account.name for account in hidden]), *hidden)
 
 
-def _clients(topology: Topology, hidden: list[str]) -> Account:
+def _make_client_account(topology: Topology, hidden: list[str]) -> Account:
     imports: list[Import] = []
     for region in topology.regions:
-        imports += _region_imports(topology, region.name, hidden)
-    for account, stream in _origins(topology):
+        imports += _list_region_imports(topology, region.name, hidden)
+    for account, stream in _list_origins(topology):
         imports += [Import(kind=ShareKind.SERVICE, account=account, subject=subject) for subject in stream.subjects]
     imports += [shared.service(account, f"{naming.API}.>", f"{naming.api_prefix(account)}.>") for account in hidden]
     return Account(
@@ -78,7 +78,7 @@ def _clients(topology: Topology, hidden: list[str]) -> Account:
     )
 
 
-def _region_imports(topology: Topology, region: str, hidden: list[str]) -> Iterator[Import]:
+def _list_region_imports(topology: Topology, region: str, hidden: list[str]) -> Iterator[Import]:
     """What the account of clients takes from the hidden accounts for clients in *region*."""
     at, written, read = f"{naming.REGION_PREFIX}.{region}", naming.write_account(region), naming.read_account(region)
     for subject in (*shared.READS, shared.PULLS, shared.GETS):
@@ -98,7 +98,7 @@ def _mapped_in(topology: Topology, region: str) -> Iterator[str]:
     return (subject for subject, regions in shared.mapped_subjects(topology) if region in regions)
 
 
-def _export_services(subjects: Iterable[str], taker: str) -> Iterator[Export]:
+def _list_export_services(subjects: Iterable[str], taker: str) -> Iterator[Export]:
     return (Export(kind=ShareKind.SERVICE, subject=subject, accounts=(taker,)) for subject in subjects)
 
 
@@ -111,11 +111,11 @@ def _write(topology: Topology, region: str) -> Account:
         purpose=f"what is published in {region}",
         has_jetstream=True,
         exports=(
-            *_export_services(_mapped_in(topology, region), clients),
+            *_list_export_services(_mapped_in(topology, region), clients),
             *(Export(kind=ShareKind.STREAM, subject=subject, accounts=(clients,)) for subject in heard),
-            *_export_services([shared.NAMES], clients),
+            *_list_export_services([shared.NAMES], clients),
             *purge_exports(topology, name),
-            *_source_exports(name, readers),
+            *_list_source_exports(name, readers),
             shared.management_export((clients,)),
         ),
     )
@@ -123,13 +123,13 @@ def _write(topology: Topology, region: str) -> Account:
 
 def _read(topology: Topology, region: str) -> Account:
     name, clients = naming.read_account(region), naming.common_client_account(topology)
-    homed = [stream for account, stream in _origins(topology) if account == name]
+    homed = [stream for account, stream in _list_origins(topology) if account == name]
     elsewhere = [naming.read_account(peer.name) for peer in topology.regions if peer.name != region]
     takers = tuple(elsewhere) if homed else ()
     fed = {_CREATE: (clients, *takers), shared.FLOW: (clients, *takers)}
     feeders = (*(naming.write_account(peer.name) for peer in topology.regions), *stretch_accounts(topology))
     imports = [entry for account in feeders for entry in _source_imports(account, name)]
-    for account, stream in _origins(topology):
+    for account, stream in _list_origins(topology):
         if account.startswith(naming.read_account("")) and account != name and region in stream.regions:
             # Flow control for this stream alone: two accounts that import all of it from each other are a cycle.
             flow = f"$JS.FC.{stream.name}.>"
@@ -142,10 +142,10 @@ def _read(topology: Topology, region: str) -> Account:
         exports=(
             *(Export(kind=ShareKind.SERVICE, subject=verb, accounts=fed.get(verb, (clients,))) for verb in reads),
             *purge_exports(topology, name),
-            _export_service(shared.PULLS, shared.PULL_THRESHOLD, clients),
-            _export_service(shared.GETS, shared.GET_THRESHOLD, clients),
+            _make_service_export(shared.PULLS, shared.PULL_THRESHOLD, clients),
+            _make_service_export(shared.GETS, shared.GET_THRESHOLD, clients),
             Export(kind=ShareKind.STREAM, subject=shared.INBOX, accounts=(clients,)),
-            *_export_services((subject for stream in homed for subject in stream.subjects), clients),
+            *_list_export_services((subject for stream in homed for subject in stream.subjects), clients),
             *([shared.delivery_export(name, takers)] if takers else []),
             shared.management_export((clients,)),
         ),
@@ -153,18 +153,18 @@ def _read(topology: Topology, region: str) -> Account:
     )
 
 
-def _stretch(topology: Topology, cluster: str) -> Account:
+def _make_stretch_account(topology: Topology, cluster: str) -> Account:
     name, clients = naming.stretch_account(cluster), naming.common_client_account(topology)
     regions = [region.name for region in topology.regions]
-    origins = [stream for account, stream in _origins(topology) if account == name]
+    origins = [stream for account, stream in _list_origins(topology) if account == name]
     return Account(
         name=name,
         purpose="streams in the stretch cluster",
         has_jetstream=True,
         exports=(
-            *_export_services((subject for stream in origins for subject in stream.subjects), clients),
+            *_list_export_services((subject for stream in origins for subject in stream.subjects), clients),
             *purge_exports(topology, name),
-            *_source_exports(name, tuple(map(naming.read_account, regions))),
+            *_list_source_exports(name, tuple(map(naming.read_account, regions))),
             shared.management_export((clients,)),
         ),
         imports=tuple(entry for region in regions for entry in _source_imports(naming.write_account(region), name)),
@@ -206,14 +206,14 @@ def purge_exports(topology: Topology, account: str) -> tuple[Export, ...]:
     return tuple(Export(kind=ShareKind.SERVICE, subject=subject, accounts=to) for subject in dict.fromkeys(subjects))
 
 
-def _origins(topology: Topology) -> Iterator[tuple[str, VirtualStream]]:
+def _list_origins(topology: Topology) -> Iterator[tuple[str, VirtualStream]]:
     """Streams that take all publishes in one place, and the account that is in."""
     for stream in topology.streams:
         for place in stream.origin:
             yield stretch_account_of(stream, Role.ORIGIN, place) or naming.read_account(place), stream
 
 
-def _source_exports(name: str, takers: tuple[str, ...]) -> Iterator[Export]:
+def _list_source_exports(name: str, takers: tuple[str, ...]) -> Iterator[Export]:
     """What *takers* need to source or mirror streams of the account *name*."""
     yield Export(kind=ShareKind.SERVICE, subject=_CREATE, accounts=takers)
     yield Export(kind=ShareKind.SERVICE, subject=shared.FLOW, accounts=takers)
@@ -227,7 +227,7 @@ def _source_imports(account: str, taker: str, flow: str = shared.FLOW) -> Iterat
     yield Import(kind=ShareKind.STREAM, account=account, subject=f"{naming.DELIVER_PREFIX}.{account}.{taker}.>")
 
 
-def _export_service(subject: str, threshold: str, taker: str) -> Export:
+def _make_service_export(subject: str, threshold: str, taker: str) -> Export:
     return Export(kind=ShareKind.SERVICE, subject=subject, accounts=(taker,), threshold=threshold)
 
 

@@ -125,13 +125,13 @@ class MappedProfile(Profile):
                 name=naming.common_client_account(topology),
                 purpose="clients and streams",
                 has_jetstream=True,
-                users=_users(topology),
+                users=_make_users(topology),
             ),
         )
 
     def mapping_rules(self, topology: Topology) -> tuple[Mapping, ...]:
         """Publishes go to the region's write stream, requests that name the virtual stream to its read stream."""
-        return tuple(rule for stream in topology.streams for rule in _stream_rules(topology, stream))
+        return tuple(rule for stream in topology.streams for rule in _list_stream_rules(topology, stream))
 
 
 MAPPED = MappedProfile()
@@ -147,7 +147,7 @@ def join_accounts(topology: Topology, former: Topology, *, clients_in: Topology)
     clients, *hidden = hidden_accounts.accounts(topology)
     takers = tuple(read_account(region.name) for region in topology.regions)
     users = []
-    for new, old in zip(clients.users, _users(former), strict=True):
+    for new, old in zip(clients.users, _make_users(former), strict=True):
         users.append(_merge_users(new, old, is_new=clients_in is topology))
     feeding = replace(
         clients,
@@ -199,7 +199,7 @@ def _stored_subject(topology: Topology, stream: VirtualStream, region: str, subj
     return MAPPED.stored_subject(topology.naming, stream, region, subject)
 
 
-def _users(topology: Topology) -> tuple[accounts.User, ...]:
+def _make_users(topology: Topology) -> tuple[accounts.User, ...]:
     """Those that log in to the account of clients and streams, each with what it needs and nothing more."""
     stored_subjects = []
     for stream in topology.streams:
@@ -238,7 +238,7 @@ def _users(topology: Topology) -> tuple[accounts.User, ...]:
     )
 
 
-def _stream_rules(topology: Topology, stream: VirtualStream) -> Iterator[Mapping]:
+def _list_stream_rules(topology: Topology, stream: VirtualStream) -> Iterator[Mapping]:
     if stream.consistency.has_origin:
         return
     clusters = [(region, topology.region(region).cluster) for region in stream.regions]

@@ -85,14 +85,14 @@ roots: [v.>]                # everything below belongs to virtual streams: one m
 
     def accounts(self, topology: Topology) -> tuple[Account, ...]:
         """The accounts of all regions, then that of the stretch cluster, which nobody logs in to."""
-        return _accounts(topology)
+        return _make_accounts(topology)
 
     def inner_passwords(self, topology: Topology) -> dict[str, str]:
         """One file for each region."""
         return {region_account(region.name): passwords_path(region.name) for region in topology.regions}
 
 
-def _accounts(topology: Topology) -> tuple[Account, ...]:
+def _make_accounts(topology: Topology) -> tuple[Account, ...]:
     """The accounts of all regions, then that of the stretch cluster, which nobody logs in to."""
     regions = [region.name for region in topology.regions]
     stretch = topology.stretch
@@ -105,11 +105,11 @@ def _accounts(topology: Topology) -> tuple[Account, ...]:
                 name=region_account(region),
                 purpose=f"clients and streams of {region}",
                 has_jetstream=True,
-                users=_users(topology, region),
-                exports=_exports(topology, region_account(region), everybody, managers),
+                users=_make_users(topology, region),
+                exports=_make_exports(topology, region_account(region), everybody, managers),
                 imports=(
-                    *_sourcing_imports(region_account(region), everybody),
-                    *_origins_elsewhere(topology, region),
+                    *_list_sourcing_imports(region_account(region), everybody),
+                    *_list_origins_elsewhere(topology, region),
                     *(shared.service(account, f"{API}.>", f"{api_prefix(account)}.>") for account in everybody),
                 ),
             )
@@ -121,14 +121,14 @@ def _accounts(topology: Topology) -> tuple[Account, ...]:
                 name=name,
                 purpose="streams in the stretch cluster",
                 has_jetstream=True,
-                exports=_exports(topology, name, everybody, managers),
-                imports=tuple(_sourcing_imports(name, everybody)),
+                exports=_make_exports(topology, name, everybody, managers),
+                imports=tuple(_list_sourcing_imports(name, everybody)),
             )
         )
     return tuple(accounts)
 
 
-def _exports(
+def _make_exports(
     topology: Topology, name: str, everybody: tuple[str, ...], managers: tuple[str, ...]
 ) -> tuple[Export, ...]:
     peers = tuple(peer for peer in everybody if peer != name)
@@ -139,14 +139,14 @@ def _exports(
         shared.delivery_export(name, peers),
     )
     origin_exports = []
-    for account, stream in _origins(topology):
+    for account, stream in _list_origins(topology):
         if account == name and (takers := tuple(peer for peer in map(region_account, stream.regions) if peer != name)):
             for subject in stream.subjects:
                 origin_exports.append(Export(kind=ShareKind.SERVICE, subject=subject, accounts=takers))
     return (*origin_exports, *(feeding if peers else ()), shared.management_export(managers))
 
 
-def _sourcing_imports(name: str, everybody: tuple[str, ...]) -> Iterator[Import]:
+def _list_sourcing_imports(name: str, everybody: tuple[str, ...]) -> Iterator[Import]:
     """What the account *name* needs to source or mirror streams of the others, and for them to source its own."""
     for peer in everybody:
         if peer == name:
@@ -157,21 +157,21 @@ def _sourcing_imports(name: str, everybody: tuple[str, ...]) -> Iterator[Import]
             yield from (Import(kind=kind, account=peer, subject=shared.FLOW) for kind in ShareKind)
 
 
-def _origins(topology: Topology) -> Iterator[tuple[str, VirtualStream]]:
+def _list_origins(topology: Topology) -> Iterator[tuple[str, VirtualStream]]:
     """Streams that take all publishes in one place, and the account that is in."""
     for stream in topology.streams:
         for place in stream.origin:
             yield stretch_account_of(stream, Role.ORIGIN, place) or region_account(place), stream
 
 
-def _origins_elsewhere(topology: Topology, region: str) -> Iterator[Import]:
+def _list_origins_elsewhere(topology: Topology, region: str) -> Iterator[Import]:
     """What clients of *region* publish to streams that take it elsewhere."""
-    for account, stream in _origins(topology):
+    for account, stream in _list_origins(topology):
         if account != region_account(region) and region in stream.regions:
             yield from (Import(kind=ShareKind.SERVICE, account=account, subject=subject) for subject in stream.subjects)
 
 
-def _users(topology: Topology, region: str) -> tuple[User, ...]:
+def _make_users(topology: Topology, region: str) -> tuple[User, ...]:
     """Those of one region, each with what it needs and nothing more."""
     origin_subjects: list[str] = []
     for stream in topology.streams:

@@ -48,7 +48,7 @@ async def iterate_duplicates(scan: Scan, tick: Tick) -> AsyncIterator[list[Dupli
         async for message, provenance in read_provenances(scan.connection, scan.name, 1, tick):
             if provenance is not None and (provenance.origin, provenance.seq) in chunk:
                 places[provenance.origin, provenance.seq].append(message.seq)
-        pairs = [pair for key in sorted(places) for pair in _pairs(scan, key, places[key])]
+        pairs = [pair for key in sorted(places) for pair in _list_pairs(scan, key, places[key])]
         for start in range(0, len(pairs), _AT_ONCE):
             block = pairs[start : start + _AT_ONCE]
             yield list(await asyncio.gather(*(_compare(scan, *pair) for pair in block)))
@@ -56,7 +56,7 @@ async def iterate_duplicates(scan: Scan, tick: Tick) -> AsyncIterator[list[Dupli
             tick(done, max(total, done))
 
 
-def _pairs(scan: Scan, key: tuple[str, int], places: Sequence[int]) -> list[tuple[str, int, int, int]]:
+def _list_pairs(scan: Scan, key: tuple[str, int], places: Sequence[int]) -> list[tuple[str, int, int, int]]:
     """The copy of *places* to keep, with each one to delete: the first stays, unless servers need another."""
     origin, seq = key
     # Servers before 2.15 go on behind the newest message that the source as it is defined now has brought.

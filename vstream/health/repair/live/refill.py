@@ -37,7 +37,7 @@ async def plan_refill(
 
     Raises VstreamError if a reader does not answer.
     """
-    stream = _stream(topology, lost)
+    stream = _find_stream(topology, lost)
     copies: dict[int, Copy] = {}
     sequences = range(lost.last + 1, lost.last_taken + 1)
     for reader in lost.readers:
@@ -92,7 +92,7 @@ async def _rewrite(
     """The first of the last sequences of the stream itself at which it and its readers do not agree."""
     first = None
     connection = lag.connection_to(connections, lost.place)
-    subject = partial(physical.published_subject, topology.naming, _stream(topology, lost))
+    subject = partial(physical.published_subject, topology.naming, _find_stream(topology, lost))
     for seq in sorted((seq for seq in copies if seq <= lost.last), reverse=True):
         original = await lag.get_message(connection, lost.origin, seq, PATIENCE)
         if original is None:
@@ -103,7 +103,7 @@ async def _rewrite(
     return first
 
 
-def _stream(topology: Topology, lost: LostEnd) -> VirtualStream:
+def _find_stream(topology: Topology, lost: LostEnd) -> VirtualStream:
     return next(stream for stream in topology.streams if stream.name == lost.virtual)
 
 

@@ -87,7 +87,7 @@ if sys.platform == "linux":
         for pid in candidates:
             if not sought:
                 break
-            for descriptor in _descriptors(pid) & sought.keys():
+            for descriptor in _list_descriptors(pid) & sought.keys():
                 owner_of[sought.pop(descriptor)] = pid
         return owner_of
 
@@ -104,7 +104,7 @@ if sys.platform == "linux":
                         break
         return descriptors
 
-    def _descriptors(pid: int) -> set[str]:
+    def _list_descriptors(pid: int) -> set[str]:
         descriptors = set()
         with suppress(OSError), os.scandir(f"/proc/{pid}/fd") as entries:
             for entry in entries:
@@ -128,9 +128,9 @@ else:
 
     def find_owners(asked: Collection[End], candidates: Iterable[int]) -> Mapping[End, int]:
         """Which of *candidates* have the sockets of the connections *asked*."""
-        return {end: pid for pid in candidates for end in _ends(pid) if end in asked}
+        return {end: pid for pid in candidates for end in _list_ends(pid) if end in asked}
 
-    def _ends(pid: int) -> Iterator[tuple[int, int]]:
+    def _list_ends(pid: int) -> Iterator[tuple[int, int]]:
         with suppress(psutil.Error):
             for connection in psutil.Process(pid).net_connections(kind="tcp"):
                 if connection.raddr:

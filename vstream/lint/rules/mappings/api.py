@@ -149,7 +149,7 @@ def read(subject: str) -> Request | None:
     if "{{" in subject and any(_splits(token) for token in tokens):
         return None
     shape = tuple([token if token in _VERBS else _mask(token) for token in tokens])
-    meaning = _meaning(shape)
+    meaning = _find_meaning(shape)
     streams = frozenset([tokens[slot] for slot in meaning.slots if slot < len(tokens) and shape[slot] not in _OPEN])
     return Request(subject=subject, tokens=tokens, meaning=meaning, streams=streams)
 
@@ -195,7 +195,7 @@ def _splits(token: str) -> bool:
 
 
 @lru_cache(maxsize=4096)
-def _meaning(shape: tuple[str, ...]) -> Meaning:
+def _find_meaning(shape: tuple[str, ...]) -> Meaning:
     subject = SEPARATOR.join(shape)
     is_broken = "" in shape or FULL_WILDCARD in shape[:-1]
     operations = (
@@ -212,14 +212,14 @@ def _split(tokens: Sequence[str]) -> tuple[list[str], list[str]]:
     """The tokens that are meant as words of the API, misspelt ones put right, and those after them."""
     words: list[str] = []
     for token in tokens:
-        word = _verb(token, may_be_misspelt=token == token.upper() or not words)
+        word = _find_verb(token, may_be_misspelt=token == token.upper() or not words)
         if word is None:
             break
         words.append(word)
     return words, list(tokens[len(words) :])
 
 
-def _verb(token: str, *, may_be_misspelt: bool) -> str | None:
+def _find_verb(token: str, *, may_be_misspelt: bool) -> str | None:
     """The word of the API that *token* is, or was meant to be."""
     if token.upper() in _VERBS:
         return token.upper()
@@ -233,10 +233,10 @@ def _find_closest(token: str) -> str | None:
 
 @lru_cache(maxsize=4096)
 def _find_likeliest(words: tuple[str, ...], parameters: int) -> Operation:
-    return max(OPERATIONS, key=lambda operation: _likeness(operation, words, parameters))
+    return max(OPERATIONS, key=lambda operation: _measure_likeness(operation, words, parameters))
 
 
-def _likeness(operation: Operation, words: Sequence[str], parameters: int) -> tuple[float, float, int]:
+def _measure_likeness(operation: Operation, words: Sequence[str], parameters: int) -> tuple[float, float, int]:
     """How well *operation* fits: rare words weigh most, then their order, then the number of tokens after them."""
     shared = sum(_WEIGHT[word] for word in set(words) & set(operation.verbs))
     missing = sum(_WEIGHT[verb] for verb in set(operation.verbs) - set(words))

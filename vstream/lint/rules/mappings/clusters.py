@@ -96,7 +96,7 @@ class _Names:
             close = {name: _find_closest(name, clusters) for name in used if name not in clusters}
             same = {name: meant for name, meant in close.items() if meant and meant.lower() == name.lower()}
             return cls(clusters, same, "cluster of these servers")
-        return cls(tuple(used), _odd_ones(block, used), "cluster of the other rules")
+        return cls(tuple(used), _find_odd_ones(block, used), "cluster of the other rules")
 
 
 def _restrict_to_readers(workspace: Workspace, block: MappingsBlock) -> Workspace:
@@ -108,11 +108,11 @@ def _restrict_to_readers(workspace: Workspace, block: MappingsBlock) -> Workspac
     return replace(workspace, servers=tuple(server for server in workspace.servers if directory(server) in directories))
 
 
-def _odd_ones(block: MappingsBlock, used: Counter[str]) -> dict[str, str | None]:
+def _find_odd_ones(block: MappingsBlock, used: Counter[str]) -> dict[str, str | None]:
     """Names that occur once, each with the one that it resembles and that every other rule has instead."""
     scoped = [entry.clusters for entry in view(block).entries if entry.clusters]
     if len(scoped) == _PAIR:
-        return _swapped_letters(*scoped)
+        return _find_swapped_letters(*scoped)
     usual = [name for name, count in used.items() if count == len(scoped) - 1 >= _ENOUGH_RULES]
     rules = {name: clusters for clusters in scoped for name in clusters}
     odd: dict[str, str | None] = {}
@@ -123,7 +123,7 @@ def _odd_ones(block: MappingsBlock, used: Counter[str]) -> dict[str, str | None]
     return odd
 
 
-def _swapped_letters(first: frozenset[str], second: frozenset[str]) -> dict[str, str | None]:
+def _find_swapped_letters(first: frozenset[str], second: frozenset[str]) -> dict[str, str | None]:
     """Of two rules that agree but for one name each: the second name, if it has the letters of the first."""
     (rest, *more), (odd, *rest_of_second) = sorted(first - second) or [""], sorted(second - first) or [""]
     if more or rest_of_second or not first & second or rest == odd:
@@ -211,7 +211,7 @@ def _expect_by_servers(
     if workspace.topology is not None:
         return {}
     readers = {_cluster_name(server) for server in whole(workspace) if _reads(server, block)}
-    elsewhere = _mapped_elsewhere(workspace, block)
+    elsewhere = _find_mapped_elsewhere(workspace, block)
     # A stream need not be in every region: the rules of other servers say whether this one is.
     return {source: clusters | (readers & elsewhere.get(source, set())) for source, clusters in scoped.items()}
 
@@ -220,7 +220,7 @@ def _reads(server: ServerConf, block: MappingsBlock) -> bool:
     return any(read.key_span == block.key_span for read in server.mappings)
 
 
-def _mapped_elsewhere(workspace: Workspace, block: MappingsBlock) -> dict[str, set[str]]:
+def _find_mapped_elsewhere(workspace: Workspace, block: MappingsBlock) -> dict[str, set[str]]:
     """The clusters for which the other blocks have a rule, by its source."""
     clusters: dict[str, set[str]] = {}
     for other_block in workspace.blocks:
@@ -268,8 +268,8 @@ def stream_not_mapped(workspace: Workspace) -> Iterator[Violation]:
     """
     topology = workspace.topology
     for block in workspace.blocks:
-        yield from _mapped_past(block, workspace.streams)
-        yield from _named_after_another(block)
+        yield from _check_mapped_past(block, workspace.streams)
+        yield from _check_named_after_another(block)
     blocks = workspace.blocks
     if topology is None or not blocks:
         return
@@ -286,7 +286,7 @@ def stream_not_mapped(workspace: Workspace) -> Iterator[Violation]:
                 )
 
 
-def _named_after_another(block: MappingsBlock) -> Iterator[Violation]:
+def _check_named_after_another(block: MappingsBlock) -> Iterator[Violation]:
     """Destinations with the name of another cluster, or a slip, where others of the same cluster have its own."""
     scoped = []
     for entry in view(block).accepted:
@@ -308,7 +308,7 @@ def _named_after_another(block: MappingsBlock) -> Iterator[Violation]:
             )
 
 
-def _mapped_past(block: MappingsBlock, streams: Sequence[StreamFile]) -> Iterator[Violation]:
+def _check_mapped_past(block: MappingsBlock, streams: Sequence[StreamFile]) -> Iterator[Violation]:
     """Destinations of a cluster that its write stream does not store, where one of the same rule stays in the virtual stream."""
     by_virtual: defaultdict[str, dict[str, StreamFile]] = defaultdict(dict)
     stored: list[tuple[str, str]] = []
@@ -365,7 +365,7 @@ def servers_map_differently(workspace: Workspace) -> Iterator[Violation]:
             earlier, earlier_block = first.setdefault((number, block.account), (server, block))
             if earlier_block.key_span != block.key_span and earlier is not server and not are_copies(earlier, server):
                 is_same = name == _cluster_name(earlier)
-                findings += _differences(block, earlier_block, is_same_cluster=is_same)
+                findings += _check_differences(block, earlier_block, is_same_cluster=is_same)
     for group in (*connected, *systems.values()):
         findings += _without_rules(group)
     yield from {finding.at: finding for finding in findings[:_MOST]}.values()
@@ -397,7 +397,7 @@ def _without_rules(group: list[ServerConf]) -> Iterator[Violation]:
                 )
 
 
-def _differences(block: MappingsBlock, second: MappingsBlock, *, is_same_cluster: bool) -> Iterator[Violation]:
+def _check_differences(block: MappingsBlock, second: MappingsBlock, *, is_same_cluster: bool) -> Iterator[Violation]:
     entries, other_entries = ({entry.source: entry for entry in view(either).entries} for either in (block, second))
     missing = [source for source in other_entries if source not in entries]
     if missing:

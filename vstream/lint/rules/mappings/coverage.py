@@ -83,7 +83,7 @@ class _Virtual:
 
 
 @lru_cache(maxsize=_BLOCKS_AT_HAND)
-def _virtuals(block: MappingsBlock) -> tuple[_Virtual, ...]:
+def _find_virtuals(block: MappingsBlock) -> tuple[_Virtual, ...]:
     """
     The virtual names of *block*, in the order written.
 
@@ -130,7 +130,7 @@ def direct_get_not_mapped(workspace: Workspace) -> Iterator[Violation]:
     later). The read streams need `allow_direct` as well.
     """
     for block in workspace.blocks:
-        for virtual in _virtuals(block):
+        for virtual in _find_virtuals(block):
             yield from _report_missing(virtual, _DIRECT, "Direct Get")
 
 
@@ -146,7 +146,7 @@ def consumer_creation_not_mapped(workspace: Workspace) -> Iterator[Violation]:
     and JSApiConsumerCreateEx; 2.9 and later).
     """
     for block in workspace.blocks:
-        for virtual in _virtuals(block):
+        for virtual in _find_virtuals(block):
             yield from _report_missing(virtual, _CREATE, "consumer creation")
 
 
@@ -163,7 +163,7 @@ def request_not_mapped(workspace: Workspace) -> Iterator[Violation]:
     A name with only STREAM.INFO mapped is fine: its clients ask for the real name first, as the nats CLI does.
     """
     for block in workspace.blocks:
-        for virtual in _virtuals(block):
+        for virtual in _find_virtuals(block):
             yield from _report_missing(virtual, _MORE_OPERATIONS, "part of the API")
 
 

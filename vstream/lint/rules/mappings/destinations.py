@@ -65,7 +65,7 @@ def bad_destination(workspace: Workspace) -> Iterator[Violation]:
                 yield Violation(
                     at=place_of(block, error),
                     message=with_server(error.message, error.server_message),
-                    hint=_hint(error),
+                    hint=_write_hint(error),
                 )
         for entry in view(block).accepted:
             for destination in entry.destinations:
@@ -82,7 +82,7 @@ def bad_destination(workspace: Workspace) -> Iterator[Violation]:
                     )
 
 
-def _hint(error: MappingError) -> str:
+def _write_hint(error: MappingError) -> str:
     source = error.mapping.source
     count = source.split(SEPARATOR).count(PARTIAL_WILDCARD)
     numbers = {0: "there is none", 1: "number 1"}.get(count, f"they are numbered 1 to {count}")
@@ -109,14 +109,14 @@ def literal_function(workspace: Workspace) -> Iterator[Violation]:
     """
     for block in workspace.blocks:
         for entry in view(block).accepted:
-            for token in _literal_calls(entry.source, is_source=True):
+            for token in _list_literal_calls(entry.source, is_source=True):
                 yield Violation(
                     at=entry.key_span,
                     message=f"`{token}` is plain text in a source: it matches only messages with these braces",
                     hint="write `*` to match any token",
                 )
             for written_destination in entry.destinations:
-                for token in _literal_calls(written_destination.model.subject, is_source=False):
+                for token in _list_literal_calls(written_destination.model.subject, is_source=False):
                     yield Violation(
                         at=place(written_destination),
                         message=f"`{token}` is plain text: a function must be a whole token",
@@ -124,7 +124,7 @@ def literal_function(workspace: Workspace) -> Iterator[Violation]:
                     )
 
 
-def _literal_calls(subject: str, *, is_source: bool) -> Iterator[str]:
+def _list_literal_calls(subject: str, *, is_source: bool) -> Iterator[str]:
     if "{{" in subject or "$" in subject:
         for token in subject.split(SEPARATOR):
             is_call = looks_like_call(token)

@@ -51,33 +51,33 @@ def permission_misses_mapped_subject(workspace: Workspace) -> Iterator[Violation
             block = blocks.get(user.account or _GLOBAL)
             if block is None or user.publish is None:
                 continue
-            for finding, span in _refusals(user, user.publish, block, cluster):
+            for finding, span in _list_refusals(user, user.publish, block, cluster):
                 if span not in seen:
                     seen.add(span)
                     yield finding
 
 
-def _refusals(
+def _list_refusals(
     user: UserConf, publish: Permission, block: MappingsBlock, cluster: str | None
 ) -> Iterator[tuple[Violation, Span]]:
     """A finding for each `allow` whose mapped subjects are not allowed, and each `deny` that covers mapped subjects."""
-    allowed = None if publish.allow is None else _patterns(publish.allow)
-    denied = _patterns(publish.deny)
+    allowed = None if publish.allow is None else _find_patterns(publish.allow)
+    denied = _find_patterns(publish.deny)
     lost = _not_allowed(block, cluster, allowed) if allowed else {}
     refused = _refusals_of_deny(block, cluster, allowed, denied) if denied else {}
     for allowed_value in publish.allow or ():
         if allowed_value.text and allowed_value.text in lost:
             why = f"user `{user.name}` may publish to `{allowed_value.text}`, but not to the subject it is mapped to"
             hint = f"also allow `{pattern(lost[allowed_value.text][1].model.subject)}`"
-            yield _finding(allowed_value, lost[allowed_value.text], why, hint), allowed_value.span
+            yield _make_finding(allowed_value, lost[allowed_value.text], why, hint), allowed_value.span
     for denied_value in publish.deny:
         if denied_value.text and denied_value.text in refused:
             why = f"`deny` of `{denied_value.text}` forbids user `{user.name}` to publish to `{refused[denied_value.text][0].source}`"
             hint = "remove it: the server cannot distinguish a mapped publish from a direct publish to the physical subject"
-            yield _finding(denied_value, refused[denied_value.text], why, hint), denied_value.span
+            yield _make_finding(denied_value, refused[denied_value.text], why, hint), denied_value.span
 
 
-def _finding(at: ConfValue, refusal: Refusal, why: str, hint: str) -> Violation:
+def _make_finding(at: ConfValue, refusal: Refusal, why: str, hint: str) -> Violation:
     _, target = refusal
     return Violation(
         at=at.span,
@@ -87,7 +87,7 @@ def _finding(at: ConfValue, refusal: Refusal, why: str, hint: str) -> Violation:
     )
 
 
-def _patterns(written: tuple[ConfValue, ...]) -> tuple[str, ...]:
+def _find_patterns(written: tuple[ConfValue, ...]) -> tuple[str, ...]:
     return tuple(value.text for value in written if value.text and is_valid(value.text))
 
 
@@ -122,7 +122,7 @@ def _refusals_of_deny(
     block: MappingsBlock, cluster: str | None, allowed: tuple[str, ...] | None, denied: tuple[str, ...]
 ) -> Mapping[str, Refusal]:
     """The denied patterns that match the mapped subject of a permitted publish, each with the first such rule."""
-    index, targets = _targets(block)
+    index, targets = _find_targets(block)
     refusals: dict[str, Refusal] = {}
     for subject in dict.fromkeys(denied):
         for number in index.overlapping(subject):
@@ -142,7 +142,7 @@ def _applies(destination: MappingDestination, cluster: str | None) -> bool:
 
 
 @lru_cache(maxsize=_AT_HAND)
-def _targets(block: MappingsBlock) -> tuple[SubjectTrie, tuple[Refusal, ...]]:
+def _find_targets(block: MappingsBlock) -> tuple[SubjectTrie, tuple[Refusal, ...]]:
     """The destinations of a block that are patterns, and an index of them."""
     _, entries = sources(block)
     targets = []

@@ -234,13 +234,13 @@ def _find_leaf_sides(workspace: Workspace) -> dict[object, set[str]]:
     sides_of: dict[object, set[str]] = {}
     for server in workspace.servers:
         for block in server.mappings:
-            sides = set(_sides(server, block.account))
+            sides = set(_list_sides(server, block.account))
             if sides:
                 sides_of.setdefault(block.key_span, set()).update(sides)
     return sides_of
 
 
-def _sides(server: ServerConf, account: str | None) -> Iterator[str]:
+def _list_sides(server: ServerConf, account: str | None) -> Iterator[str]:
     if any(listener.block in {"leafnodes", "leaf"} for listener in server.listeners):
         yield "hub"
     bound = (remote.account.text if remote.account else None for remote in server.leaf_remotes)

@@ -36,11 +36,11 @@ def impossible_fault(subject: ScenarioSubject) -> Iterator[Violation]:
         if action.fault is None:
             continue
         if action.fault.takes in {Takes.LINKS, Takes.LINK_QUALITY}:
-            yield from _no_links(subject, place)
+            yield from _check_no_links(subject, place)
         if action.aim is Aim.SIDES:
-            yield from _sides(step, place)
+            yield from _check_sides(step, place)
         if action.aim is Aim.ENDS and subject.topology is not None:
-            yield from _link(link_ends(step.link or (), subject.topology), subject.regions, place)
+            yield from _check_link(link_ends(step.link or (), subject.topology), subject.regions, place)
         hubs = subject.topology.hubs if subject.topology is not None else None
         if action.fault.takes is Takes.META_LEADER and hubs is not None:
             yield Violation(
@@ -50,10 +50,10 @@ def impossible_fault(subject: ScenarioSubject) -> Iterator[Violation]:
                 on_key=True,
             )
         if action.aim is Aim.STREAM:
-            yield from _leader(subject, step, field, place)
+            yield from _check_leader(subject, step, field, place)
 
 
-def _no_links(subject: ScenarioSubject, place: Path) -> Iterator[Violation]:
+def _check_no_links(subject: ScenarioSubject, place: Path) -> Iterator[Violation]:
     if subject.document.lab.links == "none":
         yield Violation(
             at=place,
@@ -70,7 +70,7 @@ def _no_links(subject: ScenarioSubject, place: Path) -> Iterator[Violation]:
         )
 
 
-def _link(names: tuple[str, ...], regions: list[str], place: Path) -> Iterator[Violation]:
+def _check_link(names: tuple[str, ...], regions: list[str], place: Path) -> Iterator[Violation]:
     meant = naming.link_ends(names[0], regions) if len(names) == 1 else ()
     if len(names) > 1 and names[0] == names[1]:
         yield Violation(at=place, message=f"`{names[0]}` has no link to itself", hint="name two regions")
@@ -80,7 +80,7 @@ def _link(names: tuple[str, ...], regions: list[str], place: Path) -> Iterator[V
         yield Violation(at=place, message=f"`{names[0]}` is ambiguous: it can be the link of {links}", hint=hint)
 
 
-def _sides(step: StepDocument, place: Path) -> Iterator[Violation]:
+def _check_sides(step: StepDocument, place: Path) -> Iterator[Violation]:
     seen: set[str] = set()
     for number, side in enumerate(step.partition or ()):
         for inner, name in enumerate(side):
@@ -93,7 +93,7 @@ def _sides(step: StepDocument, place: Path) -> Iterator[Violation]:
             seen.add(name)
 
 
-def _leader(subject: ScenarioSubject, step: StepDocument, field: str, place: Path) -> Iterator[Violation]:
+def _check_leader(subject: ScenarioSubject, step: StepDocument, field: str, place: Path) -> Iterator[Violation]:
     name = getattr(step, field)
     stream = subject.streams.get(name)
     if stream is None or stream.consistency.has_origin:

@@ -40,9 +40,9 @@ def unknown_name(subject: ScenarioSubject) -> Iterator[Violation]:
         "server": servers,
         "region or server": [*regions, *servers],
         "virtual stream": list(subject.streams),
-        "stream": [*subject.streams, *_physical(subject)],
+        "stream": [*subject.streams, *_list_physical(subject)],
     }
-    for kind, (at, name, on_key) in _names(subject):
+    for kind, (at, name, on_key) in _list_names(subject):
         if name not in names_of[kind]:
             yield Violation(
                 at=at,
@@ -52,7 +52,7 @@ def unknown_name(subject: ScenarioSubject) -> Iterator[Violation]:
             )
 
 
-def _physical(subject: ScenarioSubject) -> list[str]:
+def _list_physical(subject: ScenarioSubject) -> list[str]:
     names = []
     for stream in subject.streams.values():
         for part in stream.physical:
@@ -60,7 +60,7 @@ def _physical(subject: ScenarioSubject) -> list[str]:
     return names
 
 
-def _names(subject: ScenarioSubject) -> Iterator[tuple[str, _Named]]:
+def _list_names(subject: ScenarioSubject) -> Iterator[tuple[str, _Named]]:
     document = subject.document
     for name in document.lab.versions:
         if name != "*":
@@ -74,7 +74,7 @@ def _names(subject: ScenarioSubject) -> Iterator[tuple[str, _Named]]:
                 yield "region", ((*place, "regions", number), region, False)
     for index, step in enumerate(document.steps):
         for field in actions_of(step):
-            yield from _targets(subject, index, step, field)
+            yield from _list_targets(subject, index, step, field)
         if step.region is not None:
             yield "region", (("steps", index, "region"), step.region, False)
     yield from _name_kinds(subject)
@@ -83,7 +83,7 @@ def _names(subject: ScenarioSubject) -> Iterator[tuple[str, _Named]]:
 _NOUNS = {Aim.REGIONS: "region", Aim.SERVERS: "server", Aim.MACHINES: "region or server", Aim.ENDS: "region"}
 
 
-def _targets(subject: ScenarioSubject, index: int, step: StepDocument, field: str) -> Iterator[tuple[str, _Named]]:
+def _list_targets(subject: ScenarioSubject, index: int, step: StepDocument, field: str) -> Iterator[tuple[str, _Named]]:
     aim, value, place = ACTIONS[field].aim, getattr(step, field), ("steps", index, yaml_key(field))
     if aim is Aim.STREAM:
         yield "stream", (place, value, False)

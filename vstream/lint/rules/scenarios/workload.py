@@ -78,13 +78,13 @@ def not_measured(subject: ScenarioSubject) -> Iterator[Violation]:
         if not group.model_fields_set - {"in_", "stream"}:
             yield Violation(at=place, message="this expectation is empty", hint='such as `published: ">= 99.9%"`')
         for word in [name for name in type(group).model_fields if name in group.model_fields_set - {"in_", "stream"}]:
-            complaint = _window(subject, group, word) or _clients(subject, word)
+            complaint = _find_window(subject, group, word) or _find_clients(subject, word)
             if complaint:
                 yield Violation(at=(*place, yaml_key(word)), message=complaint[0], hint=complaint[1], on_key=True)
-        yield from _regions_that_try(subject, group, place)
+        yield from _check_regions_that_try(subject, group, place)
 
 
-def _window(subject: ScenarioSubject, group: ExpectDocument, word: str) -> tuple[str, str] | None:
+def _find_window(subject: ScenarioSubject, group: ExpectDocument, word: str) -> tuple[str, str] | None:
     """Why *word* cannot be measured in the group's window, and what to do."""
     windows = subject.windows
     if group.in_ is not None and group.in_ not in windows:
@@ -104,7 +104,7 @@ def _window(subject: ScenarioSubject, group: ExpectDocument, word: str) -> tuple
     return None
 
 
-def _clients(subject: ScenarioSubject, word: str) -> tuple[str, str] | None:
+def _find_clients(subject: ScenarioSubject, word: str) -> tuple[str, str] | None:
     workload = subject.document.workload
     if workload.publishers == [] and word in _NEEDS_LOAD:
         return "this scenario has no publishers", "remove `publishers: []`: the default is one in every region"
@@ -116,7 +116,7 @@ def _clients(subject: ScenarioSubject, word: str) -> tuple[str, str] | None:
     return None
 
 
-def _regions_that_try(subject: ScenarioSubject, group: ExpectDocument, place: Path) -> Iterator[Violation]:
+def _check_regions_that_try(subject: ScenarioSubject, group: ExpectDocument, place: Path) -> Iterator[Violation]:
     step = next(
         (candidate for candidate in subject.document.steps if candidate.as_ == group.in_ and candidate.try_), None
     )

@@ -56,7 +56,7 @@ def _find_clashes(servers: list[ServerConf]) -> Iterator[Violation]:
             if own_listener is not None and (
                 own_listener.is_everywhere or listener.is_everywhere or own_listener.host == listener.host
             ):
-                yield _clash(listener, port, f"the `{own_listener.block}` port", own_listener.span)
+                yield _find_clash(listener, port, f"the `{own_listener.block}` port", own_listener.span)
                 continue
             listeners.setdefault(port, listener)
             if listener.is_everywhere:
@@ -67,7 +67,7 @@ def _find_clashes(servers: list[ServerConf]) -> Iterator[Violation]:
                 None,
             )
             if clash is not None:
-                yield _clash(listener, port, f"a port of another server, in `{clash[0].file}`", clash[1].span)
+                yield _find_clash(listener, port, f"a port of another server, in `{clash[0].file}`", clash[1].span)
             earlier.append((server, listener))
 
 
@@ -168,7 +168,7 @@ def plain_text_password(workspace: Workspace) -> Iterator[Violation]:
             )
 
 
-def _clash(listener: Listener, port: int, whose: str, place: Span) -> Violation:
+def _find_clash(listener: Listener, port: int, whose: str, place: Span) -> Violation:
     return Violation(
         at=listener.span,
         message=f"port {port} of `{listener.host or '0.0.0.0'}` is also {whose}",  # noqa: S104 - a text

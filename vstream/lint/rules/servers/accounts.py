@@ -54,7 +54,7 @@ def accounts_do_not_fit(workspace: Workspace) -> Iterator[Violation]:
     seen: set[Span] = set()
     for server in workspace.servers:
         details = (violation for check in (*CHECKS, *TRUST) for violation in check(server))
-        for violation in (*_imports(server), *_exports(server), *_users(server), *_permissions(server), *details):
+        for violation in (*_imports(server), *_exports(server), *_users(server), *_check_permissions(server), *details):
             if isinstance(violation.at, Span) and violation.at not in seen:
                 seen.add(violation.at)
                 yield violation
@@ -76,10 +76,10 @@ def _imports(server: ServerConf) -> Iterator[Violation]:
                     closest(name, sorted(exports), "accounts"),
                 )
             else:
-                yield from _not_exported(account.name, wish, name, exports[name])
+                yield from _check_not_exported(account.name, wish, name, exports[name])
 
 
-def _not_exported(importer: str, wish: AccountImport, exporter: str, exports: ExportIndex) -> Iterator[Violation]:
+def _check_not_exported(importer: str, wish: AccountImport, exporter: str, exports: ExportIndex) -> Iterator[Violation]:
     subject = str(wish.subject.value)
     covering = exports.covering(wish.kind, subject)
     if not covering:
@@ -110,7 +110,7 @@ def _exports(server: ServerConf) -> Iterator[Violation]:
                 )
 
 
-def _permissions(server: ServerConf) -> Iterator[Violation]:
+def _check_permissions(server: ServerConf) -> Iterator[Violation]:
     for user in server.users:
         for permission in (user.publish, user.subscribe):
             written = (*(permission.allow or ()), *permission.deny) if permission else ()
@@ -125,10 +125,10 @@ def _permissions(server: ServerConf) -> Iterator[Violation]:
                         "write tokens between single dots, and `>` only at the end",
                     )
 
-    yield from _route_permissions(server)
+    yield from _check_route_permissions(server)
 
 
-def _route_permissions(server: ServerConf) -> Iterator[Violation]:
+def _check_route_permissions(server: ServerConf) -> Iterator[Violation]:
     conf = table(server.cluster, "permissions")
     for direction in (entry(conf, "import", "publish", "pub"), entry(conf, "export", "subscribe", "sub")):
         lists = [direction.value] if direction is not None else []
@@ -325,7 +325,7 @@ _MOST_PERCENT: Final = 100
 
 def check_user_keys(server: ServerConf) -> Iterator[Violation]:
     """Users with an nkey: its form, and that it is the only login."""
-    for conf in _user_confs(server):
+    for conf in _list_user_confs(server):
         key = option(conf, "nkey")
         if key is None or not key.text:
             continue
@@ -343,7 +343,7 @@ def check_user_keys(server: ServerConf) -> Iterator[Violation]:
             )
 
 
-def _user_confs(server: ServerConf) -> Iterator[ConfMap]:
+def _list_user_confs(server: ServerConf) -> Iterator[ConfMap]:
     for conf in (server.authorization, *(account.conf for account in server.accounts)):
         yield from maps_in(conf, "users")
 
@@ -368,12 +368,12 @@ def check_exports(server: ServerConf) -> Iterator[Violation]:
                 "give the account another name, or move its users into `authorization`",
             )
         for export in exports_of(account):
-            yield from _unknown_importers(export.conf, names)
+            yield from _check_unknown_importers(export.conf, names)
             yield from _check_position(export.conf, str(export.subject.value))
             yield from _check_latency(table(export.conf, "latency"))
 
 
-def _unknown_importers(conf: ConfMap, names: list[str]) -> Iterator[Violation]:
+def _check_unknown_importers(conf: ConfMap, names: list[str]) -> Iterator[Violation]:
     listed = entry(conf, "accounts")
     for item in listed.value.items if listed and isinstance(listed.value, ConfArray) else ():
         name = getattr(item, "value", None)

@@ -155,7 +155,7 @@ def _compare_leaf_links(workspace: Workspace, leaf: ServerConf) -> Iterator[Viol
             yield from _compare_leaf_logins(remote, hub)
             yield from compare_leaf_passwords(remote, hub)
             yield from _compare_leaf_clusters(leaf, hub)
-            yield from _leads_both_ways(workspace, leaf, remote, hub)
+            yield from _check_leads_both_ways(workspace, leaf, remote, hub)
 
 
 def _compare_leaf_tls(remote: LeafRemote, hub: ServerConf) -> Iterator[Violation]:
@@ -218,7 +218,7 @@ def _compare_leaf_clusters(leaf: ServerConf, hub: ServerConf) -> Iterator[Violat
         )
 
 
-def _leads_both_ways(
+def _check_leads_both_ways(
     workspace: Workspace, leaf: ServerConf, remote: LeafRemote, hub: ServerConf
 ) -> Iterator[Violation]:
     """Each is a leaf node of the other, for the same accounts: a loop, which servers cut again and again."""

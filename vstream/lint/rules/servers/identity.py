@@ -188,10 +188,10 @@ def gateway_list_incomplete(workspace: Workspace) -> Iterator[Violation]:
     change the list of running servers: this reload and all later ones would be refused.
     """
     for system in server_values.split_systems(workspace):
-        yield from _incomplete_lists(system)
+        yield from _check_incomplete_lists(system)
 
 
-def _incomplete_lists(workspace: Workspace) -> Iterator[Violation]:
+def _check_incomplete_lists(workspace: Workspace) -> Iterator[Violation]:
     belongs = {name: names for names in server_values.super_clusters(workspace) for name in names}
     linked = {server_values.directory(server) for server in server_values.whole(workspace) if server.gateway}
     for server in server_values.whole(workspace):

@@ -73,7 +73,7 @@ def _open_system_account(server: ServerConf) -> Iterator[Violation]:
         )
 
 
-def _sizes(server: ServerConf) -> Iterator[Violation]:
+def _check_sizes(server: ServerConf) -> Iterator[Violation]:
     sized: list[tuple[ConfMap | None, str, int]] = [(server.root, name, least) for name, least in _SMALLEST]
     jetstream = server.jetstream.conf if server.jetstream else None
     sized += [(jetstream, name, _LEAST_STORAGE) for name in _STORAGE]
@@ -96,7 +96,7 @@ def _sizes(server: ServerConf) -> Iterator[Violation]:
             )
 
 
-def _times(server: ServerConf) -> Iterator[Violation]:
+def _check_times(server: ServerConf) -> Iterator[Violation]:
     for name, least in _SHORTEST_S.items():
         time = option(server.root, name)
         nanoseconds = read_duration(time)
@@ -121,7 +121,7 @@ def _blocks_with_timeout(server: ServerConf) -> Iterator[ConfMap | None]:
         yield table(conf, "authorization")
 
 
-def _passwords(server: ServerConf) -> Iterator[Violation]:
+def _check_passwords(server: ServerConf) -> Iterator[Violation]:
     token = option(server.authorization, "token")
     secrets = [("password", user.password) for user in server.users if user.password is not None]
     for kind, secret in (*secrets, ("token", token)):
@@ -142,9 +142,9 @@ def _passwords(server: ServerConf) -> Iterator[Violation]:
 
 
 def _open_users(server: ServerConf) -> Iterator[Violation]:
-    if any(is_on(conf, "verify_and_map", "verify") for conf in _tls_blocks(server)) or _has_callout(server):
+    if any(is_on(conf, "verify_and_map", "verify") for conf in _list_tls_blocks(server)) or _has_callout(server):
         return
-    for conf in _user_confs(server):
+    for conf in _list_user_confs(server):
         name = option(conf, "user", "username")
         # VS421 reports unknown options: one of them may be the password.
         is_known = all(written.key.lower() in BLOCKS["user"].options for written in conf.entries)
@@ -158,7 +158,7 @@ def _open_users(server: ServerConf) -> Iterator[Violation]:
             )
 
 
-def _tls_blocks(server: ServerConf) -> Iterator[ConfMap | None]:
+def _list_tls_blocks(server: ServerConf) -> Iterator[ConfMap | None]:
     for conf in (server.root, table(server.root, "websocket", "ws"), table(server.root, "mqtt")):
         yield table(conf, "tls")
     yield table(table(server.root, "leafnodes", "leaf"), "tls")
@@ -168,7 +168,7 @@ def _has_callout(server: ServerConf) -> bool:
     return has_any(server.authorization, "auth_callout", "auth_hook")
 
 
-def _user_confs(server: ServerConf) -> Iterator[ConfMap]:
+def _list_user_confs(server: ServerConf) -> Iterator[ConfMap]:
     blocks = (server.root, table(server.root, "websocket", "ws"), table(server.root, "mqtt"))
     guests = {guest.text for conf in blocks if (guest := option(conf, "no_auth_user")) is not None}
     for conf in (server.authorization, *(account.conf for account in server.accounts)):
@@ -178,7 +178,7 @@ def _user_confs(server: ServerConf) -> Iterator[ConfMap]:
                 yield item
 
 
-def _permissions(server: ServerConf) -> Iterator[Violation]:
+def _check_permissions(server: ServerConf) -> Iterator[Violation]:
     for user in server.users:
         yield from _find_denied(user)
 
@@ -199,7 +199,7 @@ def _find_denied(user: UserConf) -> Iterator[Violation]:
                 )
 
 
-def _home(server: ServerConf) -> Iterator[Violation]:
+def _check_home(server: ServerConf) -> Iterator[Violation]:
     written = (
         option(server.root, "store_dir", "storedir"),
         server.jetstream.store_dir if server.jetstream else None,
@@ -215,7 +215,7 @@ def _home(server: ServerConf) -> Iterator[Violation]:
             )
 
 
-def _tags(server: ServerConf) -> Iterator[Violation]:
+def _check_tags(server: ServerConf) -> Iterator[Violation]:
     tags = entry(server.root, "server_tags")
     for tag in several(tags.value) if tags and not isinstance(tags.value, ConfArray) else ():
         if tag.text and "," in tag.text:
@@ -223,7 +223,7 @@ def _tags(server: ServerConf) -> Iterator[Violation]:
             yield Violation(at=tag.span, message="this is one tag, with commas in it", hint=f"write [{items}]")
 
 
-def _authorities(server: ServerConf) -> Iterator[Violation]:
+def _check_authorities(server: ServerConf) -> Iterator[Violation]:
     """Certificates of the other side are verified, and nothing says whose."""
     gateway = server.gateway.conf if server.gateway else None
     for conf, is_verified in ((server.root, False), (server.cluster, True), (gateway, True)):
@@ -257,7 +257,7 @@ def _check_advertised(server: ServerConf) -> Iterator[Violation]:
             )
 
 
-def _callout(server: ServerConf) -> Iterator[Violation]:
+def _check_callout(server: ServerConf) -> Iterator[Violation]:
     # Beside an operator, VS426 says that the server does not start with it.
     callout = None if has_operator(server) else table(server.authorization, "auth_callout", "auth_hook")
     names = {user.name for user in server.users}
@@ -271,7 +271,7 @@ def _callout(server: ServerConf) -> Iterator[Violation]:
             )
 
 
-def _guest_commands(server: ServerConf) -> Iterator[Violation]:
+def _check_guest_commands(server: ServerConf) -> Iterator[Violation]:
     guest = option(server.root, "no_auth_user")
     system = system_account(server)
     accounts = {user.account for user in server.users if guest is not None and user.name == guest.text}
@@ -283,7 +283,7 @@ def _guest_commands(server: ServerConf) -> Iterator[Violation]:
         )
 
 
-def _account_names(server: ServerConf) -> Iterator[Violation]:
+def _check_account_names(server: ServerConf) -> Iterator[Violation]:
     """Subjects of the system account contain them (server/events.go, accSubsSubj and the like)."""
     for account in server.accounts:
         if not is_literal(account.name) or "." in account.name:
@@ -306,7 +306,7 @@ def _log_directory(server: ServerConf) -> Iterator[Violation]:
         )
 
 
-def _unnamed_system(server: ServerConf) -> Iterator[Violation]:
+def _check_unnamed_system(server: ServerConf) -> Iterator[Violation]:
     is_named = server.system_account or is_on(server.root, "no_system_account") or has_operator(server)
     for account in server.accounts if not is_named else ():
         if account.name.upper() in {"SYS", "SYSTEM"} and account.users and not has_any(account.conf, "jetstream"):
@@ -317,7 +317,7 @@ def _unnamed_system(server: ServerConf) -> Iterator[Violation]:
             )
 
 
-def _empty_resolver(server: ServerConf) -> Iterator[Violation]:
+def _check_empty_resolver(server: ServerConf) -> Iterator[Violation]:
     resolver = option(server.root, "resolver", "account_resolver", "accounts_resolver")
     is_memory = resolver is not None and str(resolver.value).upper() in {"MEM", "MEMORY"}
     if resolver is not None and is_memory and not has_any(server.root, "resolver_preload"):
@@ -331,19 +331,19 @@ def _empty_resolver(server: ServerConf) -> Iterator[Violation]:
 
 _CHECKS: Final[tuple[Callable[[ServerConf], Iterator[Violation]], ...]] = (
     _open_system_account,
-    _sizes,
-    _times,
-    _passwords,
+    _check_sizes,
+    _check_times,
+    _check_passwords,
     _open_users,
-    _permissions,
-    _home,
-    _tags,
-    _authorities,
+    _check_permissions,
+    _check_home,
+    _check_tags,
+    _check_authorities,
     _check_advertised,
-    _callout,
-    _empty_resolver,
-    _guest_commands,
-    _account_names,
+    _check_callout,
+    _check_empty_resolver,
+    _check_guest_commands,
+    _check_account_names,
     _log_directory,
-    _unnamed_system,
+    _check_unnamed_system,
 )

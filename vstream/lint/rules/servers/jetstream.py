@@ -152,7 +152,7 @@ def region_holds_majority(workspace: Workspace) -> Iterator[Violation]:
     stream or consumer can be created, changed or listed anywhere (10008). Checked if the files contain the
     configurations of all servers. All versions (server/jetstream_cluster.go).
     """
-    for names, voters in _meta_groups(workspace):
+    for names, voters in _list_meta_groups(workspace):
         total = sum(voters.values())
         for name, number in voters.items():
             if len(voters) > _TWO and number * 2 > total:
@@ -174,11 +174,11 @@ def no_majority(workspace: Workspace) -> Iterator[Violation]:
     listed (10008). Publishing, Direct Get and existing consumers continue to work. Checked if the files contain the
     configurations of all servers. All versions (server/jetstream_cluster.go).
     """
-    for names, voters in _meta_groups(workspace):
+    for names, voters in _list_meta_groups(workspace):
         total = sum(voters.values())
-        half = _half(voters)
+        half = _find_half(voters)
         if len(voters) == _TWO:
-            yield _two_regions(workspace, names, voters)
+            yield _find_two_regions(workspace, names, voters)
         elif len(voters) > _TWO and half:
             yield Violation(
                 at=_find_first(workspace, names, next(iter(voters))),
@@ -189,7 +189,7 @@ def no_majority(workspace: Workspace) -> Iterator[Violation]:
             )
 
 
-def _two_regions(workspace: Workspace, names: tuple[str, ...], voters: Mapping[str, int]) -> Violation:
+def _find_two_regions(workspace: Workspace, names: tuple[str, ...], voters: Mapping[str, int]) -> Violation:
     (first, first_size), (second, second_size) = voters.items()
     lost = f"`{first if first_size > second_size else second}`"
     if first_size == second_size:
@@ -201,7 +201,7 @@ def _two_regions(workspace: Workspace, names: tuple[str, ...], voters: Mapping[s
     )
 
 
-def _half(voters: Mapping[str, int]) -> list[str]:
+def _find_half(voters: Mapping[str, int]) -> list[str]:
     """Clusters that together have exactly half of the servers; empty if there are none."""
     total = sum(voters.values())
     if len(voters) > _COUNTABLE:
@@ -212,7 +212,7 @@ def _half(voters: Mapping[str, int]) -> list[str]:
     return reached.get(total // 2, []) if total % 2 == 0 else []
 
 
-def _meta_groups(workspace: Workspace) -> Iterator[tuple[tuple[str, ...], Mapping[str, int]]]:
+def _list_meta_groups(workspace: Workspace) -> Iterator[tuple[tuple[str, ...], Mapping[str, int]]]:
     """Super-clusters of which all servers are known: their clusters, and how many servers with JetStream each has."""
     sizes = servers_by_cluster(workspace)
     for names in super_clusters(workspace):

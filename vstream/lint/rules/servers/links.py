@@ -71,19 +71,19 @@ def wrong_port(workspace: Workspace) -> Iterator[Violation]:
     for server in servers:
         for listener in server.listeners:
             port = listener.port or (_DEFAULT_CLIENT if listener.block == "client" else None)
-            for host in _hosts(server, listener) if port else ():
+            for host in _list_hosts(server, listener) if port else ():
                 listening.setdefault((host, port or 0), []).append((server, listener))
     for server in servers:
         nearby = {
             address: [place for place in places if _belong(server, place[0])] for address, places in listening.items()
         }
-        yield from _wrong_links(server, nearby)
-        yield from _nobody_listens(server, [peer for peer in servers if _belong(server, peer)])
-        yield from _unlikely_ports(server, nearby)
-        yield from _leads_back(server)
+        yield from _check_wrong_links(server, nearby)
+        yield from _check_nobody_listens(server, [peer for peer in servers if _belong(server, peer)])
+        yield from _check_unlikely_ports(server, nearby)
+        yield from _check_leads_back(server)
 
 
-def _nobody_listens(server: ServerConf, nearby: list[ServerConf]) -> Iterator[Violation]:
+def _check_nobody_listens(server: ServerConf, nearby: list[ServerConf]) -> Iterator[Violation]:
     """A route or gateway on this machine to a port that no file has, where one that a file has is not linked to."""
     for kind in ("cluster", "gateway"):
         places = [(listener, peer) for peer in nearby for listener in peer.listeners if listener.block == kind]
@@ -101,7 +101,7 @@ def _nobody_listens(server: ServerConf, nearby: list[ServerConf]) -> Iterator[Vi
             )
 
 
-def _unlikely_ports(server: ServerConf, listening: dict[tuple[str, int], list[Place]]) -> Iterator[Violation]:
+def _check_unlikely_ports(server: ServerConf, listening: dict[tuple[str, int], list[Place]]) -> Iterator[Violation]:
     """Ports that no file tells to be wrong, and that are: none, and the usual port of clients."""
     leaves = [url for remote in server.leaf_remotes for url in remote.urls if not _is_websocket(url)]
     for urls, name, port in (
@@ -117,7 +117,7 @@ def _unlikely_ports(server: ServerConf, listening: dict[tuple[str, int], list[Pl
             elif host and written is None and urls is not leaves:
                 message = f"{name} without a port: it never connects"
                 yield Violation(at=url.span, message=message, hint=f"add the port, such as `:{port}`")
-            elif host and written == _DEFAULT_CLIENT and not listening.get(_address(url)):
+            elif host and written == _DEFAULT_CLIENT and not listening.get(_read_address(url)):
                 message = f"{name} leads to {_DEFAULT_CLIENT}, which is the port of clients: it never connects"
                 yield Violation(
                     at=url.span,
@@ -131,12 +131,12 @@ def _is_websocket(url: ConfValue) -> bool:
     return str(url.value).lower().startswith(("ws://", "wss://"))
 
 
-def _leads_back(server: ServerConf) -> Iterator[Violation]:
+def _check_leads_back(server: ServerConf) -> Iterator[Violation]:
     """A leaf node of the server itself: `remote leafnode has same cluster name`, again and again."""
     addresses: set[tuple[str, int]] = set()
     for listener in server.listeners:
         if listener.block in {"leafnodes", "leaf"}:
-            addresses.update((host, listener.port or _DEFAULT_LEAF) for host in _hosts(server, listener))
+            addresses.update((host, listener.port or _DEFAULT_LEAF) for host in _list_hosts(server, listener))
     for remote in server.leaf_remotes:
         for url in remote.urls:
             host, port, _ = url_parts(url)
@@ -168,32 +168,32 @@ def _lists(server: ServerConf, name: ConfValue) -> bool:
     return any(remote.name is not None and remote.name.text == name.text for remote in remotes)
 
 
-def _hosts(server: ServerConf, listener: Listener) -> Iterator[str]:
+def _list_hosts(server: ServerConf, listener: Listener) -> Iterator[str]:
     if not listener.is_everywhere:
         yield listener.host.lower()
     if server.server_name and server.server_name.text:
         yield server.server_name.text.lower()
 
 
-def _wrong_links(server: ServerConf, listening: dict[tuple[str, int], list[Place]]) -> Iterator[Violation]:
+def _check_wrong_links(server: ServerConf, listening: dict[tuple[str, int], list[Place]]) -> Iterator[Violation]:
     same_cluster = {}
     for address, places in listening.items():
         same_cluster[address] = [place for place in places if _may_be_one_cluster(server, place[0])]
     for url in links(server, "cluster"):
-        yield from _wrong_kind(url, same_cluster, frozenset({"cluster"}), "a route")
+        yield from _check_wrong_kind(url, same_cluster, frozenset({"cluster"}), "a route")
     for remote in server.leaf_remotes:
         for url in remote.urls:
-            yield from _wrong_kind(url, listening, _LEAVES, "a leaf node")
+            yield from _check_wrong_kind(url, listening, _LEAVES, "a leaf node")
     for gateway in server.gateway.remotes if server.gateway else ():
         for url in gateway.urls:
-            yield from _wrong_kind(url, listening, frozenset({"gateway"}), "a gateway")
-            yield from _wrong_cluster(url, gateway.name, listening)
+            yield from _check_wrong_kind(url, listening, frozenset({"gateway"}), "a gateway")
+            yield from _check_wrong_cluster(url, gateway.name, listening)
 
 
-def _wrong_kind(
+def _check_wrong_kind(
     url: ConfValue, listening: dict[tuple[str, int], list[Place]], kinds: frozenset[str], name: str
 ) -> Iterator[Violation]:
-    places = listening.get(_address(url), [])
+    places = listening.get(_read_address(url), [])
     if not places or any(listener.block in kinds for _, listener in places):
         return
     server, listener = places[0]
@@ -206,10 +206,10 @@ def _wrong_kind(
     )
 
 
-def _wrong_cluster(
+def _check_wrong_cluster(
     url: ConfValue, name: ConfValue | None, listening: dict[tuple[str, int], list[Place]]
 ) -> Iterator[Violation]:
-    places = [place for place in listening.get(_address(url), []) if place[1].block == "gateway"]
+    places = [place for place in listening.get(_read_address(url), []) if place[1].block == "gateway"]
     gateways = [server.gateway.name for server, _ in places if server.gateway and server.gateway.name]
     if name is None or not gateways or any(gateway.text == name.text for gateway in gateways):
         return
@@ -221,7 +221,7 @@ def _wrong_cluster(
     )
 
 
-def _address(url: ConfValue) -> tuple[str, int]:
+def _read_address(url: ConfValue) -> tuple[str, int]:
     host, port, _ = url_parts(url)
     return host.lower(), port or 0
 
@@ -237,24 +237,24 @@ def without_effect(workspace: Workspace) -> Iterator[Violation]:
     work are reported.
     """
     for server in whole(workspace):
-        yield from _cipher_without_key(server)
-        yield from _routes_without_port(server)
-        yield from _unknown_pinned(server)
-        yield from _account_without_jetstream(server)
+        yield from _check_cipher_without_key(server)
+        yield from _check_routes_without_port(server)
+        yield from _check_unknown_pinned(server)
+        yield from _check_account_without_jetstream(server)
         yield from _jetstream_for_nobody(server)
         yield from _no_tag_of_kind(server)
-        yield from _users_without_inbox(server)
-        yield from _routes_without_login(server)
+        yield from _check_users_without_inbox(server)
+        yield from _check_routes_without_login(server)
         yield from _mapped_for_nobody(server)
-        yield from _imports_mapped_away(server)
-        yield from _logs_twice(server)
-        yield from _tls_missing(server)
-        yield from _websocket_routes(server)
-        yield from _remotes_without_effect(server)
+        yield from _check_imports_mapped_away(server)
+        yield from _check_logs_twice(server)
+        yield from _check_tls_missing(server)
+        yield from _check_websocket_routes(server)
+        yield from _check_remotes_without_effect(server)
         yield from _defaults_for_nobody(server)
-        yield from _passwords_beside_keys(server)
+        yield from _check_passwords_beside_keys(server)
         yield from _ignored_in_mqtt(server)
-        yield from _ignored_keys(server)
+        yield from _check_ignored_keys(server)
 
 
 def _defaults_for_nobody(server: ServerConf) -> Iterator[Violation]:
@@ -270,7 +270,7 @@ def _defaults_for_nobody(server: ServerConf) -> Iterator[Violation]:
         )
 
 
-def _ignored_keys(server: ServerConf) -> Iterator[Violation]:
+def _check_ignored_keys(server: ServerConf) -> Iterator[Violation]:
     """Two blocks of which the server reads what it knows, without a word about the rest (server/opts.go)."""
     latencies = [table(export.conf, "latency") for account in server.accounts for export in exports_of(account)]
     resolver = table(server.root, "resolver", "account_resolver", "accounts_resolver")
@@ -295,7 +295,7 @@ def _ignored_in_mqtt(server: ServerConf) -> Iterator[Violation]:
         )
 
 
-def _passwords_beside_keys(server: ServerConf) -> Iterator[Violation]:
+def _check_passwords_beside_keys(server: ServerConf) -> Iterator[Violation]:
     """With trusted operators, clients log in with their tokens (server/auth.go)."""
     trusted, guests = entry(server.root, *TRUSTED), has_any(server.authorization, "auth_callout")
     if trusted is not None and server.users and not guests and not has_any(server.root, *OPERATORS):
@@ -314,7 +314,7 @@ def _passwords_beside_keys(server: ServerConf) -> Iterator[Violation]:
         )
 
 
-def _remotes_without_effect(server: ServerConf) -> Iterator[Violation]:
+def _check_remotes_without_effect(server: ServerConf) -> Iterator[Violation]:
     """Of two gateways with one name the last counts (server/gateway.go, newGateway); a leaf node without a URL connects nowhere."""
     remotes = server.gateway.remotes if server.gateway else ()
     names = {remote.name.text: remote for remote in remotes if remote.name}
@@ -336,7 +336,7 @@ def _remotes_without_effect(server: ServerConf) -> Iterator[Violation]:
             )
 
 
-def _routes_without_login(server: ServerConf) -> Iterator[Violation]:
+def _check_routes_without_login(server: ServerConf) -> Iterator[Violation]:
     """A server asks for a login of routes, and gives none: gateways add it by themselves, routes do not."""
     for url in links(server, "cluster") if asked_user(server.cluster) is not None else ():
         host, _, login = url_parts(url)
@@ -350,7 +350,7 @@ def _routes_without_login(server: ServerConf) -> Iterator[Violation]:
             return
 
 
-def _logs_twice(server: ServerConf) -> Iterator[Violation]:
+def _check_logs_twice(server: ServerConf) -> Iterator[Violation]:
     """A log file is written alone (server/log.go, ConfigureLogger)."""
     file = entry(server.root, "log_file", "logfile")
     for name in ("remote_syslog", "syslog"):
@@ -363,7 +363,7 @@ def _logs_twice(server: ServerConf) -> Iterator[Violation]:
             )
 
 
-def _tls_missing(server: ServerConf) -> Iterator[Violation]:
+def _check_tls_missing(server: ServerConf) -> Iterator[Violation]:
     """What is about certificates, on a server without any."""
     allowed, stapling = entry(server.root, "allow_non_tls"), entry(server.root, "ocsp")
     unused = allowed or stapling
@@ -378,7 +378,7 @@ def _tls_missing(server: ServerConf) -> Iterator[Violation]:
         )
 
 
-def _websocket_routes(server: ServerConf) -> Iterator[Violation]:
+def _check_websocket_routes(server: ServerConf) -> Iterator[Violation]:
     """Only leaf nodes connect by websockets: elsewhere the scheme is passed over (server/route.go, gateway.go)."""
     for url in (*links(server, "cluster"), *links(server, "gateway")):
         scheme, mark, rest = str(url.value).partition("://")
@@ -417,7 +417,7 @@ def _mapped_for_nobody(server: ServerConf) -> Iterator[Violation]:
             )
 
 
-def _imports_mapped_away(server: ServerConf) -> Iterator[Violation]:
+def _check_imports_mapped_away(server: ServerConf) -> Iterator[Violation]:
     """Rules come before imports: what they rename is never imported (server/client.go, selectMappedSubject)."""
     places = (
         (block, wish) for account in server.accounts for block in account.mappings for wish in imports_of(account)
@@ -459,7 +459,7 @@ def _no_tag_of_kind(server: ServerConf) -> Iterator[Violation]:
         )
 
 
-def _users_without_inbox(server: ServerConf) -> Iterator[Violation]:
+def _check_users_without_inbox(server: ServerConf) -> Iterator[Violation]:
     """Users that may ask JetStream and may not hear the answer: clients listen at `_INBOX.>`, or an inbox with a name like it."""
     for user in server.users:
         allowed = (user.publish.allow if user.publish else None) or ()
@@ -477,7 +477,7 @@ def _may_be_inbox(subject: str) -> bool:
     return subject[:1] in {"_", "*", ">"} or "inbox" in subject.lower()
 
 
-def _cipher_without_key(server: ServerConf) -> Iterator[Violation]:
+def _check_cipher_without_key(server: ServerConf) -> Iterator[Violation]:
     conf = server.jetstream.conf if server.jetstream else None
     cipher = option(conf, "cipher")
     if cipher is not None and cipher.text and not has_any(conf, "key", "ek", "encryption_key", "tpm"):
@@ -488,7 +488,7 @@ def _cipher_without_key(server: ServerConf) -> Iterator[Violation]:
         )
 
 
-def _routes_without_port(server: ServerConf) -> Iterator[Violation]:
+def _check_routes_without_port(server: ServerConf) -> Iterator[Violation]:
     routes = entry(server.cluster, "routes")
     has_port = any(listener.block == "cluster" for listener in server.listeners)
     if routes is not None and several(routes.value) and not has_port:
@@ -499,7 +499,7 @@ def _routes_without_port(server: ServerConf) -> Iterator[Violation]:
         )
 
 
-def _unknown_pinned(server: ServerConf) -> Iterator[Violation]:
+def _check_unknown_pinned(server: ServerConf) -> Iterator[Violation]:
     pinned = entry(server.cluster, "accounts")
     names = {account.name for account in server.accounts}
     for account in several(pinned.value) if pinned and names else ():
@@ -511,7 +511,7 @@ def _unknown_pinned(server: ServerConf) -> Iterator[Violation]:
             )
 
 
-def _account_without_jetstream(server: ServerConf) -> Iterator[Violation]:
+def _check_account_without_jetstream(server: ServerConf) -> Iterator[Violation]:
     if has_jetstream(server) or is_clustered(server) or server.leaf_remotes:
         return
     for account in server.accounts:

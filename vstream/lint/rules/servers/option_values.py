@@ -68,7 +68,7 @@ def wrong_option_value(workspace: Workspace) -> Iterator[Violation]:
             name = option.entry.key.lower()
             kind = option.block.kinds.get(name)
             if kind is not None:
-                yield from _wrong_values(option, kind)
+                yield from _check_wrong_values(option, kind)
             yield from _out_of_range(option, option.block.ranges.get(name))
         for check in VALUES if not server.is_fragment else ():
             yield from check(server)
@@ -90,7 +90,7 @@ def option_written_twice(workspace: Workspace) -> Iterator[Violation]:
     for server in workspace.servers:
         for conf, block in blocks_of(server.root):
             if block.items is None:
-                yield from _competing_names(conf, seen)
+                yield from _check_competing_names(conf, seen)
             first: dict[str, ConfEntry] = {}
             for entry in conf.entries:
                 earlier = first.setdefault(entry.key, entry)
@@ -112,7 +112,7 @@ def option_written_twice(workspace: Workspace) -> Iterator[Violation]:
                 )
 
 
-def _competing_names(conf: ConfMap, seen: set[Span]) -> Iterator[Violation]:
+def _check_competing_names(conf: ConfMap, seen: set[Span]) -> Iterator[Violation]:
     """Options that are written by several of their names, with values that do not agree."""
     before: list[ConfEntry] = []
     for entry in conf.effective():
@@ -141,7 +141,7 @@ def _permits_all(entry: ConfEntry) -> bool:
     return entry.key.lower() in _PERMISSIONS and to_python(entry.value) in (_EVERYTHING, [_EVERYTHING])
 
 
-def _wrong_values(option: WrittenOption, kind: OptionKind) -> Iterator[Violation]:
+def _check_wrong_values(option: WrittenOption, kind: OptionKind) -> Iterator[Violation]:
     value = option.entry.value
     is_list = isinstance(kind, TextForm | tuple) or kind is ValueKind.TEXTS
     for node in value.items if isinstance(value, ConfArray) and is_list else (value,):

@@ -150,7 +150,7 @@ def unknown_option(workspace: Workspace) -> Iterator[Violation]:
     seen: set[Span] = set()
     for server in workspace.servers:
         for option in judged_options(server, seen):
-            hint = None if option.is_known else _hint(server, option)
+            hint = None if option.is_known else _write_hint(server, option)
             if hint is not None:
                 yield Violation(
                     at=option.entry.key_span,
@@ -169,7 +169,7 @@ def judged_options(server: ServerConf, seen: set[Span]) -> Iterator[WrittenOptio
                 yield WrittenOption(block, entry)
 
 
-def _hint(server: ServerConf, option: WrittenOption) -> str | None:
+def _write_hint(server: ServerConf, option: WrittenOption) -> str | None:
     """What was meant; None where it may be right after all, as nobody knows what includes the file."""
     name = option.entry.key.lower()
     places = [block for block in BLOCKS.values() if name in block.options]

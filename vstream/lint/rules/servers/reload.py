@@ -113,7 +113,7 @@ def reload_refused(workspace: Workspace) -> Iterator[Violation]:
 def _compare(running: ServerConf, server: ServerConf, version: ServerVersion) -> Iterator[Violation]:
     before, after = _list_frozen(running, version), _list_frozen(server, version)
     changed = [name for name in before if before[name].value != after[name].value]
-    more = (*_changed_sizes(running, server, version), *_changed_leaves(running, server, version))
+    more = (*_list_changed_sizes(running, server, version), *_list_changed_leaves(running, server, version))
     changed += [name for name in more if name not in changed]
     is_fewer = len(server.leaf_remotes) < len(running.leaf_remotes) and version < _LEAVES_SINCE
     for name in changed:
@@ -129,7 +129,7 @@ def _compare(running: ServerConf, server: ServerConf, version: ServerVersion) ->
 
 def _list_frozen(server: ServerConf, version: ServerVersion) -> dict[str, _Frozen]:
     """What a reload cannot change, by its name."""
-    frozen = dict(_addresses(server))
+    frozen = dict(_list_addresses(server))
     for names, default in _OPTIONS.items():
         frozen[names[0]] = _read(server.root, names, default)
     jetstream = server.jetstream.conf if server.jetstream else None
@@ -167,7 +167,7 @@ def _to_plain(node: ConfNode, free: frozenset[str] = frozenset()) -> object:
     return {written.key.lower(): _to_plain(written.value, free) for written in counted}
 
 
-def _addresses(server: ServerConf) -> Iterator[tuple[str, _Frozen]]:
+def _list_addresses(server: ServerConf) -> Iterator[tuple[str, _Frozen]]:
     by_block = {listener.block: listener for listener in server.listeners}
     for block, name in _ADDRESSES.items():
         listener = by_block.get(block)
@@ -178,7 +178,7 @@ def _addresses(server: ServerConf) -> Iterator[tuple[str, _Frozen]]:
         yield name, _Frozen((host, port) if port else None, listener.span if listener and is_written else None)
 
 
-def _changed_sizes(running: ServerConf, server: ServerConf, version: ServerVersion) -> Iterator[str]:
+def _list_changed_sizes(running: ServerConf, server: ServerConf, version: ServerVersion) -> Iterator[str]:
     """The sizes of JetStream that became smaller, or had no limit before."""
     before, after = running.jetstream, server.jetstream
     if before is None or after is None or not before.is_enabled or not after.is_enabled:
@@ -188,22 +188,22 @@ def _changed_sizes(running: ServerConf, server: ServerConf, version: ServerVersi
         "max_file_store": (before.max_file, after.max_file),
     }
     for name, (old, new) in sizes.items():
-        old_bytes, new_bytes = _bytes(old), _bytes(new)
+        old_bytes, new_bytes = _read_bytes(old), _read_bytes(new)
         has_grown = old_bytes is not None and new_bytes is not None and new_bytes > old_bytes
         if old_bytes != new_bytes and not (has_grown and version >= _GROWTH_SINCE):
             yield f"jetstream.{name}"
 
 
-def _changed_leaves(running: ServerConf, server: ServerConf, version: ServerVersion) -> Iterator[str]:
+def _list_changed_leaves(running: ServerConf, server: ServerConf, version: ServerVersion) -> Iterator[str]:
     """`leafnodes`, if its remotes are not those that run: a server of before 2.14 adds and removes none."""
     has_free_leaves = version >= _LEAVES_SINCE
-    before, after = (_remotes(conf, has_free_leaves=has_free_leaves) for conf in (running, server))
+    before, after = (_index_remotes(conf, has_free_leaves=has_free_leaves) for conf in (running, server))
     names = before.keys() & after.keys() if has_free_leaves else before.keys() | after.keys()
     if any(before.get(name) != after.get(name) for name in names):
         yield "leafnodes"
 
 
-def _remotes(server: ServerConf, *, has_free_leaves: bool) -> dict[tuple[object, ...], object]:
+def _index_remotes(server: ServerConf, *, has_free_leaves: bool) -> dict[tuple[object, ...], object]:
     """What of each remote stays as it is, by what makes it the same one (server/opts.go, generateRemoteLeafOptsName)."""
     remotes: dict[tuple[object, ...], object] = {}
     for remote in server.leaf_remotes:
@@ -214,7 +214,7 @@ def _remotes(server: ServerConf, *, has_free_leaves: bool) -> dict[tuple[object,
     return remotes
 
 
-def _bytes(size: ConfValue | None) -> int | None:
+def _read_bytes(size: ConfValue | None) -> int | None:
     """A size as `getStorageSize` reads it; None where the server chooses one."""
     if size is None or size.value == -1:
         return None

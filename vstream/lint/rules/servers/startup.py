@@ -61,17 +61,17 @@ def does_not_start(workspace: Workspace) -> Iterator[Violation]:
         parts = [server, *(files[file] for file in included if file in files)]
         names = {account.name for part in parts for account in part.accounts}
         if not any(map(has_operator, parts)):
-            yield from _accounts(server, names)
+            yield from _check_accounts(server, names)
             yield from check_leaf_accounts(server, names)
             yield from check_guests(server)
-            yield from _default_domains(server, names)
+            yield from _check_default_domains(server, names)
             yield from check_operator(server)
             yield from check_leaves_beside_gateways(server, parts)
         for check in (*_CHECKS, *DETAILS, *START):
             yield from check(server)
 
 
-def _accounts(server: ServerConf, names: set[str]) -> Iterator[Violation]:
+def _check_accounts(server: ServerConf, names: set[str]) -> Iterator[Violation]:
     system = server.system_account
     if system is not None and system.text and system.text not in {*names, "$G"}:
         # The built-in one is there only if `system_account` names none.
@@ -93,7 +93,7 @@ def _accounts(server: ServerConf, names: set[str]) -> Iterator[Violation]:
             )
 
 
-def _gateway(server: ServerConf) -> Iterator[Violation]:
+def _check_gateway(server: ServerConf) -> Iterator[Violation]:
     gateway = server.gateway
     if gateway is None or not gateway.conf.entries or _is_misspelt(gateway.conf, "gateway"):
         return
@@ -120,13 +120,13 @@ def _is_misspelt(conf: ConfMap, block: str) -> bool:
     return any(written.key.lower() not in BLOCKS[block].options for written in conf.entries)
 
 
-def _ports(server: ServerConf) -> Iterator[Violation]:
+def _check_ports(server: ServerConf) -> Iterator[Violation]:
     for listener in server.listeners:
         if listener.port is not None and listener.port > _MOST_PORT:
             yield refuse_start(listener.span, f"{listener.port} is not a port", f"write a port of at most {_MOST_PORT}")
 
 
-def _limits(server: ServerConf) -> Iterator[Violation]:
+def _check_limits(server: ServerConf) -> Iterator[Violation]:
     payload, pending = option(server.root, "max_payload"), option(server.root, "max_pending")
     most = pending.value if pending is not None else _DEFAULT_PENDING
     size = payload.value if payload is not None else _DEFAULT_PAYLOAD
@@ -139,16 +139,16 @@ def _limits(server: ServerConf) -> Iterator[Violation]:
         )
 
 
-def _lame_duck(server: ServerConf) -> Iterator[Violation]:
+def _check_lame_duck(server: ServerConf) -> Iterator[Violation]:
     duration, grace = option(server.root, "lame_duck_duration"), option(server.root, "lame_duck_grace_period")
-    lasts = _seconds(duration) if duration else _LAME_DUCK_S
+    lasts = _read_seconds(duration) if duration else _LAME_DUCK_S
     if duration is not None and lasts is not None and lasts < _LEAST_LAME_DUCK_S:
         yield refuse_start(
             duration.span,
             f"`lame_duck_duration` is less than {_LEAST_LAME_DUCK_S} seconds",
             f'write "{_LEAST_LAME_DUCK_S}s" or more',
         )
-    waits = _seconds(grace) if grace else None
+    waits = _read_seconds(grace) if grace else None
     if grace is not None and lasts is not None and waits is not None and waits >= lasts:
         yield refuse_start(
             grace.span,
@@ -157,14 +157,14 @@ def _lame_duck(server: ServerConf) -> Iterator[Violation]:
         )
 
 
-def _seconds(value: ConfValue) -> float | None:
+def _read_seconds(value: ConfValue) -> float | None:
     if isinstance(value.value, int | float):
         return float(value.value)
     nanoseconds = read_duration(value)
     return None if nanoseconds is None else nanoseconds / 1e9
 
 
-def _websocket(server: ServerConf) -> Iterator[Violation]:
+def _check_websocket(server: ServerConf) -> Iterator[Violation]:
     websocket = entry(server.root, "websocket", "ws")
     if websocket is None or not isinstance(websocket.value, ConfMap) or _is_misspelt(websocket.value, "websocket"):
         return
@@ -184,7 +184,7 @@ def _websocket(server: ServerConf) -> Iterator[Violation]:
         )
 
 
-def _mqtt(server: ServerConf) -> Iterator[Violation]:
+def _check_mqtt(server: ServerConf) -> Iterator[Violation]:
     mqtt = entry(server.root, "mqtt")
     if mqtt is None or not any(listener.block == "mqtt" for listener in server.listeners):
         return
@@ -195,7 +195,7 @@ def _mqtt(server: ServerConf) -> Iterator[Violation]:
         )
 
 
-def _domain(server: ServerConf) -> Iterator[Violation]:
+def _check_domain(server: ServerConf) -> Iterator[Violation]:
     domain = server.jetstream.domain if server.jetstream else None
     if domain is None or not domain.text:
         return
@@ -205,7 +205,7 @@ def _domain(server: ServerConf) -> Iterator[Violation]:
         )
 
 
-def _names(server: ServerConf) -> Iterator[Violation]:
+def _check_names(server: ServerConf) -> Iterator[Violation]:
     gateway_name = server.gateway.name if server.gateway else None
     named = {"server_name": server.server_name, "cluster name": server.cluster_name, "gateway name": gateway_name}
     for title, name in named.items():
@@ -215,21 +215,21 @@ def _names(server: ServerConf) -> Iterator[Violation]:
             )
 
 
-def _tls(server: ServerConf) -> Iterator[Violation]:
+def _check_tls(server: ServerConf) -> Iterator[Violation]:
     gateway = server.gateway.conf if server.gateway else None
     blocks = {None: server.root, "cluster": server.cluster, "gateway": gateway}
     blocks |= {name: table(server.root, name) for name in ("leafnodes", "leaf", "websocket", "ws", "mqtt")}
     for block, conf in blocks.items():
         tls = entry(conf, "tls")
         if tls is not None and isinstance(tls.value, ConfMap):
-            yield from _certificates(tls, tls.value)
+            yield from _check_certificates(tls, tls.value)
             urls = entry(tls.value, *_KNOWN_URLS)
             if urls is not None and block not in {"cluster", "gateway"}:
                 message = f"`{urls.key}` is for clusters and gateways"
                 yield refuse_start(urls.key_span, message, "remove it, or write `verify: true`")
 
 
-def _certificates(tls: ConfEntry, conf: ConfMap) -> Iterator[Violation]:
+def _check_certificates(tls: ConfEntry, conf: ConfMap) -> Iterator[Violation]:
     for present, absent in (("cert_file", "key_file"), ("key_file", "cert_file")):
         if has_any(conf, present) and not has_any(conf, absent):
             yield refuse_start(tls.key_span, f"`tls` has a `{present}` but no `{absent}`", f"add `{absent}`")
@@ -252,7 +252,7 @@ def _certificates(tls: ConfEntry, conf: ConfMap) -> Iterator[Violation]:
             )
 
 
-def _compression(server: ServerConf) -> Iterator[Violation]:
+def _check_compression(server: ServerConf) -> Iterator[Violation]:
     blocks = [table(server.root, "cluster"), table(server.root, "leafnodes", "leaf")]
     for conf in (*blocks, *(remote.conf for remote in server.leaf_remotes)):
         mode = option(conf, "compression")
@@ -268,7 +268,7 @@ def _is_enabled(switch: object) -> bool:
     return isinstance(switch, dict) or switch in (True, "enabled", "enable")
 
 
-def _default_domains(server: ServerConf, names: set[str]) -> Iterator[Violation]:
+def _check_default_domains(server: ServerConf, names: set[str]) -> Iterator[Violation]:
     domains = table(server.root, "default_js_domain")
     switches = {account.name: option(account.conf, "jetstream") for account in server.accounts}
     enabled = {name for name, switch in switches.items() if switch and _is_enabled(switch.value)}
@@ -287,7 +287,7 @@ def _default_domains(server: ServerConf, names: set[str]) -> Iterator[Violation]
             )
 
 
-def _account_storage(server: ServerConf) -> Iterator[Violation]:
+def _check_account_storage(server: ServerConf) -> Iterator[Violation]:
     """What accounts reserve, compared with what the server has: `insufficient storage resources available` (10047)."""
     jetstream = server.jetstream
     if jetstream is None or not jetstream.is_enabled:
@@ -309,15 +309,15 @@ def _account_storage(server: ServerConf) -> Iterator[Violation]:
 
 
 _CHECKS: Final[tuple[Callable[[ServerConf], Iterator[Violation]], ...]] = (
-    _gateway,
-    _ports,
-    _limits,
-    _lame_duck,
-    _websocket,
-    _mqtt,
-    _domain,
-    _names,
-    _tls,
-    _compression,
-    _account_storage,
+    _check_gateway,
+    _check_ports,
+    _check_limits,
+    _check_lame_duck,
+    _check_websocket,
+    _check_mqtt,
+    _check_domain,
+    _check_names,
+    _check_tls,
+    _check_compression,
+    _check_account_storage,
 )

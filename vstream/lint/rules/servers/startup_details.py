@@ -19,7 +19,7 @@ _EXTENSION: Final = ["no_extend", "will_extend"]
 _THRESHOLDS: Final = ("rtt_thresholds", "thresholds", "rtts", "rtt")
 
 
-def _cluster_without_routes(server: ServerConf) -> Iterator[Violation]:
+def _check_cluster_without_routes(server: ServerConf) -> Iterator[Violation]:
     routes = entry(server.cluster, "routes")
     is_alone = is_clustered(server) and (routes is None or not several(routes.value))
     # What VS404 and VS422 report keeps the server from starting first.
@@ -35,7 +35,7 @@ def _cluster_without_routes(server: ServerConf) -> Iterator[Violation]:
         )
 
 
-def _system_jetstream(server: ServerConf) -> Iterator[Violation]:
+def _check_system_jetstream(server: ServerConf) -> Iterator[Violation]:
     system = server.system_account.text if server.system_account else None
     if server.system_account and system == "$G" and has_jetstream(server):
         yield Violation(
@@ -78,7 +78,7 @@ def check_guests(server: ServerConf) -> Iterator[Violation]:
             )
 
 
-def _https(server: ServerConf) -> Iterator[Violation]:
+def _check_https(server: ServerConf) -> Iterator[Violation]:
     https, http = entry(server.root, "https", "https_port"), entry(server.root, "http", "http_port", "monitor_port")
     if https is not None and http is not None:
         yield refuse_start(
@@ -94,7 +94,7 @@ def _https(server: ServerConf) -> Iterator[Violation]:
         )
 
 
-def _mixed_urls(server: ServerConf) -> Iterator[Violation]:
+def _check_mixed_urls(server: ServerConf) -> Iterator[Violation]:
     for remote in server.leaf_remotes:
         schemes = [str(url.value).partition("://")[0].lower() in {"ws", "wss"} for url in remote.urls]
         if any(schemes) and not all(schemes):
@@ -105,7 +105,7 @@ def _mixed_urls(server: ServerConf) -> Iterator[Violation]:
             )
 
 
-def _remotes(server: ServerConf) -> Iterator[Violation]:
+def _check_remotes(server: ServerConf) -> Iterator[Violation]:
     first: dict[tuple[tuple[str, ...], str], Span] = {}
     for remote in server.leaf_remotes:
         account = str(remote.account.value) if remote.account else "$G"
@@ -129,7 +129,7 @@ def _remotes(server: ServerConf) -> Iterator[Violation]:
                     )
 
 
-def _mqtt_access(server: ServerConf) -> Iterator[Violation]:
+def _check_mqtt_access(server: ServerConf) -> Iterator[Violation]:
     mqtt = entry(server.root, "mqtt")
     if mqtt is None or not any(listener.block == "mqtt" for listener in server.listeners):
         return
@@ -156,7 +156,7 @@ def check_leaves_beside_gateways(server: ServerConf, parts: Iterable[ServerConf]
         )
 
 
-def _proxies(server: ServerConf) -> Iterator[Violation]:
+def _check_proxies(server: ServerConf) -> Iterator[Violation]:
     for remote in server.leaf_remotes:
         proxy = table(remote.conf, "proxy")
         url = option(proxy, "url")
@@ -180,7 +180,7 @@ def _proxies(server: ServerConf) -> Iterator[Violation]:
             )
 
 
-def _remote_log(server: ServerConf) -> Iterator[Violation]:
+def _check_remote_log(server: ServerConf) -> Iterator[Violation]:
     address = option(server.root, "remote_syslog")
     if address is None or not address.text or has_any(server.root, "log_file", "logfile"):
         return  # Beside a file, VS430 says that it does nothing.
@@ -198,7 +198,7 @@ def _store_twice(server: ServerConf) -> Iterator[Violation]:
         yield refuse_start(outside.key_span, "`store_dir` is also in `jetstream`", "remove one of them")
 
 
-def _websocket_access(server: ServerConf) -> Iterator[Violation]:
+def _check_websocket_access(server: ServerConf) -> Iterator[Violation]:
     websocket = table(server.root, "websocket", "ws")
     if not any(listener.block in {"websocket", "ws"} for listener in server.listeners):
         return
@@ -231,7 +231,7 @@ def _check_advertised(server: ServerConf) -> Iterator[Violation]:
             )
 
 
-def _pool(server: ServerConf) -> Iterator[Violation]:
+def _check_pool(server: ServerConf) -> Iterator[Violation]:
     size = option(server.cluster, "pool_size")
     if size is not None and isinstance(size.value, int) and size.value < 0 and has_any(server.cluster, "accounts"):
         yield refuse_start(
@@ -241,7 +241,7 @@ def _pool(server: ServerConf) -> Iterator[Violation]:
         )
 
 
-def _thresholds(server: ServerConf) -> Iterator[Violation]:
+def _check_thresholds(server: ServerConf) -> Iterator[Violation]:
     for conf in (server.cluster, table(server.root, "leafnodes", "leaf")):
         listed = entry(table(conf, "compression"), *_THRESHOLDS)
         values = [read_duration(value) for value in several(listed.value)] if listed else []
@@ -258,7 +258,7 @@ def _thresholds(server: ServerConf) -> Iterator[Violation]:
             )
 
 
-def _jetstream_options(server: ServerConf) -> Iterator[Violation]:
+def _check_jetstream_options(server: ServerConf) -> Iterator[Violation]:
     """What JetStream refuses at its start, or only in a cluster (server/jetstream.go, validateJetStreamOptions)."""
     conf = server.jetstream.conf if server.jetstream and has_jetstream(server) else None
     key = entry(conf, "key", "ek", "encryption_key")
@@ -277,18 +277,18 @@ def _jetstream_options(server: ServerConf) -> Iterator[Violation]:
 
 
 CHECKS: Final[tuple[Callable[[ServerConf], Iterator[Violation]], ...]] = (
-    _cluster_without_routes,
-    _jetstream_options,
-    _system_jetstream,
-    _https,
-    _mixed_urls,
-    _remotes,
-    _mqtt_access,
-    _proxies,
-    _remote_log,
+    _check_cluster_without_routes,
+    _check_jetstream_options,
+    _check_system_jetstream,
+    _check_https,
+    _check_mixed_urls,
+    _check_remotes,
+    _check_mqtt_access,
+    _check_proxies,
+    _check_remote_log,
     _store_twice,
-    _websocket_access,
+    _check_websocket_access,
     _check_advertised,
-    _pool,
-    _thresholds,
+    _check_pool,
+    _check_thresholds,
 )

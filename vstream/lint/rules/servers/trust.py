@@ -30,7 +30,7 @@ _HANDSHAKE: Final = "sec-websocket-"
 _OWN_HEADERS: Final = frozenset({"host", "content-length", "connection", "upgrade", "nats-no-masking"})
 
 
-def _resolver(server: ServerConf) -> Iterator[Violation]:
+def _check_resolver(server: ServerConf) -> Iterator[Violation]:
     resolver = entry(server.root, *_RESOLVERS)
     if resolver is None:
         return
@@ -66,7 +66,7 @@ def _resolver_of_files(conf: ConfMap) -> Iterator[Violation]:
             yield refuse_start(time.span, f"`{time.value}` is not a duration", 'write a duration, such as "2m"')
 
 
-def _listed_accounts(server: ServerConf) -> Iterator[Violation]:
+def _check_listed_accounts(server: ServerConf) -> Iterator[Violation]:
     listed = entry(server.root, "accounts")
     for item in listed.value.items if listed is not None and isinstance(listed.value, ConfArray) else ():
         if not isinstance(item, ConfScalar):
@@ -74,7 +74,7 @@ def _listed_accounts(server: ServerConf) -> Iterator[Violation]:
             yield refuse_start(item.span, message, "write `accounts { NAME { users: […] } }`")
 
 
-def _resolver_preload(server: ServerConf) -> Iterator[Violation]:
+def _check_resolver_preload(server: ServerConf) -> Iterator[Violation]:
     tokens, resolver = table(server.root, "resolver_preload"), option(server.root, *_RESOLVERS)
     if tokens is not None and tokens.entries and resolver is not None and _URL.fullmatch(resolver.text or ""):
         message = "a resolver at a URL cannot be given tokens"
@@ -96,7 +96,7 @@ def _trace(server: ServerConf) -> Iterator[Violation]:
             )
 
 
-def _routes(server: ServerConf) -> Iterator[Violation]:
+def _check_routes(server: ServerConf) -> Iterator[Violation]:
     for kind, port, urls in (
         ("route", 6222, links(server, "cluster")),
         ("gateway", 7222, links(server, "gateway")),
@@ -110,7 +110,7 @@ def _routes(server: ServerConf) -> Iterator[Violation]:
                 )
 
 
-def _headers(server: ServerConf) -> Iterator[Violation]:
+def _check_headers(server: ServerConf) -> Iterator[Violation]:
     headers = table(table(server.root, "websocket", "ws"), "headers")
     for header in headers.effective() if headers is not None else ():
         if header.key.lower().startswith(_HANDSHAKE) or header.key.lower() in _OWN_HEADERS:
@@ -119,7 +119,7 @@ def _headers(server: ServerConf) -> Iterator[Violation]:
             yield refuse_start(header.value.span, f"the header `{header.key}` is not a text", "put it in quotes")
 
 
-def _callout(server: ServerConf) -> Iterator[Violation]:
+def _check_callout(server: ServerConf) -> Iterator[Violation]:
     callout = entry(server.authorization, "auth_callout", "auth_hook")
     if callout is None or not isinstance(callout.value, ConfMap):
         return
@@ -139,7 +139,7 @@ def _callout(server: ServerConf) -> Iterator[Violation]:
         )
 
 
-def _nameless_users(server: ServerConf) -> Iterator[Violation]:
+def _check_nameless_users(server: ServerConf) -> Iterator[Violation]:
     for conf in (server.authorization, *(account.conf for account in server.accounts)):
         for user in maps_in(conf, "users"):
             password = entry(user, "password", "pass")
@@ -147,7 +147,7 @@ def _nameless_users(server: ServerConf) -> Iterator[Violation]:
                 yield refuse_start(password.key_span, "a password without a user", "add `user`")
 
 
-def _single_user(server: ServerConf) -> Iterator[Violation]:
+def _check_single_user(server: ServerConf) -> Iterator[Violation]:
     """A user of `authorization` beside users of accounts."""
     single = entry(server.authorization, "user", "username", "token")
     has_users = any(has_any(account.conf, "users") for account in server.accounts)
@@ -159,7 +159,7 @@ def _single_user(server: ServerConf) -> Iterator[Violation]:
         )
 
 
-def _latencies(server: ServerConf) -> Iterator[Violation]:
+def _check_latencies(server: ServerConf) -> Iterator[Violation]:
     for account in server.accounts:
         for export in exports_of(account):
             latency = entry(export.conf, "latency")
@@ -178,7 +178,7 @@ def _latencies(server: ServerConf) -> Iterator[Violation]:
                 yield refuse_start(latency.key_span, message, "add `subject`, where it is published")
 
 
-def _leaf_logins(server: ServerConf) -> Iterator[Violation]:
+def _check_leaf_logins(server: ServerConf) -> Iterator[Violation]:
     """A single login beside a list, and one user twice, for leaf nodes that connect here."""
     authorization = table(table(server.root, "leafnodes", "leaf"), "authorization")
     single, listed = entry(authorization, "user", "username", "nkey"), entry(authorization, "users")
@@ -216,7 +216,7 @@ def check_leaf_accounts(server: ServerConf, names: set[str]) -> Iterator[Violati
             )
 
 
-def _negative_waits(server: ServerConf) -> Iterator[Violation]:
+def _check_negative_waits(server: ServerConf) -> Iterator[Violation]:
     mqtt = table(server.root, "mqtt")
     waits = (option(mqtt, *names) for names in (("ack_wait", "ackwait"), ("api_timeout", "js_api_timeout")))
     for wait in waits:
@@ -235,7 +235,7 @@ def check_operator(server: ServerConf) -> Iterator[Violation]:
         yield refuse_start(sentinel.key_span, message, "add `operator`, or remove it")
 
 
-def _what_operators_need(server: ServerConf) -> Iterator[Violation]:
+def _check_what_operators_need(server: ServerConf) -> Iterator[Violation]:
     """A resolver, a system account for it, and public keys for names."""
     operator, resolver = entry(server.root, *OPERATORS), entry(server.root, *_RESOLVERS)
     # Of a token in a file of its own, nobody here knows what it claims.
@@ -299,7 +299,7 @@ def _is_empty(node: ConfNode) -> bool:
     return contents is not None and not contents
 
 
-def _pinned_twice(server: ServerConf) -> Iterator[Violation]:
+def _check_pinned_twice(server: ServerConf) -> Iterator[Violation]:
     pinned = entry(server.cluster, "accounts")
     seen: set[object] = set()
     for account in several(pinned.value) if pinned else ():
@@ -308,7 +308,7 @@ def _pinned_twice(server: ServerConf) -> Iterator[Violation]:
         seen.add(account.value)
 
 
-def _guest_alone(server: ServerConf) -> Iterator[Violation]:
+def _check_guest_alone(server: ServerConf) -> Iterator[Violation]:
     guest = option(server.root, "no_auth_user")
     single: ConfValue | None = option(server.authorization, "user", "username")
     if guest is not None and single is not None and guest.text == single.text:
@@ -317,29 +317,29 @@ def _guest_alone(server: ServerConf) -> Iterator[Violation]:
 
 
 VALUES: Final[tuple[Callable[[ServerConf], Iterator[Violation]], ...]] = (
-    _resolver,
-    _listed_accounts,
-    _resolver_preload,
+    _check_resolver,
+    _check_listed_accounts,
+    _check_resolver_preload,
     _trace,
-    _routes,
-    _headers,
+    _check_routes,
+    _check_headers,
 )
 """What VS424 asks besides the types of options."""
 ACCOUNTS: Final[tuple[Callable[[ServerConf], Iterator[Violation]], ...]] = (
-    _callout,
-    _nameless_users,
-    _single_user,
-    _latencies,
-    _leaf_logins,
+    _check_callout,
+    _check_nameless_users,
+    _check_single_user,
+    _check_latencies,
+    _check_leaf_logins,
     _refuse_both_logins,
 )
 """What VS425 asks."""
 START: Final[tuple[Callable[[ServerConf], Iterator[Violation]], ...]] = (
-    _negative_waits,
-    _pinned_twice,
-    _guest_alone,
+    _check_negative_waits,
+    _check_pinned_twice,
+    _check_guest_alone,
     _check_beside_operator,
-    _what_operators_need,
+    _check_what_operators_need,
     _name_for_key,
 )
 """What VS426 asks: `nats-server -t` accepts it."""

@@ -306,7 +306,7 @@ def unknown_stream(workspace: Workspace) -> Iterator[Violation]:
             )
 
 
-def _filters(consumer: ConsumerFile) -> list[tuple[tuple[str | int, ...], str]]:
+def _list_filters(consumer: ConsumerFile) -> list[tuple[tuple[str | int, ...], str]]:
     listed = consumer.fields.get("filter_subjects")
     many = enumerate(listed) if isinstance(listed, list) else ()
     filters: list[tuple[tuple[str | int, ...], Any]] = [
@@ -317,7 +317,7 @@ def _filters(consumer: ConsumerFile) -> list[tuple[tuple[str | int, ...], str]]:
 
 
 def _check_filters(consumer: ConsumerFile, stream: StreamFile) -> Iterator[Violation]:
-    for path, subject in _filters(consumer):
+    for path, subject in _list_filters(consumer):
         if not values.may_hold(stream, subject):
             yield Violation(
                 at=consumer.locate(*path),
@@ -390,9 +390,9 @@ def _check_queue(consumer: ConsumerFile, queued: list[ConsumerFile]) -> Iterator
             message="a consumer of a work queue must begin at the first message: servers refuse it",
             hint='write `"deliver_policy": "all"`',
         )
-    subjects = [subject for _, subject in _filters(consumer)] or [">"]
+    subjects = [subject for _, subject in _list_filters(consumer)] or [">"]
     for earlier in queued:
-        theirs = [subject for _, subject in _filters(earlier)] or [">"]
+        theirs = [subject for _, subject in _list_filters(earlier)] or [">"]
         if any(overlaps(mine, their) for mine in subjects for their in theirs):
             yield Violation(
                 at=consumer.locate("filter_subject"),

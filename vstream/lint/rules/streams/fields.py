@@ -61,7 +61,7 @@ def unknown_stream_field(workspace: Workspace) -> Iterator[Violation]:
     removed in 2.14.
     """
     for stream in workspace.streams:
-        yield from _unknown_fields(stream, stream.config.fields, api_fields.STREAM_FIELDS, "a stream")
+        yield from _check_unknown_fields(stream, stream.config.fields, api_fields.STREAM_FIELDS, "a stream")
 
 
 @rule("VS204", "field-needs-newer-server", Severity.ERROR)
@@ -78,7 +78,7 @@ def field_needs_newer_server(workspace: Workspace) -> Iterator[Violation]:
     oldest = workspace.stated_version
     if oldest is not None:
         for stream in workspace.streams:
-            yield from _newer_fields(stream, stream.config.fields, api_fields.STREAM_FIELDS, oldest)
+            yield from _check_newer_fields(stream, stream.config.fields, api_fields.STREAM_FIELDS, oldest)
 
 
 @rule("VS234", "wrong-stream-value", Severity.ERROR)
@@ -92,7 +92,7 @@ def wrong_stream_value(workspace: Workspace) -> Iterator[Violation]:
     --config` reads the same format (server/stream.go, StreamConfig; all versions).
     """
     for stream in workspace.streams:
-        yield from _wrong_values(stream, stream.config.fields, api_fields.STREAM_FIELDS)
+        yield from _check_wrong_values(stream, stream.config.fields, api_fields.STREAM_FIELDS)
 
 
 @rule("VS241", "unknown-consumer-field", Severity.ERROR)
@@ -106,9 +106,9 @@ def unknown_consumer_field(workspace: Workspace) -> Iterator[Violation]:
     """
     oldest = workspace.stated_version
     for consumer in workspace.consumers:
-        yield from _unknown_fields(consumer, consumer.fields, api_fields.CONSUMER_FIELDS, "a consumer")
+        yield from _check_unknown_fields(consumer, consumer.fields, api_fields.CONSUMER_FIELDS, "a consumer")
         if oldest is not None:
-            yield from _newer_fields(consumer, consumer.fields, api_fields.CONSUMER_FIELDS, oldest)
+            yield from _check_newer_fields(consumer, consumer.fields, api_fields.CONSUMER_FIELDS, oldest)
 
 
 @rule("VS242", "wrong-consumer-value", Severity.ERROR)
@@ -121,10 +121,10 @@ def wrong_consumer_value(workspace: Workspace) -> Iterator[Violation]:
     have the spelling that servers use (server/consumer.go, ConsumerConfig; all versions).
     """
     for consumer in workspace.consumers:
-        yield from _wrong_values(consumer, consumer.fields, api_fields.CONSUMER_FIELDS)
+        yield from _check_wrong_values(consumer, consumer.fields, api_fields.CONSUMER_FIELDS)
 
 
-def _unknown_fields(
+def _check_unknown_fields(
     owner: StreamFile | ConsumerFile, fields: Mapping[str, object], valid: Mapping[str, api_fields.Field], whole: str
 ) -> Iterator[Violation]:
     for field in api_fields.written_fields(fields, valid):
@@ -133,12 +133,12 @@ def _unknown_fields(
             close = get_close_matches(name.lower(), field.siblings, n=1)
             yield Violation(
                 at=owner.key_at(*field.path),
-                message=f"`{name}` is not a field of {_owner(field, whole)}",
+                message=f"`{name}` is not a field of {_name_owner(field, whole)}",
                 hint=f"did you mean `{close[0]}`?" if close else "remove it: put your own labels under `metadata`",
             )
 
 
-def _newer_fields(
+def _check_newer_fields(
     owner: StreamFile | ConsumerFile,
     fields: Mapping[str, object],
     valid: Mapping[str, api_fields.Field],
@@ -160,15 +160,15 @@ def _newer_fields(
             )
 
 
-def _wrong_values(
+def _check_wrong_values(
     owner: StreamFile | ConsumerFile, fields: Mapping[str, object], valid: Mapping[str, api_fields.Field]
 ) -> Iterator[Violation]:
     for field in api_fields.written_fields(fields, valid):
         for path, value, type_ in api_fields.wrong_values(field):
-            yield _wrong_value(owner, path, value, type_)
+            yield _report_wrong_value(owner, path, value, type_)
 
 
-def _wrong_value(
+def _report_wrong_value(
     owner: StreamFile | ConsumerFile, path: api_fields.FieldPath, value: object, type_: api_fields.Type
 ) -> Violation:
     name = next(part for part in reversed(path) if isinstance(part, str))
@@ -186,6 +186,6 @@ def _describe(value: object) -> str:
     return "an array" if isinstance(value, list) else f"`{api_fields.quote_json(value)}`"
 
 
-def _owner(field: api_fields.WrittenField, whole: str) -> str:
+def _name_owner(field: api_fields.WrittenField, whole: str) -> str:
     owner = field.owner
     return {None: whole, "sources": "a source", "subject_transforms": "a transform"}.get(owner, f"`{owner}`")

@@ -114,7 +114,7 @@ def sourcing_loop(workspace: Workspace) -> Iterator[Violation]:
     """
     streams = values.StreamSet(workspace.streams)
     done: set[int] = set()
-    circles = (circle for start in workspace.streams for circle in _circles(start, streams, done))
+    circles = (circle for start in workspace.streams for circle in _list_circles(start, streams, done))
     for names, length, stream, source in islice(circles, _MOST_CIRCLES):
         shown = [f"`{name}`" for name in names] + ["…"] * (length > len(names)) + [f"`{names[0]}`"]
         yield Violation(
@@ -200,7 +200,7 @@ def uncovered_region(workspace: Workspace) -> Iterator[Violation]:
     if topology is None:
         for name in sorted({name for name, _ in by_virtual if name}):
             groups = (by_virtual.get((name, role), []) for role in (StreamRole.WRITE, StreamRole.READ))
-            yield from _half_regions(name, *({stream.region: stream for stream in group} for group in groups))
+            yield from _check_half_regions(name, *({stream.region: stream for stream in group} for group in groups))
         return
     for virtual in topology.streams:
         for role in (StreamRole.WRITE, StreamRole.READ):
@@ -216,7 +216,7 @@ def uncovered_region(workspace: Workspace) -> Iterator[Violation]:
                 )
 
 
-def _half_regions(
+def _check_half_regions(
     name: str, writes: dict[str | None, StreamFile], reads: dict[str | None, StreamFile]
 ) -> Iterator[Violation]:
     """The one region that has a single stream of *name*. Topologies may mean that; what they render is left out."""
@@ -236,7 +236,7 @@ def _half_regions(
         )
 
 
-def _edges(stream: StreamFile) -> list[SourceEntry]:
+def _list_edges(stream: StreamFile) -> list[SourceEntry]:
     """The edges that count for cycles: no external sources, no filters that exclude the stream's own messages."""
     mirrored = values.mirror(stream)
     listens = values.strings(stream, "subjects")
@@ -249,7 +249,7 @@ def _edges(stream: StreamFile) -> list[SourceEntry]:
     return edges
 
 
-def _circles(
+def _list_circles(
     start: StreamFile, streams: values.StreamSet, done: set[int]
 ) -> Iterator[tuple[list[str], int, StreamFile, SourceEntry]]:
     """
@@ -259,7 +259,7 @@ def _circles(
     """
     if id(start) in done:
         return
-    path: list[tuple[StreamFile, list[SourceEntry], int]] = [(start, _edges(start), 0)]
+    path: list[tuple[StreamFile, list[SourceEntry], int]] = [(start, _list_edges(start), 0)]
     on_path = {id(start): 0}
     while path:
         stream, edges, index = path[-1]
@@ -282,7 +282,7 @@ def _circles(
             )
             continue
         on_path[id(next_stream)] = len(path)
-        path.append((next_stream, _edges(next_stream), 0))
+        path.append((next_stream, _list_edges(next_stream), 0))
 
 
 _REQUESTS = "$JS.API.>"
@@ -329,7 +329,7 @@ def republish_cycle(workspace: Workspace) -> Iterator[Violation]:
         for _, source_stream in streams.sourced_streams(stream):
             back.append((source_stream, _find_overlap(values.strings(source_stream, "subjects"), target)))
         around = next(((source_stream, subject) for source_stream, subject in back if subject), None)
-        virtual = _find_overlap(_virtual_subjects(workspace.topology, stream), target)
+        virtual = _find_overlap(_list_virtual_subjects(workspace.topology, stream), target)
         if around:
             yield Violation(
                 at=at,
@@ -337,7 +337,7 @@ def republish_cycle(workspace: Workspace) -> Iterator[Violation]:
                 "messages circulate for ever",
                 hint=f"republish to subjects outside of `{around[1]}`",
             )
-        elif (link := _closing_link(stream, target, links)) is not None:
+        elif (link := _find_closing_link(stream, target, links)) is not None:
             yield Violation(
                 at=at,
                 message=f"`{link.config.name}` republishes what it gets from here back to this stream: "
@@ -354,7 +354,7 @@ def republish_cycle(workspace: Workspace) -> Iterator[Violation]:
         links.append((stream, target))
 
 
-def _closing_link(stream: StreamFile, target: str, earlier: list[tuple[StreamFile, str]]) -> StreamFile | None:
+def _find_closing_link(stream: StreamFile, target: str, earlier: list[tuple[StreamFile, str]]) -> StreamFile | None:
     """Which of the *earlier* streams republishes to *stream* what comes from there by *target*, at once or through others."""
     targets, passed = [target], set[int]()
     for reached in targets:
@@ -395,7 +395,7 @@ def _find_overlap(patterns: list[str], target: str) -> str | None:
     return next((candidate for candidate in patterns if algebra.overlaps(candidate, target)), None)
 
 
-def _virtual_subjects(topology: Topology | None, stream: StreamFile) -> list[str]:
+def _list_virtual_subjects(topology: Topology | None, stream: StreamFile) -> list[str]:
     """The subjects that clients of a read stream know."""
     if topology is not None:
         return [

@@ -30,11 +30,11 @@ def placement_missing(workspace: Workspace) -> Iterator[Violation]:
     the other region fails. Tags alone do not keep a stream in its cluster.
     """
     for stream in workspace.streams:
-        if stream.virtual is not None and stream.region is not None and not _cluster(stream):
+        if stream.virtual is not None and stream.region is not None and not _find_cluster(stream):
             yield Violation(
                 at=place(stream, "placement"),
                 message=f"`{stream.config.name}` does not set its cluster",
-                hint=f'add `"placement": {{"cluster": "{_home(workspace, stream)}"}}`',
+                hint=f'add `"placement": {{"cluster": "{_find_home(workspace, stream)}"}}`',
             )
 
 
@@ -53,14 +53,14 @@ def placed_elsewhere(workspace: Workspace) -> Iterator[Violation]:
     names = list(workspace.cluster_names)
     tags = _tags_by_cluster(workspace)
     for stream in workspace.streams:
-        placed = _cluster(stream)
-        yield from _unknown_tags(stream, tags.get(placed, set()))
+        placed = _find_cluster(stream)
+        yield from _check_unknown_tags(stream, tags.get(placed, set()))
         # Without gateways the files may be those of one cluster of several: only what is nearly its name is wrong.
         is_whole = workspace.topology is not None or has_gateways or near_name(placed, names) is not None
         clusters = names if is_whole else []
         if not placed or not clusters:
             continue
-        home = _home(workspace, stream)
+        home = _find_home(workspace, stream)
         if placed not in clusters:
             yield Violation(
                 at=stream.locate("placement", "cluster"),
@@ -86,13 +86,13 @@ def _tags_by_cluster(workspace: Workspace) -> dict[str, set[str]]:
     return tags
 
 
-def _unknown_tags(stream: StreamFile, tags: set[str]) -> Iterator[Violation]:
+def _check_unknown_tags(stream: StreamFile, tags: set[str]) -> Iterator[Violation]:
     placement_tags = table(stream, "placement").get("tags")
     for index, tag in enumerate(placement_tags if tags and isinstance(placement_tags, list) else ()):
         if isinstance(tag, str) and not tag.startswith("!") and tag.strip().lower() not in tags:
             yield Violation(
                 at=stream.locate("placement", "tags", index),
-                message=f"no server of cluster `{_cluster(stream)}` has the tag `{tag}`",
+                message=f"no server of cluster `{_find_cluster(stream)}` has the tag `{tag}`",
                 hint=closest(tag, sorted(tags), "tags"),
             )
 
@@ -110,7 +110,7 @@ def more_replicas_than_servers(workspace: Workspace) -> Iterator[Violation]:
     servers, alone = servers_by_cluster(workspace), clusters_alone(workspace)
     for stream in workspace.streams:
         replica_count = replicas(stream)
-        placed = _cluster(stream) or alone.get(posixpath.dirname(stream.file), "")
+        placed = _find_cluster(stream) or alone.get(posixpath.dirname(stream.file), "")
         if replica_count > _MOST_REPLICAS:
             message = f"{replica_count:,} replicas, {_MOST_REPLICAS} is the most"
         elif placed in servers and replica_count > servers[placed]:
@@ -160,7 +160,7 @@ def single_replica_write_stream(workspace: Workspace) -> Iterator[Violation]:
             continue
         is_unknown = workspace.topology is None and stream.config.owner is not None
         is_wanted = is_unknown or (stream.virtual, stream.region) in intended
-        if servers.get(_cluster(stream), _SURVIVES_ONE) >= _SURVIVES_ONE and not is_wanted:
+        if servers.get(_find_cluster(stream), _SURVIVES_ONE) >= _SURVIVES_ONE and not is_wanted:
             yield Violation(
                 at=place(stream, "num_replicas"),
                 message=f"`{stream.config.name}` holds the only copy of its region's messages, on one server",
@@ -168,12 +168,12 @@ def single_replica_write_stream(workspace: Workspace) -> Iterator[Violation]:
             )
 
 
-def _cluster(stream: StreamFile) -> str:
+def _find_cluster(stream: StreamFile) -> str:
     cluster = table(stream, "placement").get("cluster")
     return cluster if isinstance(cluster, str) else ""
 
 
-def _home(workspace: Workspace, stream: StreamFile) -> str:
+def _find_home(workspace: Workspace, stream: StreamFile) -> str:
     """The cluster of the region that the stream is for."""
     region = stream.region or ""
     for candidate in workspace.topology.regions if workspace.topology else ():
@@ -201,14 +201,14 @@ def overlapping_streams(workspace: Workspace) -> Iterator[Violation]:
         if stream.config.owner is None:
             directories.setdefault(posixpath.dirname(stream.file), []).append(stream)
     for streams in directories.values():
-        places = [place for stream in streams for place in _places(stream)]
+        places = [place for stream in streams for place in _list_places(stream)]
         pairs = SubjectTrie(subject for _, _, subject in places).overlapping_pairs()
         for earlier, later in islice(pairs, _MOST):
-            yield from _overlap(places[later], places[earlier])
-        yield from _namesakes(streams)
+            yield from _check_overlap(places[later], places[earlier])
+        yield from _check_namesakes(streams)
 
 
-def _namesakes(streams: list[StreamFile]) -> Iterator[Violation]:
+def _check_namesakes(streams: list[StreamFile]) -> Iterator[Violation]:
     first: dict[str, StreamFile] = {}
     for stream in streams:
         namesake = first.setdefault(stream.config.name, stream)
@@ -221,13 +221,13 @@ def _namesakes(streams: list[StreamFile]) -> Iterator[Violation]:
             )
 
 
-def _places(stream: StreamFile) -> Iterator[tuple[StreamFile, int, str]]:
+def _list_places(stream: StreamFile) -> Iterator[tuple[StreamFile, int, str]]:
     for index, subject in enumerate(strings(stream, "subjects")):
         if is_valid(subject):
             yield stream, index, subject
 
 
-def _overlap(later: tuple[StreamFile, int, str], earlier: tuple[StreamFile, int, str]) -> Iterator[Violation]:
+def _check_overlap(later: tuple[StreamFile, int, str], earlier: tuple[StreamFile, int, str]) -> Iterator[Violation]:
     stream, index, subject = later
     other_stream, other_index, other_subject = earlier
     related = (Related(span=other_stream.locate("subjects", other_index), message="the other subject"),)

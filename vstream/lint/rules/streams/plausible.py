@@ -57,7 +57,7 @@ def implausible_value(workspace: Workspace) -> Iterator[Violation]:
     for stream in workspace.streams:
         yield from _find_short(stream, stream.config.fields, _DURATIONS)
         yield from _find_small(stream)
-        yield from _strange_api(stream)
+        yield from _check_strange_api(stream)
     for consumer in workspace.consumers:
         skipped = _find_skipped(consumer.fields)
         floors = {path: floor for path, floor in _CONSUMER_DURATIONS.items() if path[0] not in skipped}
@@ -126,7 +126,7 @@ def _find_small(stream: StreamFile) -> Iterator[Violation]:
                 )
 
 
-def _strange_api(stream: StreamFile) -> Iterator[Violation]:
+def _check_strange_api(stream: StreamFile) -> Iterator[Violation]:
     """The API of another domain is called `$JS.DOMAIN.API`; of another account it may have any name."""
     mirrored = mirror(stream)
     for source in (*sources(stream), *([mirrored] if mirrored else [])):

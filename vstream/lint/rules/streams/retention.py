@@ -46,7 +46,7 @@ def shorter_than_topology(workspace: Workspace) -> Iterator[Violation]:
     The topology's `write: {max_age: …}` is the longest outage that must not lose messages. A region that is cut off for
     longer than the `max_age` in this file never gets the messages that expired meanwhile. All versions.
     """
-    stated = _stated_ages(workspace)
+    stated = _find_stated_ages(workspace)
     for stream in workspace.streams:
         promised, max_age = stated.get((stream.virtual, stream.region)), values.limit(stream, "max_age")
         if stream.role is not StreamRole.WRITE or promised is None or max_age is None:
@@ -171,7 +171,7 @@ def retention_not_limits(workspace: Workspace) -> Iterator[Violation]:
             )
 
 
-def _stated_ages(workspace: Workspace) -> Mapping[tuple[str | None, str | None], int]:
+def _find_stated_ages(workspace: Workspace) -> Mapping[tuple[str | None, str | None], int]:
     """How long write streams keep messages according to the topology, in nanoseconds; 0 is for ever."""
     ages: dict[tuple[str | None, str | None], int] = {}
     for virtual in workspace.topology.streams if workspace.topology else ():

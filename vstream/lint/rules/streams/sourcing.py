@@ -186,7 +186,7 @@ def _rename_hint(filtered: str, source: str, destination: str) -> str | None:
     if not algebra.is_subset(filtered, source):
         return None
     narrow, wide = filtered.split("."), source.split(".")
-    placeholders = _placeholders(narrow)
+    placeholders = _list_placeholders(narrow)
     head = len(wide) - 1 if wide[-1] == ANYTHING else len(wide)
     stars = [placeholders[index] for index, part in enumerate(wide) if part == "*"]
     renamed: list[str] = []
@@ -206,7 +206,7 @@ def _rename_hint(filtered: str, source: str, destination: str) -> str | None:
     return ".".join(renamed)
 
 
-def _placeholders(tokens: list[str]) -> list[str]:
+def _list_placeholders(tokens: list[str]) -> list[str]:
     """*tokens* as a destination repeats them."""
     numbers = count(1)
     return [f"{{{{wildcard({next(numbers)})}}}}" if part == "*" else part for part in tokens]

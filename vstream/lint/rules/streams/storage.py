@@ -40,7 +40,7 @@ def find_misfits(workspace: Workspace) -> Iterator[Misfit]:
     servers = _list_storing(workspace)
     if not servers:
         return
-    accounts = _limited_accounts(servers)
+    accounts = _list_limited_accounts(servers)
     limits = [conf for _, conf in accounts]
     for stream in workspace.streams:
         refusals = (*_check_servers(servers, stream), *_check_account(limits, stream))
@@ -64,7 +64,7 @@ def find_consumer_misfits(workspace: Workspace, fields: Mapping[str, Any]) -> It
     """Pending messages and requests beyond what each server or account allows (10121, 10125)."""
     servers = _list_storing(workspace)
     blocks = [table(server.jetstream.conf, "limits") if server.jetstream else None for server in servers]
-    accounts = [conf for _, conf in _limited_accounts(servers)]
+    accounts = [conf for _, conf in _list_limited_accounts(servers)]
     for name, option_name, confs, who in (
         ("max_ack_pending", "max_ack_pending", blocks, "server"),
         ("max_ack_pending", "max_ack_pending", accounts, "account"),
@@ -81,7 +81,7 @@ def _list_storing(workspace: Workspace) -> list[ServerConf]:
     return [server for server in servers if has_jetstream(server)]
 
 
-def _limited_accounts(servers: list[ServerConf]) -> list[tuple[str, ConfMap]]:
+def _list_limited_accounts(servers: list[ServerConf]) -> list[tuple[str, ConfMap]]:
     """The accounts that may have streams and what they are limited to; empty where one of them has no limits."""
     limited: list[tuple[str, ConfMap]] = []
     for server in servers:

@@ -133,15 +133,15 @@ def sources(stream: StreamFile) -> list[SourceEntry]:
     """The sources that are objects with a name, in the order written."""
     listed = stream.config.fields.get("sources")
     items = enumerate(listed) if isinstance(listed, list) else ()
-    return [source for index, value in items if (source := _source(("sources", index), value)) is not None]
+    return [source for index, value in items if (source := _find_source(("sources", index), value)) is not None]
 
 
 def mirror(stream: StreamFile) -> SourceEntry | None:
     """What the stream mirrors, if anything."""
-    return _source(("mirror",), stream.config.fields.get("mirror"))
+    return _find_source(("mirror",), stream.config.fields.get("mirror"))
 
 
-def _source(path: tuple[str | int, ...], value: Any) -> SourceEntry | None:
+def _find_source(path: tuple[str | int, ...], value: Any) -> SourceEntry | None:
     if not isinstance(value, dict) or not isinstance(value.get("name"), str):
         return None
     listed = value.get("subject_transforms")

@@ -84,7 +84,7 @@ def consumer_cannot(subject: TopologySubject) -> Iterator[Violation]:
                 message=f"the description is too long: servers accept at most {_MAX_DESCRIPTION:,} bytes",
                 hint="shorten it",
             )
-    yield from _too_many_replicas(subject)
+    yield from _check_too_many_replicas(subject)
 
 
 def _passed_on(subject: TopologySubject, path: Path, consumer: ConsumerDocument) -> Iterator[Violation]:
@@ -106,7 +106,7 @@ def _passed_on(subject: TopologySubject, path: Path, consumer: ConsumerDocument)
     yield from check_metadata(path, consumer.metadata)
 
 
-def _too_many_replicas(subject: TopologySubject) -> Iterator[Violation]:
+def _check_too_many_replicas(subject: TopologySubject) -> Iterator[Violation]:
     for stream in subject.topology.streams:
         for consumer in stream.consumers:
             replica_count = consumer.fields["num_replicas"]

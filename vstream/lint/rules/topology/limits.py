@@ -87,7 +87,7 @@ def bad_duplicate_window(subject: TopologySubject) -> Iterator[Violation]:
     """
     seen: set[Path] = set()
     for physical in subject.physical:
-        message = None if physical.is_mirror else _window_problem(subject, physical)
+        message = None if physical.is_mirror else _find_window_problem(subject, physical)
         if message and (at := subject.place(physical, "duplicate_window")) not in seen:
             seen.add(at)
             window = physical.fields["duplicate_window"]
@@ -99,7 +99,7 @@ def bad_duplicate_window(subject: TopologySubject) -> Iterator[Violation]:
             )
 
 
-def _window_problem(subject: TopologySubject, physical: PhysicalSettings) -> str | None:
+def _find_window_problem(subject: TopologySubject, physical: PhysicalSettings) -> str | None:
     window, max_age = physical.fields["duplicate_window"], physical.fields["max_age"]
     if max_age and window > max_age:
         return f"is longer than its max_age of {format_duration(max_age)}"

@@ -32,13 +32,13 @@ def model_cannot(subject: TopologySubject) -> Iterator[Violation]:
     for physical in subject.physical:
         if not physical.is_mirror:
             continue
-        for at, key, message, hint in _refusals(subject, physical):
+        for at, key, message, hint in _list_refusals(subject, physical):
             if at not in seen:
                 seen.add(at)
                 yield Violation(at=at, message=message, hint=hint, on_key=key)
 
 
-def _refusals(subject: TopologySubject, physical: PhysicalSettings) -> Iterator[tuple[Path, bool, str, str]]:
+def _list_refusals(subject: TopologySubject, physical: PhysicalSettings) -> Iterator[tuple[Path, bool, str, str]]:
     """What servers refuse for one mirror: its path, whether to point at the key, the message and the hint."""
     for path, level in levels(subject.document, physical.stream, physical.region, physical.role):
         for key, value in (level.config or {}).items():

@@ -30,7 +30,7 @@ def move_unfit(subject: TopologySubject) -> Iterator[Violation]:
     """
     topology, document = subject.topology, subject.document
     if topology.account is not None:
-        yield from _account(topology, topology.account)
+        yield from _check_account(topology, topology.account)
     for key, needed, wording in (
         ("moves_to", Routing.MAPPED, topology.moves_to),
         ("moves_from", Routing.ACCOUNTS, topology.moves_from),
@@ -57,7 +57,7 @@ def move_unfit(subject: TopologySubject) -> Iterator[Violation]:
                 message="a topology that moves needs `account`: the account of its clients and streams",
                 hint="name it, such as `account: ACME`, and let vstream write it (docs/changes.md)",
             )
-        yield from _streams(topology)
+        yield from _check_streams(topology)
         if topology.server_version < _SINCE:
             yield Violation(
                 at=("server_version",),
@@ -73,7 +73,7 @@ def move_unfit(subject: TopologySubject) -> Iterator[Violation]:
             )
 
 
-def _account(topology: Topology, account: str) -> Iterator[Violation]:
+def _check_account(topology: Topology, account: str) -> Iterator[Violation]:
     at = ("account",)
     if topology.routing not in {Routing.MAPPED, Routing.ACCOUNTS}:
         yield Violation(
@@ -108,7 +108,7 @@ def _account(topology: Topology, account: str) -> Iterator[Violation]:
         )
 
 
-def _streams(topology: Topology) -> Iterator[Violation]:
+def _check_streams(topology: Topology) -> Iterator[Violation]:
     for stream in topology.streams:
         if stream.consistency is not Consistency.VIRTUAL:
             yield Violation(

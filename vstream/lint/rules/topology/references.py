@@ -35,7 +35,7 @@ def unknown_region(subject: TopologySubject) -> Iterator[Violation]:
     """
     document = subject.document
     region_names = list(document.regions)
-    for at, region, title, on_key in _region_names(document):
+    for at, region, title, on_key in _list_region_names(document):
         if region not in document.regions:
             yield Violation(
                 at=at,
@@ -45,7 +45,7 @@ def unknown_region(subject: TopologySubject) -> Iterator[Violation]:
             )
 
 
-def _region_names(document: TopologyDocument) -> Iterator[tuple[Path, str, str, bool]]:
+def _list_region_names(document: TopologyDocument) -> Iterator[tuple[Path, str, str, bool]]:
     """Every place that names a region: its path, the name, a description, and whether the name is a key."""
     for name, stream in document.streams.items():
         for index, region in enumerate(stream.regions if stream.regions != "all" else ()):
@@ -67,10 +67,10 @@ def _region_names(document: TopologyDocument) -> Iterator[tuple[Path, str, str, 
     for region in document.connect:
         yield ("connect", region), region, "`connect` names", True
     if document.stretch:
-        yield from _stretch_names(document.stretch)
+        yield from _list_stretch_names(document.stretch)
 
 
-def _stretch_names(stretch: StretchDocument) -> Iterator[tuple[Path, str, str, bool]]:
+def _list_stretch_names(stretch: StretchDocument) -> Iterator[tuple[Path, str, str, bool]]:
     for index, region in enumerate(stretch.members if stretch.members != "all" else ()):
         # A list has a place for each index, a map for each key.
         has_host = isinstance(stretch.members, dict) and stretch.members[region] is not None
@@ -118,7 +118,7 @@ def setting_without_effect(subject: TopologySubject) -> Iterator[Violation]:
                     hint=f"add `{region}` to the stream's `regions`, or remove the override",
                     on_key=True,
                 )
-    yield from _unused_words(document)
+    yield from _check_unused_words(document)
     yield from unused_writers(subject)
     for region, settings in document.regions.items():
         if "ports" in settings.model_fields_set and None in settings.servers:
@@ -149,7 +149,7 @@ def setting_without_effect(subject: TopologySubject) -> Iterator[Violation]:
         )
 
 
-def _unused_words(document: TopologyDocument) -> Iterator[Violation]:
+def _check_unused_words(document: TopologyDocument) -> Iterator[Violation]:
     """Settings that have no effect in the consistency model of their stream."""
     for name, stream in document.streams.items():
         if stream.home is not None and stream.consistency != "homed":
@@ -261,12 +261,12 @@ def name_collision(subject: TopologySubject) -> Iterator[Violation]:
                 hint="each region is a cluster of its own",
                 on_key=not written,
             )
-    yield from _stretch_collision(subject, clusters)
+    yield from _check_stretch_collision(subject, clusters)
     yield from _differ_in_case(subject)
     yield from buckets_called_like_streams(subject)
 
 
-def _stretch_collision(subject: TopologySubject, clusters: Mapping[str, str]) -> Iterator[Violation]:
+def _check_stretch_collision(subject: TopologySubject, clusters: Mapping[str, str]) -> Iterator[Violation]:
     """Name clashes of the stretch cluster. *clusters* maps the cluster names of regions to the regions."""
     stretch = subject.topology.stretch
     if stretch is None:
@@ -314,7 +314,7 @@ def _differ_in_case(subject: TopologySubject) -> Iterator[Violation]:
 _STREAMS = {"kv": key_value_stream, "objects": objects_stream}
 
 
-def _buckets(subject: TopologySubject) -> Iterator[tuple[Path, str, BucketDocument, Consistency]]:
+def _list_buckets(subject: TopologySubject) -> Iterator[tuple[Path, str, BucketDocument, Consistency]]:
     """Each bucket: its place in the file, its kind, its document, and its model."""
     document = subject.document
     for section, buckets, noun in (("kv", document.kv, "bucket"), ("objects", document.objects, "object store")):
@@ -347,7 +347,7 @@ def bucket_diverges(subject: TopologySubject) -> Iterator[Violation]:
     `create` succeeds in each region, and `update` compares the revision of a read with the sequences of another stream.
     None of this happens if each key is written in only one region: state that with `writers: one-per-key`.
     """
-    for at, title, bucket, model in _buckets(subject):
+    for at, title, bucket, model in _list_buckets(subject):
         if model is Consistency.VIRTUAL and bucket.writers is None and _has_several_regions(subject, bucket):
             yield Violation(
                 at=at,
@@ -373,7 +373,7 @@ def bucket_compares_nothing(subject: TopologySubject) -> Iterator[Violation]:
     and the losing value was acknowledged. If two objects are written under one name at once, their chunks are never
     mixed, but the chunks of one of them stay as garbage.
     """
-    for at, title, bucket, model in _buckets(subject):
+    for at, title, bucket, model in _list_buckets(subject):
         if model is Consistency.ORDERED and bucket.writers is None and _has_several_regions(subject, bucket):
             yield Violation(
                 at=(*at, "consistency"),
@@ -400,7 +400,7 @@ def bucket_out_of_reach(subject: TopologySubject) -> Iterator[Violation]:
     if not profile_of(subject.topology).has_physical_names:
         return
     by_name = {stream.name: stream for stream in subject.topology.streams}
-    for at, title, _, model in _buckets(subject):
+    for at, title, _, model in _list_buckets(subject):
         if by_name[_STREAMS[str(at[0])](str(at[1]))].has_namesake:
             continue
         is_objects = at[0] == "objects"
@@ -419,7 +419,7 @@ def bucket_out_of_reach(subject: TopologySubject) -> Iterator[Violation]:
 
 def unused_writers(subject: TopologySubject) -> Iterator[Violation]:
     """Buckets with a single origin that set `writers`: their stream already compares revisions for all regions."""
-    for at, title, bucket, model in _buckets(subject):
+    for at, title, bucket, model in _list_buckets(subject):
         if model.has_origin and bucket.writers is not None:
             yield Violation(
                 at=(*at, "writers"),
@@ -430,7 +430,7 @@ def unused_writers(subject: TopologySubject) -> Iterator[Violation]:
 
 def buckets_called_like_streams(subject: TopologySubject) -> Iterator[Violation]:
     """Buckets whose stream is also declared under `streams`: clients find the bucket `users` in `KV_users`."""
-    for at, title, _, _ in _buckets(subject):
+    for at, title, _, _ in _list_buckets(subject):
         stream = _STREAMS[str(at[0])](str(at[1]))
         if stream in subject.written:
             yield Violation(

@@ -150,10 +150,10 @@ def root_unfit(subject: TopologySubject) -> Iterator[Violation]:
                 hint="remove it, or set `routing`",
             )
         else:
-            yield from _root(subject.topology, index, root)
+            yield from _check_root(subject.topology, index, root)
 
 
-def _root(topology: Topology, index: int, root: str) -> Iterator[Violation]:
+def _check_root(topology: Topology, index: int, root: str) -> Iterator[Violation]:
     at = ("roots", index)
     overlapping = next(
         (candidate for candidate in topology.roots[:index] if subject_algebra.overlaps(candidate, root)), None
@@ -238,10 +238,10 @@ def subject_problem(subject: str) -> tuple[str, str | None] | None:
         return "begins with a wildcard, so it would also match the servers' own traffic", None
     if tokens[0] in _RESERVED:
         return f"is reserved for servers: `{tokens[0]}` cannot be mapped", None
-    return next(filter(None, map(_token_problem, tokens)), None)
+    return next(filter(None, map(_find_token_problem, tokens)), None)
 
 
-def _token_problem(token: str) -> tuple[str, str] | None:
+def _find_token_problem(token: str) -> tuple[str, str] | None:
     # In the destination of a mapping, servers would read these as functions.
     if parse_token(token) is not None:
         return (

@@ -32,8 +32,8 @@ def security_unfit(subject: TopologySubject) -> Iterator[Violation]:
     topology = subject.topology
     at = ("security", "mode")
     if topology.certificates:
-        yield from _certificates(topology)
-    yield from _limits(topology)
+        yield from _check_certificates(topology)
+    yield from _check_limits(topology)
     if topology.security in {Security.NKEYS, Security.CERTIFICATES} and not topology.has_accounts:
         yield Violation(
             at=at,
@@ -57,7 +57,7 @@ def security_unfit(subject: TopologySubject) -> Iterator[Violation]:
         )
 
 
-def _limits(topology: Topology) -> Iterator[Violation]:
+def _check_limits(topology: Topology) -> Iterator[Violation]:
     limits = topology.limits
     if limits == AccountLimits():
         return
@@ -77,7 +77,7 @@ def _limits(topology: Topology) -> Iterator[Violation]:
             )
 
 
-def _certificates(topology: Topology) -> Iterator[Violation]:
+def _check_certificates(topology: Topology) -> Iterator[Violation]:
     users = account_view.logins(topology)
     if topology.security is not Security.CERTIFICATES:
         yield Violation(
@@ -115,21 +115,21 @@ def bad_connection(subject: TopologySubject) -> Iterator[Violation]:
     vstream would have to guess which servers to change.
     """
     for name, connect in subject.document.connect.items():
-        for message, hint in _contradictions(name, connect):
+        for message, hint in _list_contradictions(name, connect):
             yield Violation(at=("connect", name), message=message, hint=hint, on_key=True)
         for index, url in enumerate(connect.urls):
-            problem = _address_problem(url, ("nats", "tls", "ws", "wss"), "nats://host:4222")
+            problem = _find_address_problem(url, ("nats", "tls", "ws", "wss"), "nats://host:4222")
             if problem:
                 message, hint = problem
                 yield Violation(at=("connect", name, "urls", index), message=message, hint=hint)
         for index, url in enumerate(connect.monitor):
-            problem = _address_problem(url, ("http", "https"), "http://host:8222")
+            problem = _find_address_problem(url, ("http", "https"), "http://host:8222")
             if problem:
                 message, hint = problem
                 yield Violation(at=("connect", name, "monitor", index), message=message, hint=hint)
 
 
-def _contradictions(name: str, connect: ConnectDocument) -> Iterator[tuple[str, str]]:
+def _list_contradictions(name: str, connect: ConnectDocument) -> Iterator[tuple[str, str]]:
     if bool(connect.context) == bool(connect.urls):
         yield (
             f"`connect.{name}` needs either a `context` or `urls`",
@@ -154,12 +154,12 @@ def _contradictions(name: str, connect: ConnectDocument) -> Iterator[tuple[str, 
             f"`connect.{name}` has a `context` and {join_names(extras)}",
             "put the credentials into the context, or write `urls` instead of it",
         )
-    yield from _system_contradictions(name, connect)
+    yield from _list_system_contradictions(name, connect)
     if connect.tls and bool(connect.tls.cert) != bool(connect.tls.key):
         yield f"`connect.{name}.tls` needs `cert` and `key` together", "`ca` can be used alone"
 
 
-def _system_contradictions(name: str, connect: ConnectDocument) -> Iterator[tuple[str, str]]:
+def _list_system_contradictions(name: str, connect: ConnectDocument) -> Iterator[tuple[str, str]]:
     system = connect.system
     if system is None:
         return
@@ -176,7 +176,7 @@ def _system_contradictions(name: str, connect: ConnectDocument) -> Iterator[tupl
         )
 
 
-def _address_problem(url: str, schemes: tuple[str, ...], example: str) -> tuple[str, str] | None:
+def _find_address_problem(url: str, schemes: tuple[str, ...], example: str) -> tuple[str, str] | None:
     if "@" in url:
         return "an address must not hold a user or password", "use `user` and `password_env`, `creds` or `nkey`"
     try:

@@ -57,7 +57,7 @@ def port_clash(subject: TopologySubject) -> Iterator[Violation]:
     if topology.stretch is not None:
         owners.append((_STRETCH, ("stretch", "ports"), topology.stretch.ports))
     for owner, at, ports in owners:
-        numbers = _numbers(ports)
+        numbers = _list_numbers(ports)
         twice = sorted({port for port in numbers if numbers.count(port) > 1})
         if twice:
             yield Violation(
@@ -69,24 +69,24 @@ def port_clash(subject: TopologySubject) -> Iterator[Violation]:
     for region in topology.regions:
         for index, server in enumerate(region.servers):
             owner = f"region `{region.name}`"
-            yield from _clash(owner_at, owner, server, region.ports, ("regions", region.name, "servers", index))
+            yield from _check_clash(owner_at, owner, server, region.ports, ("regions", region.name, "servers", index))
     for name, server in (topology.stretch.members if topology.stretch else {}).items():
         assert topology.stretch is not None
-        yield from _clash(owner_at, _STRETCH, server, topology.stretch.ports, ("stretch", "members", name))
+        yield from _check_clash(owner_at, _STRETCH, server, topology.stretch.ports, ("stretch", "members", name))
 
 
 _STRETCH = "the stretch cluster"
 
 
-def _numbers(ports: Ports) -> list[int]:
+def _list_numbers(ports: Ports) -> list[int]:
     return [ports.client, ports.monitor, ports.cluster, ports.gateway]
 
 
-def _clash(
+def _check_clash(
     owners: dict[tuple[str, int], str], owner: str, server: Server, ports: Ports, at: Path
 ) -> Iterator[Violation]:
     """The port of *server* that another owner's server also uses, as a finding. Adds its ports to *owners*."""
-    places = [(server.host.lower(), port) for port in _numbers(ports)] if server.host else []
+    places = [(server.host.lower(), port) for port in _list_numbers(ports)] if server.host else []
     clash = next((place for place in places if owners.setdefault(place, owner) != owner), None)
     if clash:
         host, port = clash
@@ -183,7 +183,7 @@ def placement_tags_not_met(subject: TopologySubject) -> Iterator[Violation]:
     Servers must have all of a stream's placement tags. With `unique_tag`, each server also needs a tag with that
     prefix, and no two replicas are placed on servers with the same tag.
     """
-    yield from _unique_tag_not_met(subject)
+    yield from _check_unique_tag_not_met(subject)
     seen: set[tuple[Path, str]] = set()
     for physical in subject.physical:
         needed = {tag.lower() for tag in physical.fields["placement"].get("tags", ())}
@@ -204,7 +204,7 @@ def placement_tags_not_met(subject: TopologySubject) -> Iterator[Violation]:
             )
 
 
-def _unique_tag_not_met(subject: TopologySubject) -> Iterator[Violation]:
+def _check_unique_tag_not_met(subject: TopologySubject) -> Iterator[Violation]:
     prefix = subject.topology.server_options.unique_tag
     if prefix is None:
         return
