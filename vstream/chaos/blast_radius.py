@@ -8,14 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from enum import Enum
-from typing import TYPE_CHECKING
 
 from vstream.topology.model import Region, Role, Topology
 from vstream.value_class import value_class
 
-if TYPE_CHECKING:
-    Pair = tuple[str, str]
-    """A link in one direction: the region that sends, the region that receives."""
+Pair = tuple[str, str]
+"""A link in one direction: the region that sends, the region that receives."""
 
 
 class Quorum(Enum):

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import nats.errors
 from nats.aio.msg import Msg
@@ -22,9 +22,8 @@ from vstream.jetstream.connection import Connection, Reply, choose_hint, describ
 from vstream.jetstream.endpoints import connection_options
 from vstream.topology.model import Endpoint
 
-if TYPE_CHECKING:
-    Knows = Callable[[str, str], bool]
-    """Whether a server is one of ours, by its name and its id."""
+Knows = Callable[[str, str], bool]
+"""Whether a server is one of ours, by its name and its id."""
 
 CONNECT_TIMEOUT = 1
 """Seconds for one server. A paused server accepts the connection and says nothing."""

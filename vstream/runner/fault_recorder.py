@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from vstream.capture.records import FaultOutcome, FaultRecord
 from vstream.capture.store import Capture, RecordWriter
@@ -20,8 +19,7 @@ from vstream.runner.events import Event, FaultSeen, FaultState
 from vstream.scenario.model import Inject
 from vstream.value_class import value_class
 
-if TYPE_CHECKING:
-    Pause = Callable[[int], Awaitable[None]]
+Pause = Callable[[int], Awaitable[None]]
 
 _HEAL = 120.0
 _ROLL = 180.0

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, assert_never
+from typing import Any, assert_never
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -50,8 +50,7 @@ from vstream.runner.workload.spec import SAMPLER, WORKER
 from vstream.scenario import model
 from vstream.topology.model import Topology
 
-if TYPE_CHECKING:
-    Watcher = Callable[[Event], None]
+Watcher = Callable[[Event], None]
 
 _NS = 1_000_000_000
 _AHEAD = 200_000_000

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from vstream.diagnostics import Span
 from vstream.scenario import model
@@ -17,11 +17,9 @@ from vstream.scenario.document import (
 )
 from vstream.scenario.expectations import expectations
 from vstream.scenario.faults import Aim, FaultSpec
+from vstream.syntax.yaml import Path, SourceMap
 from vstream.topology import naming
 from vstream.topology.model import Topology, VirtualStream
-
-if TYPE_CHECKING:
-    from vstream.syntax.yaml import Path, SourceMap
 
 _SECOND = 10**9
 _RATE = 50.0

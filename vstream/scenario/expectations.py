@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from vstream.scenario.document import ExpectDocument, ScenarioDocument
 from vstream.scenario.fields import Bound, Bounds, pair
 from vstream.scenario.model import Compare, Expectation, Measure
+from vstream.syntax.yaml import Path, SourceMap
 from vstream.topology.model import Consistency, Topology
-
-if TYPE_CHECKING:
-    from vstream.syntax.yaml import Path, SourceMap
 
 SAFETY: Final = {
     measure.value: measure for measure in (Measure.LOST, Measure.DUPLICATED, Measure.UNEXPECTED, Measure.REORDERED)

@@ -8,15 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator
 from copy import deepcopy
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from vstream.scenario.actions import ACTIONS, COMMON, OPTIONS
 from vstream.scenario.document import yaml_key
 from vstream.scenario.generate import ScenarioData
 from vstream.topology.units import format_duration, parse_duration
 
-if TYPE_CHECKING:
-    Fails = Callable[[ScenarioData], Awaitable[bool]]
+Fails = Callable[[ScenarioData], Awaitable[bool]]
 
 _SHORTEST: Final = 500 * 10**6
 _LOWEST_RATE: Final = 10

@@ -8,8 +8,9 @@ stream is shown where the bucket says it (`locate_in_document`).
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from vstream.syntax.yaml import Path
 from vstream.topology.document import (
     BucketDocument,
     KeyValueDocument,
@@ -17,9 +18,6 @@ from vstream.topology.document import (
     StreamDocument,
     TopologyDocument,
 )
-
-if TYPE_CHECKING:
-    from vstream.syntax.yaml import Path
 
 KEY_VALUE_PREFIX = "KV_"
 OBJECTS_PREFIX = "OBJ_"

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import combinations
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from vstream.syntax.json_types import Json
+from vstream.syntax.yaml import Path
 from vstream.topology import buckets, model, naming
 from vstream.topology.accounts import inbox_of
 from vstream.topology.document import (
@@ -22,9 +23,6 @@ from vstream.topology.document import (
 )
 from vstream.topology.fields import SMALLEST_AGE
 from vstream.topology.profiles import PROFILES
-
-if TYPE_CHECKING:
-    from vstream.syntax.yaml import Path
 
 _TWO_MINUTES = 120 * 10**9
 _HALF_A_MINUTE = 30 * 10**9

@@ -9,13 +9,15 @@ that is behind could hide the one message that delivery has to begin with.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from vstream.errors import RefusedError, ServerError, UnknownNameError, VstreamError
 from vstream.health.live.lag import get_message
 from vstream.jetstream import direct, error_codes
 from vstream.jetstream.admin import JetStreamAdmin, ask_until_available
+from vstream.jetstream.connection import Connection
 from vstream.jetstream.source_header import origin_of
 from vstream.plan.consumer_failover import (
     BackwardScan,
@@ -29,18 +31,13 @@ from vstream.plan.consumer_failover import (
     takes,
 )
 from vstream.topology import naming, physical
+from vstream.topology.bundle import Bundle
 from vstream.topology.consumer_config import ConsumerConfig, ObservedConsumer
 from vstream.topology.model import Role, Topology, VirtualStream
 from vstream.topology.stream_config import OWNERSHIP_KEYS, source_name
 from vstream.value_class import value_class
 
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-
-    from vstream.jetstream.connection import Connection
-    from vstream.topology.bundle import Bundle
-
-    Connections = Mapping[str, Connection | VstreamError]
+Connections = Mapping[str, Connection | VstreamError]
 
 SCANNED = 65_536
 """Number of messages before the position that are searched for the last one of each origin."""

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING, NoReturn
+from collections.abc import Callable, Sequence
+from typing import NoReturn
 
 from vstream.errors import NotPermittedError, VstreamError
 from vstream.health.live.collect import collect_snapshot
 from vstream.health.refresh import META_GROUP, RefreshDecision, RefreshPolicy, Verb
 from vstream.jetstream.admin import JetStreamAdmin
+from vstream.lab.target_servers import TargetServers
+from vstream.topology.model import Topology
 from vstream.value_class import value_class
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from vstream.lab.target_servers import TargetServers
-    from vstream.topology.model import Topology
-
 
 _LOOK_DEADLINE = 4.0
 """Seconds for one check: what has not answered by then is unknown."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import jinja2
 
@@ -14,8 +13,7 @@ from vstream.render.targets import helm, hosts, nack
 from vstream.topology.bundle import Artifact, Bundle
 from vstream.topology.model import Topology
 
-if TYPE_CHECKING:
-    Render = Callable[[Topology, Bundle, jinja2.Environment], tuple[Artifact, ...]]
+Render = Callable[[Topology, Bundle, jinja2.Environment], tuple[Artifact, ...]]
 
 TARGETS: Mapping[str, Render] = {
     "files": lambda _topology, bundle, _templates: bundle.artifacts,

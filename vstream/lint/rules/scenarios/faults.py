@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Severity
 from vstream.formatting import join_names
@@ -14,12 +13,10 @@ from vstream.scenario.decode import link_ends
 from vstream.scenario.document import StepDocument, yaml_key
 from vstream.scenario.faults import Aim, Takes
 from vstream.scenario.timeline import OpenFaultStep, StepContext, servers_by_region, servers_named
+from vstream.syntax.yaml import Path
 from vstream.topology import naming
 from vstream.topology.model import Topology
 from vstream.topology.units import format_duration
-
-if TYPE_CHECKING:
-    from vstream.syntax.yaml import Path
 
 
 @rule("VS507", "impossible-fault", Severity.ERROR)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Severity
 from vstream.formatting import quote_value
@@ -15,10 +14,8 @@ from vstream.scenario.document import StepDocument, yaml_key
 from vstream.scenario.faults import Aim
 from vstream.scenario.fields import pair
 from vstream.scenario.model import ClientOperation
+from vstream.syntax.yaml import Path
 from vstream.topology import naming, physical
-
-if TYPE_CHECKING:
-    from vstream.syntax.yaml import Path
 
 _Named = tuple["Path", str, bool]
 """The path of a name, the name, and whether it is a key."""

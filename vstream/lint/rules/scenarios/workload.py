@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Severity
 from vstream.formatting import join_names, quote_value
@@ -13,9 +12,7 @@ from vstream.scenario.document import ExpectDocument, yaml_key
 from vstream.scenario.expectations import SAFETY
 from vstream.scenario.model import PLACEHOLDERS, fill_subject, placeholders
 from vstream.subjects.algebra import is_literal, matches
-
-if TYPE_CHECKING:
-    from vstream.syntax.yaml import Path
+from vstream.syntax.yaml import Path
 
 _WHOLE = (*SAFETY, "diverged", "same_order")
 _NEEDS_LOAD = ("published", "delivered", "publish_time", "publish_gap", "propagation", "visible", *_WHOLE, "converged")

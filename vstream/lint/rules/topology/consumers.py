@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Severity
 from vstream.formatting import quote_value
@@ -11,11 +10,9 @@ from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.topology.context import TopologySubject
 from vstream.lint.rules.topology.limits import check_metadata
 from vstream.subjects import algebra
+from vstream.syntax.yaml import Path
 from vstream.topology import reserved_fields
 from vstream.topology.document import ConsumerDocument, StreamDocument
-
-if TYPE_CHECKING:
-    from vstream.syntax.yaml import Path
 
 _SAME_WORDS = (
     "filter_subjects", "deliver_policy", "ack_policy", "ack_wait", "max_deliver", "backoff", "max_ack_pending",

@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from vstream.syntax.yaml import Path
 from vstream.topology.decode import levels
 from vstream.topology.document import LevelDocument, SettingsDocument, TopologyDocument
 from vstream.topology.model import Role, Topology
 from vstream.value_class import value_class
-
-if TYPE_CHECKING:
-    from vstream.syntax.yaml import Path
 
 
 @value_class

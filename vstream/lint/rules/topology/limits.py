@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Severity
 from vstream.formatting import format_count
 from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.topology.context import PhysicalSettings, TopologySubject
+from vstream.syntax.yaml import Path
 from vstream.topology import reserved_fields
 from vstream.topology.fields import SMALLEST_AGE
 from vstream.topology.model import DEDUPE_OFF_SINCE, Role
 from vstream.topology.units import format_duration, format_version
-
-if TYPE_CHECKING:
-    from vstream.syntax.yaml import Path
 
 
 @rule("VS104", "too-many-replicas", Severity.ERROR)

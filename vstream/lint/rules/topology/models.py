@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Severity
 from vstream.lint.detect import split_words
 from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.topology.context import PhysicalSettings, TopologySubject
+from vstream.syntax.yaml import Path
 from vstream.topology.decode import levels
 from vstream.topology.model import COUNTERS_SINCE, Consistency, Naming, Role
 from vstream.topology.profiles import profile_of
 from vstream.topology.units import format_version
-
-if TYPE_CHECKING:
-    from vstream.syntax.yaml import Path
 
 
 @rule("VS105", "model-cannot", Severity.ERROR)

@@ -3,26 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Severity
 from vstream.formatting import quote_value
 from vstream.lint.registry import Violation, closest, rule
 from vstream.lint.rules.topology.context import TopologySubject
+from vstream.syntax.yaml import Path
 from vstream.topology import naming, physical
-from vstream.topology.document import LevelDocument, StretchDocument, TopologyDocument
-
-if TYPE_CHECKING:
-    from vstream.syntax.yaml import Path
-from typing import TYPE_CHECKING
-
 from vstream.topology.buckets import key_value_stream, objects_stream
-from vstream.topology.document import BucketDocument
+from vstream.topology.document import BucketDocument, LevelDocument, StretchDocument, TopologyDocument
 from vstream.topology.model import Consistency
 from vstream.topology.profiles import profile_of
-
-if TYPE_CHECKING:
-    from vstream.syntax.yaml import Path
 
 
 @rule("VS101", "unknown-region", Severity.ERROR)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import islice
-from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Severity
 from vstream.formatting import join_names, quote_value
@@ -12,15 +11,13 @@ from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.topology.context import TopologySubject
 from vstream.subjects import algebra as subject_algebra
 from vstream.subjects.functions import parse_token
+from vstream.syntax.yaml import Path
 from vstream.topology import naming
 from vstream.topology.accounts import VSTREAM_USER, regional_user
 from vstream.topology.decode import levels
 from vstream.topology.model import Consistency, Naming, Role, Security, Topology
 from vstream.topology.profiles import profile_of
 from vstream.topology.stream_config import HIDDEN_PREFIXES
-
-if TYPE_CHECKING:
-    from vstream.syntax.yaml import Path
 
 
 @rule("VS136", "routing-unfit", Severity.ERROR)

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from difflib import get_close_matches
-from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Severity
 from vstream.formatting import format_count, join_names, quote_value
 from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.topology.context import TopologySubject
+from vstream.syntax.yaml import Path
 from vstream.topology import naming
 from vstream.topology.model import Ports, Role, Server
-
-if TYPE_CHECKING:
-    from vstream.syntax.yaml import Path
 
 
 @rule("VS110", "tags-do-not-match-servers", Severity.ERROR)

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Severity
 from vstream.formatting import list_names
 from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.topology.context import TopologySubject
+from vstream.syntax.yaml import Path
 from vstream.topology.model import Consistency, Role, Topology, VirtualStream
 from vstream.topology.profiles import profile_of
 from vstream.topology.survival import Ability, Failure, worst_cell
-
-if TYPE_CHECKING:
-    from vstream.syntax.yaml import Path
 
 """Streams that are named in one message."""
 
