@@ -413,7 +413,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, nargs="+", default=[1_000_000, 10_000_000], help="messages to reconcile")
     parser.add_argument("--messages", type=int, default=300_000, help="messages to extract (default 300000)")
     options = parser.parse_args()
-    gc.set_threshold(200_000, 20, 100)  # as vstream.cli.app does
+    gc.set_threshold(1_000_000, 20, 100)  # as vstream.cli.app does
     load = os.getloadavg()[0]
     print(f"python {sys.version.split()[0]}, {os.cpu_count()} cores, load {load:.1f}")
     # Defaults are left out: a run is not of another kind because an option was added since.

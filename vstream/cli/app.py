@@ -175,7 +175,7 @@ def run() -> None:
     """Run the command line; this is the only place that turns failures into exit codes."""
     # A large topology makes millions of values that live to the end: looking for garbage among them takes a quarter
     # of the time.
-    gc.set_threshold(200_000, 20, 100)
+    gc.set_threshold(1_000_000, 20, 100)
     codes: list[object] = []
     atexit.register(_end_by_signal, codes)  # first, and so it is called last
     # Else pydantic reads the metadata of every installed package, in search of plugins of its own.
