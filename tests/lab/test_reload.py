@@ -36,9 +36,11 @@ async def test_new_mappings_are_loaded_and_bad_ones_leave_everything_as_it_was(v
     )
     urls = [url for endpoint in lab.endpoints("a").values() for url in endpoint.monitor]
     assert [await rules(url) for url in urls] == [{}, {}]
+    assert [(await monitoring.read_varz(url)).was_reloaded for url in urls] == [False, False]
 
     reloaded = await lab.reload("a", render(lab.addresses("a"), mappings=GOOD))
     assert (reloaded.loaded, reloaded.refused) == (("r0-0", "r1-0"), {})
+    assert [(await monitoring.read_varz(url)).was_reloaded for url in urls] == [True, True]
     loaded = await rules(urls[0])
     assert loaded["bar.*"] == [{"subject": "baz.{{wildcard(1)}}", "weight": 100}]
     assert {"subject": "_vs.foo.r0.foo.>", "weight": 100, "cluster": "c0"} in loaded["foo.>"]

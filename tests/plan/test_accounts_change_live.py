@@ -65,6 +65,12 @@ def file(state: Path, tmp_path: Path) -> Iterator[Path]:
         yield path
 
 
+async def count_searches() -> int:
+    """How often servers were asked for their subscriptions."""
+    answers = [await monitoring.get(monitor_url(address), "/varz") for address in lab.addresses("accounts")]
+    return sum(int(answer["http_req_stats"].get("/subsz", 0)) for answer in answers)
+
+
 def apply_file(file: Path, *options: str) -> str:
     ran = vstream("apply", file, "--yes", *options)
     assert ran.code == 0, ran.out + ran.err
@@ -79,6 +85,7 @@ async def test_servers_load_what_is_new_and_one_that_was_left_out_is_named(file:
     up = vstream("lab", "up", file)
     assert up.code == 0, up.err
     apply_file(file)
+    assert await count_searches() == 0  # a server that has loaded its files once serves what it lists
     before = loads()
 
     async with client("east", "app") as early:
@@ -90,6 +97,9 @@ async def test_servers_load_what_is_new_and_one_that_was_left_out_is_named(file:
 
         wants(file, AFTER, THREE)
         assert "accounts.cfg loaded on every server" in apply_file(file)
+        searches = await count_searches()
+        assert vstream("plan", file).code == 0
+        assert await count_searches() > searches
         for region in THREE:
             await publishes(region, "rates.", "bar.", "v.two.", "foo.")
         for region in THREE:

@@ -57,6 +57,8 @@ class Varz:
     version: str
     config_load_time: str
     """Changes with each successful reload, on every version."""
+    was_reloaded: bool
+    """Whether it has loaded its configuration again since it started."""
     cluster: str | None
     is_clustered: bool
     """Whether the server accepts routes. If not it stands alone, and JetStream has no meta group."""
@@ -110,6 +112,7 @@ async def read_varz(url_base: str, timeout: float = TIMEOUT) -> Varz:
             server_name=answers.read_text(answer["server_name"]),
             version=answers.read_text(answer["version"]),
             config_load_time=answers.read_text(answer["config_load_time"]),
+            was_reloaded=answer.get("start") != answer["config_load_time"],
             cluster=cluster.get("name") or None,
             # A cluster may have no more than a name, which placement asks for.
             is_clustered="cluster_port" in cluster,

@@ -93,7 +93,9 @@ async def _read_rules(url: str, account: str, hidden: Sequence[str], timeout: fl
     own_accounts = frozenset((account, *hidden))
     shared = {account: detail, **details} if hidden else {}
     loaded = [read_account(name, account_detail, own_accounts) for name, account_detail in shared.items()]
-    unserved = await unserved_accounts(url, loaded, timeout)
+    # To look for one subscription, a server goes through all that the account has.
+    is_as_started = not hidden or not (await monitoring.read_varz(url, timeout)).was_reloaded
+    unserved = frozenset[str]() if is_as_started else await unserved_accounts(url, loaded, timeout)
     with_rules = {account: detail} | {name: details[name] for name in details if _is_regional(name)}
     served = [_without_services(account) if account.name in unserved else account for account in loaded]
     return {**_rules(with_rules), **account_entries(served)}
