@@ -13,6 +13,7 @@ import ssl
 from collections.abc import Iterable, Mapping
 from dataclasses import field
 from functools import lru_cache
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
@@ -255,7 +256,7 @@ async def list_subscribed_subjects(url_base: str, account: str, most: int, timeo
         if int(answer.get("total", 0)) > most:
             raise VstreamError(f"account `{account}` has more than {most:,} subscriptions there")
         listed = answers.read_list(answer, "subscriptions_list", url_base)
-        return frozenset(answers.read_text(subscription["subject"]) for subscription in listed)
+        return frozenset(map(str.__str__, map(itemgetter("subject"), listed)))  # raises for what is no text
 
 
 def _make_error(status: int, url: str, body: bytes) -> ServerError:

@@ -32,9 +32,9 @@ class ReplicationPair:
 
 
 def physical_streams(stream: VirtualStream) -> tuple[PhysicalStream, ...]:
-    """The physical streams of *stream*."""
-    streams = []
-    for part in stream.physical:
+    """The physical streams of *stream*, which remembers them: a status asks for them six times."""
+    streams: list[PhysicalStream] = [*vars(stream).get("physical_streams", ())]
+    for part in () if streams else stream.physical:
         streams.append(
             PhysicalStream(
                 virtual=stream.name,
@@ -44,6 +44,7 @@ def physical_streams(stream: VirtualStream) -> tuple[PhysicalStream, ...]:
                 limits=part.settings.fields,
             )
         )
+    vars(stream)["physical_streams"] = streams
     return tuple(streams)
 
 

@@ -155,7 +155,8 @@ class StreamConfig:
 
     def metadata_value(self, key: str) -> str | None:
         """One value of the metadata. Asked many times of each stream, and `metadata` is a copy of all of it."""
-        value = _object(self.fields.get("metadata")).get(key)
+        metadata = self.fields.get("metadata")
+        value = metadata.get(key) if isinstance(metadata, dict) else None
         return None if value is None else str(value)
 
     def with_fields(self, **fields: Json) -> StreamConfig:

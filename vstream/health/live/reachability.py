@@ -14,7 +14,6 @@ from vstream.jetstream.answers import api_error
 from vstream.jetstream.connection import Connection
 from vstream.topology import naming, physical
 from vstream.topology.model import Topology
-from vstream.topology.stream_config import StreamConfig
 
 _INFO = "$JS.API.INFO"
 _SUBSCRIPTIONS = 100_000
@@ -69,7 +68,8 @@ async def find_unsubscribed(
 
 
 def _listens_on(stream: StreamSnapshot) -> Iterable[str]:
-    config = StreamConfig(name=stream.name, fields=stream.config or {})
-    yield from config.subjects
-    if config.fields.get("allow_direct"):
-        yield naming.api_subject("DIRECT.GET", str(config.fields["name"]))
+    config = stream.config or {}
+    subjects = config.get("subjects")
+    yield from map(str, subjects) if isinstance(subjects, list) else ()
+    if config.get("allow_direct"):
+        yield naming.api_subject("DIRECT.GET", str(config["name"]))

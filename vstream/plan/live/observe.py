@@ -25,7 +25,7 @@ from vstream.topology.consumer_config import ObservedConsumer
 from vstream.topology.model import Endpoint, Role, Security, Topology
 from vstream.topology.profiles import profile_of
 from vstream.topology.profiles.shared import WHO_AM_I
-from vstream.topology.replication import physical_streams
+from vstream.topology.replication import list_physical_streams
 from vstream.topology.stream_config import REGION_ACCOUNT_PREFIX, REGION_KEY, ROLE_KEY, ObservedStream
 from vstream.topology.units import format_version, parse_version
 
@@ -425,19 +425,15 @@ async def _list_streams(
     members = topology.stretch.members if topology.stretch else {}
     if topology.stretch and 2 * len(reached & members.keys()) > len(members):
         reached.add(topology.stretch.cluster)  # it has its majority
-    awaited: set[str] = set()
-    for stream in topology.streams:
-        parts = [part for part in stream.physical if part.place in reached]
-        awaited |= {physical.physical_name(stream, part.role, part.place) for part in parts}
     # Who is in another domain knows nothing of this one's streams: they are as those that do not answer.
     in_domains = profile_of(topology).has_domains
     asked = [account for account in accounts if not in_domains or account in reached]
-    parts_of_all = [part for stream in topology.streams for part in physical_streams(stream)]
-    away = [part.name for part in parts_of_all if in_domains and part.place not in reached]
+    away = [part.name for part in list_physical_streams(topology) if part.place not in reached] if in_domains else []
     deadline = time.monotonic() + _ELECTION
     while True:
         streams, missing = await admin.streams(asked)
-        if awaited.isdisjoint(missing) or time.monotonic() > deadline:
+        place_of = {part.name: part.place for part in list_physical_streams(topology)} if missing else {}
+        if all(place_of.get(name) not in reached for name in missing) or time.monotonic() > deadline:
             return streams, (*missing, *away)
         await asyncio.sleep(_PAUSE)
 

@@ -138,10 +138,8 @@ def takeover_cannot(subject: TopologySubject) -> Iterator[Violation]:
     sources, streams in hidden accounts cannot reach the plain stream, and a stream cannot take over one of its own
     physical streams, or a stream that another one takes over.
     """
-    physical_names = {}
-    for virtual_stream in subject.topology.streams:
-        for part in virtual_stream.physical:
-            physical_names[physical.physical_name(virtual_stream, part.role, part.place)] = virtual_stream.name
+    takes_any = any(stream.takes_over is not None for stream in subject.document.streams.values())
+    physical_names = physical.parts_by_name(subject.topology) if takes_any else {}
     takers: dict[str, str] = {}
     for name, stream in subject.document.streams.items():
         plain, at = stream.takes_over, ("streams", name, "takes_over")
@@ -164,7 +162,7 @@ def takeover_cannot(subject: TopologySubject) -> Iterator[Violation]:
         elif plain in physical_names:
             yield Violation(
                 at=at,
-                message=f"`{plain}` is a physical stream of `{physical_names[plain]}`",
+                message=f"`{plain}` is a physical stream of `{physical_names[plain][0]}`",
                 hint="name the stream that clients use today",
             )
         elif plain in takers:
