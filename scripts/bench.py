@@ -210,7 +210,7 @@ async def up(topology: Topology) -> Endpoint:
         lab.LabSetup(binary=binaries.locate()),
         on_progress=lambda _step: None,
     )
-    return lab.endpoints("bench")["west"]
+    return lab.list_endpoints("bench")["west"]
 
 
 async def servers(size: int, rounds: int, directory: Path) -> None:
@@ -244,7 +244,7 @@ async def servers(size: int, rounds: int, directory: Path) -> None:
             print(
                 f"           STREAM.LIST sweep {listed:6.3f} s   vstream plan {planned:6.3f} s   ratio {planned / listed:.1f}"
             )
-            endpoints = lab.endpoints("bench")
+            endpoints = lab.list_endpoints("bench")
             asked = asked or await bench_asking.record(topology, endpoints)
             in_turn = await bench_asking.ask(endpoints, asked, is_at_once=False)
             at_once = await bench_asking.ask(endpoints, asked, is_at_once=True)

@@ -90,7 +90,7 @@ async def running(number: int, layout: str) -> AsyncIterator[Place]:
     name = f"bench-fetch-{layout}"
     await lab.up(name, topology, render, on_progress=lambda _: None, timeout=120)
     try:
-        endpoint = lab.endpoints(name)["west"]
+        endpoint = lab.list_endpoints(name)["west"]
         client = await nats.connect(
             list(endpoint.urls), user=endpoint.user, password=endpoint.password, inbox_prefix=endpoint.inbox
         )
@@ -100,7 +100,7 @@ async def running(number: int, layout: str) -> AsyncIterator[Place]:
             await bench_routing.create(endpoint, load_topology.render_bundle(topology), role)
         await asyncio.to_thread(bench_routing.fill, endpoint)
         await bench_routing.wait_until_sourced(client, len(bench_routing.SIZES) * bench_routing.FILLED)
-        process = psutil.Process(lab.status(name).servers[0].pid)
+        process = psutil.Process(lab.read_status(name).servers[0].pid)
         yield Place(number=number, endpoint=endpoint, process=process, client=client)
         await client.close()
     finally:

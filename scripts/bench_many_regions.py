@@ -26,7 +26,7 @@ import nats
 import psutil
 
 from tests.support.command import vstream
-from vstream.jetstream.endpoints import connection_options
+from vstream.jetstream.endpoints import make_connection_options
 from vstream.lab import lab
 
 if TYPE_CHECKING:
@@ -62,14 +62,14 @@ class Site:
 
     async def connect(self) -> None:
         """Connect to every region."""
-        for region, endpoint in lab.endpoints(NAME).items():
+        for region, endpoint in lab.list_endpoints(NAME).items():
             self.clients[region] = await nats.connect(
                 list(endpoint.urls),
                 error_cb=_quiet,
                 max_reconnect_attempts=-1,
                 reconnect_time_wait=0.2,
                 connect_timeout=30,
-                **connection_options(endpoint, region),
+                **make_connection_options(endpoint, region),
             )
 
     async def ask(self, region: str, subject: str, body: dict[str, Any] | None = None) -> dict[str, Any] | None:

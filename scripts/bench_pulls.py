@@ -113,7 +113,7 @@ async def count_missed(render: Callable[[Any], Bundle], wanted: Topology) -> tup
     """How many pulls had no message, and of how many."""
     await lab.up(NAME, wanted, render, on_progress=lambda _: None, timeout=120)
     try:
-        endpoint = lab.endpoints(NAME)["west"]
+        endpoint = lab.list_endpoints(NAME)["west"]
         for role in (Role.WRITE, Role.READ):
             await bench_routing.create(endpoint, load_topology.render_bundle(wanted), role)
         clients = [
@@ -133,7 +133,7 @@ async def count_missed(render: Callable[[Any], Bundle], wanted: Topology) -> tup
         consumer = ConsumerConfig(durable_name="pulls", ack_policy=AckPolicy.NONE, max_waiting=10 * TOGETHER)
         made = await js.add_consumer("s0", consumer)
         assert made.cluster is not None
-        leaders = [seat for seat in lab.addresses(NAME) if seat.server.name == made.cluster.leader]
+        leaders = [seat for seat in lab.list_addresses(NAME) if seat.server.name == made.cluster.leader]
         away = [
             client
             for client, url in zip(clients, endpoint.urls, strict=True)

@@ -51,7 +51,7 @@ async def push_changes(file: Path, routing: str, *, has_ids: bool) -> tuple[Load
     await command("lab", "up", file, "--server-version", VERSION)
     await command("apply", file, "--yes")
     load, took = Load(RATE, has_ids=has_ids), []
-    async with under_load(load, lab.client_endpoints(NAME)):
+    async with under_load(load, lab.list_client_endpoints(NAME)):
         await load.wait_for_acknowledged(2 * RATE)
         for number in range(PUSHES):
             await asyncio.to_thread(file.write_text, document(routing, number + 1))

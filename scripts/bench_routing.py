@@ -235,8 +235,8 @@ async def measure(
 
     await lab.up("bench-routing", desired, render, on_progress=lambda _: None, timeout=120)
     try:
-        endpoint = lab.endpoints("bench-routing")["west"]
-        process = psutil.Process(lab.status("bench-routing").servers[0].pid)
+        endpoint = lab.list_endpoints("bench-routing")["west"]
+        process = psutil.Process(lab.read_status("bench-routing").servers[0].pid)
         refused: list[Exception] = []
 
         async def remember(error: Exception) -> None:

@@ -26,9 +26,9 @@ import nats
 
 from tests.support.command import vstream
 from vstream.cli.lab.links import shape
-from vstream.health.simulation import OutageSimulation, Spread, simulate, spread
+from vstream.health.simulation import OutageSimulation, Spread, measure_spread, simulate
 from vstream.health.source_retries import Away
-from vstream.jetstream.endpoints import connection_options
+from vstream.jetstream.endpoints import make_connection_options
 from vstream.lab import lab
 from vstream.lint import load_topology
 from vstream.topology import physical
@@ -253,7 +253,7 @@ async def _connect(endpoints: Any) -> dict[str, Any]:
             max_reconnect_attempts=-1,
             reconnect_time_wait=0.1,
             connect_timeout=10,
-            **connection_options(endpoint, region),
+            **make_connection_options(endpoint, region),
         )
         for region, endpoint in endpoints.items()
     }
@@ -261,7 +261,7 @@ async def _connect(endpoints: Any) -> dict[str, Any]:
 
 async def _observe(scenario: Scenario, topology: Topology, file: Path) -> tuple[list[Sample], float, list[Away]]:
     """Samples of a whole scenario, when the load began, and the outages: each lasts until its healing began."""
-    looking, clients = await _connect(lab.endpoints(NAME)), await _connect(lab.client_endpoints(NAME))
+    looking, clients = await _connect(lab.list_endpoints(NAME)), await _connect(lab.list_client_endpoints(NAME))
     began = time.monotonic()
     load = [
         asyncio.create_task(_publish(clients[region], name, region, rate, size))
@@ -397,7 +397,7 @@ def compare(
         yield Row(
             name=f"stored in {region} after {duration:.0f} s",
             measured=samples[-1].stored[region] / 1e6,
-            predicted=spread([stored / 1e6]),
+            predicted=measure_spread([stored / 1e6]),
             unit="MB",
         )
 
@@ -428,7 +428,7 @@ def _losses(
         ]
         limit = ", ".join(f"{key} {value}" for key, value in settings["write"].items())
         first = figures.first_loss_s
-        after = spread([(moment or math.inf) - (broken - began) for moment in (first.low, first.high)])
+        after = measure_spread([(moment or math.inf) - (broken - began) for moment in (first.low, first.high)])
         yield Row(name=f"first loss, {limit}", measured=min(lost_at, default=math.nan), predicted=after, unit="s")
         lost = max(_offset(sample, (name, *pair)) or 0 for sample in samples[-STEADY:])
         yield Row(name=f"lost, {limit}", measured=lost, predicted=figures.lost_messages, unit="messages")

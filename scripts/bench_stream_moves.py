@@ -67,7 +67,7 @@ async def _run_vstream(*arguments: str | Path) -> None:
 async def _arrivals(region: str) -> list[int]:
     """When each message of the other region was stored in the read stream of *region*, in nanoseconds since 1970."""
     connection = await open_reconnecting(
-        lab.endpoints(NAME)[region], region, name="bench", knows=lambda _name, _id: True, within=60
+        lab.list_endpoints(NAME)[region], region, name="bench", knows=lambda _name, _id: True, within=60
     )
     try:
         messages = read_messages(connection, f"foo-read-{region}", patience=60)
@@ -83,7 +83,7 @@ async def _measure(version: str, file: Path) -> bool:
         await _run_vstream("apply", file, "--yes")
         load = Load(RATE)
         began: list[tuple[int, float]] = []
-        async with under_load(load, lab.client_endpoints(NAME)):
+        async with under_load(load, lab.list_client_endpoints(NAME)):
             for _, write in STEPS:
                 await load.wait_for_acknowledged(RATE * 3)
                 await asyncio.to_thread(file.write_text, topology(write))

@@ -107,7 +107,7 @@ async def replay(browser: Browser, out: Path) -> None:
     """The page of a verdict is played: while a region is down it says so, and at the end nothing waits."""
     with tempfile.TemporaryDirectory() as directory:
         file = Path(directory) / "verdict.html"
-        file.write_text(verdict_page.page(check_capture(eventful().write(Path(directory)))), encoding="utf-8")
+        file.write_text(verdict_page.render_page(check_capture(eventful().write(Path(directory)))), encoding="utf-8")
         for width, scheme in ((400, "dark"), (1200, "light")):
             async with open_page(browser, file.as_uri(), width, scheme) as page:
                 moment, happening = page.locator("#moment"), page.locator("#happening")

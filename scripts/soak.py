@@ -30,7 +30,7 @@ from filelock import FileLock, Timeout
 from vstream.errors import VstreamError
 from vstream.jetstream.connection import connect
 from vstream.lab import lab, ports, records
-from vstream.lab.state import lab_directories, lab_directory, labs_directory
+from vstream.lab.state import lab_directory, labs_directory, list_lab_directories
 
 VSTREAM = [sys.executable, "-m", "vstream"]
 NAME = "soak"
@@ -161,7 +161,7 @@ class Held:
 
     def add(self) -> None:
         """What labs hold now, too."""
-        for directory in lab_directories():
+        for directory in list_lab_directories():
             with suppress(VstreamError):
                 if record := directory.read():
                     for address in record.servers:
@@ -223,12 +223,12 @@ async def streams_placed(up: subprocess.Popen[str]) -> float | None:
     """Seconds from the start of the first server until each region has a stream of its own; None if `up` ended first."""
 
     async def place_stream(region: str) -> None:
-        servers = sum(address.region == region for address in lab.addresses(NAME))
+        servers = sum(address.region == region for address in lab.list_addresses(NAME))
         stream = {"name": f"soak-{region}", "subjects": [f"soak.{region}"], "num_replicas": servers}
         body = {**stream, "placement": {"cluster": region}}
         while up.poll() in {None, 0}:
             with suppress(VstreamError):
-                async with connect(lab.endpoints(NAME)[region], region, timeout=1) as connection:
+                async with connect(lab.list_endpoints(NAME)[region], region, timeout=1) as connection:
                     while True:
                         subject = f"$JS.API.STREAM.CREATE.soak-{region}"
                         answer = await connection.request_json(subject, body, timeout=1)

@@ -15,7 +15,7 @@ import pytest
 from tests.support.ports import free_port
 from tests.support.probe_lab import until
 from vstream.apply import push_accounts
-from vstream.apply.push_accounts import SignedAccounts, loaded_claims
+from vstream.apply.push_accounts import SignedAccounts, read_loaded_claims
 from vstream.errors import NotReachableError, VstreamError
 from vstream.jetstream import monitoring
 from vstream.jetstream.connection import connect
@@ -24,7 +24,7 @@ from vstream.lab import binaries
 from vstream.lint.load_topology import load, render_bundle
 from vstream.plan.live.loaded_rules import read_loaded_rules
 from vstream.plan.plan import USERS
-from vstream.plan.rules import account_entries, spell_destinations
+from vstream.plan.rules import list_account_entries, spell_destinations
 from vstream.render.claims import mark_of
 from vstream.topology.bundle import Bundle, ServerAddress
 from vstream.topology.model import Endpoint, Topology
@@ -111,12 +111,12 @@ async def test_what_is_pushed_is_loaded_and_what_is_there_is_not_pushed_again(ru
     await running.admin(bundle=bundle).ensure_loaded()
     for claim in bundle.claims:
         if claim["name"] != "SYS":
-            loaded = await loaded_claims(running.monitor, claim["sub"], 5)
+            loaded = await read_loaded_claims(running.monitor, claim["sub"], 5)
             assert loaded is not None
             assert mark_of(loaded) == mark_of(claim)
-    before = [await loaded_claims(running.monitor, claim["sub"], 5) for claim in bundle.claims]
+    before = [await read_loaded_claims(running.monitor, claim["sub"], 5) for claim in bundle.claims]
     await running.admin(bundle=bundle).ensure_loaded()
-    assert [await loaded_claims(running.monitor, claim["sub"], 5) for claim in bundle.claims] == before
+    assert [await read_loaded_claims(running.monitor, claim["sub"], 5) for claim in bundle.claims] == before
 
 
 @pytest.mark.asyncio
@@ -124,7 +124,7 @@ async def test_what_a_server_has_loaded_is_compared_with_the_topology(running: R
     bundle = running.bundle
     desired = {
         **{mapping.source: spell_destinations(mapping) for mapping in bundle.mappings},
-        **account_entries(bundle.accounts),
+        **list_account_entries(bundle.accounts),
     }
     clients = running.ring.public(account_key("APP"))
     assert await read_loaded_rules(running.monitor, clients, (), 5) == desired

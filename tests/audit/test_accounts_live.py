@@ -89,7 +89,7 @@ def topology(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest
 
 
 async def as_user(region: str, user: str) -> Any:
-    endpoint = lab.endpoints("audited", user)[region]
+    endpoint = lab.list_endpoints("audited", user)[region]
     return await nats.connect(
         list(endpoint.urls),
         user=endpoint.user,
@@ -131,10 +131,10 @@ async def delete(name: str, seq: int) -> None:
 
 def audit_streams(spark: SparkSession, file: Path, scratch: Path, **how: Any) -> Report:
     topology = load(file.read_bytes(), file.name).require()
-    streams = render_bundle(topology, addresses=lab.addresses("audited")).streams
+    streams = render_bundle(topology, addresses=lab.list_addresses("audited")).streams
     scratch.mkdir()
     frames_ = frames.read_live(
-        spark, plan_extraction(streams, lab.endpoints("audited", AUDIT_USER), scratch, **how), scratch
+        spark, plan_extraction(streams, lab.list_endpoints("audited", AUDIT_USER), scratch, **how), scratch
     )
     models = {stream.name: stream.consistency.value for stream in topology.streams}
     return AuditPipeline(store=TableStore(spark), context=AuditContext(subject="test", models=models)).run(

@@ -26,7 +26,7 @@ MODELS = (
 async def publish_everywhere(stream: str) -> Load:
     """What clients of all regions have published into *stream*, all of it acknowledged."""
     load = Load(50, prefix=stream)
-    async with under_load(load, lab.client_endpoints(NAME)):
+    async with under_load(load, lab.list_client_endpoints(NAME)):
         await load.wait_for_acknowledged(20)
     assert not load.unknown
     return load

@@ -168,4 +168,4 @@ def test_a_region_without_its_hub_serves_and_copies_nothing() -> None:
 
 
 def render_impact(effects: Impact) -> list[str]:
-    return [line.plain.strip() for line in view.impact_lines(effects)]
+    return [line.plain.strip() for line in view.render_impact(effects)]

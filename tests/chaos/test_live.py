@@ -192,7 +192,7 @@ async def test_a_restart_that_was_cut_off_is_finished(file: Path, is_lame_duck: 
     directory, before = lab_directory(LAB), pids(LAB)
     book = journal.read(directory) or Journal()
     journal.write(directory, book.add("rolling-restart: west-1", Restart(servers=("west-1",)))[0])
-    async with connect(lab.endpoints(LAB)["west"], "west"):
+    async with connect(lab.list_endpoints(LAB)["west"], "west"):
         if is_lame_duck:
             server = NatsServer(directory, "west-1")
             mark = server.log_mark()

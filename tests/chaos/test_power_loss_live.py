@@ -23,7 +23,7 @@ from tests.support.command import vstream
 from tests.support.labs import pids, states
 from vstream.jetstream.connection import connect
 from vstream.lab.state import lab_directory
-from vstream.lab.status import endpoints
+from vstream.lab.status import list_endpoints
 
 pytestmark = pytest.mark.lab
 
@@ -46,7 +46,7 @@ async def test_what_was_acknowledged_last_is_lost_where_the_power_was(file: Path
     assert await publish("west", "long ago", within=60)
     await has("east", "long ago")
     # Connected before: that alone takes a busy machine seconds of the eight.
-    async with connect(endpoints(LAB)["west"], "west") as west:
+    async with connect(list_endpoints(LAB)["west"], "west") as west:
         with background(file, "power-loss", "west", "--lose", "8s", "--yes-really") as tool:
             await wait_until_copied(tool)
             assert await publish("west", "just now", within=5, connection=west)

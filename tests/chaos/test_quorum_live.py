@@ -61,15 +61,17 @@ async def leader(stream: str) -> str:
 
 async def _leader(stream: str) -> str | None:
     region = next(region for region in REGIONS if any(region in name for name, pid in pids(LAB).items() if pid))
-    connection = await open_connection(lab.endpoints(LAB)[region], region)
+    connection = await open_connection(lab.list_endpoints(LAB)[region], region)
     try:
-        return await leaders.stream_leader(connection, stream)
+        return await leaders.find_stream_leader(connection, stream)
     finally:
         await connection.close()
 
 
 async def meta_leader() -> str | None:
-    return await leaders.meta_leader(url for endpoint in lab.endpoints(LAB).values() for url in endpoint.monitor)
+    return await leaders.find_meta_leader(
+        url for endpoint in lab.list_endpoints(LAB).values() for url in endpoint.monitor
+    )
 
 
 async def test_the_leader_is_who_is_killed(file: Path) -> None:
@@ -142,7 +144,7 @@ class Load:
         if old is not None:
             await old.close()
         try:
-            return await open_connection(lab.endpoints(LAB)[region], region, timeout=2.0)
+            return await open_connection(lab.list_endpoints(LAB)[region], region, timeout=2.0)
         except VstreamError:
             return None
 

@@ -37,7 +37,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 async def versions() -> dict[str, str]:
     """What the processes themselves say."""
-    urls = [url for endpoint in lab.endpoints(LAB).values() for url in endpoint.monitor]
+    urls = [url for endpoint in lab.list_endpoints(LAB).values() for url in endpoint.monitor]
     answers = [await monitoring.read_varz(url) for url in urls]
     return {answer.server_name: answer.version for answer in answers}
 

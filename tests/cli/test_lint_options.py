@@ -18,7 +18,7 @@ from tests.cli.test_lint import DEAD, TOPOLOGY, TYPO
 from tests.support.command import Ran, check_output, environment, vstream
 from tests.support.paths import ROOT
 from vstream.cli.app import app
-from vstream.cli.lint_files import stamps
+from vstream.cli.lint_files import read_stamps
 from vstream.lint.config import read_config
 from vstream.lint.selection import AS_NAMED, known_codes
 
@@ -209,9 +209,9 @@ def test_watching_checks_again_after_a_change_and_ends_with_an_interrupt(here: P
 
 def test_a_file_that_appears_while_lint_is_watching_is_a_change(here: Path) -> None:
     """Also between the run that did not find it and the first look for changes."""
-    before = stamps((), [".vstream.toml"])
+    before = read_stamps((), [".vstream.toml"])
     (here / ".vstream.toml").write_text("[lint]\n")
-    after = stamps((), [".vstream.toml"])
+    after = read_stamps((), [".vstream.toml"])
     assert {**after, **before} != after
 
 

@@ -25,7 +25,7 @@ def install() -> str:
 
 def run(name: str, places: Sequence[tuple[str, str]], only: Sequence[str] = ()) -> Cells:
     """As `matrix.run`, with the other client."""
-    endpoints = lab.endpoints(name, "app")
+    endpoints = lab.list_endpoints(name, "app")
     documents = [
         {
             "stream": model,

@@ -177,7 +177,7 @@ async def _outcome(place: Place, operation: Operation) -> str:
 
 @asynccontextmanager
 async def _place(name: str, model: str, region: str) -> AsyncIterator[Place]:
-    endpoint = lab.endpoints(name, "app")[region]
+    endpoint = lab.list_endpoints(name, "app")[region]
 
     async def silent(_: Exception) -> None:
         """What servers refuse to take is a request without an answer, and found as one."""

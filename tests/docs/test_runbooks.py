@@ -58,7 +58,7 @@ async def publish(*, for_seconds: float = 0) -> None:
     """Twenty messages in each region, and again for some time."""
     deadline = time.monotonic() + for_seconds
     while True:
-        for region, endpoint in lab.client_endpoints("acme").items():
+        for region, endpoint in lab.list_client_endpoints("acme").items():
             async with connect(endpoint, region) as connection:
                 for number in range(20):
                     assert "error" not in await connection.request_json(f"foo.{number}")

@@ -16,7 +16,7 @@ from rich.console import Console
 
 from tests.health.doctor.test_examine import TOPOLOGY, healthy
 from tests.support.command import vstream
-from vstream.cli.views.status import screen
+from vstream.cli.views.status import render_screen
 from vstream.health.prometheus import render_metrics
 from vstream.health.report import PairState, Share, Status
 from vstream.health.snapshot import NS, BeaconSighting, Lag
@@ -148,7 +148,7 @@ def test_a_stream_keeps_what_its_limits_of_now_let_it() -> None:
 def render_status(picture: Status) -> str:
     console = Console(width=120)
     with console.capture() as capture:
-        console.print(screen(picture, width=120))
+        console.print(render_screen(picture, width=120))
     return capture.get()
 
 

@@ -12,14 +12,14 @@ from rich.console import Console
 
 from tests.health.doctor.test_examine import BUNDLE, TOPOLOGY, healthy, with_stream
 from tests.support.paths import ROOT
-from vstream.cli.views.status import screen
+from vstream.cli.views.status import render_screen
 from vstream.health.pairs import has_taken_all
 from vstream.health.prometheus import render_metrics
 from vstream.health.report import PairState, Share, Status, StatusVerdict
 from vstream.health.snapshot import Lag, RegionSnapshot, ServerSnapshot, Snapshot, StreamSnapshot
 from vstream.health.status import assess
 from vstream.lint import load_topology
-from vstream.plan.rules import account_entries, rule_entries, spell_destinations
+from vstream.plan.rules import list_account_entries, list_rule_entries, spell_destinations
 from vstream.render.bundle import render_loaded
 
 NOW = 1_800_000_000.0
@@ -36,7 +36,7 @@ def with_server(snapshot: Snapshot, name: str, **changes: object) -> Snapshot:
 def render_status(status: Status, before: Status | None = None) -> str:
     console = Console(width=200)
     with console.capture() as capture:
-        console.print(screen(status, width=200, before=before))
+        console.print(render_screen(status, width=200, before=before))
     return capture.get()
 
 
@@ -110,7 +110,7 @@ def test_no_server_has_the_mapping_rules() -> None:
 
 
 def test_rules_for_a_region_that_the_topology_does_not_have_break_nothing() -> None:
-    rules = rule_entries(BUNDLE.mappings)
+    rules = list_rule_entries(BUNDLE.mappings)
     more = {source: (*to, to[0].replace("central", "north")) for source, to in rules.items()}
     assert more["foo.>"] == (*rules["foo.>"], "north 100% _vs.foo.north.foo.>")
     snapshot = healthy()
@@ -295,8 +295,8 @@ def test_the_rules_alone_are_those_of_the_whole_bundle() -> None:
     for file in sorted((ROOT / "tests" / "golden").glob("*.yaml")):
         topology = load_topology.load(file.read_bytes(), file.name).require()
         whole, alone = load_topology.render_bundle(topology), render_loaded(topology, None)
-        assert rule_entries(alone.mappings) == rule_entries(whole.mappings), file.name
-        assert account_entries(alone.accounts) == account_entries(whole.accounts), file.name
+        assert list_rule_entries(alone.mappings) == list_rule_entries(whole.mappings), file.name
+        assert list_account_entries(alone.accounts) == list_account_entries(whole.accounts), file.name
         names = {(stream.config.name, stream.role) for stream in whole.streams}
         assert {(stream.config.name, stream.role) for stream in alone.streams} == names, file.name
 

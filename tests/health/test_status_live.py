@@ -57,7 +57,7 @@ def running(directory: Path, *options: str) -> Iterator[Path]:
 
 
 async def publish(region: str, subject: str, times: int = 1) -> None:
-    async with connect(lab.endpoints(LAB)[region], region) as connection:
+    async with connect(lab.list_endpoints(LAB)[region], region) as connection:
         for number in range(times):
             answer = await connection.request_json(subject, {"number": number})
             assert "error" not in answer, answer
@@ -231,7 +231,7 @@ def scrape_export(file: Path) -> None:
 
 async def ask_for_consumers() -> None:
     """One client in west asks for a consumer of its own region's stream, then another for one of east's."""
-    (address,) = lab.endpoints(LAB)["west"].urls
+    (address,) = lab.list_endpoints(LAB)["west"].urls
     for client, stream in (("at-home", "sensors-read-west"), ("orders", "sensors-read-east")):
         connection = await nats.connect(address, name=client)
         config = {"name": client, "durable_name": client, "ack_policy": "explicit"}

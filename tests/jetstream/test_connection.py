@@ -16,7 +16,7 @@ import pytest
 from vstream.errors import NotReachableError
 from vstream.jetstream.client import TidyClient
 from vstream.jetstream.connection import connect, open_connection
-from vstream.jetstream.endpoints import connection_options, resolve_context
+from vstream.jetstream.endpoints import make_connection_options, resolve_context
 from vstream.jetstream.reconnecting import open_reconnecting
 from vstream.probe.trace import PublishExpectation, trace_publish
 from vstream.topology.model import Endpoint
@@ -40,10 +40,14 @@ def save_context(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Saved:
 
 def test_a_contexts_secrets_are_used(save_context: Saved) -> None:
     inbox = {"inbox_prefix": "_INBOX.vstream"}
-    assert connection_options(save_context(token="s3cret"), "west") == {"token": "s3cret", **inbox}
-    assert connection_options(save_context(user="u", password="p"), "west") == {"user": "u", "password": "p", **inbox}
+    assert make_connection_options(save_context(token="s3cret"), "west") == {"token": "s3cret", **inbox}
+    assert make_connection_options(save_context(user="u", password="p"), "west") == {
+        "user": "u",
+        "password": "p",
+        **inbox,
+    }
     # The nats CLI connects with an empty password then.
-    assert connection_options(save_context(user="u"), "west") == {"user": "u", "password": "", **inbox}
+    assert make_connection_options(save_context(user="u"), "west") == {"user": "u", "password": "", **inbox}
     assert save_context(user="u", inbox_prefix="_INBOX.u").inbox == "_INBOX.u"
     assert save_context(user="audit-west").inbox == "_INBOX.vstream.audit"
     assert "s3cret" not in repr(save_context(token="s3cret", password="s3cret"))

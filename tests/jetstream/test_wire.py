@@ -22,7 +22,7 @@ from vstream.jetstream import monitoring
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.answers import MOST_JSON, decode_object
 from vstream.jetstream.connection import connect, open_connection
-from vstream.jetstream.endpoints import endpoint_problems, resolve_context
+from vstream.jetstream.endpoints import list_endpoint_problems, resolve_context
 from vstream.jetstream.reconnecting import open_reconnecting
 from vstream.permissions import PLAINTEXT, read_variable
 from vstream.topology.model import Endpoint
@@ -235,9 +235,9 @@ async def test_credentials_cross_no_network_in_clear(endpoint: Endpoint, monkeyp
     assert "--allow-plaintext" in str(caught.value.hint)
     with pytest.raises(VstreamError, match="unencrypted"):
         await open_reconnecting(endpoint, "west", name="it", knows=lambda *_: True, within=0.5)
-    assert any("unencrypted" in problem.message for problem in endpoint_problems(endpoint, "west"))
+    assert any("unencrypted" in problem.message for problem in list_endpoint_problems(endpoint, "west"))
     monkeypatch.setenv(PLAINTEXT, "1")
-    assert not any("unencrypted" in problem.message for problem in endpoint_problems(endpoint, "west"))
+    assert not any("unencrypted" in problem.message for problem in list_endpoint_problems(endpoint, "west"))
 
 
 @pytest.mark.parametrize(
@@ -252,7 +252,7 @@ async def test_credentials_cross_no_network_in_clear(endpoint: Endpoint, monkeyp
     ids=["this machine", "no credentials", "tls", "wss", "a CA"],
 )
 def test_what_is_encrypted_or_stays_on_this_machine_or_is_no_secret_may_be_sent(endpoint: Endpoint) -> None:
-    assert endpoint_problems(endpoint, "west") == []
+    assert list_endpoint_problems(endpoint, "west") == []
 
 
 def test_a_topology_reads_its_own_variables_alone(monkeypatch: pytest.MonkeyPatch) -> None:

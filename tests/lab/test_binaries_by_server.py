@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.lab_bundle import topology
 from vstream.errors import VstreamError
-from vstream.lab.binaries import versions_by_server
+from vstream.lab.binaries import index_versions
 
 
 @pytest.mark.parametrize(
@@ -21,10 +21,10 @@ from vstream.lab.binaries import versions_by_server
 def test_the_version_of_a_server_is_what_is_said_nearest_to_it(
     stated: dict[str, str], versions: dict[str, str]
 ) -> None:
-    assert versions_by_server(topology(2, 2), stated) == versions
+    assert index_versions(topology(2, 2), stated) == versions
 
 
 def test_a_name_that_is_neither_is_refused() -> None:
     with pytest.raises(VstreamError, match="no region or server `r2`") as caught:
-        versions_by_server(topology(2, 2), {"r2": "1"})
+        index_versions(topology(2, 2), {"r2": "1"})
     assert caught.value.hint == "regions: r0, r1; servers: r0-0, r0-1, r1-0, r1-1"

@@ -136,7 +136,7 @@ async def test_a_lab_outlives_the_process_group_that_started_it(state: Path) -> 
             break
     os.killpg(starter.pid, signal.SIGKILL)
     starter.communicate()
-    assert lab.status("killed").running == 1
+    assert lab.read_status("killed").running == 1
     await lab.down("killed")
 
 

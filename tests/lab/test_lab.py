@@ -47,7 +47,7 @@ async def test_three_regions_come_up_ready_and_go_down_within_a_second(state: Pa
     assert all(
         ports.FIRST <= port < ports.END for server in status.servers for port in ports.server_ports(server.address)
     )
-    for region, endpoint in lab.endpoints("a").items():
+    for region, endpoint in lab.list_endpoints("a").items():
         meta = await monitoring.read_meta(endpoint.monitor[0])
         assert meta is not None
         assert meta.leader is not None
@@ -55,8 +55,8 @@ async def test_three_regions_come_up_ready_and_go_down_within_a_second(state: Pa
         assert (await monitoring.read_varz(endpoint.monitor[0])).server_name == f"{region}-0"
         assert len(await monitoring.list_outbound_gateways(endpoint.monitor[0])) == 2
         assert endpoint.urls[0].startswith("nats://127.0.0.1:")
-    assert "Server is ready" in "\n".join(lab.logs("a", "r0-0", 500))
-    assert len(lab.logs("a", "r0-0", 2)) == 2
+    assert "Server is ready" in "\n".join(lab.list_logs("a", "r0-0", 500))
+    assert len(lab.list_logs("a", "r0-0", 2)) == 2
     assert "Healthcheck failed" not in "".join(path.read_text() for path in (state / "labs/a/log").iterdir())
 
     await lab.down("a")
@@ -86,7 +86,7 @@ async def test_a_second_up_keeps_what_runs_and_starts_what_died(binary: Path) ->
 
 async def test_routes_and_gateways_of_a_cluster_of_two_are_complete(binary: Path) -> None:
     await lab.up("a", topology(2, 2), render, lab.LabSetup(binary=binary), on_progress=ignore_progress)
-    for address in lab.addresses("a"):
+    for address in lab.list_addresses("a"):
         url = f"http://127.0.0.1:{address.monitor}"
         (sibling,) = await monitoring.list_routed_servers(url)
         assert sibling[:-1] == address.server.name[:-1]
@@ -101,7 +101,7 @@ async def test_two_labs_live_side_by_side(state: Path, binary: Path) -> None:
         lab.up("b", topology(1, 1), render, lab.LabSetup(binary=binary), on_progress=ignore_progress),
     )
     assert [(status.name, status.running) for status in lab.list_labs()] == [("a", 2), ("b", 1)]
-    used = [port for name in ("a", "b") for address in lab.addresses(name) for port in ports.server_ports(address)]
+    used = [port for name in ("a", "b") for address in lab.list_addresses(name) for port in ports.server_ports(address)]
     assert len(used) == len(set(used)) == 12
     await lab.down("a")
     assert [(status.name, status.running) for status in lab.list_labs()] == [("a", 0), ("b", 1)]
@@ -115,17 +115,17 @@ async def test_the_ports_of_a_killed_server_stay_its_own_in_every_state_director
 ) -> None:
     await lab.up("a", topology(1, 1), render, lab.LabSetup(binary=binary), on_progress=ignore_progress)
     server = NatsServer(lab_directory("a"), "r0-0")
-    first = lab.addresses("a")[0].client
+    first = lab.list_addresses("a")[0].client
     assert server.signal(signal.SIGKILL)
     await eventually(lambda: not server.is_running())
     with monkeypatch.context() as elsewhere:
         elsewhere.setenv("VSTREAM_STATE_DIR", str(tmp_path / "elsewhere"))
         await lab.up("b", topology(1, 1), render, lab.LabSetup(binary=binary), on_progress=ignore_progress)
-        second = lab.addresses("b")[0].client
+        second = lab.list_addresses("b")[0].client
     try:
         assert second != first
         await lab.up("a", topology(1, 1), render, lab.LabSetup(binary=binary), on_progress=ignore_progress)
-        assert lab.addresses("a")[0].client == first
+        assert lab.list_addresses("a")[0].client == first
         await lab.down("a")
     finally:
         with monkeypatch.context() as elsewhere:
@@ -150,17 +150,17 @@ async def test_one_server_is_a_lab_that_keeps_its_ports_and_data(binary: Path) -
     assert (Path(address.store_dir) / "kept").exists()
     await lab.down("a", purge=True)
     with pytest.raises(LabError, match="there is no lab `a`") as caught:
-        lab.status("a")
+        lab.read_status("a")
     assert "vstream lab up" in str(caught.value.hint)
 
 
 async def test_a_taken_port_moves_the_lab_to_another_block(binary: Path) -> None:
     await lab.up("a", topology(1, 1), render, lab.LabSetup(binary=binary), on_progress=ignore_progress)
-    (before,) = lab.addresses("a")
+    (before,) = lab.list_addresses("a")
     await lab.down("a")
     with socket.create_server(("127.0.0.1", before.gateway)):
         await lab.up("a", topology(1, 1), render, lab.LabSetup(binary=binary), on_progress=ignore_progress)
-    (after,) = lab.addresses("a")
+    (after,) = lab.list_addresses("a")
     assert before.gateway not in ports.server_ports(after)
     await lab.down("a")
 
@@ -179,7 +179,7 @@ async def test_a_port_that_is_taken_after_it_was_chosen_costs_one_more_attempt(b
     stolen = thieves[0].getsockname()[1]
     thieves[0].close()
     assert status.running == 2
-    assert stolen not in {port for address in lab.addresses("a") for port in ports.server_ports(address)}
+    assert stolen not in {port for address in lab.list_addresses("a") for port in ports.server_ports(address)}
     await lab.down("a")
 
 
@@ -226,7 +226,7 @@ async def test_a_server_that_dies_at_start_is_named_and_quoted_and_the_others_ar
 
     with pytest.raises(LabError, match=r"server `r1-0` died while it was starting(.|\n)*\[FTL\]"):
         await lab.up("a", topology(2, 1), storing_in_a_file, lab.LabSetup(binary=binary), on_progress=ignore_progress)
-    assert lab.status("a").running == 0
+    assert lab.read_status("a").running == 0
 
 
 async def test_a_lab_that_never_gets_ready_says_what_is_missing_and_is_stopped(binary: Path) -> None:
@@ -246,4 +246,4 @@ async def test_a_lab_that_never_gets_ready_says_what_is_missing_and_is_stopped(b
         await lab.up(
             "a", topology(1, 1), render_clustered, lab.LabSetup(binary=binary), on_progress=ignore_progress, timeout=6
         )
-    assert lab.status("a").running == 0
+    assert lab.read_status("a").running == 0

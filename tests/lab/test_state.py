@@ -17,7 +17,7 @@ from vstream.errors import LabError
 from vstream.lab import conf, ports, processes, records, state
 from vstream.lab.binaries import Program
 from vstream.lab.records import ServerRecord
-from vstream.lab.state import LabDirectory, LabRecord, lab_directories, lab_directory
+from vstream.lab.state import LabDirectory, LabRecord, lab_directory, list_lab_directories
 from vstream.topology.bundle import Artifact
 
 HOLD = """
@@ -64,12 +64,12 @@ def test_a_lab_is_read_back_as_it_was_written(directory: LabDirectory) -> None:
     directory.create()
     directory.write(a_record(directory))
     assert directory.read() == a_record(directory)
-    assert lab_directories() == (directory,)
+    assert list_lab_directories() == (directory,)
 
 
 def test_a_lab_that_was_never_started_has_no_record(directory: LabDirectory) -> None:
     assert directory.read() is None
-    assert lab_directories() == ()
+    assert list_lab_directories() == ()
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[]", '{"format": 99}', '{"format": 1, "topology": "x"}'])

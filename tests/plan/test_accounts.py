@@ -14,8 +14,8 @@ from vstream.lint.load_topology import render_bundle
 from vstream.plan.context import Observed
 from vstream.plan.live.loaded_rules import read_account
 from vstream.plan.plan import Plan, Stage
-from vstream.plan.rules import account_entries, rule_entries
-from vstream.plan.stages import stages
+from vstream.plan.rules import list_account_entries, list_rule_entries
+from vstream.plan.stages import list_stages
 from vstream.topology.accounts import ShareKind
 from vstream.topology.bundle import Bundle
 
@@ -32,7 +32,7 @@ def accounts(streams: dict[str, Any], regions: dict[str, Any], **over: Any) -> B
 
 
 def entries(of: Bundle) -> dict[str, tuple[str, ...]]:
-    return {**rule_entries(of.mappings), **account_entries(of.accounts)}
+    return {**list_rule_entries(of.mappings), **list_account_entries(of.accounts)}
 
 
 async def plan_change(before: Bundle, after: Bundle) -> Plan:
@@ -54,7 +54,7 @@ async def test_what_only_adds_is_loaded_before_the_streams_that_need_it() -> Non
     plan = await plan_change(accounts(FOO, TWO), accounts(HOMED, THREE))
     assert plan.blocked == ()
     assert plan.loaded_in is Stage.ACCOUNTS
-    assert next(iter(stages(plan))).title == "accounts"
+    assert next(iter(list_stages(plan))).title == "accounts"
     assert {"account W_south", "import APP rates.>", "import R_east _vs.from.R_west.CONSUMER.CREATE.>", "users"} <= {
         rule.source for rule in plan.rules
     }
@@ -77,7 +77,7 @@ async def test_what_goes_is_loaded_before_its_streams_are_deleted() -> None:
     plan = await plan_change(accounts(HOMED, TWO), accounts(FOO, TWO))
     assert plan.loaded_in is Stage.MAPPINGS
     assert plan.blocked == ()
-    assert [stage.title for stage in stages(plan)] == ["mappings", "delete read streams", "delete write streams"]
+    assert [stage.title for stage in list_stages(plan)] == ["mappings", "delete read streams", "delete write streams"]
 
 
 async def test_a_stream_below_a_root_changes_nothing_that_servers_load() -> None:
@@ -124,8 +124,8 @@ def test_what_a_server_tells_is_spelled_as_what_is_rendered() -> None:
              "local_subject": "_vs.to.W_west.R_east.>"},
         ],
     }  # fmt: skip
-    told = account_entries([read_account("R_east", detail, CLIENTS)])
-    expected = account_entries(accounts(FOO, TWO).accounts)
+    told = list_account_entries([read_account("R_east", detail, CLIENTS)])
+    expected = list_account_entries(accounts(FOO, TWO).accounts)
     assert set(told) == {
         "account R_east",
         "export R_east $JS.API.DIRECT.GET.>",
@@ -167,7 +167,7 @@ async def test_a_new_region_begins_with_what_write_streams_hold_and_the_plan_say
 
 def test_a_plan_says_how_clients_reach_streams_and_what_that_costs() -> None:
     hidden = topology(ROOTED, routing="accounts", roots=["v.>"], server_version="2.12")
-    assert view.routing(hidden, render_bundle(hidden)) == (
+    assert view.describe_routing(hidden, render_bundle(hidden)) == (
         "routing: accounts, 5 mapping rules; a publish and its acknowledgement cost a server about 25 µs"
     )
     assert view.routing_as_dict(hidden, render_bundle(hidden)) == {
@@ -177,17 +177,17 @@ def test_a_plan_says_how_clients_reach_streams_and_what_that_costs() -> None:
     }
     for beside, cost in (("domains", 8), ("regional", 9)):
         desired = topology(ROOTED, routing=beside, roots=["v.>"], server_version="2.12")
-        assert view.routing(desired, render_bundle(desired)) == (
+        assert view.describe_routing(desired, render_bundle(desired)) == (
             f"routing: {beside}, 2 mapping rules; a publish and its acknowledgement cost a server about {cost} µs"
         )
     many = topology({f"s{number}": {"subjects": [f"s{number}.>"]} for number in range(100)})
-    assert view.routing(many, render_bundle(many)) == (
+    assert view.describe_routing(many, render_bundle(many)) == (
         "routing: mapped, 900 mapping rules; a publish and its acknowledgement cost a server about 55 µs: "
         "`routing: accounts` needs 3 and one for each root (docs/routing.md)"
     )
     ordered = {"foo": {"subjects": ["foo.>"], "consistency": "ordered", "virtual_name": "order"}}
     named = topology(ordered, stretch={"members": "all"})
-    assert view.routing(named, render_bundle(named)).endswith(
+    assert view.describe_routing(named, render_bundle(named)).endswith(
         "; consumers on `foo` live in the stretch cluster: their messages and acknowledgements cross regions, "
         "and a region that is cut off has none (docs/consistency.md)"
     )

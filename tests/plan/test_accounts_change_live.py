@@ -146,7 +146,7 @@ async def one_server_is_left_out(file: Path, before: str, binary: Path) -> None:
     """As if east-1 had not been reloaded: it has what it had before."""
     after = loads()
     loads(before)
-    (address,) = (address for address in lab.addresses("accounts") if address.server.name == "east-1")
+    (address,) = (address for address in lab.list_addresses("accounts") if address.server.name == "east-1")
     server = NatsServer(lab_directory("accounts"), "east-1")
     await server.reload(monitor_url(address), binary=binary, timeout=PATIENCE)
     loads(after)
@@ -163,7 +163,7 @@ async def one_server_is_left_out(file: Path, before: str, binary: Path) -> None:
     assert "`east-1`: error VD402: half-reloaded" in examined.out
     assert "put `accounts.cfg` there" in examined.out
     apply_file(file)
-    for server_address in lab.addresses("accounts"):
+    for server_address in lab.list_addresses("accounts"):
         detail = await monitoring.read_account_detail(monitor_url(server_address), "APP")
         assert "rates.>" in {imported["local_subject"] for imported in detail["imports"]}
 

@@ -8,34 +8,34 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.plans import render_streams
-from vstream.plan.canonical import DEFAULTS, Likeness, canonical, is_known
+from vstream.plan.canonical import DEFAULTS, Likeness, is_known, to_canonical
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
 def test_a_bare_stream_is_what_the_servers_fill_in() -> None:
-    form = canonical({"name": "foo", "subjects": ["foo.>"]})
+    form = to_canonical({"name": "foo", "subjects": ["foo.>"]})
     assert form["max_msgs"] == -1
     assert form["num_replicas"] == 1
     assert form["duplicate_window"] == 120 * 10**9
 
 
 def test_a_short_max_age_caps_the_default_duplicate_window() -> None:
-    assert canonical({"name": "foo", "max_age": 10**9})["duplicate_window"] == 10**9
+    assert to_canonical({"name": "foo", "max_age": 10**9})["duplicate_window"] == 10**9
 
 
 def test_a_stream_with_sources_keeps_a_window_of_0() -> None:
-    assert canonical({"name": "foo", "sources": [{"name": "bar"}]})["duplicate_window"] == 0
+    assert to_canonical({"name": "foo", "sources": [{"name": "bar"}]})["duplicate_window"] == 0
 
 
 def test_a_stream_without_subjects_listens_on_its_name() -> None:
-    assert canonical({"name": "foo"})["subjects"] == ["foo"]
-    assert canonical({"name": "foo", "mirror": {"name": "bar"}})["subjects"] == []
+    assert to_canonical({"name": "foo"})["subjects"] == ["foo"]
+    assert to_canonical({"name": "foo", "mirror": {"name": "bar"}})["subjects"] == []
 
 
 def test_the_servers_own_metadata_does_not_count() -> None:
-    assert canonical({"name": "foo", "metadata": {"_nats.ver": "2.15.1", "a": "b"}})["metadata"] == {"a": "b"}
+    assert to_canonical({"name": "foo", "metadata": {"_nats.ver": "2.15.1", "a": "b"}})["metadata"] == {"a": "b"}
 
 
 def test_the_order_of_sets_does_not_count_and_that_of_transforms_does() -> None:
@@ -52,21 +52,21 @@ def test_the_order_of_sets_does_not_count_and_that_of_transforms_does() -> None:
         "name": "foo",
         "sources": [{"name": "a", "subject_transforms": transforms[::-1]}, {"name": "x"}],
     }
-    assert canonical(config) == canonical(reordered)
-    assert canonical(config) != canonical(swapped)
-    assert canonical({"subjects": ["b", "a"]}) == canonical({"subjects": ["a", "b"]})
+    assert to_canonical(config) == to_canonical(reordered)
+    assert to_canonical(config) != to_canonical(swapped)
+    assert to_canonical({"subjects": ["b", "a"]}) == to_canonical({"subjects": ["a", "b"]})
 
 
 def test_empty_and_missing_are_the_same() -> None:
-    assert canonical({"placement": {"cluster": "", "tags": []}}) == canonical({})
-    assert canonical({"consumer_limits": {}}) == canonical({"consumer_limits": None}) == canonical({})
-    assert canonical({"sources": [{"name": "x", "filter_subject": "", "opt_start_seq": 0}]}) == canonical(
+    assert to_canonical({"placement": {"cluster": "", "tags": []}}) == to_canonical({})
+    assert to_canonical({"consumer_limits": {}}) == to_canonical({"consumer_limits": None}) == to_canonical({})
+    assert to_canonical({"sources": [{"name": "x", "filter_subject": "", "opt_start_seq": 0}]}) == to_canonical(
         {"sources": [{"name": "x"}]}
     )
 
 
 def test_what_vstream_does_not_know_is_kept() -> None:
-    assert canonical({"name": "foo", "brand_new": {"x": 1}})["brand_new"] == {"x": 1}
+    assert to_canonical({"name": "foo", "brand_new": {"x": 1}})["brand_new"] == {"x": 1}
     assert not is_known("brand_new")
 
 
@@ -87,8 +87,8 @@ _FIELDS = st.dictionaries(
 @given(_FIELDS)
 def test_canonical_form_is_its_own_canonical_form(fields: dict[str, Any]) -> None:
     fields.pop("max_age", None)
-    once = canonical(fields)
-    assert canonical(once) == once
+    once = to_canonical(fields)
+    assert to_canonical(once) == once
 
 
 _STREAMS = st.fixed_dictionaries(
@@ -110,7 +110,7 @@ def test_what_is_said_to_mean_the_same_does_whatever_was_compared_before(
 ) -> None:
     likeness = Likeness()
     for desired, observed in pairs:
-        assert not likeness.is_certain(desired, observed) or canonical(desired) == canonical(observed)
+        assert not likeness.is_certain(desired, observed) or to_canonical(desired) == to_canonical(observed)
         assert likeness.is_certain(desired, dict(desired))
 
 
@@ -121,7 +121,7 @@ def test_of_a_thousand_streams_that_are_as_desired_a_few_are_compared_at_length(
 
     def count(fields: Mapping[str, Any]) -> dict[str, Any]:
         compared[fields["name"]] += 1
-        return canonical(fields)
+        return to_canonical(fields)
 
     monkeypatch.setattr("vstream.plan.canonical.canonical", count)
     likeness = Likeness()

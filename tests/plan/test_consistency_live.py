@@ -75,7 +75,7 @@ def models(models_lab: Path) -> Path:
 @asynccontextmanager
 async def open_connections() -> AsyncIterator[Mapping[str, Connection]]:
     connections = {
-        region: await open_connection(endpoint, region) for region, endpoint in lab.endpoints("models").items()
+        region: await open_connection(endpoint, region) for region, endpoint in lab.list_endpoints("models").items()
     }
     try:
         yield connections
@@ -99,7 +99,7 @@ async def publish_acked(
 async def contents(connection: Connection, stream: str, pattern: str) -> list[DirectMessage]:
     """Everything on *pattern* that the copy called *stream* holds, in its order."""
     result: list[DirectMessage] = []
-    while message := await direct.next_by_subject(connection, stream, pattern, result[-1].seq + 1 if result else 1):
+    while message := await direct.get_next(connection, stream, pattern, result[-1].seq + 1 if result else 1):
         result.append(message)
     return result
 
@@ -160,7 +160,7 @@ async def _stretch_compares_and_sets(connections: Mapping[str, Connection]) -> N
 
     async def stale() -> str | None:
         for region, connection in connections.items():
-            message = await direct.last_by_subject(connection, "stock", "stock.a")
+            message = await direct.get_newest(connection, "stock", "stock.a")
             if message is None or (message.stream, message.seq) != (f"stock-read-{region}", last):
                 return f"{region}: {message}"
         return None
@@ -205,7 +205,7 @@ async def _homed_takes_all_and_is_read_locally(connections: Mapping[str, Connect
     async def missing() -> str | None:
         for region, connection in connections.items():
             for origin, ack in acks.items():
-                message = await direct.last_by_subject(connection, "prices", f"prices.{origin}")
+                message = await direct.get_newest(connection, "prices", f"prices.{origin}")
                 if message is None or (message.stream, message.seq) != (copies[region], ack["seq"]):
                     return f"{origin} in {region}: {message}"
         return None
@@ -300,7 +300,7 @@ async def test_a_stretch_stream_and_the_order_outlive_a_region(models: Path) -> 
             return None if seen == [list(wanted)] * 2 else str(seen)
 
         await until(lambda: unseen(b"before"))
-        lost = [server for server in lab.status("models").servers if server.region == "west"]
+        lost = [server for server in lab.read_status("models").servers if server.region == "west"]
         assert {server.name for server in lost} == {"west-1", "stretch-west"}
         for server in lost:
             psutil.Process(server.pid).kill()

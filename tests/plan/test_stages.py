@@ -16,7 +16,7 @@ from vstream.cli.views import applied as outcome
 from vstream.cli.views import plan as view
 from vstream.plan import saved
 from vstream.plan.plan import Plan
-from vstream.plan.stages import as_dict, stages
+from vstream.plan.stages import as_dict, list_stages
 from vstream.topology.bundle import Bundle
 from vstream.topology.stream_config import StreamConfig
 
@@ -144,7 +144,7 @@ async def servers_of(bundle: Bundle) -> FakeServers:
 async def test_readers_of_what_is_scaled_are_refreshed_once_it_has_settled() -> None:
     servers = await servers_of(render_scaled(1))
     plan = plan_change(servers, render_scaled(3))
-    (writes, refreshed) = stages(plan)
+    (writes, refreshed) = list_stages(plan)
     assert len(writes.changes) == 3
     assert (refreshed.title, refreshed.counts) == ("refresh readers", "3 to refresh")
     assert "`foo-write-west` is where it is placed, with all of its replicas" in refreshed.waits
@@ -261,7 +261,7 @@ async def test_what_a_killed_run_has_moved_is_seen_and_its_readers_refreshed_by_
     plan = plan_change(servers, desired)
     assert (plan.is_empty, plan.has_work, len(plan.readers_to_refresh)) == (True, number > 0, number)
     assert ("to refresh" in view.summary(plan)) is (number > 0)
-    assert len([*stages(plan)]) == (number > 0)
+    assert len([*list_stages(plan)]) == (number > 0)
     result = await run(servers, desired)
     assert (result.is_complete, result.refreshed) == (True, plan.readers_to_refresh)
     assert plan == replace(plan, resumed=())  # a reviewed plan holds although readers have heard of it meanwhile
@@ -351,9 +351,9 @@ async def test_a_whole_stream_that_goes_has_no_readers_to_wait_for() -> None:
 
 async def test_stages_are_shown_in_order_and_saved() -> None:
     plan = plan_change(await servers_with(ALL), regions(TWO))
-    names = [stage.stage.name.lower() for stage in stages(plan)]
+    names = [stage.stage.name.lower() for stage in list_stages(plan)]
     assert names == ["mappings", "dropped_sources", "deleted_read_streams", "deleted_write_streams"]
-    dropped = as_dict(list(stages(plan))[1])
+    dropped = as_dict(list(list_stages(plan))[1])
     assert dropped["gates"] == [
         {"gate": "loaded"},
         {"gate": "drained", "stream": "foo-write-east", "others": ("foo-read-central", "foo-read-west")},
@@ -389,7 +389,7 @@ async def test_servers_that_leave_go_last_and_only_if_all_before_was_done() -> N
     servers, racks = await servers_with(ALL), FakeRacks()
     topology = regions(TWO)
     plan = replace(plan_change(servers, topology), leaving=("east-1",))
-    assert [stage.stage.name for stage in stages(plan)][-1] == "RETIRED_SERVERS"
+    assert [stage.stage.name for stage in list_stages(plan)][-1] == "RETIRED_SERVERS"
     servers.gate_timeouts["unchanged foo-write-east"] = ["1 messages have come into `foo-write-east`"] * 1000
     applied = await execute_plan(
         plan, servers, servers.loader(topology), servers, servers=racks, watch=ApplyWatch(patience=0.0)

@@ -139,7 +139,7 @@ async def test_a_topology_without_canaries_says_how_to_agree_on_one() -> None:
 async def test_a_direct_get_answer_is_decoded() -> None:
     fake = FakeConnection({"$JS.API.DIRECT.GET.foo": Reply(data=b"x", headers=STORED)})
     asked = cast("Connection", fake)
-    message = await direct.next_by_subject(asked, "foo", "foo.a", 3)
+    message = await direct.get_next(asked, "foo", "foo.a", 3)
     assert message == direct.DirectMessage(
         stream="foo-read-west",
         seq=7,
@@ -148,7 +148,7 @@ async def test_a_direct_get_answer_is_decoded() -> None:
         headers={"Own": "value"},
         data=b"x",
     )
-    await direct.last_by_subject(asked, "foo", "foo.a")
+    await direct.get_newest(asked, "foo", "foo.a")
     await direct.get_by_seq(asked, "foo", 7)
     assert [json.loads(payload) for _, payload in fake.asked] == [
         {"seq": 3, "next_by_subj": "foo.a"},
@@ -180,7 +180,7 @@ async def test_a_message_that_the_leader_was_asked_for() -> None:
         "data": "eA==",
         "time": "2026-01-02T03:04:05Z",
     }
-    message = await direct.leader_get_by_seq(connection({"$JS.API.STREAM.MSG.GET.s": {"message": stored}}), "s", 7)
+    message = await direct.get_by_seq_from_leader(connection({"$JS.API.STREAM.MSG.GET.s": {"message": stored}}), "s", 7)
     assert message is not None
     assert (message.stream, message.seq, message.data) == ("s", 7, b"x")
     assert message.headers == {"Vstream-Canary": "1.west"}
@@ -189,6 +189,6 @@ async def test_a_message_that_the_leader_was_asked_for() -> None:
         answer = {"error": {"code": 404, "err_code": number, "description": "told so"}}
         return connection({"$JS.API.STREAM.MSG.GET.s": answer})
 
-    assert await direct.leader_next_by_subject(error(10037), "s", "foo.a", 1) is None
+    assert await direct.get_next_from_leader(error(10037), "s", "foo.a", 1) is None
     with pytest.raises(ServerError, match="told so"):
-        await direct.leader_next_by_subject(error(10059), "s", "foo.a", 1)
+        await direct.get_next_from_leader(error(10059), "s", "foo.a", 1)

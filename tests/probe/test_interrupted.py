@@ -101,7 +101,7 @@ async def test_the_probe_names_a_region_that_is_down(world: World, binary: Path,
     connections = dict(world.connections)
     if not is_stale:
         with pytest.raises(NotReachableError) as caught:
-            await open_connection(lab.endpoints(LAB)["west"], "west", timeout=1.0)
+            await open_connection(lab.list_endpoints(LAB)["west"], "west", timeout=1.0)
         connections["west"] = caught.value  # type: ignore[assignment]
     try:
         report = await world.probe(connections=connections, deadline=6.0)

@@ -100,7 +100,7 @@ def test_the_matrix_shows_the_slowest_stream_and_hides_no_failure() -> None:
 
 def test_a_pair_that_was_not_tried_is_not_called_missing() -> None:
     skipped = check(CheckStatus.SKIPPED, Hop.CANARY, region="east", origin="west")
-    table = view.matrix(report(arrival("west", "west", 1.0), arrival("east", "west", None), skipped))
+    table = view.render_matrix(report(arrival("west", "west", 1.0), arrival("east", "west", None), skipped))
     assert table is not None
     shown = [[str(cell) for cell in column.cells] for column in table.columns]
     assert shown == [["west", "east"], ["✓ 1.0 ms", "✗ missing"], ["– not tried", "-"]]
@@ -211,5 +211,5 @@ def test_the_server_that_was_asked_is_named() -> None:
         [name_servers(by_west, asked), name_servers(report(check(CheckStatus.OK)), {"west": "west-1"})]
     )
     assert [check.server for check in joined.checks] == ["west-2", "east-1", "west-1"]
-    assert "west by west-2 mapping: no stream listens" in "".join(line.plain for line in view.problems(joined))
+    assert "west by west-2 mapping: no stream listens" in "".join(line.plain for line in view.render_problems(joined))
     assert 'name="mapping in west by west-1"' in to_junit(joined)

@@ -43,7 +43,7 @@ def file(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 async def count_messages() -> dict[str, tuple[int, int]]:
     """Messages and the last sequence of every stream."""
-    async with connect(lab.endpoints(NAME)["west"], "west") as connection:
+    async with connect(lab.list_endpoints(NAME)["west"], "west") as connection:
         streams, missing = await JetStreamAdmin(connection).streams()
     assert not missing
     return {name: (stream.messages, stream.last_seq) for name, stream in streams.items()}
@@ -71,7 +71,7 @@ def test_each_server_takes_it_where_it_should_and_stores_nothing(
 
 @pytest.mark.lab
 def test_a_server_whose_mapping_is_missing_is_named(file: Path) -> None:
-    bundle = render_bundle(load(file.read_bytes(), file.name).require(), addresses=lab.addresses(NAME))
+    bundle = render_bundle(load(file.read_bytes(), file.name).require(), addresses=lab.list_addresses(NAME))
     bare = tuple(
         replace(artifact, text=artifact.text.replace('include "../mappings.cfg"', "mappings = {}"))
         if artifact.path == "servers/west-2.conf"

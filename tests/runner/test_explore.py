@@ -13,7 +13,7 @@ from tests.scenario.test_generate import compose
 from vstream.capture.verdict.verdict import CaseStatus
 from vstream.errors import LabError
 from vstream.lint.load_scenario import load
-from vstream.runner.explore import Exploration, ExploredRun, RunOutcome, SearchLimits, explore, outline, seeds
+from vstream.runner.explore import Exploration, ExploredRun, RunOutcome, SearchLimits, explore, list_seeds, outline
 from vstream.scenario import faults
 from vstream.scenario.model import Inject, Scenario
 
@@ -63,9 +63,9 @@ def read(path: Path) -> Scenario:
 
 
 def test_the_seeds_follow_from_one() -> None:
-    assert seeds(7) == seeds(7)
-    assert seeds(7)[:100] != seeds(8)[:100]
-    assert len(set(seeds(7))) == len(seeds(7))
+    assert list_seeds(7) == list_seeds(7)
+    assert list_seeds(7)[:100] != list_seeds(8)[:100]
+    assert len(set(list_seeds(7))) == len(list_seeds(7))
 
 
 async def test_each_scenario_can_be_replayed_and_a_capture_is_kept_of_what_did_not_pass(tmp_path: Path) -> None:
@@ -73,7 +73,7 @@ async def test_each_scenario_can_be_replayed_and_a_capture_is_kept_of_what_did_n
     exploration = await run_exploration(
         tmp_path, lambda _: next(outcomes), bounds=SearchLimits(seconds=FOREVER, runs=3)
     )
-    assert [run.seed for run in exploration.runs] == seeds(7)[:3]
+    assert [run.seed for run in exploration.runs] == list_seeds(7)[:3]
     for run in exploration.runs:
         assert read(run.directory / "scenario.yaml").seed == run.seed
         assert (run.directory / "capture").exists() == (run.outcome.status is not CaseStatus.PASS)

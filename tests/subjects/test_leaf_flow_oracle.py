@@ -21,7 +21,7 @@ from tests.subjects.test_account_flow_oracle import Client
 from tests.support.ports import free_port
 from vstream.lab import binaries
 from vstream.lint.read import Source, gather
-from vstream.lint.reading.leafnodes import leaf_side, read_leaf_links
+from vstream.lint.reading.leafnodes import read_leaf_links, read_leaf_side
 from vstream.lint.workspace import Workspace
 from vstream.subjects.leaf_flow import cross_leaves
 from vstream.subjects.resolve import OutcomeKind
@@ -189,7 +189,7 @@ def receive(clients: dict[tuple[str, str], Client], marker: str) -> Counter[tupl
 def find_expected(workspace: Workspace, side: tuple[str, str], subject: str) -> Counter[tuple[str, str, str]]:
     """What the model says that everyone gets."""
     (server,) = (server for server in workspace.servers if server.file == f"{side[0]}.conf")
-    origin = leaf_side(server, side[1])
+    origin = read_leaf_side(server, side[1])
     table = origin.flow.tables.get(side[1])
     seen: Counter[tuple[str, str, str]] = Counter()
     outcomes = table.resolve(subject, origin.cluster).outcomes if table else ()

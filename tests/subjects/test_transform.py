@@ -11,8 +11,8 @@ from vstream.subjects.transform import (
     Expansion,
     SubjectTransform,
     effective_source,
-    mapping_transform,
     numbered_wildcards,
+    parse_mapping_transform,
     validate_mapping,
 )
 
@@ -20,13 +20,13 @@ laws = settings(derandomize=True, deadline=None, max_examples=repetitions(60, ni
 
 
 def apply_transform(source: str, destination: str, subject: str) -> str | None:
-    transform = mapping_transform(source, destination)
+    transform = parse_mapping_transform(source, destination)
     assert isinstance(transform, SubjectTransform), transform
     return transform.apply(subject)
 
 
 def read_refusal(source: str, destination: str) -> str:
-    transform = mapping_transform(source, destination)
+    transform = parse_mapping_transform(source, destination)
     assert isinstance(transform, TransformError), transform
     return transform.server_message
 
@@ -248,7 +248,7 @@ def test_markers_give_the_subject_back(source: str, subject: str) -> None:
 @laws
 @given(sources, st.text("a$1{}(),*>. ", max_size=12))
 def test_any_destination_is_a_transform_or_an_error(source: str, destination: str) -> None:
-    transform = mapping_transform(source, destination)
+    transform = parse_mapping_transform(source, destination)
     if isinstance(transform, SubjectTransform):
         assert len(transform.steps) == destination.count(".") + 1
     else:

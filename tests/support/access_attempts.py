@@ -18,7 +18,7 @@ import nats.errors
 
 from tests.support import labs
 from tests.support.probe_lab import until
-from vstream.lab.lab import endpoints
+from vstream.lab.lab import list_endpoints
 from vstream.topology.accounts import AUDIT_USER, PROBE_USER, USERS, VSTREAM_USER
 
 if TYPE_CHECKING:
@@ -222,7 +222,7 @@ async def nothing_physical_is_reached(lab: str, region: str, trespass: Trespass)
 
 async def nobody_hears_answers_to_others(lab: str, region: str) -> None:
     """No user may subscribe where another is answered; `vstream`, who may to more than its own, is sent nothing of it."""
-    inboxes = {user: endpoints(lab, user)[region].inbox for user in USERS}
+    inboxes = {user: list_endpoints(lab, user)[region].inbox for user in USERS}
     for user in USERS:
         async with labs.client(lab, region, user) as connection:
             theirs = [f"{inbox}.stolen" for owner, inbox in inboxes.items() if owner != user]

@@ -119,7 +119,7 @@ class BrokenLab:
 
     @asynccontextmanager
     async def connection(self, region: str = "west") -> AsyncIterator[Connection]:
-        async with connect(lab.endpoints(LAB)[region], region) as connection:
+        async with connect(lab.list_endpoints(LAB)[region], region) as connection:
             yield connection
 
     async def config(self, name: str) -> dict[str, Any]:
@@ -158,7 +158,7 @@ class BrokenLab:
 
     def _bundle(self) -> Any:
         topology = load(self.file.read_bytes(), self.file.name).require()
-        return render_bundle(topology, addresses=lab.addresses(LAB))
+        return render_bundle(topology, addresses=lab.list_addresses(LAB))
 
     async def reset(self) -> None:
         """Everything as the topology says, with a few messages of each region everywhere."""
@@ -227,7 +227,7 @@ def running_lab(directory: Path, routing: str = MAPPED, **sizes: int) -> Iterato
         patch.setenv("VSTREAM_STATE_DIR", str(state))
         try:
             require_success(vstream("lab", "up", broken.file))
-            for region, endpoint in lab.endpoints(LAB).items():
+            for region, endpoint in lab.list_endpoints(LAB).items():
                 broken.endpoints[region] = {"urls": list(endpoint.urls), "monitor": list(endpoint.monitor)}
                 if endpoint.password is not None:
                     variable = f"VSTREAM_TEST_{region.upper()}"
@@ -309,7 +309,7 @@ async def unreachable_region_unseen(broken: BrokenLab) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def wrong_credentials(broken: BrokenLab) -> AsyncIterator[None]:
-    servers = [address.server.name for address in lab.addresses(LAB)]
+    servers = [address.server.name for address in lab.list_addresses(LAB)]
     users = '\nauthorization {users: [{user: "other", password: "other"}]}\n'
     await broken.reload(lambda text: text + users, *servers)
     yield

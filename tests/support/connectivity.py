@@ -100,7 +100,7 @@ async def ears(name: str) -> AsyncIterator[Ears]:
 
     clients = {
         region: await nats.connect(list(endpoint.urls), error_cb=silent, connect_timeout=30)
-        for region, endpoint in lab.endpoints(name).items()
+        for region, endpoint in lab.list_endpoints(name).items()
     }
     try:
         listening = Ears(clients)
@@ -112,7 +112,7 @@ async def ears(name: str) -> AsyncIterator[Ears]:
 
 def direct(name: str) -> list[tuple[str, str]]:
     """The servers of different regions of lab *name* that are connected without a proxy in between."""
-    addresses = lab.addresses(name)
+    addresses = lab.list_addresses(name)
     owner = {port: address for address in addresses for port in ports.server_ports(address)}
     result = []
     for address in addresses:

@@ -6,7 +6,7 @@ from typing import Any
 
 from tests.support.plans import unused_consumer
 from vstream.lint.load_topology import render_bundle
-from vstream.plan.canonical import canonical
+from vstream.plan.canonical import to_canonical
 from vstream.plan.importing.discovered import ClusterEndpoint, Discovered, DiscoveredServer
 from vstream.plan.rules import spell_destinations
 from vstream.topology.bundle import Bundle
@@ -17,7 +17,7 @@ from vstream.topology.stream_config import ObservedStream, StreamConfig
 
 def report_fields(fields: Any) -> dict[str, Any]:
     """A stream's configuration as servers answer it: with their defaults, and metadata of their own."""
-    form: dict[str, Any] = canonical(fields)
+    form: dict[str, Any] = to_canonical(fields)
     form["metadata"] = {**form["metadata"], "_nats.level": "1", "_nats.ver": "2.15.1"}
     return {key: value for key, value in form.items() if value not in (None, "", [], {}, False)}
 

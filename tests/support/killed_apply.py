@@ -20,7 +20,7 @@ from vstream.lab.plan_servers import plan_servers
 from vstream.lab.remove_servers import LabServerAdmin
 from vstream.lint.load_topology import render_bundle
 from vstream.plan.live.gate_checks import LiveGateChecker
-from vstream.plan.live.observe import any_connection, connect_all
+from vstream.plan.live.observe import choose_connection, connect_all
 from vstream.plan.plan import Plan
 from vstream.topology.consumer_config import ConsumerConfig
 from vstream.topology.model import Topology
@@ -129,7 +129,7 @@ async def run(
     plan = planned.plan
     assert not plan.blocked, plan.blocked
     async with connect_all(wanted, where.endpoints) as connections:
-        connection = any_connection(connections)
+        connection = choose_connection(connections)
         admin, mappings = JetStreamAdmin(connection), LabMappings(name, planned.request.bundle, lost=lost)
         servers = LabServerAdmin(name)
         mortal = None if done is None else Mortal(admin, mappings, servers, done)

@@ -142,13 +142,13 @@ def check_files(files: Mapping[str, bytes]) -> LintReport:
     around = surroundings(files)
     sources = [Source(name=name, content=content) for name, content in files.items()]
     report = lint(sources, around)
-    shown = "\n".join(line.plain for line in diagnostics.full(report.diagnostics, report.texts))
+    shown = "\n".join(line.plain for line in diagnostics.render_full(report.diagnostics, report.texts))
     assert shown.isprintable() or "\n" in shown
-    assert len(list(diagnostics.concise(report.diagnostics))) == len(report.diagnostics)
+    assert len(list(diagnostics.render_concise(report.diagnostics))) == len(report.diagnostics)
     json.loads(json.dumps(diagnostics.as_json(report.diagnostics)))
-    json.loads(findings.sarif(report.diagnostics, PAGES))
-    ET.fromstring(findings.junit(report.diagnostics, report.files))
-    for line in findings.github(report.diagnostics):
+    json.loads(findings.to_sarif(report.diagnostics, PAGES))
+    ET.fromstring(findings.to_junit(report.diagnostics, report.files))
+    for line in findings.to_github(report.diagnostics):
         assert line.isprintable(), line
     for diagnostic in report.diagnostics:
         assert diagnostic.code in PAGES, diagnostic

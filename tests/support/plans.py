@@ -11,12 +11,12 @@ from typing import Any
 
 from vstream.errors import NotReachableError, ServerError
 from vstream.lint.load_topology import load, render_bundle
-from vstream.plan.canonical import canonical
+from vstream.plan.canonical import to_canonical
 from vstream.plan.context import Observed
 from vstream.plan.diff import diff
 from vstream.plan.plan import Gate, Plan
 from vstream.plan.rules import spell_destinations
-from vstream.plan.transitions.seed_region import positions
+from vstream.plan.transitions.seed_region import read_positions
 from vstream.topology.bundle import Bundle
 from vstream.topology.consumer_config import ConsumerConfig, ObservedConsumer
 from vstream.topology.model import Routing, Topology
@@ -122,7 +122,7 @@ class FakeServers:
 
     def _store(self, config: StreamConfig, created: str | None) -> None:
         self._clock += 1
-        fields = canonical(config.fields)
+        fields = to_canonical(config.fields)
         metadata = {**config.metadata, "_nats.ver": "2.15.1", "_nats.level": "0"}
         before = self.streams_by_name.get(config.name)
         self.streams_by_name[config.name] = ObservedStream(
@@ -137,7 +137,7 @@ class FakeServers:
         self._answer(f"create {config.name}")
         if existing is None:
             self._store(config, None)
-        elif canonical(existing.config.fields) != canonical(config.fields):
+        elif to_canonical(existing.config.fields) != to_canonical(config.fields):
             raise ServerError(
                 code=400,
                 err_code=10058,
@@ -195,7 +195,7 @@ class FakeServers:
         return ()
 
     async def start_sequences(self, reader: str) -> Mapping[str, int]:
-        return positions(self.streams_by_name[reader].config.metadata)
+        return read_positions(self.streams_by_name[reader].config.metadata)
 
     async def sequence_after(self, origin: str, readers: Sequence[str]) -> int:
         return max((self.positions.get(reader, {}).get(origin, 1) for reader in readers), default=1)

@@ -81,7 +81,7 @@ class World:
 
     def __init__(self, connections: dict[str, Connection]) -> None:
         self.connections = connections
-        self.bundle = render(lab.addresses(LAB))
+        self.bundle = render(lab.list_addresses(LAB))
 
     async def api(self, subject: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
         connection = next(connection for connection in self.connections.values() if connection.is_connected)
@@ -129,7 +129,7 @@ class World:
 
     async def load_mappings(self, region: str, change: Callable[[str], str]) -> None:
         """Make the server of *region* alone run with a changed mappings.cfg. The others keep theirs."""
-        (server,) = [address.server.name for address in lab.addresses(LAB) if address.region == region]
+        (server,) = [address.server.name for address in lab.list_addresses(LAB) if address.region == region]
         server_file = f"servers/{server}.conf"
         text = change(self.bundle.text("mappings.cfg"))
         assert text != self.bundle.text("mappings.cfg")
@@ -164,7 +164,9 @@ class World:
 
 @asynccontextmanager
 async def connect_world() -> AsyncIterator[World]:
-    connections = {region: await open_connection(endpoint, region) for region, endpoint in lab.endpoints(LAB).items()}
+    connections = {
+        region: await open_connection(endpoint, region) for region, endpoint in lab.list_endpoints(LAB).items()
+    }
     try:
         yield World(connections)
     finally:

@@ -25,8 +25,8 @@ def check_import_is_refused(name: str, routing: str, target: Path) -> None:
 def check_audit_reads_everything(name: str, file: Path, scratch: Path) -> None:
     """Every message of every stream of the topology *file* is read by the user that may do nothing else."""
     topology = load(file.read_bytes(), file.name).require()
-    streams = render_bundle(topology, addresses=lab.addresses(name)).streams
-    tables = extract(plan_extraction(streams, lab.endpoints(name, AUDIT_USER), scratch))
+    streams = render_bundle(topology, addresses=lab.list_addresses(name)).streams
+    tables = extract(plan_extraction(streams, lab.list_endpoints(name, AUDIT_USER), scratch))
     rows = [dict(zip(STREAMS.names, row, strict=True)) for row in tables.streams]
     assert {(row["region"], row["stream"]): row["error"] for row in rows if row["error"]} == {}
     read = Counter(zip(*(tables.messages[column].to_pylist() for column in ("region", "stream")), strict=True))

@@ -15,7 +15,7 @@ from nats.aio.client import Client
 from nats.errors import Error
 
 from vstream.jetstream.client import TidyClient
-from vstream.jetstream.endpoints import connection_options
+from vstream.jetstream.endpoints import make_connection_options
 from vstream.jetstream.read_stream import read_messages
 from vstream.jetstream.reconnecting import open_reconnecting
 from vstream.lab import lab
@@ -113,7 +113,7 @@ async def under_load(load: Load, endpoints: Mapping[str, Endpoint]) -> AsyncIter
     clients = {region: TidyClient(endpoint) for region, endpoint in endpoints.items()}
     for region, client in clients.items():
         endpoint = endpoints[region]
-        options = connection_options(endpoint, region)
+        options = make_connection_options(endpoint, region)
         await client.connect(list(endpoint.urls), error_cb=_quiet, **options, connect_timeout=30)
     tasks = {region: asyncio.create_task(load.publish(client, region)) for region, client in clients.items()}
     try:
@@ -128,7 +128,7 @@ async def under_load(load: Load, endpoints: Mapping[str, Endpoint]) -> AsyncIter
 
 async def identities(site: str | Mapping[str, Endpoint], region: str, stream: str) -> Counter[str]:
     """How often *stream*, asked in *region* of *site*, a lab's name or endpoints by region, holds each identity."""
-    endpoints = lab.endpoints(site) if isinstance(site, str) else site
+    endpoints = lab.list_endpoints(site) if isinstance(site, str) else site
     connection = await open_reconnecting(
         endpoints[region], region, name="test", knows=lambda _name, _id: True, within=60
     )

@@ -54,8 +54,8 @@ async def run_recipe(file: Path, version: str) -> None:
     document = json.dumps(DOCUMENT)
     await asyncio.to_thread(file.write_text, document)
     assert (await asyncio.to_thread(vstream, "lab", "up", file, "--server-version", version)).code == 0
-    rendered = render_bundle(load(document.encode(), file.name).require(), addresses=lab.addresses("blog"))
-    async with connect(lab.endpoints("blog")["west"], "west") as connection:
+    rendered = render_bundle(load(document.encode(), file.name).require(), addresses=lab.list_addresses("blog"))
+    async with connect(lab.list_endpoints("blog")["west"], "west") as connection:
         admin = JetStreamAdmin(connection)
         for stream in rendered.streams:
             bare = {key: value for key, value in stream.config.fields.items() if key != "metadata"}

@@ -63,12 +63,12 @@ def renew(file: Path, text: str, *options: str) -> None:
     asyncio.run(_delete_streams(topology.name))
     nothing = load(f"{text.partition('streams:')[0]}streams: {{}}\n".encode(), file.name).require()
     asyncio.run(
-        LabMappings(topology.name, render_bundle(nothing, addresses=lab.addresses(topology.name))).ensure_loaded()
+        LabMappings(topology.name, render_bundle(nothing, addresses=lab.list_addresses(topology.name))).ensure_loaded()
     )
 
 
 async def _delete_streams(name: str) -> None:
-    (region, endpoint), *_ = lab.endpoints(name).items()
+    (region, endpoint), *_ = lab.list_endpoints(name).items()
     async with connect(endpoint, region) as connection:
 
         async def has_streams() -> str | None:

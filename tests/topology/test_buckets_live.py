@@ -73,7 +73,7 @@ async def clients(user: str) -> AsyncIterator[dict[str, Client]]:
 
     async with AsyncExitStack() as stack:
         result = {}
-        for region, endpoint in lab.endpoints(LAB, user).items():
+        for region, endpoint in lab.list_endpoints(LAB, user).items():
             result[region] = await nats.connect(
                 list(endpoint.urls),
                 user=endpoint.user,

@@ -6,7 +6,7 @@ import pytest
 
 from vstream.lint.load_topology import load
 from vstream.topology.model import Topology
-from vstream.topology.survival import Ability, Failure, SurvivalCell, incidents, survival_table
+from vstream.topology.survival import Ability, Failure, SurvivalCell, list_incidents, survival_table
 
 _MODELS = """\
   sensors: {subjects: [sensors.>], write: {max_age: 1h}}
@@ -70,14 +70,14 @@ def test_one_replica_on_some_server_is_not_certain() -> None:
 
 def test_zones_are_those_of_the_unique_tag() -> None:
     tagged = "server_options: {unique_tag: 'az:'}\n"
-    assert incidents(_topology(_VIRTUAL), Failure.ZONE) == ()
+    assert list_incidents(_topology(_VIRTUAL), Failure.ZONE) == ()
     text = (
         f'version: 1\nname: acme\nserver_version: "2.12"\n{tagged}regions:\n'
         "  west: {servers: 4, tags: ['az:a', 'az:a', 'az:b', 'az:c']}\n  east: {servers: 3, tags: ['az:a', 'az:b', 'az:c']}\n"
         f"streams:\n{_VIRTUAL}"
     )
     zoned = load(text.encode(), "acme.yaml").require()
-    lost = incidents(zoned, Failure.ZONE)[0]
+    lost = list_incidents(zoned, Failure.ZONE)[0]
     assert (lost.name, sorted(lost.down)) == ("az:a in west", ["west-1", "west-2"])
     # Two servers of west are gone, and only one replica: no two are in one zone.
     assert _letters(zoned, "sensors")["zone"] == "pypp-"

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from vstream.apply.port import MappingAdmin
-from vstream.apply.push_accounts import account_admin, with_system_login
-from vstream.apply.shipping import Shipping, shipped_mappings
+from vstream.apply.push_accounts import make_account_admin, with_system_login
+from vstream.apply.shipping import Shipping, make_shipped_mappings
 from vstream.errors import LabError
 from vstream.lab import keys, lab
 from vstream.lab.find_servers import Servers, find_signer
 from vstream.lab.readiness import monitor_url
-from vstream.lab.status import system_endpoint
+from vstream.lab.status import find_system_endpoint
 from vstream.plan.pipeline import PlanRequest
 from vstream.plan.plan import Plan
 from vstream.topology.accounts import SYSTEM_USER
@@ -31,24 +31,24 @@ class LabMappings:
     async def ensure_loaded(self) -> None:
         """See MappingAdmin."""
         outcome = await lab.reload_mappings(self._name, self._bundle)
-        gone = {address.server.name for address in lab.addresses(self._name) if address.region in self._lost}
+        gone = {address.server.name for address in lab.list_addresses(self._name) if address.region in self._lost}
         refused = {server: reason for server, reason in outcome.refused.items() if server not in gone}
         if refused:
             reasons = "; ".join(f"{server}: {reason}" for server, reason in sorted(refused.items()))
             raise LabError(f"the mappings were not loaded on every server: {reasons}")
 
 
-def mapping_admin(name: str, bundle: Bundle, *, lost: Collection[str] = ()) -> MappingAdmin:
+def make_mapping_admin(name: str, bundle: Bundle, *, lost: Collection[str] = ()) -> MappingAdmin:
     """How the servers of lab *name*, outside *lost* regions, get *bundle*: by a reload or by a push."""
     if not bundle.claims:
         return LabMappings(name, bundle, lost=lost)
-    addresses = lab.addresses(name)
+    addresses = lab.list_addresses(name)
     reachable = [address for address in addresses if address.region not in lost and not address.is_hub]
     regions = dict.fromkeys(address.region for address in reachable)
-    return account_admin(
+    return make_account_admin(
         bundle.claims,
         keys.keyring(name),
-        system={region: system_endpoint(name, region) for region in regions},
+        system={region: find_system_endpoint(name, region) for region in regions},
         servers=[(address.region, address.server.name) for address in reachable],
         monitors={
             region: [monitor_url(address) for address in reachable if address.region == region] for region in regions
@@ -61,13 +61,13 @@ def choose_mapping_admin(request: PlanRequest, plan: Plan, servers: Servers, shi
     """How *servers* come to load what is planned; None where only whoever runs them can make them. Raises VstreamError."""
     topology, lost = request.topology, request.lost
     if servers.lab is not None:
-        return mapping_admin(servers.lab, request.bundle, lost=lost)
+        return make_mapping_admin(servers.lab, request.bundle, lost=lost)
     ring = find_signer(topology, None)
     if ring is None or topology.security is not Security.OPERATOR:
-        return shipped_mappings(request, plan, shipping)
+        return make_shipped_mappings(request, plan, shipping)
     endpoints = {region: endpoint for region, endpoint in servers.endpoints.items() if region not in lost}
     credentials = str(ring.credentials(SYSTEM_USER))
-    return account_admin(
+    return make_account_admin(
         request.bundle.claims,
         ring,
         system={region: with_system_login(endpoint, credentials) for region, endpoint in endpoints.items()},

@@ -13,7 +13,7 @@ from vstream.lab import lab
 from vstream.lab.remove_servers import LabServerAdmin
 from vstream.lab.target_servers import TargetServers
 from vstream.plan.live.gate_checks import LiveGateChecker
-from vstream.plan.live.observe import any_connection, connect_all
+from vstream.plan.live.observe import choose_connection, connect_all
 from vstream.plan.pipeline import PlanRequest, make_plan
 from vstream.plan.plan import Plan
 from vstream.topology.model import Topology
@@ -39,7 +39,7 @@ async def apply_and_replan(
     *find_target* finds the servers whose streams source again; the rest as in `execute_plan`.
     """
     async with connect_all(request.topology, request.endpoints) as connections:
-        connection = any_connection(connections)
+        connection = choose_connection(connections)
         applied = await execute_plan(
             plan,
             JetStreamAdmin(connection),
@@ -52,7 +52,7 @@ async def apply_and_replan(
     if applied.gate_timeouts or applied.failure is not None:
         return applied, None
     if applied.retired and lab_name is not None:  # there are fewer servers now
-        request = replace(request, endpoints=lab.endpoints(lab_name), leaving=())
+        request = replace(request, endpoints=lab.list_endpoints(lab_name), leaving=())
     # What was adopted is vstream's own by now.
     return applied, await make_plan(replace(request, adopt=frozenset()))
 

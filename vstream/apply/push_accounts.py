@@ -128,7 +128,7 @@ class SignedAccounts:
         deadline = time.monotonic() + _LOADED
         while True:
             try:
-                loaded = await loaded_claims(url, claims["sub"], monitoring.TIMEOUT)
+                loaded = await read_loaded_claims(url, claims["sub"], monitoring.TIMEOUT)
             except NotReachableError:
                 return  # it has confirmed, so it runs; what cannot be looked at is said by the plan
             if loaded is not None and mark_of(loaded) == mark_of(claims):
@@ -153,7 +153,7 @@ class SequentialPush:
             await admin.ensure_loaded()
 
 
-def account_admin(
+def make_account_admin(
     claims: Sequence[Claims],
     signer: Signer,
     *,
@@ -208,7 +208,7 @@ def push_stages(desired: Sequence[Claims], stored: Mapping[str, Sequence[Claims]
     return [stage for stage in (first, second, third) if stage]
 
 
-async def loaded_claims(url: str, account: str, timeout: float) -> Claims | None:
+async def read_loaded_claims(url: str, account: str, timeout: float) -> Claims | None:
     """The claims of *account* that the server at *url* has loaded; None if none. Raises NotReachableError."""
     await monitoring.look_up_account(url, account, timeout)
     try:

@@ -53,7 +53,7 @@ class Shipping:
     """Seconds to wait until rules are loaded that somebody else has servers load."""
 
 
-def shipped_mappings(request: PlanRequest, plan: Plan, shipping: Shipping) -> MappingAdmin | None:
+def make_shipped_mappings(request: PlanRequest, plan: Plan, shipping: Shipping) -> MappingAdmin | None:
     """How servers come to load what is planned; None where only whoever runs them can make them. Raises VstreamError."""
     servers = [server for server in request.bundle.servers if server.region not in request.lost]
     living = {region: endpoint for region, endpoint in request.endpoints.items() if region not in request.lost}

@@ -11,7 +11,7 @@ from typing import Any
 from vstream.audit.source.cut import any_answers
 from vstream.audit.source.login import context_file, find_file
 from vstream.audit.source.values import Access, StreamRef
-from vstream.jetstream.endpoints import endpoint_problems
+from vstream.jetstream.endpoints import list_endpoint_problems
 from vstream.permissions import is_plaintext_allowed, read_variable
 from vstream.topology.model import Endpoint
 
@@ -28,7 +28,7 @@ def resolve_access(
     Raises VstreamError for an invalid endpoint.
     """
     for region, endpoint in endpoints.items():
-        for problem in endpoint_problems(endpoint, region):
+        for problem in list_endpoint_problems(endpoint, region):
             raise problem
     result = {region: local_access(endpoint, region, scratch) for region, endpoint in endpoints.items()}
     routes = list(result.values())

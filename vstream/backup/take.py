@@ -25,9 +25,9 @@ from vstream.capture.records import CapturedServer, Manifest, Sample, Stored
 from vstream.capture.store import FORMAT as CAPTURE_FORMAT
 from vstream.capture.store import Capture, RecordWriter
 from vstream.errors import NotReachableError, RefusedError, VstreamError
-from vstream.health.live.lag import connection_to
+from vstream.health.live.lag import choose_connection
 from vstream.jetstream.admin import JetStreamAdmin
-from vstream.jetstream.direct import ANY_SUBJECT, leader_next_by_subject
+from vstream.jetstream.direct import ANY_SUBJECT, get_next_from_leader
 from vstream.jetstream.read_stream import read_messages
 from vstream.jetstream.reconnecting import ReconnectingConnection
 from vstream.jetstream.snapshots import take_snapshot
@@ -103,12 +103,12 @@ async def take_backup(
             saved = {}
             for stream in order_by_takers(request.streams):
                 on_stream(f"snapshot of {stream.config.name}")
-                connection = connection_to(connections, stream.region)
+                connection = choose_connection(connections, stream.region)
                 saved[stream.config.name] = await _save(connection, stream, directory)
             unfiltered = Capture(directory.path / ".unfiltered")
             for stream in request.streams:
                 on_stream(f"reading {stream.config.name}")
-                connection = connection_to(connections, stream.region)
+                connection = choose_connection(connections, stream.region)
                 item = saved[stream.config.name]
                 saved[stream.config.name] = await read_saved(connection, item, unfiltered, tuple(saved))
         on_stream("checksums")
@@ -219,7 +219,7 @@ async def read_saved(
                         positions[record.origin] = max(positions.get(record.origin, 0), record.origin_seq)
             if held == next_seq:
                 # None came: a replica answers, which may be behind, or what was last has been removed since.
-                after = await leader_next_by_subject(connection, saved.name, ANY_SUBJECT, next_seq)
+                after = await get_next_from_leader(connection, saved.name, ANY_SUBJECT, next_seq)
                 if after is None or after.seq > last:
                     break
                 if time.monotonic() > deadline:

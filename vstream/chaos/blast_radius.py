@@ -99,7 +99,7 @@ def assess_impact(
     is always more than was asked for.
     """
     effects = tuple(_assess_region(topology, region, lost, servers) for region in topology.regions)
-    parts = connected_sides([region.name for region in topology.regions], {*silent, *cut})
+    parts = find_connected_sides([region.name for region in topology.regions], {*silent, *cut})
     present = {seat.server.name: seat.region for seat in topology.seats if seat.server.name not in {*lost, *servers}}
     everyone = [seat.server.name for seat in topology.seats]
     members = [seat.server.name for seat in topology.seats if seat.is_stretch]
@@ -141,7 +141,7 @@ def _group(names: Collection[str], present: Mapping[str, str], parts: Sequence[C
     return GroupEffect(peers=len(names), left=max(sum(present.get(name) in side for name in names) for side in parts))
 
 
-def connected_sides(regions: Sequence[str], cut: Collection[Pair]) -> tuple[tuple[str, ...], ...]:
+def find_connected_sides(regions: Sequence[str], cut: Collection[Pair]) -> tuple[tuple[str, ...], ...]:
     """*regions* in groups that reach each other, perhaps through other regions. A one-way link does not count."""
     sides: list[tuple[str, ...]] = []
     left = list(regions)

@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Collection, Sequence
 
-from vstream.chaos.blast_radius import connected_sides
+from vstream.chaos.blast_radius import find_connected_sides
 from vstream.chaos.connectivity import format_pairs, probe_connectivity
 from vstream.errors import LabError, VstreamError
 from vstream.jetstream import monitoring
@@ -37,11 +37,11 @@ async def wait_until_healthy(
     deadline = time.monotonic() + timeout
     serving = [target.address(server) for server in target.servers if target.serves(server) and server not in without]
     cuts = target.cuts()
-    everyone = readiness.members(serving, cuts, voters=[target.address(server) for server in target.servers])
+    everyone = readiness.list_members(serving, cuts, voters=[target.address(server) for server in target.servers])
     watch()
     led: list[Member] = []
     for group in target.meta_groups:
-        for side in connected_sides(target.regions, cuts):
+        for side in find_connected_sides(target.regions, cuts):
             names = {address.server.name for address in serving if address.region in side} & group
             if len(names) > len(group) // 2:
                 led += [member for member in everyone if member.name in names]

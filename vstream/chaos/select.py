@@ -147,7 +147,7 @@ def find_stream(topology: Topology, name: str, region: str | None) -> str:
 async def find_led_stream(target: TargetServers, name: str) -> tuple[StreamLeadership, str]:
     """The leadership of stream *name*. Raises LabError if there is no such stream or it has no leader."""
     async with target.connect() as connection:
-        role = await leaders.stream_leadership(connection, name)
+        role = await leaders.read_stream_leadership(connection, name)
     if role.leader is None or role.leader not in target.servers:
         raise LabError(
             f"stream `{name}` is led by `{role.leader}`, which is not a server of this topology"
@@ -180,7 +180,9 @@ def new_stream_leader(target: TargetServers, role: StreamLeadership, old: str) -
         if not role.can_elect:
             return f"{role.stream} has no leader: no other replica could be one"
         async with target.connect(target.servers[old]) as connection:
-            return await leaders.see_successor(role.stream, lambda: leaders.stream_leader(connection, role.stream), old)
+            return await leaders.see_successor(
+                role.stream, lambda: leaders.find_stream_leader(connection, role.stream), old
+            )
 
     return see
 
@@ -192,6 +194,6 @@ def new_meta_leader(target: TargetServers, old: str) -> Callable[[], Awaitable[s
         serving = len(target.servers) - len(target.unavailable())
         if serving <= len(target.servers) // 2:
             return "the meta group has no leader: the majority is missing"
-        return await leaders.see_successor("the meta group", lambda: leaders.meta_leader(target.monitors()), old)
+        return await leaders.see_successor("the meta group", lambda: leaders.find_meta_leader(target.monitors()), old)
 
     return see

@@ -168,7 +168,7 @@ def _exit_if_unknown(plan: Plan, file: str) -> None:
     """Say what nobody could check, and end with 3: it may be that nothing works."""
     if not plan.unknown_servers:
         return
-    console.print_lines(outcome.unknown_rules(plan, file))
+    console.print_lines(outcome.describe_unknown_rules(plan, file))
     raise typer.Exit(UNKNOWN)
 
 

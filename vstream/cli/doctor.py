@@ -89,7 +89,7 @@ def describe_examination(diagnosis: Diagnosis) -> Iterator[Text]:
     for finding in diagnosis.findings:
         shown[finding.code] += 1
         if shown[finding.code] <= _MOST:
-            yield from diagnostics.finding_lines(finding)
+            yield from diagnostics.render_finding(finding)
         elif shown[finding.code] == _MOST + 1:
             more = number[finding.code] - _MOST
             yield Text(f"  and {more:,} more {finding.code}: `--format json` lists all", style="dim")

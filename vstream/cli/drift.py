@@ -74,9 +74,9 @@ def _print_drift(drift: DriftReport) -> None:
     if not plan.is_empty:
         console.print_lines(view.text(plan))
     for finding in (*drift.different, *drift.unknown):
-        console.print_lines(diagnostics.finding_lines(finding))
+        console.print_lines(diagnostics.render_finding(finding))
     if plan.is_empty:  # else the plan has said it
-        console.print_lines(Text.assemble(("  ? ", "yellow"), sentence) for sentence in view.unknown_sentences(plan))
+        console.print_lines(Text.assemble(("  ? ", "yellow"), sentence) for sentence in view.list_unknowns(plan))
     verdict = "NO DRIFT"
     if drift.has_drifted:
         verdict = "DRIFT"

@@ -24,7 +24,7 @@ from vstream.errors import RefusedError
 from vstream.lab import lab as labs
 from vstream.lab.find_servers import Servers, find_servers
 from vstream.lab.plan_servers import ServerPlan
-from vstream.lab.status import system_endpoint
+from vstream.lab.status import find_system_endpoint
 from vstream.lab.target_servers import find_target_servers
 from vstream.plan.live.lost_region import give_up
 from vstream.plan.live.witnesses import DeathProof, hear_witnesses, remove_peers
@@ -142,7 +142,7 @@ def end(topology: Topology, plan: Plan, is_done: bool, success: str) -> None:
     """Say what was changed. Exits with 1 if something is refused, and with 3 where nobody knows."""
     if is_done:
         if plan.unknown_servers:
-            for line in outcome.unknown_rules(plan, loaded_path(topology)):
+            for line in outcome.describe_unknown_rules(plan, loaded_path(topology)):
                 console.print_note(line.plain)
             raise typer.Exit(UNKNOWN)
         console.print_note(success, style="bold green")
@@ -157,14 +157,14 @@ async def _prove(topology: Topology, regions: Sequence[str], where: Servers) -> 
     witnesses = [candidate.name for candidate in topology.regions if candidate.name not in regions]
     if not witnesses:
         raise RefusedError(f"there is no region besides `{'`, `'.join(regions)}`", hint="nothing could take its place")
-    return await hear_witnesses(topology, regions, where.endpoints, witnesses, system_endpoints(where, witnesses))
+    return await hear_witnesses(topology, regions, where.endpoints, witnesses, find_system_endpoints(where, witnesses))
 
 
-def system_endpoints(where: Servers, regions: list[str]) -> Mapping[str, Endpoint]:
+def find_system_endpoints(where: Servers, regions: list[str]) -> Mapping[str, Endpoint]:
     """How the system account is reached in *regions*, as far as that is known."""
     if where.lab is not None:
-        living = {address.region for address in labs.addresses(where.lab)} & {*regions}
-        return {region: system_endpoint(where.lab, region) for region in sorted(living)}
+        living = {address.region for address in labs.list_addresses(where.lab)} & {*regions}
+        return {region: find_system_endpoint(where.lab, region) for region in sorted(living)}
     logins = {region: where.endpoints[region].system for region in regions if region in where.endpoints}
     return {region: login for region, login in logins.items() if login is not None}
 
@@ -174,7 +174,7 @@ def _remove_from_meta_group(topology: Topology, regions: Sequence[str], where: S
     if where.lab is not None:
         return
     names = [server for region in regions for server in topology.servers_in(region)]
-    system = system_endpoints(where, [living.name for living in topology.regions])
+    system = find_system_endpoints(where, [living.name for living in topology.regions])
     if system:
         run(remove_peers(system, names))
         return

@@ -67,7 +67,7 @@ def _explain(error: Exception) -> errors.VstreamError:
 
 def _print_findings(error: errors.InvalidInputError) -> None:
     sources = {finding.span.file: _read(finding.span.file) for finding in error.diagnostics if finding.span}
-    for line in diagnostics.full(error.diagnostics, sources):
+    for line in diagnostics.render_full(error.diagnostics, sources):
         stderr().print(line)
     stderr().print(f"{error.message} found")
 

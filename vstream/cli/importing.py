@@ -50,7 +50,7 @@ def write_found(
     if lab is not None:
         if not running_labs.is_running(lab):
             raise LabError(f"lab `{lab}` is not running", hint=f"`vstream lab up --lab {lab}` starts it")
-        endpoints = list(running_labs.endpoints(lab).items())
+        endpoints = list(running_labs.list_endpoints(lab).items())
     discovered = run(discover(endpoints, monitors, lab=lab, timeout=timeout))
     imported = import_topology(discovered, name=name, file=str(file))
     if is_stdout:

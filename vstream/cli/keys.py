@@ -167,5 +167,5 @@ def _load(path: Path, lab: str | None, *, without_keys: Security | None = None) 
         )
     if lab is None:
         return topology, Keyring(default_directory(topology.name))
-    labs.addresses(lab)  # raises if there is no such lab
+    labs.list_addresses(lab)  # raises if there is no such lab
     return topology, lab_keys.keyring(lab)

@@ -218,13 +218,13 @@ def _watch(options: LintOptions) -> None:
             typer.echo(_CLEAR, nl=False)
         run = _LintRun(options)
         # Taken before the run, so that no change is missed that comes while it reads.
-        before = lint_files.stamps(run.names, run.other_files)
+        before = lint_files.read_stamps(run.names, run.other_files)
         try:
             run.run()
         except VstreamError as error:
             console.print_error(error)
         # Which other files there are, the run alone knows. One that was not there before counts as changed if it is there now.
-        before = {**lint_files.stamps((), run.other_files), **before}
+        before = {**lint_files.read_stamps((), run.other_files), **before}
         console.print_note("watching for changes; Ctrl-C ends it")
         lint_files.wait_for_change(run.names, before, run.other_files)
 
@@ -295,7 +295,7 @@ class _LintRun:
             declared = reader.load_topology(topology).require() if topology else None
         linter = Linter(
             config=config,
-            surroundings=lint_files.surroundings(roots, variables, overlays=overlays),
+            surroundings=lint_files.find_surroundings(roots, variables, overlays=overlays),
             topology=declared,
             server_version=parse_version(config.server_version),
             baseline=lint_files.load_baseline(baseline, may_be_missing=options.write_baseline) if baseline else None,

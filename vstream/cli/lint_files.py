@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _WATCH_SECONDS = 0.3
 
 
-def surroundings(
+def find_surroundings(
     roots: input_files.Roots | None,
     env: Mapping[str, str] | None,
     *,
@@ -91,7 +91,7 @@ def load_baseline(path: Path, *, may_be_missing: bool) -> Baseline | None:
     return read_baseline(text, str(path), anchor_at(path.parent))
 
 
-def stamps(names: Sequence[str], extra: Iterable[str]) -> dict[str, tuple[int, int] | None]:
+def read_stamps(names: Sequence[str], extra: Iterable[str]) -> dict[str, tuple[int, int] | None]:
     """When the files of *names*, in their directories too, and *extra* were changed, and their sizes; None for one that is not there."""
     return {file: _read_stamp(file) for file in (*input_files.list_files(names), *extra)}
 
@@ -109,7 +109,7 @@ def wait_for_change(
 ) -> None:
     """Return when the stamps of *names* and *includes* are not *before*: a file was changed, added or removed."""
     extra = list(includes)
-    while stamps(names, extra) == before:
+    while read_stamps(names, extra) == before:
         time.sleep(_WATCH_SECONDS)
 
 

@@ -148,7 +148,7 @@ def _print_streams(stream: str, files: list[str], region: str | None, *, is_json
     elif region is not None:
         typer.echo(naming.local_name(physical.read_stream_in(virtual, region)))
     else:
-        stdout().print(mapping.streams_table(topology, virtual))
+        stdout().print(mapping.render_streams(topology, virtual))
 
 
 def _print_all(client: PublishingClient, cluster: str | None, output: str) -> tuple[Refusal, ...]:
@@ -157,7 +157,7 @@ def _print_all(client: PublishingClient, cluster: str | None, output: str) -> tu
     rows = tabulate_account(client.block, flow, list_streams(client.workspace, flow), cluster)
     name = client.block.account or GLOBAL_ACCOUNT
     content = mapping.account_json(name, cluster, rows, refusals)
-    _print(output, "map-all", content, mapping.account_text(name, cluster, rows, refusals))
+    _print(output, "map-all", content, mapping.render_accounts(name, cluster, rows, refusals))
     return refusals
 
 

@@ -115,10 +115,10 @@ def _print_plan(planned: ServerPlan, output: str, *, is_verbose: bool) -> None:
     if output == "json":
         print_json("plan", {**saved.to_dict(plan), "routing": view.routing_as_dict(request.topology, request.bundle)})
     elif output == "markdown":
-        typer.echo(view.render_markdown(plan, view.routing(request.topology, request.bundle)), nl=False)
+        typer.echo(view.render_markdown(plan, view.describe_routing(request.topology, request.bundle)), nl=False)
     else:
         console.print_note(f"{request.topology.name} on {planned.where.description}")
-        console.print_note(view.routing(request.topology, request.bundle))
+        console.print_note(view.describe_routing(request.topology, request.bundle))
         console.print_lines(view.text(plan, is_verbose=is_verbose))
 
 

@@ -19,10 +19,10 @@ from vstream.cli.views import status as status_view
 from vstream.cli.views.json_output import JsonLayout, print_json
 from vstream.cli.views.progress import progress_bar
 from vstream.errors import NotReachableError, VstreamError
-from vstream.health.live.beacons import publish_beacons, read_beacons, streams_with_beacons
+from vstream.health.live.beacons import list_streams_with_beacons, publish_beacons, read_beacons
 from vstream.health.snapshot import BeaconSighting
 from vstream.lab.find_servers import Servers, endpoints_as_user, find_servers
-from vstream.plan.live.observe import any_connection, connect_all
+from vstream.plan.live.observe import choose_connection, connect_all
 from vstream.probe.checks import ProbeOptions, probe_each_server, probe_regions
 from vstream.topology.accounts import PROBE_USER
 from vstream.topology.model import Topology
@@ -132,7 +132,7 @@ def send_beacons(file: Path, lab: str | None, *, every: float | None, is_json: b
     """
 
     def prepare(newest: Topology) -> Round:
-        if not streams_with_beacons(newest):
+        if not list_streams_with_beacons(newest):
             hint = "give one a subject for them: `canary: foo._canary.*` in the topology"
             raise VstreamError("no stream takes beacons", hint=hint)
         return partial(_send_once, newest, find_servers(newest, lab), is_json)
@@ -155,7 +155,7 @@ async def _repeat(latest: Callable[[], Round], every: float) -> bool:
 async def _send_once(topology: Topology, servers: Servers, is_json: bool) -> bool:
     """Whether all beacons were published."""
     async with connect_all(topology, servers.endpoints) as connections:
-        any_connection(connections)
+        choose_connection(connections)
         seen = await read_beacons(topology, connections, patience=_PATIENCE)
         problems = await publish_beacons(topology, connections)
     _show(topology, seen, problems, is_json)
@@ -171,6 +171,6 @@ def _show(topology: Topology, seen: tuple[BeaconSighting, ...], problems: tuple[
         }
         print_json("probe-beacons", document, layout=JsonLayout.LINE)
         return
-    console.stdout().print(status_view.beacon_matrix([region.name for region in topology.regions], seen))
+    console.stdout().print(status_view.render_beacon_matrix([region.name for region in topology.regions], seen))
     for problem in problems:
         console.print_note(f"not published: {problem}", style="bold red")

@@ -10,7 +10,7 @@ import typer
 from vstream.cli import options
 from vstream.cli.asyncio_runner import run
 from vstream.cli.exit_codes import NO, UNKNOWN
-from vstream.cli.failover import system_endpoints
+from vstream.cli.failover import find_system_endpoints
 from vstream.cli.views import console
 from vstream.cli.views import repair as view
 from vstream.cli.views.json_output import print_json
@@ -142,7 +142,7 @@ def repair_meta(
     """
     loaded = options.load_topology(topology).require()
     where = find_servers(loaded, lab)
-    system = system_endpoints(where, [region.name for region in loaded.regions])
+    system = find_system_endpoints(where, [region.name for region in loaded.regions])
     groups = run(find_groups(loaded, where.endpoints, system))
     is_json = output == "json"
     if not is_json:

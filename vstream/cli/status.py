@@ -104,7 +104,7 @@ def command(
         print_json("status", seen.as_dict(), layout=JsonLayout.ROWS)
     else:
         out = console.stdout()
-        out.print(view.screen(seen, width=out.width), soft_wrap=not out.is_terminal)
+        out.print(view.render_screen(seen, width=out.width), soft_wrap=not out.is_terminal)
     raise typer.Exit(_EXIT_CODES[seen.verdict])
 
 
@@ -158,7 +158,7 @@ async def _repeat_as_text(followed: options.FollowedTopology[StatusSource], dead
                 return
             try:
                 seen = looking.result()
-                tables, problems = view.tables(seen, width=out.width, before=before), view.problems(seen)
+                tables, problems = view.render_tables(seen, width=out.width, before=before), view.render_problems(seen)
                 before = seen
             except NotReachableError as error:
                 tables, problems = [], [Text.assemble(("✗ ", "bold red"), error.message)]

@@ -44,7 +44,7 @@ def command(
     config = settings.config
     linter = Linter(
         config=config,
-        surroundings=lint_files.surroundings(
+        surroundings=lint_files.find_surroundings(
             files.Roots([name]),
             lint_files.read_environment(config.env, [*map(settings.path, config.env_files)]),
             templates=templates,

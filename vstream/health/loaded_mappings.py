@@ -8,7 +8,7 @@ from enum import Enum
 from vstream.formatting import list_names
 from vstream.health.snapshot import ServerSnapshot, Snapshot
 from vstream.plan.plan import ACCOUNT, RULE, USERS, RuleChange, kind_of
-from vstream.plan.rules import OwnRules, account_entries, diff_rules, rule_entries
+from vstream.plan.rules import OwnRules, diff_rules, list_account_entries, list_rule_entries
 from vstream.subjects.algebra import overlaps
 from vstream.topology.bundle import Bundle
 from vstream.topology.model import Security, Topology, VirtualStream
@@ -141,7 +141,7 @@ def compare_mappings(topology: Topology, bundle: Bundle | str, snapshot: Snapsho
     """Compare what servers have loaded with *bundle*; a text instead of it says why there is none."""
     if isinstance(bundle, str):
         return LoadedMappings(problem=bundle)
-    expected = {**rule_entries(bundle.mappings), **account_entries(bundle.accounts)}
+    expected = {**list_rule_entries(bundle.mappings), **list_account_entries(bundle.accounts)}
     loaded = {}
     for server in snapshot.servers:
         if server.rules is not None:
@@ -182,7 +182,7 @@ def _foreign_token(change: RuleChange) -> ForeignToken:
     )
 
 
-def serving(topology: Topology, region: str, servers: Iterable[ServerSnapshot]) -> tuple[ServerSnapshot, ...]:
+def list_serving(topology: Topology, region: str, servers: Iterable[ServerSnapshot]) -> tuple[ServerSnapshot, ...]:
     """The *servers* to which clients of *region* connect: neither members of the stretch cluster nor hubs."""
     names = {
         seat.server.name for seat in topology.seats if seat.region == region and not (seat.is_stretch or seat.is_hub)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from vstream.formatting import format_duration, format_size, list_names
-from vstream.health.loaded_mappings import LoadedMappings, serving
+from vstream.health.loaded_mappings import LoadedMappings, list_serving
 from vstream.health.pairs import is_unmeasured
 from vstream.health.report import PairState, PairStatus, Problem, RegionStatus
 from vstream.health.snapshot import RegionSnapshot, Snapshot
 from vstream.health.stream_faults import StreamFault, find_consumer_faults
 from vstream.topology.model import Topology
-from vstream.topology.replication import PhysicalStream, durables
+from vstream.topology.replication import PhysicalStream, list_durables
 
 
 def find_problems(
@@ -69,7 +69,7 @@ def _list_unknown_mappings(topology: Topology, snapshot: Snapshot, loaded: Loade
         yield Problem(about=topology.name, text=f"the loaded mapping rules are not known: {loaded.problem}")
         return
     for region in topology.regions:
-        servers = serving(topology, region.name, snapshot.servers)
+        servers = list_serving(topology, region.name, snapshot.servers)
         unknown = [server for server in servers if server.may_serve and loaded.is_ok(server.name) is None]
         if unknown:
             why = next((server.rules_problem for server in unknown if server.rules_problem), None)
@@ -202,7 +202,7 @@ _PAIR_CODES = {
 def _list_consumer_problems(topology: Topology, snapshot: Snapshot) -> Iterator[Problem]:
     """Problems of consumers whose streams work."""
     absent, silent, paused = [], [], []
-    for durable in durables(topology):
+    for durable in list_durables(topology):
         stream = snapshot.streams.get(durable.stream)
         if stream is None or stream.leader is None:
             continue

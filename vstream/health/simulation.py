@@ -207,7 +207,7 @@ class Spread:
     high: float | None
 
 
-def spread(values: Iterable[float]) -> Spread:
+def measure_spread(values: Iterable[float]) -> Spread:
     """The lowest and the highest of *values*, one at least; infinite ones did not come to pass."""
     ordered = sorted(values)
     return Spread(*(round(value, 3) if math.isfinite(value) else None for value in (ordered[0], ordered[-1])))
@@ -378,11 +378,13 @@ def _pair_figures(
         origin=pairs[0][0],
         reader=pairs[0][1],
         pairs_alike=len(pairs),
-        lag_messages=spread(max(flow.lag for flow in flows) for flows in rounds),
-        lag_s=spread(max(flow.lag_s for flow in flows) + alike.rtt / 2 for flows in rounds),
-        everywhere_after_healing_s=spread(max(0.0, *(flow.caught_up - healed for flow in flows)) for flows in rounds),
-        lost_messages=spread(sum(flow.lost * flow.weight for flow in flows) / together for flows in rounds),
-        first_loss_s=spread(min(flow.first_loss for flow in flows) for flows in rounds),
+        lag_messages=measure_spread(max(flow.lag for flow in flows) for flows in rounds),
+        lag_s=measure_spread(max(flow.lag_s for flow in flows) + alike.rtt / 2 for flows in rounds),
+        everywhere_after_healing_s=measure_spread(
+            max(0.0, *(flow.caught_up - healed for flow in flows)) for flows in rounds
+        ),
+        lost_messages=measure_spread(sum(flow.lost * flow.weight for flow in flows) / together for flows in rounds),
+        first_loss_s=measure_spread(min(flow.first_loss for flow in flows) for flows in rounds),
         crossed_bytes=sum(flow.arrivals * flow.wire * flow.weight for flows in rounds for flow in flows)
         / len(histories),
     )

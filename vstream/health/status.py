@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
-from vstream.health.loaded_mappings import LoadedMappings, MappedOperation, compare_mappings, serving
+from vstream.health.loaded_mappings import LoadedMappings, MappedOperation, compare_mappings, list_serving
 from vstream.health.pairs import assess_pairs
 from vstream.health.problems import find_problems, find_unknown
 from vstream.health.report import ConsumerStatus, RegionStatus, Share, Status, StreamStatus
@@ -14,7 +14,7 @@ from vstream.health.stream_faults import StreamFault, find_stream_faults
 from vstream.topology import physical
 from vstream.topology.bundle import Bundle
 from vstream.topology.model import Topology, VirtualStream
-from vstream.topology.replication import Durable, PhysicalStream, durables, list_physical_streams
+from vstream.topology.replication import Durable, PhysicalStream, list_durables, list_physical_streams
 
 NO_BUNDLE = "the expected rules were not rendered"
 
@@ -47,7 +47,7 @@ def assess(topology: Topology, snapshot: Snapshot, bundle: Bundle | str = NO_BUN
         problems=tuple(find_problems(topology, streams, snapshot, loaded, faults, regions, pairs)),
         unknown=tuple(find_unknown(topology, snapshot, loaded, regions, pairs)),
         mappings_ok={server.name: loaded.is_ok(server.name) for server in snapshot.servers},
-        consumers=tuple(_assess_consumer(durable, snapshot) for durable in durables(topology)),
+        consumers=tuple(_assess_consumer(durable, snapshot) for durable in list_durables(topology)),
         beacons=snapshot.beacons,
     )
 
@@ -130,7 +130,7 @@ def _assess_region(
     def serves_consumers(stream: VirtualStream) -> bool:
         return has_leader(physical.read_stream_in(stream, region.name))
 
-    serving_servers = serving(topology, region.name, snapshot.servers)
+    serving_servers = list_serving(topology, region.name, snapshot.servers)
     broken = loaded.broken_on(server.name for server in serving_servers)
     # A server that does not answer has no clients. One that nobody asked, or that did not say it, may have any rules.
     is_seen = any(loaded.is_ok(server.name) is not None for server in serving_servers)

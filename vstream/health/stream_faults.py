@@ -10,7 +10,7 @@ from vstream.health.snapshot import Snapshot, StreamSnapshot
 from vstream.subjects.algebra import is_subset
 from vstream.topology import naming, physical
 from vstream.topology.model import Role, Topology, VirtualStream
-from vstream.topology.replication import PhysicalStream, durables, physical_streams
+from vstream.topology.replication import PhysicalStream, list_durables, physical_streams
 from vstream.topology.stream_config import StreamConfig
 from vstream.value_class import value_class
 
@@ -142,7 +142,7 @@ class ConsumerFault:
 
 def find_consumer_faults(topology: Topology, snapshot: Snapshot) -> Iterator[ConsumerFault]:
     """Each fault that the configuration of a consumer shows; none of consumers that nobody answered for."""
-    for durable in durables(topology):
+    for durable in list_durables(topology):
         observed = snapshot.consumers.get((durable.stream, durable.name))
         if observed is not None:
             for evidence in _list_consumer_evidence(observed.config.fields, durable.fields):

@@ -19,7 +19,7 @@ from nats.aio.msg import Msg
 from vstream.errors import LoginRefusedError, NoRespondersError, NotPermittedError, NotReachableError
 from vstream.jetstream.answers import decode_object
 from vstream.jetstream.client import RefusedForGoodError, TidyClient
-from vstream.jetstream.endpoints import connection_options, resolve_context
+from vstream.jetstream.endpoints import make_connection_options, resolve_context
 from vstream.topology.model import Endpoint
 from vstream.value_class import value_class
 
@@ -282,7 +282,7 @@ async def open_connection(endpoint: Endpoint, region: str, *, timeout: float = C
             raise error  # to try again until the time is up would change nothing
 
     client = TidyClient(endpoint)
-    options = connection_options(endpoint, region)
+    options = make_connection_options(endpoint, region)
     try:
         async with asyncio.timeout(timeout):
             await client.connect(

@@ -57,7 +57,7 @@ async def get_by_seq(
     return await _request_direct(connection, stream, {"seq": seq}, timeout)
 
 
-async def last_by_subject(
+async def get_newest(
     connection: Connection, stream: str, subject: str, *, timeout: float = REQUEST_TIMEOUT
 ) -> DirectMessage | None:
     """
@@ -69,14 +69,14 @@ async def last_by_subject(
     return await _request_direct(connection, stream, {"last_by_subj": subject}, timeout)
 
 
-async def next_by_subject(
+async def get_next(
     connection: Connection, stream: str, subject: str, from_seq: int, *, timeout: float = REQUEST_TIMEOUT
 ) -> DirectMessage | None:
     """The first message on *subject* at or after *from_seq*, None if there is none. Raises as `get_by_seq`."""
     return await _request_direct(connection, stream, {"seq": from_seq, "next_by_subj": subject}, timeout)
 
 
-async def leader_next_by_subject(
+async def get_next_from_leader(
     connection: Connection, stream: str, subject: str, from_seq: int, *, timeout: float = REQUEST_TIMEOUT
 ) -> DirectMessage | None:
     """
@@ -88,14 +88,14 @@ async def leader_next_by_subject(
     return await _from_leader(connection, stream, {"seq": from_seq, "next_by_subj": subject}, timeout)
 
 
-async def leader_get_by_seq(
+async def get_by_seq_from_leader(
     connection: Connection, stream: str, seq: int, *, timeout: float = REQUEST_TIMEOUT
 ) -> DirectMessage | None:
     """Like `get_by_seq`, but the leader answers; see `leader_next_by_subject`."""
     return await _from_leader(connection, stream, {"seq": seq}, timeout)
 
 
-async def leader_last_by_subject(
+async def get_newest_from_leader(
     connection: Connection, stream: str, subject: str, *, timeout: float = REQUEST_TIMEOUT
 ) -> DirectMessage | None:
     """Like `last_by_subject`, but the leader answers; see `leader_next_by_subject`."""

@@ -20,13 +20,13 @@ from vstream.topology.model import Endpoint, Topology, is_context_name
 def check_endpoints(topology: Topology, endpoints: Mapping[str, Endpoint]) -> None:
     """Raises VstreamError with everything that is wrong with *endpoints* before any server is dialled."""
     regions = [region.name for region in topology.regions if region.name in endpoints]
-    problems = [problem for region in regions for problem in endpoint_problems(endpoints[region], region)]
+    problems = [problem for region in regions for problem in list_endpoint_problems(endpoints[region], region)]
     if problems:
         hints = dict.fromkeys(problem.hint for problem in problems if problem.hint)
         raise VstreamError("; ".join(problem.message for problem in problems), hint="; ".join(hints) or None)
 
 
-def endpoint_problems(endpoint: Endpoint, region: str) -> list[VstreamError]:
+def list_endpoint_problems(endpoint: Endpoint, region: str) -> list[VstreamError]:
     """Everything wrong with *endpoint* that can be seen without a network: contexts, files, variables."""
     problems: list[VstreamError] = []
     if endpoint.context:
@@ -53,7 +53,7 @@ def endpoint_problems(endpoint: Endpoint, region: str) -> list[VstreamError]:
     return problems
 
 
-def connection_options(endpoint: Endpoint, region: str) -> dict[str, Any]:
+def make_connection_options(endpoint: Endpoint, region: str) -> dict[str, Any]:
     """The client library's options for *endpoint*. Raises VstreamError if a file or variable is missing or refused."""
     reader = f"region `{region}`"
     check_plaintext(endpoint.plaintext_hosts, reader)

@@ -19,7 +19,7 @@ from nats.aio.msg import Msg
 from vstream.errors import NotConnectedError, NotReachableError
 from vstream.jetstream.client import TidyClient
 from vstream.jetstream.connection import Connection, Reply, choose_hint, describe_reason, plain_headers, without_secrets
-from vstream.jetstream.endpoints import connection_options
+from vstream.jetstream.endpoints import make_connection_options
 from vstream.topology.model import Endpoint
 
 Knows = Callable[[str, str], bool]
@@ -137,7 +137,7 @@ async def open_reconnecting(
         if not has_connected and asyncio.get_running_loop().time() > deadline:
             raise error
 
-    options = connection_options(endpoint, region)
+    options = make_connection_options(endpoint, region)
     client = _Client(endpoint, knows, is_rehearsal=is_rehearsal)
     try:
         async with asyncio.timeout(within):

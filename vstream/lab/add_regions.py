@@ -73,7 +73,7 @@ def _former_addresses(
             addresses.append(replace(address, server=seat.server))
     used = {port for address in addresses for port in (*ports.server_ports(address), *ports.front_ports(address))}
     # The lab's own proxy goes on listening at their fronts.
-    is_free = used.isdisjoint(unavailable) and not ports.occupied_ports(addresses)
+    is_free = used.isdisjoint(unavailable) and not ports.find_occupied_ports(addresses)
     return tuple(addresses) if len(addresses) == len(seats) and is_free else ()
 
 

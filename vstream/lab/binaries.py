@@ -191,7 +191,7 @@ EVERYWHERE = "*"
 """All servers that nothing else is said about."""
 
 
-def versions_by_server(topology: Topology, versions: Mapping[str, str]) -> Mapping[str, str]:
+def index_versions(topology: Topology, versions: Mapping[str, str]) -> Mapping[str, str]:
     """
     The version of each server, by name. Servers without a given version are left out.
 
@@ -216,6 +216,6 @@ def versions_by_server(topology: Topology, versions: Mapping[str, str]) -> Mappi
 
 def locate_binaries(topology: Topology, versions: Mapping[str, str]) -> Mapping[str, Path]:
     """The binary of each server, fetched if missing. Raises UnknownNameError as `versions_by_server` does."""
-    chosen = versions_by_server(topology, versions)
+    chosen = index_versions(topology, versions)
     paths = {version: locate(version) for version in dict.fromkeys(chosen.values())}
     return {server: paths[version] for server, version in chosen.items()}

@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 
 from vstream.errors import LabError
 from vstream.files import write_private
-from vstream.lab.server import config_problem
+from vstream.lab.server import find_config_problem
 from vstream.lab.state import LabDirectory
 from vstream.topology.bundle import Artifact
 
@@ -88,7 +88,7 @@ async def check(binaries: Mapping[str, Path], conf: Path, on_checked: Callable[[
     async def problem(name: str) -> str | None:
         nonlocal checked
         async with processors:
-            refusal = await config_problem(binaries[name], conf / "servers" / f"{name}.conf")
+            refusal = await find_config_problem(binaries[name], conf / "servers" / f"{name}.conf")
         checked += 1
         on_checked(checked)
         return refusal

@@ -54,9 +54,9 @@ def find_servers(topology: Topology, lab_name: str | None) -> Servers:
     if lab.is_running(name):
         _check_servers(topology, name)
         seats = {seat.server.name for seat in topology.processes}
-        running = [address.server.name for address in lab.addresses(name)]
+        running = [address.server.name for address in lab.list_addresses(name)]
         leaving = tuple(sorted(server for server in running if server not in seats))
-        return Servers(endpoints=lab.endpoints(name), lab=name, description=f"lab {name}", leaving=leaving)
+        return Servers(endpoints=lab.list_endpoints(name), lab=name, description=f"lab {name}", leaving=leaving)
     if lab_name is not None:
         raise LabError(f"lab `{name}` is not running", hint=f"`vstream lab up --lab {name}` starts it")
     raise VstreamError(
@@ -86,7 +86,7 @@ def endpoints_as_user(topology: Topology, servers: Servers, user: str) -> Mappin
     if not topology.has_accounts:
         return servers.endpoints
     if servers.lab is not None:
-        return lab.endpoints(servers.lab, user)
+        return lab.list_endpoints(servers.lab, user)
     if topology.security is not Security.PASSWORDS:
         return _with_key_files(topology, servers, user)
     profile = profile_of(topology)
@@ -122,10 +122,10 @@ def _with_key_files(topology: Topology, servers: Servers, user: str) -> Mapping[
 
 def _check_servers(topology: Topology, lab_name: str) -> None:
     """Raises LabError unless the lab has the servers of *topology*; it may also have regions that leave."""
-    running = {(address.region, address.server.name) for address in lab.addresses(lab_name)}
+    running = {(address.region, address.server.name) for address in lab.list_addresses(lab_name)}
     expected = {(seat.region, seat.server.name) for seat in topology.processes}
     staying = {region for region, _ in expected}
-    is_same_topology = lab.status(lab_name).topology == topology.name  # else its other servers are somebody's
+    is_same_topology = lab.read_status(lab_name).topology == topology.name  # else its other servers are somebody's
     in_staying_regions = {(region, server) for region, server in running if region in staying}
     if running == expected or (is_same_topology and in_staying_regions == expected):
         return
@@ -169,7 +169,7 @@ def build_bundle(
     seats = {seat.server.name for seat in topology.processes}
     addresses = None
     if servers.lab is not None:
-        addresses = tuple(address for address in lab.addresses(servers.lab) if address.server.name in seats)
+        addresses = tuple(address for address in lab.list_addresses(servers.lab) if address.server.name in seats)
     signer = find_signer(topology, servers.lab)
     written = None if is_for_servers or templates else ()
     return render_bundle(topology, addresses=addresses, written=written, templates=templates, signer=signer)

@@ -25,17 +25,17 @@ from vstream.lab.start import AS_BEFORE, LabSetup
 from vstream.lab.state import LabDirectory, lab_directory
 from vstream.lab.status import (
     LabStatus,
-    addresses,
-    client_endpoints,
-    endpoints,
+    find_recorded_lab,
     is_running,
+    list_addresses,
+    list_client_endpoints,
+    list_endpoints,
     list_labs,
-    logs,
+    list_logs,
     names,
-    recorded_lab,
-    status,
+    read_status,
 )
-from vstream.plan.live.loaded_rules import unserved_accounts
+from vstream.plan.live.loaded_rules import find_unserved_accounts
 from vstream.topology.accounts import Account
 from vstream.topology.bundle import Bundle, ServerAddress
 from vstream.topology.model import Topology
@@ -43,14 +43,14 @@ from vstream.value_class import value_class
 
 __all__ = [
     "LabSetup",
-    "addresses",
-    "client_endpoints",
-    "endpoints",
     "is_running",
+    "list_addresses",
+    "list_client_endpoints",
+    "list_endpoints",
     "list_labs",
-    "logs",
+    "list_logs",
     "names",
-    "status",
+    "read_status",
 ]
 
 _RELOAD_TIMEOUT = 10.0
@@ -94,7 +94,7 @@ async def up(
     async with start.directory.lock():
         running = frozenset(records.scan_processes(start.directory))
         await (starting.start_missing(start, running) if running else starting.start_all(start))
-        return status(name)
+        return read_status(name)
 
 
 def _programs(name: str, topology: Topology, setup: LabSetup) -> Mapping[str, Program]:
@@ -131,9 +131,9 @@ async def reload(name: str, bundle: Bundle) -> ReloadResult:
     Every server loads its files again, changed or not: an earlier call may have been cut off half way.
     Raises LabError, with the old files still in place, if a server would refuse its configuration.
     """
-    directory, _ = recorded_lab(name)
+    directory, _ = find_recorded_lab(name)
     async with directory.lock():
-        _, record = recorded_lab(name)  # it may have changed while we waited
+        _, record = find_recorded_lab(name)  # it may have changed while we waited
         binaries = {name: program.binary for name, program in record.programs.items()}
         await conf.replace(directory, passwords.with_passwords(directory.conf, bundle), binaries=binaries)
         reloads = []
@@ -149,7 +149,7 @@ async def reload(name: str, bundle: Bundle) -> ReloadResult:
 
 async def reload_mappings(name: str, bundle: Bundle) -> ReloadResult:
     """Like `reload`, but each server's own configuration stays as it was at the start, whatever *bundle* says."""
-    directory, _ = recorded_lab(name)
+    directory, _ = find_recorded_lab(name)
     return await reload(name, replace(bundle, artifacts=conf.keeping_servers(directory.conf, bundle.artifacts)))
 
 
@@ -162,7 +162,7 @@ async def _reload_server(
         return f"server `{server.name}` does not run"
     try:
         await server.reload(monitor_url(address), binary=binary, timeout=_RELOAD_TIMEOUT)
-        if await unserved_accounts(monitor_url(address), accounts, _RELOAD_TIMEOUT):
+        if await find_unserved_accounts(monitor_url(address), accounts, _RELOAD_TIMEOUT):
             await server.reload(monitor_url(address), binary=binary, timeout=_RELOAD_TIMEOUT)
     except VstreamError as error:
         return error.message

@@ -38,7 +38,7 @@ class StreamLeadership:
         return len(self.followers) + 1 > self.replicas // 2 and bool(self.followers)
 
 
-async def stream_leadership(connection: Connection, stream: str) -> StreamLeadership:
+async def read_stream_leadership(connection: Connection, stream: str) -> StreamLeadership:
     """
     Who serves *stream*, according to its leader.
 
@@ -64,17 +64,17 @@ async def stream_leadership(connection: Connection, stream: str) -> StreamLeader
     )
 
 
-async def stream_leader(connection: Connection, stream: str) -> str | None:
+async def find_stream_leader(connection: Connection, stream: str) -> str | None:
     """The server that leads *stream*; None while nobody answers for it."""
     try:
-        return (await stream_leadership(connection, stream)).leader
+        return (await read_stream_leadership(connection, stream)).leader
     except NotPermittedError:
         raise
     except NotReachableError:
         return None
 
 
-async def meta_leader(monitors: Iterable[str]) -> str | None:
+async def find_meta_leader(monitors: Iterable[str]) -> str | None:
     """The meta leader according to most of the servers at *monitors*; None if they know of none."""
 
     async def view(url: str) -> str | None:
@@ -97,7 +97,7 @@ async def require_meta_leader(target: TargetServers) -> str:
             "cannot find out who the JetStream meta leader is",
             hint="add the servers' monitoring addresses to `connect`: `monitor: [http://w1.example.net:8222]`",
         )
-    leader = await meta_leader(monitors)
+    leader = await find_meta_leader(monitors)
     if leader is None:
         raise LabError(
             "the JetStream meta group has no leader", hint="is the majority of all servers up? `vstream chaos status`"

@@ -50,7 +50,7 @@ def is_free(port: int) -> bool:
     return True
 
 
-def occupied_ports(addresses: Sequence[ServerAddress]) -> tuple[int, ...]:
+def find_occupied_ports(addresses: Sequence[ServerAddress]) -> tuple[int, ...]:
     """Ports of *addresses* that are in use."""
     return tuple(port for address in addresses for port in server_ports(address) if not is_free(port))
 

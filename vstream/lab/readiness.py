@@ -64,7 +64,7 @@ def monitor_url(address: ServerAddress) -> str:
     return address.monitor_url
 
 
-def members(
+def list_members(
     addresses: Sequence[ServerAddress], cuts: Collection[Pair] = (), *, voters: Sequence[ServerAddress] | None = None
 ) -> tuple[Member, ...]:
     """

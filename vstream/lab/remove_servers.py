@@ -21,7 +21,7 @@ from vstream.lab import records
 from vstream.lab.links.proxy_process import ProxyProcess
 from vstream.lab.server import stop_all
 from vstream.lab.state import LabDirectory, LabRecord
-from vstream.lab.status import recorded_lab, system_endpoint
+from vstream.lab.status import find_recorded_lab, find_system_endpoint
 
 PATIENCE = 60.0
 """Seconds for the meta group: if its leader was among the stopped servers, a new one takes 4 to 9."""
@@ -36,9 +36,9 @@ class LabServerAdmin:
 
     async def retire(self, servers: Sequence[str]) -> None:
         """See ServerAdmin."""
-        directory, _ = recorded_lab(self._name)
+        directory, _ = find_recorded_lab(self._name)
         async with directory.lock():
-            _, record = recorded_lab(self._name)  # it may have changed while we waited
+            _, record = find_recorded_lab(self._name)  # it may have changed while we waited
             leaving = {address.server.name for address in record.servers} & {*servers}
             remaining = replace(
                 record,
@@ -56,7 +56,7 @@ class LabServerAdmin:
 
     async def _remove_peers(self, servers: Sequence[str], regions: tuple[str, ...]) -> None:
         """Return once the meta group has none of *servers*. Raises VstreamError if that takes too long."""
-        endpoint = system_endpoint(self._name)
+        endpoint = find_system_endpoint(self._name)
         deadline = time.monotonic() + PATIENCE
         async with connect(endpoint, regions[0]) as connection:
             for server in servers:

@@ -120,7 +120,7 @@ class NatsServer:
         Raises LabError with the server's own words if it refuses, and NotReachableError if it does not answer at
         *monitor* within *timeout* seconds. In both cases the server continues with the old configuration.
         """
-        refusal = await config_problem(binary, self.config)
+        refusal = await find_config_problem(binary, self.config)
         if refusal is not None:
             raise LabError(f"server `{self.name}` would refuse its configuration: {refusal}")
         before = (await monitoring.read_varz(monitor)).config_load_time
@@ -153,7 +153,7 @@ class NatsServer:
         return tuple(lines[-count:]) if count > 0 else ()
 
 
-async def config_problem(binary: Path, config: Path) -> str | None:
+async def find_config_problem(binary: Path, config: Path) -> str | None:
     """What `nats-server -t` objects to in *config*; None if it accepts the file."""
     try:
         checker = await asyncio.create_subprocess_exec(

@@ -27,7 +27,7 @@ from vstream.lab.links.proxy_process import PortTakenError, ProxyProcess
 from vstream.lab.links.state import Backend, LinkState, Pair
 from vstream.lab.readiness import Member, ReadinessProgress, ReadinessStage
 from vstream.lab.server import NatsServer, stop_all
-from vstream.lab.state import LabDirectory, LabRecord, hold_lock, lab_directories, labs_directory
+from vstream.lab.state import LabDirectory, LabRecord, hold_lock, labs_directory, list_lab_directories
 from vstream.topology.bundle import Artifact, Bundle, ServerAddress
 from vstream.topology.model import Topology, Transport
 from vstream.value_class import value_class
@@ -158,7 +158,7 @@ async def _start_missing(start: Start, running: frozenset[str], record: LabRecor
             hint=f"{hint}; a change of mappings alone can be loaded while it runs, by `vstream apply`",
         )
     missing = [address for address in record.servers if address.server.name not in running]
-    if occupied := ports.occupied_ports(missing):
+    if occupied := ports.find_occupied_ports(missing):
         raise LabError(
             f"lab `{name}` runs, and something else listens on its port {occupied[0]}",
             hint=f"end that, or use `vstream lab down {name}`: the next start chooses other ports",
@@ -214,7 +214,7 @@ def _choose_addresses(start: Start, attempt: int, backend: Backend, place: Path)
         recorded = tuple(replace(address, transport=None) for address in record.servers)
         is_ours = elsewhere.isdisjoint(_ports_of((record,)))
         fronts = [front for address in before for front in ports.front_ports(address)]
-        if before == recorded and is_ours and not ports.occupied_ports(before) and all(map(ports.is_free, fronts)):
+        if before == recorded and is_ours and not ports.find_occupied_ports(before) and all(map(ports.is_free, fronts)):
             return before
     reserved = elsewhere | _ports_of(_list_other_labs(start))
     # Two labs that collided must not meet again in the next block.
@@ -278,7 +278,7 @@ def _labs_in(entry: Path) -> Path | None:
 
 def _list_other_labs(start: Start) -> Iterator[LabRecord]:
     """What other labs are made of, as far as their records can be read."""
-    for directory in lab_directories():
+    for directory in list_lab_directories():
         with suppress(LabError):
             if directory.name != start.directory.name and (record := directory.read()) is not None:
                 yield record
@@ -347,7 +347,7 @@ def _with_links(proxy: ProxyProcess, backend: Backend, watch: Callable[[], None]
 async def _wait_for_ports(start: Start, at: Sequence[ServerAddress], watch: Callable[[], None]) -> None:
     await readiness.wait_for_stage(
         ReadinessStage.ACCEPTING,
-        readiness.members(at),
+        readiness.list_members(at),
         readiness.check_clients,
         watch=watch,
         on_progress=start.on_progress,
@@ -359,7 +359,7 @@ async def _wait_until_ready(
     start: Start, at: Sequence[ServerAddress], watch: Callable[[], None], *, started: Collection[str]
 ) -> None:
     """Return once the servers *at* are linked and led. *started* are those that this call has started."""
-    everyone = readiness.members(at)
+    everyone = readiness.list_members(at)
 
     async def wait(stage: ReadinessStage, check: Callable[[Member], Awaitable[str | None]], deadline: float) -> None:
         await readiness.wait_for_stage(

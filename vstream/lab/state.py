@@ -207,7 +207,7 @@ def lab_directory(name: str) -> LabDirectory:
     return LabDirectory(name, labs_directory() / name)
 
 
-def lab_directories() -> tuple[LabDirectory, ...]:
+def list_lab_directories() -> tuple[LabDirectory, ...]:
     """The directories of all recorded labs, by name."""
     return tuple(LabDirectory(path.parent.name, path.parent) for path in sorted(labs_directory().glob("*/lab.json")))
 

@@ -18,7 +18,7 @@ from vstream.lab.links.proxy_process import ProxyProcess
 from vstream.lab.links.state import Backend
 from vstream.lab.readiness import monitor_url
 from vstream.lab.server import NatsServer
-from vstream.lab.state import LabDirectory, LabRecord, lab_directories, lab_directory
+from vstream.lab.state import LabDirectory, LabRecord, lab_directory, list_lab_directories
 from vstream.topology.accounts import APP_USER, SYSTEM_USER, VSTREAM_USER, inbox_of, regional_user
 from vstream.topology.bundle import ServerAddress
 from vstream.topology.model import CLIENT_INBOX, Endpoint
@@ -76,12 +76,12 @@ class LabStatus:
         return sum(server.state is ServerState.RUNNING for server in self.servers)
 
 
-def recorded_lab(name: str) -> tuple[LabDirectory, LabRecord]:
+def find_recorded_lab(name: str) -> tuple[LabDirectory, LabRecord]:
     """The directory and the record of lab *name*. Raises LabError if there is no such lab."""
     directory = lab_directory(name)
     record = directory.read()
     if record is None:
-        labs = join_names(lab.name for lab in lab_directories())
+        labs = join_names(lab.name for lab in list_lab_directories())
         raise LabError(
             f"there is no lab `{name}`",
             hint=f"labs of this machine: {labs}" if labs else "`vstream lab up TOPOLOGY` starts one",
@@ -89,9 +89,9 @@ def recorded_lab(name: str) -> tuple[LabDirectory, LabRecord]:
     return directory, record
 
 
-def status(name: str) -> LabStatus:
+def read_status(name: str) -> LabStatus:
     """The servers of lab *name*, in the order of its topology. Raises LabError if there is no such lab."""
-    directory, record = recorded_lab(name)
+    directory, record = find_recorded_lab(name)
     running = records.scan_processes(directory)
     statuses = []
     for address in record.servers:
@@ -115,28 +115,28 @@ def is_running(name: str) -> bool:
 
 def names() -> tuple[str, ...]:
     """The names of all labs of this user, even if their record cannot be parsed."""
-    return tuple(directory.name for directory in lab_directories())
+    return tuple(directory.name for directory in list_lab_directories())
 
 
 def list_labs() -> tuple[LabStatus, ...]:
     """All labs of this user, by name. Raises LabError if a record cannot be parsed."""
     # One that was purged since its directory was seen is no lab any more.
-    return tuple(status(directory.name) for directory in lab_directories() if directory.read() is not None)
+    return tuple(read_status(directory.name) for directory in list_lab_directories() if directory.read() is not None)
 
 
-def addresses(name: str) -> tuple[ServerAddress, ...]:
+def list_addresses(name: str) -> tuple[ServerAddress, ...]:
     """The server addresses of lab *name*, for rendering its bundle. Raises LabError if there is no such lab."""
-    return recorded_lab(name)[1].servers
+    return find_recorded_lab(name)[1].servers
 
 
-def endpoints(name: str, user: str = VSTREAM_USER) -> Mapping[str, Endpoint]:
+def list_endpoints(name: str, user: str = VSTREAM_USER) -> Mapping[str, Endpoint]:
     """
     How to reach each region of lab *name*, running or not. Raises LabError if there is no such lab.
 
     Clients connect to the region's own cluster. Loaded mappings are read from its stretch server too; its hub has none.
     Where the lab has users, they log in as *user*.
     """
-    servers = addresses(name)
+    servers = list_addresses(name)
     regions = dict.fromkeys(address.region for address in servers)
     by_region = {}
     for region in regions:
@@ -165,19 +165,19 @@ def _find_login(name: str, user: str, region: str) -> dict[str, Any]:
     return keys.login(name, regional_user(user, region)) or keys.login(name, user)
 
 
-def client_endpoints(name: str) -> Mapping[str, Endpoint]:
+def list_client_endpoints(name: str) -> Mapping[str, Endpoint]:
     """Like `endpoints`, for applications."""
-    return endpoints(name, APP_USER)
+    return list_endpoints(name, APP_USER)
 
 
-def system_endpoint(name: str, region: str | None = None) -> Endpoint:
+def find_system_endpoint(name: str, region: str | None = None) -> Endpoint:
     """
     How to reach the system account of lab *name*. The templates give every lab a user for it.
 
     With domains, each region has its own system account: that of *region* is used.
     """
     password = passwords.password(lab_directory(name).conf, SYSTEM_USER)
-    servers = addresses(name)
+    servers = list_addresses(name)
     urls = tuple(server.client_url for server in servers if region is None or _serves(server, region))
     files = keys.login(name, SYSTEM_USER)
     login = files or {"user": SYSTEM_USER if password else None, "password": password}
@@ -188,9 +188,9 @@ def _serves(address: ServerAddress, region: str) -> bool:
     return address.region == region and not (address.is_stretch or address.is_hub)
 
 
-def logs(name: str, server: str, lines: int) -> tuple[str, ...]:
+def list_logs(name: str, server: str, lines: int) -> tuple[str, ...]:
     """The last *lines* lines that *server* of lab *name* has written. Raises UnknownNameError if there is no such server."""
-    directory, record = recorded_lab(name)
+    directory, record = find_recorded_lab(name)
     servers = [address.server.name for address in record.servers]
     if server not in servers:
         raise UnknownNameError(f"lab `{name}` has no server `{server}`", hint=f"its servers: {', '.join(servers)}")

@@ -17,9 +17,9 @@ from vstream.lab.links.state import Pair
 from vstream.lab.readiness import monitor_url
 from vstream.lab.server import NatsServer
 from vstream.lab.state import LabDirectory, LabRecord
-from vstream.lab.status import endpoints as lab_endpoints
-from vstream.lab.status import recorded_lab, system_endpoint
-from vstream.plan.live.observe import any_connection
+from vstream.lab.status import find_recorded_lab, find_system_endpoint
+from vstream.lab.status import list_endpoints as lab_endpoints
+from vstream.plan.live.observe import choose_connection
 from vstream.topology.bundle import ServerAddress
 from vstream.topology.model import Endpoint, Topology
 from vstream.value_class import value_class
@@ -131,7 +131,7 @@ class TargetServers:
 
         opened = dict(zip(regions, await asyncio.gather(*map(open_region, regions)), strict=True))
         try:
-            yield any_connection(opened)
+            yield choose_connection(opened)
         finally:
             await asyncio.gather(*(result.close() for result in opened.values() if isinstance(result, Connection)))
 
@@ -211,12 +211,12 @@ class TargetServers:
 
 def target_lab(name: str) -> TargetServers:
     """The lab *name*, running or not. Raises LabError if there is none."""
-    directory, record = recorded_lab(name)
+    directory, record = find_recorded_lab(name)
     return TargetServers(
         servers={address.server.name: address.region for address in record.servers},
         clusters={address.server.name: address.cluster_name for address in record.servers},
         endpoints=lab_endpoints(name),
-        system=system_endpoint(name),
+        system=find_system_endpoint(name),
         lab=(directory, record),
         hubs={address.region: address.server.name for address in record.servers if address.is_hub},
     )

@@ -125,7 +125,7 @@ class _CheckedFiles:
 def _check_gathered(named: Gathered, loaded: Gathered, workspace: Workspace, env: Mapping[str, str]) -> _CheckedFiles:
     """What is wrong with the files *named*, except for topologies and scenarios. Servers have *loaded* now."""
     # What a rule says about a value that nobody knows is a guess.
-    unknown = secrets.unknown_places(named.references, env)
+    unknown = secrets.find_unknown_places(named.references, env)
     judged = (finding for finding in _run_rules(workspace) if finding.span not in unknown)
     return _CheckedFiles(
         findings=[*named.diagnostics, *loaded.diagnostics, *judged],
@@ -198,7 +198,7 @@ def _list_comments(document: Document, file: str) -> list[Comment]:
     places = document.source
     spans = {*places.values.values(), *places.keys.values()}
     leaves = [span for span in spans if span != places.value(()) and span.line == span.end_line]
-    return list(suppress.yaml_comments(document.text, file, Comment, leaves))
+    return list(suppress.find_yaml_comments(document.text, file, Comment, leaves))
 
 
 def _run_rules(workspace: Workspace) -> tuple[Finding, ...]:

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Sequence
 from vstream.errors import InvalidInputError, UnknownNameError, VstreamError
 from vstream.lint.load_topology import LoadedTopology, render_bundle
 from vstream.lint.read import Read, Source, gather
-from vstream.lint.reading.accounts import accounts_without_rules, empty_block, find_account_flow
-from vstream.lint.reading.leafnodes import leaf_side, read_leaf_links
+from vstream.lint.reading.accounts import find_account_flow, find_accounts_without_rules, make_empty_block
+from vstream.lint.reading.leafnodes import read_leaf_links, read_leaf_side
 from vstream.lint.rules.server_values import has_operator
 from vstream.lint.simulate import ListeningStream, Simulation, simulate
 from vstream.lint.workspace import MappingsBlock, ServerConf, Workspace
@@ -39,7 +39,7 @@ class PublishingClient:
 
     def publish(self, subject: str) -> Simulation:
         """What servers do with a publish to the literal *subject*."""
-        origin = leaf_side(self.server, self.block.account or GLOBAL_ACCOUNT) if self.server else None
+        origin = read_leaf_side(self.server, self.block.account or GLOBAL_ACCOUNT) if self.server else None
         return simulate(
             self.block,
             subject,
@@ -135,11 +135,11 @@ def _find_block(workspace: Workspace, account: str | None, server: ServerConf | 
         of_server = [block for block in blocks if block.key_span in places]
         is_clear = account is not None or not server.accounts
         if not of_server and is_clear and _is_leaf_bound(workspace, server, account):
-            return empty_block(server.file, account, server.root.span)
+            return make_empty_block(server.file, account, server.root.span)
         blocks = of_server or blocks
     if len(blocks) == 1:
         return blocks[0]
-    without_rules = accounts_without_rules(workspace)
+    without_rules = find_accounts_without_rules(workspace)
     if account in without_rules:
         return without_rules[account]
     if not blocks and account is None and len(without_rules) == 1:
@@ -174,7 +174,7 @@ def _list_servers(workspace: Workspace, blocks: Sequence[MappingsBlock]) -> str:
 
 def _is_leaf_bound(workspace: Workspace, server: ServerConf, account: str | None) -> bool:
     """Whether a leaf node connection brings messages to *account* of *server*, or takes them."""
-    side = leaf_side(server, account or GLOBAL_ACCOUNT)
+    side = read_leaf_side(server, account or GLOBAL_ACCOUNT)
     ends = {(end.system, end.account) for link in read_leaf_links(workspace) for end in (link.hub, link.leaf)}
     return (side.system, side.account) in ends
 

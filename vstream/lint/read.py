@@ -195,7 +195,7 @@ class _Gatherer:
 
     def _add_claims(self, document: Document) -> None:
         self.gathered.diagnostics += document.diagnostics
-        account = claims.claims_account(document.data, document.source)
+        account = claims.read_claims_account(document.data, document.source)
         if account is not None:
             self.gathered.claims.append(account)
 
@@ -253,7 +253,7 @@ class _Gatherer:
         self.gathered.diagnostics += diagnostics if is_given else as_given_later(diagnostics)
         self.gathered.references += document.references
         self.gathered.comments += document.comments
-        conf = servers.server_conf(document, source.name, including.names, self._blocks)
+        conf = servers.read_server_conf(document, source.name, including.names, self._blocks)
         self.gathered.servers.append(conf)
         self._read_preloaded(conf)
 

@@ -42,7 +42,7 @@ def refuse_start(at: Span, message: str, hint: str) -> Violation:
     return Violation(at=at, message=f"{message}: the server does not start", hint=hint)
 
 
-def closest(word: str, names: list[str], label: str) -> str:
+def find_closest(word: str, names: list[str], label: str) -> str:
     """A hint about a name that does not exist: the likely one, or all existing ones."""
     close = get_close_matches(word, names, n=1)
     return f"did you mean `{close[0]}`?" if close else f"{label}: {join_names(names) if names else 'none'}"

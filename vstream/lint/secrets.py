@@ -58,7 +58,7 @@ def _undefined_in(finding: Finding) -> str | None:
     return undefined[1] if undefined else None
 
 
-def unknown_places(references: Iterable[Reference], env: Mapping[str, str]) -> set[Span]:
+def find_unknown_places(references: Iterable[Reference], env: Mapping[str, str]) -> set[Span]:
     """Where variables are used that neither the files nor *env* define."""
     return {reference.span for reference in references if reference.definition is None and reference.name not in env}
 

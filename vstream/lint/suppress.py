@@ -108,14 +108,11 @@ def apply(diagnostics: Iterable[Finding], suppressions: Suppressions) -> tuple[F
     broken = [finding for finding in remaining if finding.is_error and finding.code.startswith(_SYNTAX)]
     unread = {finding.span.file for finding in broken if finding.span}
     unused = [entry for entry in suppressions.entries if not entry.is_used and entry.file not in unread]
-    return (*remaining, *suppressions.diagnostics, *map(_report_unused, unused))
+    told = [_problem(f"{entry.code} is not reported here", entry.span, "remove the suppression") for entry in unused]
+    return (*remaining, *suppressions.diagnostics, *told)
 
 
-def _report_unused(unused: Suppression) -> Finding:
-    return _problem(f"{unused.code} is not reported here", unused.span, "remove the suppression")
-
-
-def yaml_comments(text: str, file: str, make: type[Comment], values: Collection[Span]) -> Iterator[Comment]:
+def find_yaml_comments(text: str, file: str, make: type[Comment], values: Collection[Span]) -> Iterator[Comment]:
     """The comments of a YAML text that may be suppressions; *values* are the spans of its scalars and keys."""
     if not _MARK.search(text):
         return

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from vstream.plan import consumers
-from vstream.plan.canonical import canonical, is_known
+from vstream.plan.canonical import is_known, to_canonical
 from vstream.plan.context import DiffContext, Observed, Outcome
 from vstream.plan.plan import (
     UNANSWERED,
@@ -26,7 +26,7 @@ from vstream.plan.plan import (
     stage_of,
 )
 from vstream.plan.risk import classify, classify_source, estimate_removal, refusal
-from vstream.plan.stages import gates_of, resumed_gates
+from vstream.plan.stages import gates_of, list_resumed_gates
 from vstream.plan.transitions import (
     change_consistency,
     change_routing,
@@ -92,7 +92,7 @@ def _plan_of(context: DiffContext, outcomes: Sequence[Outcome]) -> Plan:
         unread_servers=context.observed.unread_servers,
         leaving=context.observed.leaving,
         gates=gates_of(changes, context),
-        resumed=tuple(resumed_gates(changes, context)),
+        resumed=tuple(list_resumed_gates(changes, context)),
         notes=tuple(outcome for outcome in outcomes if isinstance(outcome, Note)),
         owned=len(context.owned),
         rule_count=context.rule_count,
@@ -106,7 +106,7 @@ def _digest(context: DiffContext, names: Iterable[str]) -> str:
     all_consumers = [consumer for on_stream in observed.consumers.values() for consumer in on_stream.values()]
     durables = {}
     for consumer in all_consumers:
-        durables[consumer.config.name] = [consumers.canonical(consumer.config.fields), consumer.created]
+        durables[consumer.config.name] = [consumers.to_canonical(consumer.config.fields), consumer.created]
     silent = sorted((context.desired_names & set(observed.missing)) | set(observed.silent_consumers))
     rules = {server: dict(loaded) for server, loaded in observed.rules.items()}
     state = [streams, silent, rules, durables]
@@ -161,7 +161,7 @@ def _create(stream: RenderedStream, context: DiffContext) -> Iterator[Outcome]:
         if context.topology.server_version >= seed_region.SINCE and stream.account is None:
             yield from seed_region.plan_copy(stream, donor)
             return
-        yield seed_region.short_history(stream)
+        yield seed_region.note_short_history(stream)
     create = Create(config=stream.config, region=stream.region, role=stream.role)
     if stream.role is Role.ORDER:
         yield from change_consistency.create_ordering_stream(create)
@@ -177,7 +177,7 @@ def _update(
         yield blocked
         return
     desired = start_sequence.preserve_start_sequences(stream.config, _make_canonical_config(observed, context))
-    left_open = seed_region.ends_to_measure(observed.config)
+    left_open = seed_region.list_ends_to_measure(observed.config)
     update = Update(
         config=StreamConfig(name=desired.name, fields={**_unknown_fields(desired, observed.config), **desired.fields}),
         region=stream.region,
@@ -189,7 +189,7 @@ def _update(
     )
     if change_sources.is_stopped(observed):
         yield change_sources.start_sources(update)
-    elif not change_sources.reconfigured_sources(fields):
+    elif not change_sources.find_reconfigured_sources(fields):
         yield update
     elif change_sources.drops_source(fields):
         yield _block(
@@ -197,7 +197,7 @@ def _update(
             "some of its sources change and others are removed, which needs two plans",
             "keep the regions that the stream has now, apply, and then remove regions",
         )
-    elif left_out := change_sources.subject_left_out(stream.config.name, fields, context):
+    elif left_out := change_sources.find_subject_left_out(stream.config.name, fields, context):
         origin, subject = left_out
         yield _block(
             stream,
@@ -295,7 +295,7 @@ def _compare_fields(
     """How *observed* differs from *stream*, field by field, and what is left as it is."""
     before = context.form_of(stream.config.name)
     desired = start_sequence.preserve_start_sequences(stream.config, _make_canonical_config(observed, context))
-    after = canonical(desired.fields)
+    after = to_canonical(desired.fields)
     if before == after:
         return (), ()
     changes: list[FieldChange] = []

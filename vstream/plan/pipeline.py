@@ -14,10 +14,10 @@ from vstream.errors import NotReachableError, RefusedError, StalePlanError, Vstr
 from vstream.formatting import list_names
 from vstream.plan.diff import diff
 from vstream.plan.live.lost_region import measure_losses, require_dead
-from vstream.plan.live.observe import any_connection, connect_all, observe
+from vstream.plan.live.observe import choose_connection, connect_all, observe
 from vstream.plan.plan import Change, Delete, Plan, UnreachableRegion, Update, risk_of
 from vstream.plan.risk import Risk
-from vstream.plan.transitions.remove_region import dead_streams, give_up
+from vstream.plan.transitions.remove_region import give_up, list_dead_streams
 from vstream.topology import physical
 from vstream.topology.bundle import Bundle
 from vstream.topology.model import Consistency, Endpoint, Role, Topology
@@ -57,7 +57,7 @@ async def make_plan(request: PlanRequest, *, on_progress: Callable[[str], None] 
             on_progress(f"waiting for {', '.join(waiting)}")
 
     async with connect_all(topology, request.endpoints, on_open=report) as connections:
-        connection = any_connection(connections)
+        connection = choose_connection(connections)
         on_progress("reading streams, consumers and loaded rules")
         observed = await observe(topology, connections, request.endpoints)
         await require_dead(topology, lost, request.endpoints, observed)
@@ -74,7 +74,7 @@ async def make_plan(request: PlanRequest, *, on_progress: Callable[[str], None] 
     monitors = {url for region in lost if region in request.endpoints for url in request.endpoints[region].monitor}
     servers = {seat.server.name for seat in topology.seats if seat.region in lost}
     servers |= {server for region in topology.lost for server in region.servers}
-    return give_up(plan, dead_streams(topology, lost, observed.missing), losses, monitors | servers)
+    return give_up(plan, list_dead_streams(topology, lost, observed.missing), losses, monitors | servers)
 
 
 def _check_adopted(request: PlanRequest) -> None:

@@ -38,12 +38,12 @@ def spell(cluster: str | None, weight: int, subject: str) -> str:
     return f"{cluster or '*'} {weight}% {subject}"
 
 
-def rule_entries(mappings: Iterable[SubjectMapping]) -> Entries:
+def list_rule_entries(mappings: Iterable[SubjectMapping]) -> Entries:
     """*mappings* as keyed entries."""
     return {mapping.source: spell_destinations(mapping) for mapping in mappings}
 
 
-def account_entries(accounts: Iterable[Account]) -> Entries:
+def list_account_entries(accounts: Iterable[Account]) -> Entries:
     """*accounts* as keyed entries."""
     values: defaultdict[str, list[str]] = defaultdict(list)
     for account in accounts:

@@ -28,7 +28,7 @@ from vstream.plan.plan import (
 )
 from vstream.plan.risk import Risk
 from vstream.plan.stages import as_dict as stage_as_dict
-from vstream.plan.stages import stages
+from vstream.plan.stages import list_stages
 from vstream.topology.consumer_config import ConsumerConfig
 from vstream.topology.model import Role
 from vstream.topology.stream_config import StreamConfig
@@ -65,7 +65,7 @@ def to_dict(plan: Plan) -> dict[str, Any]:
         "unread_servers": plan.unread_servers,
         "leaving": plan.leaving,
         "gates": [{"gate": item.kind.value, "stream": item.stream, "others": item.counterparts} for item in plan.gates],
-        "stages": [stage_as_dict(stage) for stage in stages(plan)],
+        "stages": [stage_as_dict(stage) for stage in list_stages(plan)],
         "notes": [{"name": item.name, "text": item.text} for item in plan.notes],
         "losses": plan.losses,
         "owned": plan.owned,

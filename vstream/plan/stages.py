@@ -91,7 +91,7 @@ def _list_settled_gates(changes: Sequence[Change], context: DiffContext) -> Iter
             yield Gate(kind=GateKind.SETTLED, stream=change.config.name, counterparts=readers)
 
 
-def resumed_gates(changes: Sequence[Change], context: DiffContext) -> Iterator[Gate]:
+def list_resumed_gates(changes: Sequence[Change], context: DiffContext) -> Iterator[Gate]:
     """What an earlier run has moved or scaled, and ended before it refreshed the readers: nobody has noted that."""
     changed = {change.config.name for change in changes}
     for rendered in context.desired_streams:
@@ -256,7 +256,7 @@ class PlanStage:
         return ", ".join(parts)
 
 
-def stages(plan: Plan) -> Iterator[PlanStage]:
+def list_stages(plan: Plan) -> Iterator[PlanStage]:
     """The stages of *plan* in their order. One without anything to do is left out, unless something must hold then."""
     waits = False
     for stage, changes in plan.group_by_stage().items():

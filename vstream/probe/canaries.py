@@ -285,7 +285,7 @@ async def _look_for(reader: Reader, canary: Canary) -> None:
 
 
 async def _read_next(target: ProbeTarget, subject: str, from_seq: int, timeout: float) -> DirectMessage | None:
-    return await direct.next_by_subject(target.connection, target.read_by, subject, from_seq, timeout=timeout)
+    return await direct.get_next(target.connection, target.read_by, subject, from_seq, timeout=timeout)
 
 
 def _check_arrival(canary: Canary, reader: Reader) -> Check:

@@ -155,7 +155,7 @@ class Cleanup:
     async def _walk(self, region: str, name: str, subject: str, canary: Canary, from_seq: int) -> int | None:
         while True:
             connection, timeout = self._choose_connection(region)
-            message = await direct.leader_next_by_subject(connection, name, subject, from_seq, timeout=timeout)
+            message = await direct.get_next_from_leader(connection, name, subject, from_seq, timeout=timeout)
             if message is None:
                 return None
             if message.headers.get(CANARY_HEADER) == canary.token:
@@ -209,7 +209,7 @@ class Cleanup:
 
     async def _is_there(self, region: str, name: str, seq: int, canary: Canary) -> bool:
         connection, timeout = self._choose_connection(region)
-        message = await direct.leader_get_by_seq(connection, name, seq, timeout=timeout)
+        message = await direct.get_by_seq_from_leader(connection, name, seq, timeout=timeout)
         return message is not None and message.headers.get(CANARY_HEADER) == canary.token
 
     def _choose_connection(self, region: str) -> tuple[Connection, float]:

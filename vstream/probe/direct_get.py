@@ -238,8 +238,8 @@ async def _find_message(target: ProbeTarget, subject: str | None) -> DirectMessa
     async def ask(timeout: float) -> DirectMessage | None:
         name = target.stream.name
         if subject is not None:
-            return await direct.last_by_subject(target.connection, name, subject, timeout=timeout)
-        return await direct.next_by_subject(target.connection, name, direct.ANY_SUBJECT, 1, timeout=timeout)
+            return await direct.get_newest(target.connection, name, subject, timeout=timeout)
+        return await direct.get_next(target.connection, name, direct.ANY_SUBJECT, 1, timeout=timeout)
 
     message, _ = await target.measure(ask)
     return message

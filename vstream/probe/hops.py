@@ -179,7 +179,7 @@ async def probe_direct_get(target: ProbeTarget, facts: StreamInfo | None) -> Che
     try:
         for _ in range(_LOOKS):
             message, elapsed_ms = await target.measure(
-                lambda timeout: direct.next_by_subject(
+                lambda timeout: direct.get_next(
                     target.connection, target.stream.name, direct.ANY_SUBJECT, 1, timeout=timeout
                 )
             )

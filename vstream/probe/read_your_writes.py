@@ -61,7 +61,7 @@ class OwnRead:
     async def _look(self) -> None:
         self.looks += 1
         get: Callable[..., Awaitable[DirectMessage | None]] = (
-            direct.leader_next_by_subject if self.method == BY_LEADER else direct.next_by_subject
+            direct.get_next_from_leader if self.method == BY_LEADER else direct.get_next
         )
         connection: Connection = self.target.connection
         while True:

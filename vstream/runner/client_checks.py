@@ -14,11 +14,11 @@ from vstream.errors import NotReachableError, VstreamError
 from vstream.jetstream import error_codes
 from vstream.jetstream.answers import api_error
 from vstream.jetstream.connection import Reply
-from vstream.jetstream.direct import last_by_subject, next_by_subject
+from vstream.jetstream.direct import get_newest, get_next
 from vstream.jetstream.read_stream import AckSubject
 from vstream.jetstream.reconnecting import ReconnectingConnection
-from vstream.runner.workload.publisher import acknowledgement
-from vstream.runner.workload.readers import ACK, failure_of, make_consumer, refusal
+from vstream.runner.workload.publisher import parse_acknowledgement
+from vstream.runner.workload.readers import ACK, describe_refusal, failure_of, make_consumer
 from vstream.scenario.model import ClientOperation
 from vstream.topology import naming
 from vstream.value_class import value_class
@@ -136,18 +136,18 @@ class OperationChecks:
 
     async def _publish(self) -> _Answer:
         reply = await self._connection.request(self._target.subject, self._payload(), timeout=TIMEOUT)
-        error, stream, seq, _ = acknowledgement(reply, self._target.written)
+        error, stream, seq, _ = parse_acknowledgement(reply, self._target.written)
         if error is not None:
             raise VstreamError(error)
         return _Answer(stream=stream, seq=seq)
 
     async def _direct_get(self) -> _Answer:
         return self._read(
-            await last_by_subject(self._connection, self._target.stream, self._target.subject, timeout=TIMEOUT)
+            await get_newest(self._connection, self._target.stream, self._target.subject, timeout=TIMEOUT)
         )
 
     async def _direct_get_sequence(self) -> _Answer:
-        return self._read(await next_by_subject(self._connection, self._target.stream, ">", 1, timeout=TIMEOUT))
+        return self._read(await get_next(self._connection, self._target.stream, ">", 1, timeout=TIMEOUT))
 
     def _read(self, message: Any) -> _Answer:
         if message is None:
@@ -199,7 +199,7 @@ class OperationChecks:
         if reply.status in _NO_MESSAGES:
             return None
         if reply.status is not None:
-            raise VstreamError(refusal(reply))
+            raise VstreamError(describe_refusal(reply))
         return reply
 
     async def _acknowledge(self) -> _Answer:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from vstream.apply.execute import GATE_PATIENCE
-from vstream.apply.mappings import mapping_admin
+from vstream.apply.mappings import make_mapping_admin
 from vstream.apply.pipeline import apply_and_replan, resume_reading
 from vstream.errors import UnsupportedError, VstreamError
 from vstream.health.live.drain import empty_region
@@ -17,11 +17,11 @@ from vstream.lab import keys, lab
 from vstream.lab.binaries import locate_binaries
 from vstream.lab.links.state import Backend
 from vstream.lab.state import lab_directory
-from vstream.lab.status import system_endpoint
+from vstream.lab.status import find_system_endpoint
 from vstream.lab.target_servers import target_lab_of
 from vstream.lint.load_topology import load, render_bundle
 from vstream.plan.live.lost_region import give_up, measure_losses
-from vstream.plan.live.observe import any_connection, connect_all, observe
+from vstream.plan.live.observe import choose_connection, connect_all, observe
 from vstream.plan.live.witnesses import PEER_PATIENCE, hear_witnesses
 from vstream.plan.pipeline import PlanRequest, make_plan
 from vstream.plan.topology_edit import TopologyEdit
@@ -108,14 +108,14 @@ async def prepare_lab(scenario: Scenario, topology: Topology, name: str, report:
 
 def _build_environment(name: str, edit: TopologyEdit, templates: Path | None) -> Environment:
     seats = {seat.server.name for seat in edit.topology.processes}
-    addresses = [address for address in lab.addresses(name) if address.server.name in seats]
+    addresses = [address for address in lab.list_addresses(name) if address.server.name in seats]
     return Environment(
         lab=name,
         topology=edit.topology,
         bundle=_render_lab(name, edit.topology, addresses, templates),
-        endpoints=lab.endpoints(name),
+        endpoints=lab.list_endpoints(name),
         logs=lab_directory(name).log,
-        clients=lab.client_endpoints(name),
+        clients=lab.list_client_endpoints(name),
         edit=edit,
         templates=templates,
     )
@@ -141,14 +141,14 @@ async def _apply_topology(environment: Environment) -> None:
         topology=environment.topology,
         bundle=environment.bundle,
         endpoints=environment.endpoints,
-        leaving=tuple(server.name for server in lab.status(environment.lab).servers if server.name not in seats),
+        leaving=tuple(server.name for server in lab.read_status(environment.lab).servers if server.name not in seats),
         lost=lost,
     )
     plan = await make_plan(request)
     if plan.blocked:
         first = plan.blocked[0]
         raise VstreamError(f"the topology cannot be applied: stream `{first.name}`: {first.reason}", hint=first.hint)
-    mappings = mapping_admin(environment.lab, environment.bundle, lost=lost)
+    mappings = make_mapping_admin(environment.lab, environment.bundle, lost=lost)
     applied, left = await apply_and_replan(
         request, plan, mappings, lambda: target_lab_of(environment.topology, environment.lab), lab_name=environment.lab
     )
@@ -200,7 +200,9 @@ async def change_region(environment: Environment, action: ChangeRegion) -> Chang
 
 async def repair_meta(environment: Environment) -> None:
     """Do what `vstream repair meta` does with `--yes`, by the same functions. Raises VstreamError."""
-    system = {region.name: system_endpoint(environment.lab, region.name) for region in environment.topology.regions}
+    system = {
+        region.name: find_system_endpoint(environment.lab, region.name) for region in environment.topology.regions
+    }
     deadline = time.monotonic() + _WORKS
     while True:
         groups = await find_groups(environment.topology, environment.endpoints, system)
@@ -217,14 +219,14 @@ async def repair_meta(environment: Environment) -> None:
 async def _give_up(environment: Environment, regions: Sequence[str]) -> tuple[TopologyEdit, tuple[RegionLoss, ...]]:
     """The topology without *regions*, which must be dead, and what is lost with them."""
     living = [candidate.name for candidate in environment.topology.regions if candidate.name not in regions]
-    system = {name: system_endpoint(environment.lab, name) for name in living}
+    system = {name: find_system_endpoint(environment.lab, name) for name in living}
     proof = await hear_witnesses(environment.topology, regions, environment.endpoints, living, system)
     if not proof.is_dead:
         raise VstreamError(f"not proved dead: {'; '.join((*proof.alive, *proof.unknown))}")
     edit, _ = await give_up(environment.edit, regions, environment.endpoints)
     async with connect_all(edit.topology, environment.endpoints) as connections:
         observed = await observe(edit.topology, connections, environment.endpoints)
-        return edit, await measure_losses(edit.topology, regions, observed, any_connection(connections))
+        return edit, await measure_losses(edit.topology, regions, observed, choose_connection(connections))
 
 
 async def _wait_until_probe_passes(environment: Environment) -> None:

@@ -148,7 +148,7 @@ class SearchLimits:
     """Number of runs for making one failed scenario shorter."""
 
 
-def seeds(seed: int) -> list[int]:
+def list_seeds(seed: int) -> list[int]:
     """The first seeds of the scenarios for *seed*; more are never needed."""
     chance = random.Random(seed)  # noqa: S311 - it has to be repeatable
     return [chance.randrange(_SEEDS) for _ in range(10_000)]
@@ -181,7 +181,7 @@ async def explore(
     *is_kept* keeps the captures of runs that passed. Raises VstreamError only if nothing can be written.
     """
     until = time.monotonic() + bounds.seconds
-    for number, seed in enumerate(seeds(into.seed), 1):
+    for number, seed in enumerate(list_seeds(into.seed), 1):
         if time.monotonic() >= until or (bounds.runs is not None and number > bounds.runs):
             return
         data = compose(seed)

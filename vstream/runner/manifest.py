@@ -86,7 +86,7 @@ class ManifestWriter:
     def region_changed(self, changed: ChangedRegion, at: int) -> None:
         """Record which regions are gone, and what a change that began *at* said to be lost."""
         absent = tuple(sorted(region.name for region in changed.environment.topology.lost))
-        given_up = tuple(given_up_stream(loss, at) for loss in changed.losses)
+        given_up = tuple(describe_given_up(loss, at) for loss in changed.losses)
         self._manifest = replace(self._manifest, absent=absent, given_up=(*self._manifest.given_up, *given_up))
 
     def streams(self, streams: Sequence[CapturedStream]) -> None:
@@ -110,7 +110,7 @@ class ManifestWriter:
     def servers(self, lab_name: str) -> None:
         """Copy the lab's logs and search them for panics. A lab that never started has none."""
         try:
-            status = lab.status(lab_name)
+            status = lab.read_status(lab_name)
         except VstreamError:
             return
         self._capture.logs.mkdir(parents=True, exist_ok=True)
@@ -135,7 +135,7 @@ class ManifestWriter:
         self._manifest = replace(self._manifest, servers=tuple(servers))
 
 
-def given_up_stream(loss: RegionLoss, at: int) -> GivenUpStream:
+def describe_given_up(loss: RegionLoss, at: int) -> GivenUpStream:
     """What was said of one stream that is given up: of an origin, the new one has what the furthest copy has."""
     positions = {reader: seq or 0 for reader, seq in loss.readers.items()}
     if loss.are_copies:

@@ -15,7 +15,7 @@ from vstream.scenario.document import (
     StepDocument,
     WorkloadDocument,
 )
-from vstream.scenario.expectations import expectations
+from vstream.scenario.expectations import decode_expectations
 from vstream.scenario.faults import Aim, FaultSpec
 from vstream.syntax.yaml import Path, SourceMap
 from vstream.topology import naming
@@ -57,7 +57,7 @@ def resolve(
         ),
         workload=_decode_workload(document.workload, source, topology),
         steps=steps,
-        expectations=tuple(expectations(document, source, topology)),
+        expectations=tuple(decode_expectations(document, source, topology)),
         text=text,
     )
 
@@ -184,11 +184,11 @@ def _decode_action(step: StepDocument, name: str, fault_id: str, topology: Topol
                 else model.RepairMeta()
             )
         case _:
-            action = model.Inject(fault=fault_spec(step, name, topology), id=fault_id, lasting=step.for_)
+            action = model.Inject(fault=decode_fault_spec(step, name, topology), id=fault_id, lasting=step.for_)
     return action
 
 
-def fault_spec(step: StepDocument, name: str, topology: Topology) -> FaultSpec:
+def decode_fault_spec(step: StepDocument, name: str, topology: Topology) -> FaultSpec:
     """The fault in the field *name* of *step*."""
     action = ACTIONS[name]
     assert action.fault is not None

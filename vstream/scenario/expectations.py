@@ -32,7 +32,7 @@ _BY_PAIR: Final = (Measure.PROPAGATION, Measure.VISIBLE)
 _WHOLE: Final = (Measure.CONVERGED, *SAFETY.values(), Measure.DIVERGED)
 
 
-def expectations(document: ScenarioDocument, source: SourceMap, topology: Topology) -> Iterator[Expectation]:
+def decode_expectations(document: ScenarioDocument, source: SourceMap, topology: Topology) -> Iterator[Expectation]:
     """Those that are written, in their order, and then those that hold unless something else is written."""
     for index, group in enumerate(document.expect):
         yield from _group(group, source, ("expect", index), _find_regions_tried(document, group.in_, topology))

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import yaml
 
-from vstream.scenario.timeline import servers_by_region
+from vstream.scenario.timeline import index_servers
 from vstream.syntax.json_types import Json
 from vstream.topology.model import Topology
 from vstream.topology.physical import physical_name
@@ -69,7 +69,7 @@ class _ScenarioComposer:
     def __init__(self, topology: Topology, chance: random.Random, *, has_links: bool) -> None:
         self._topology = topology
         self._chance = chance
-        self._servers = servers_by_region(topology)
+        self._servers = index_servers(topology)
         self._regions = list(self._servers)
         self._has_links = has_links and len(self._regions) > 1
         self._open: list[_PlannedFault] = []

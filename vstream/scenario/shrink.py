@@ -79,7 +79,7 @@ async def _reduce(data: ScenarioData, budget: _Budget) -> ScenarioData:
     progress = True
     while progress:
         progress = False
-        for candidate in smaller(data):
+        for candidate in list_smaller(data):
             if await budget.fails(candidate):
                 data, progress = candidate, True
                 break
@@ -132,7 +132,7 @@ def action(step: ScenarioData) -> str:
     return next(key for key in step if key not in _BESIDE)
 
 
-def smaller(data: ScenarioData) -> Iterator[ScenarioData]:
+def list_smaller(data: ScenarioData) -> Iterator[ScenarioData]:
     """*data* with one thing made smaller: the workload first, since that shortens what has to be read."""
     workload = data.get("workload", {})
     for key in ("readers", "size", "keys", "retry"):

@@ -102,7 +102,7 @@ def _cover(
     """Few incidents, so that for each of *cells* one is as bad as the worst."""
     left = {(cell.stream, cell.ability): cell for cell in cells}
     shows: dict[int, list[tuple[str, Ability]]] = {}
-    candidates = survival.incidents(topology, cells[0].failure) if cells else ()
+    candidates = survival.list_incidents(topology, cells[0].failure) if cells else ()
     for index, incident in enumerate(candidates):
         shows[index] = [key for key, cell in left.items() if _is_as_bad(topology, streams[cell.stream], cell, incident)]
     while left and shows:
@@ -115,7 +115,7 @@ def _cover(
 
 
 def _is_as_bad(topology: Topology, stream: VirtualStream, cell: SurvivalCell, incident: Incident) -> bool:
-    rulings = survival.rulings(topology, stream, cell.ability, incident).values()
+    rulings = survival.list_rulings(topology, stream, cell.ability, incident).values()
     return any(ruling.answer is cell.ruling.answer and ruling.is_certain for ruling in rulings)
 
 
@@ -153,7 +153,7 @@ class _RehearsalComposer:
                     self._expect(cell, region, can=ruling.answer.is_survival, steady=steady, tried=tried)
 
     def _rulings(self, cell: SurvivalCell, incident: Incident) -> Collection[tuple[str, Ruling]]:
-        return survival.rulings(self._topology, self._streams[cell.stream], cell.ability, incident).items()
+        return survival.list_rulings(self._topology, self._streams[cell.stream], cell.ability, incident).items()
 
     def _patience(self, incident: Incident, cells: Sequence[SurvivalCell]) -> int:
         """Seconds until everything that recovers has recovered, and everything that should fail has failed."""

@@ -47,11 +47,11 @@ def step_contexts(document: ScenarioDocument, topology: Topology) -> Iterator[St
         if field == "heal":
             opened = tuple(fault for fault in opened if step.heal and fault.name not in step.heal)
         elif step.run and step.run[0] == RegionCommand.FAILOVER.value:
-            given_up |= servers_named(topology, step.run[1:])
+            given_up |= list_servers_named(topology, step.run[1:])
             opened = tuple(fault for fault in opened if not fault.down or not fault.down <= given_up)
         elif action.fault is not None and action.stays and step.for_ is None:
             value = getattr(step, field)
-            down = servers_named(topology, value) if action.fault.takes is Takes.SERVERS else frozenset()
+            down = list_servers_named(topology, value) if action.fault.takes is Takes.SERVERS else frozenset()
             targets = value if action.aim in {Aim.REGIONS, Aim.SERVERS, Aim.MACHINES} else ()
             opened = (
                 *opened,
@@ -59,16 +59,16 @@ def step_contexts(document: ScenarioDocument, topology: Topology) -> Iterator[St
             )
 
 
-def servers_named(topology: Topology, names: tuple[str, ...] | None) -> frozenset[str]:
+def list_servers_named(topology: Topology, names: tuple[str, ...] | None) -> frozenset[str]:
     """The servers that *names*, of regions and servers, stand for; all if there are none."""
-    by_region = servers_by_region(topology)
+    by_region = index_servers(topology)
     everyone = [server for members in by_region.values() for server in members]
     if not names:
         return frozenset(everyone)
     return frozenset(server for name in names for server in by_region.get(name, (name,) if name in everyone else ()))
 
 
-def servers_by_region(topology: Topology) -> Mapping[str, tuple[str, ...]]:
+def index_servers(topology: Topology) -> Mapping[str, tuple[str, ...]]:
     """The names of all servers by the region that they are in: members of a stretch cluster share its fate."""
     servers = {}
     for region in topology.regions:
@@ -76,7 +76,7 @@ def servers_by_region(topology: Topology) -> Mapping[str, tuple[str, ...]]:
     return servers
 
 
-def minimum_duration(scenario: Scenario) -> int:
+def find_minimum_duration(scenario: Scenario) -> int:
     """Nanoseconds that the steps take at least: waiting, and faults that last."""
     total = 0
     for step in scenario.steps:

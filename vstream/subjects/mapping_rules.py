@@ -16,7 +16,7 @@ from enum import Enum
 from vstream.subjects.algebra import SEPARATOR, is_valid
 from vstream.subjects.functions import ErrorKind, TransformError
 from vstream.subjects.mapping import Destination, Mapping
-from vstream.subjects.transform import SubjectTransform, mapping_transform, numbered_wildcards
+from vstream.subjects.transform import SubjectTransform, numbered_wildcards, parse_mapping_transform
 from vstream.value_class import value_class
 
 _ALL = 100
@@ -98,7 +98,7 @@ def compile_mapping(mapping: Mapping) -> tuple[CompiledMapping | None, list[Mapp
         if not _is_weight(destination.weight):
             errors.append(_make_weight_error(mapping, destination))
     weighed = [destination for destination in mapping.destinations if _is_weight(destination.weight)]
-    transforms = [mapping_transform(mapping.source, destination.subject) for destination in weighed]
+    transforms = [parse_mapping_transform(mapping.source, destination.subject) for destination in weighed]
     set_errors = list(_list_set_errors(mapping, weighed, transforms))
     routes: dict[str, list[Route]] = {"": []}
     for destination, transform in zip(weighed, transforms, strict=True):

@@ -136,7 +136,7 @@ class SubjectTransform:
         return Expansion(subject=SEPARATOR.join(parts), draws=tuple(draws))
 
 
-def mapping_transform(source: str, destination: str) -> SubjectTransform | TransformError:
+def parse_mapping_transform(source: str, destination: str) -> SubjectTransform | TransformError:
     """
     The transform of a mapping's destination: `validate_mapping`, then `SubjectTransform.parse`.
 
@@ -151,7 +151,7 @@ def validate_mapping(source: str, destination: str) -> TransformError | None:
 
     An empty destination is not refused.
     """
-    transform = mapping_transform(source, destination)
+    transform = parse_mapping_transform(source, destination)
     is_error = isinstance(transform, TransformError) and transform.kind is not ErrorKind.EMPTY_DESTINATION
     return transform if is_error and isinstance(transform, TransformError) else None
 

@@ -60,7 +60,7 @@ class Durable:
     """As the topology has them."""
 
 
-def durables(topology: Topology) -> tuple[Durable, ...]:
+def list_durables(topology: Topology) -> tuple[Durable, ...]:
     """The consumers of all virtual streams, region by region."""
     consumers = []
     for stream in topology.streams:

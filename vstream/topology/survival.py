@@ -110,14 +110,14 @@ class SurvivalCell:
 def survival_table(topology: Topology) -> tuple[SurvivalCell, ...]:
     """Every cell, stream by stream, failure by failure."""
     questions = product(topology.streams, Failure, Ability)
-    return tuple(worst_cell(topology, stream, failure, ability) for stream, failure, ability in questions)
+    return tuple(find_worst_cell(topology, stream, failure, ability) for stream, failure, ability in questions)
 
 
-def worst_cell(topology: Topology, stream: VirtualStream, failure: Failure, ability: Ability) -> SurvivalCell:
+def find_worst_cell(topology: Topology, stream: VirtualStream, failure: Failure, ability: Ability) -> SurvivalCell:
     """The worst that *failure* does to *ability*, for a client of *stream* in any region that it leaves."""
     worst: SurvivalCell | None = None
-    for incident in incidents(topology, failure):
-        for ruling in rulings(topology, stream, ability, incident).values():
+    for incident in list_incidents(topology, failure):
+        for ruling in list_rulings(topology, stream, ability, incident).values():
             if worst is None or _RANK[ruling.answer] > _RANK[worst.ruling.answer]:
                 worst = SurvivalCell(
                     stream=stream.name, failure=failure, ability=ability, ruling=ruling, incident=incident
@@ -127,12 +127,14 @@ def worst_cell(topology: Topology, stream: VirtualStream, failure: Failure, abil
     return worst
 
 
-def incidents(topology: Topology, failure: Failure) -> tuple[Incident, ...]:
+def list_incidents(topology: Topology, failure: Failure) -> tuple[Incident, ...]:
     """Everything of the kind *failure* that can happen to *topology*; empty where nothing can."""
     return tuple(_OUTAGES[failure](topology))
 
 
-def rulings(topology: Topology, stream: VirtualStream, ability: Ability, incident: Incident) -> Mapping[str, Ruling]:
+def list_rulings(
+    topology: Topology, stream: VirtualStream, ability: Ability, incident: Incident
+) -> Mapping[str, Ruling]:
     """By region, what clients of *stream* there can do while *incident* lasts."""
     clients = [region for region in incident.clients if region in stream.regions]
     if not clients:
@@ -167,7 +169,7 @@ def _list_servers(topology: Topology) -> Iterator[Incident]:
         )
 
 
-def zone_tags(topology: Topology, region: str) -> Mapping[str, str]:
+def index_zone_tags(topology: Topology, region: str) -> Mapping[str, str]:
     """By server of *region*, the tag by which replicas of a stream are kept apart; servers that have none are left out."""
     prefix = topology.server_options.unique_tag
     tags: dict[str, str] = {}
@@ -180,7 +182,7 @@ def zone_tags(topology: Topology, region: str) -> Mapping[str, str]:
 
 def _list_zones(topology: Topology) -> Iterator[Incident]:
     for region in topology.regions:
-        tags = zone_tags(topology, region.name)
+        tags = index_zone_tags(topology, region.name)
         for zone in dict.fromkeys(tags.values()):
             down = frozenset(server for server, tag in tags.items() if tag == zone)
             yield Incident(
@@ -324,7 +326,7 @@ class _Judge:
 
     def _replicas_at_most(self, away: list[Seat]) -> int:
         """How many replicas of one stream servers that are *away* hold at most: one in each zone, where there are any."""
-        zones = zone_tags(self._topology, self._region_of(away))
+        zones = index_zone_tags(self._topology, self._region_of(away))
         if away[0].is_stretch or not all(seat.server.name in zones for seat in away):
             return len(away)
         return len({zones[seat.server.name] for seat in away})

@@ -23,7 +23,7 @@ from vstream.audit.source.values import Access
 from vstream.errors import NotReachableError, VstreamError
 from vstream.jetstream import monitoring
 from vstream.jetstream.connection import open_connection
-from vstream.jetstream.endpoints import connection_options
+from vstream.jetstream.endpoints import make_connection_options
 from vstream.topology.model import Endpoint
 
 pytestmark = [pytest.mark.server]
@@ -144,7 +144,7 @@ def test_a_file_with_something_else_in_it_is_one_clear_error(
     names: dict[str, Any] = dict.fromkeys(fields, str(file))
     for read in (
         lambda: load_login(Access(servers=("tls://a",), **names)),
-        lambda: connection_options(Endpoint(urls=("tls://a",), **names), "west"),
+        lambda: make_connection_options(Endpoint(urls=("tls://a",), **names), "west"),
     ):
         with pytest.raises(VstreamError, match=problem.replace("FILE", str(file))):
             read()

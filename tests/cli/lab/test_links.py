@@ -55,7 +55,7 @@ def routes() -> dict[str, set[str]]:
     async def ask() -> dict[str, set[str]]:
         return {
             address.region: set(await monitoring.list_routed_servers(monitor_url(address)))
-            for address in lab.addresses("wide")
+            for address in lab.list_addresses("wide")
             if address.is_stretch
         }
 

@@ -118,7 +118,7 @@ def render_table(table: Table, width: int) -> list[str]:
 @pytest.mark.parametrize("width", [60, 100])
 def test_nothing_of_a_lab_is_cut_off(width: int) -> None:
     status = lab_of(("west", ServerState.CRASHED), ("frankfurt", ServerState.RUNNING), ("east", ServerState.STOPPED))
-    lines = render_table(lab_view.table(status, {"west-1": "killed by f12"}, width=width), width)
+    lines = render_table(lab_view.render_table(status, {"west-1": "killed by f12"}, width=width), width)
     assert not [line for line in lines if "…" in line]
     row = next(line for line in lines if "west-1" in line)
     assert "killed by f12" in row
@@ -137,7 +137,7 @@ def test_nothing_of_links_is_cut_off(width: int) -> None:
         overlays={"f12": {("frankfurt", "west"): LinkState(cut=Cut.DROP)}},
     )
     traffic = Traffic(connections={("west", "frankfurt"): 3}, refused=0)
-    text = "\n".join(render_table(lab_view.link_table("acme", links, traffic), width))
+    text = "\n".join(render_table(lab_view.render_link_table("acme", links, traffic), width))
     assert "…" not in text
     assert all(part in text for part in ("west → frankfurt", "frankfurt → west", "cut (drop)", "f12"))
     assert re.search(r"west → frankfurt.* 3 ", text)

@@ -235,13 +235,13 @@ async def test_views_print_hostile_names_harmlessly(name: str, capsys: pytest.Ca
         Finding(code="VD201", severity=Severity.WARNING, message="dead", where=name, evidence=name, hint=name),
     ]
     printed = [
-        *diagnostics.full(hostile, {name: name}),
-        *diagnostics.concise(hostile),
+        *diagnostics.render_full(hostile, {name: name}),
+        *diagnostics.render_concise(hostile),
         *await plan_lines(name),
         key_table({name: name}),
     ]
     check_harmless(print_values(*printed))
-    check_harmless(findings.junit(hostile, [name]))
+    check_harmless(findings.to_junit(hostile, [name]))
     print_error(VstreamError(name, hint=name))
     check_harmless(capsys.readouterr().err)
 

@@ -29,7 +29,7 @@ from vstream.capture.verdict.check import check
 from vstream.capture.verdict.verdict import Verdict
 from vstream.cli.views import charts
 from vstream.cli.views.verdict import report
-from vstream.cli.views.verdict_page import page
+from vstream.cli.views.verdict_page import render_page
 
 EVIL = "\x1b[31m\x00\x9b<script>alert('x')</script>\"onload=x&amp;</style>{{7*7}}<<7*7>>"
 TAMED = EVIL.translate(dict.fromkeys(map(ord, "\x1b\x00\x9b"), "\N{REPLACEMENT CHARACTER}"))
@@ -111,7 +111,7 @@ def verdict(tmp_path: Path) -> Verdict:
 
 
 def test_the_page_needs_nothing_from_anywhere(verdict: Verdict) -> None:
-    text = page(verdict)
+    text = render_page(verdict)
     assert not re.search(r"https?:|//[a-z]|@import|url\(|\bfetch\(|XMLHttpRequest|\bimport\b", text)
     for tag, attributes in Page(text).elements:
         assert tag not in {"link", "img", "iframe", "object", "embed", "base"}
@@ -120,7 +120,7 @@ def test_the_page_needs_nothing_from_anywhere(verdict: Verdict) -> None:
 
 
 def test_the_page_fits_a_phone(verdict: Verdict) -> None:
-    read = Page(page(verdict))
+    read = Page(render_page(verdict))
     assert ("meta", {"name": "viewport", "content": "width=device-width, initial-scale=1"}) in read.elements
     tags = [tag for tag, _ in read.elements]
     scrolls = sum(tag == "div" and attributes.get("class") == "scroll" for tag, attributes in read.elements)
@@ -133,7 +133,7 @@ def test_the_page_fits_a_phone(verdict: Verdict) -> None:
 def test_a_number_at_a_line_of_the_replay_grows_away_from_it(verdict: Verdict) -> None:
     label = re.compile(r'<line x1="(.+?)" y1=".+?" x2="(.+?)" y2=".+?"/><text x="(.+?)" y=".+?" text-anchor="(.+?)"')
     anchors = set()
-    for left, right, at, anchor in label.findall(page(verdict)):
+    for left, right, at, anchor in label.findall(render_page(verdict)):
         start, end = float(left), float(right)
         crossing = start + 0.62 * (end - start)
         expected = "start" if float(at) > crossing else "end"
@@ -143,7 +143,7 @@ def test_a_number_at_a_line_of_the_replay_grows_away_from_it(verdict: Verdict) -
 
 
 def test_the_page_begins_with_the_story(verdict: Verdict) -> None:
-    text = " ".join(Page(page(verdict)).text().split())
+    text = " ".join(Page(render_page(verdict)).text().split())
     story = text[text.index("What happened") : text.index("What failed")]
     tallies = [tally for stream in verdict.streams for tally in stream.origins.values()]
     assert f"Clients in 3 regions published {sum(each.attempted for each in tallies):,} messages to 1 virtual" in story
@@ -155,18 +155,18 @@ def test_the_page_begins_with_the_story(verdict: Verdict) -> None:
 
 def test_the_story_claims_nothing_that_is_unknown(tmp_path: Path) -> None:
     history = clean(Shape(messages=20))
-    assert "No acknowledged message was lost, duplicated or reordered." in page(
+    assert "No acknowledged message was lost, duplicated or reordered." in render_page(
         check(history.write(tmp_path / "whole"))
     )
     unread = history.roles["foo-read-west"]
     history.roles["foo-read-west"] = replace(unread, messages=None, error="timeout")
-    text = page(check(history.write(tmp_path / "partly")))
+    text = render_page(check(history.write(tmp_path / "partly")))
     assert "lost, duplicated or reordered is not known for all streams" in text
     assert "No acknowledged message was lost" not in text
 
 
 def test_the_replay_has_every_region_and_every_way(verdict: Verdict) -> None:
-    read = Page(page(verdict))
+    read = Page(render_page(verdict))
     shapes = [attributes for tag, attributes in read.elements if tag == "g"]
     assert [each["data-region"] for each in shapes if each["class"] == "region"] == list(verdict.timeline.publishes)
     pairs = {(each["data-origin"], each["data-reader"]) for each in shapes if each["class"] == "way"}
@@ -183,7 +183,7 @@ def test_the_replay_has_every_region_and_every_way(verdict: Verdict) -> None:
 
 def test_every_point_is_on_the_page(verdict: Verdict) -> None:
     timeline = verdict.timeline
-    data = Page(page(verdict)).data()
+    data = Page(render_page(verdict)).data()
     charts_ = {
         (chart["unit"], chart["title"]): {each["name"]: each["values"] for each in chart["series"]}
         for chart in data["charts"]
@@ -208,7 +208,7 @@ def test_every_point_is_on_the_page(verdict: Verdict) -> None:
 
 
 def test_the_page_says_what_the_verdict_says(verdict: Verdict) -> None:
-    read = Page(page(verdict))
+    read = Page(render_page(verdict))
     text = read.text()
     for case in verdict.cases:
         assert case.name in text
@@ -234,7 +234,7 @@ def test_times_on_the_axis_are_those_of_the_tables(tmp_path: Path) -> None:
     history.manifest = replace(history.manifest, load=(42 * SECOND + SECOND // 2, 50 * SECOND))
     history.faults, history.windows = [fault(injected=45 * SECOND, healed=46 * SECOND)], []
     verdict = check(history.write(tmp_path))
-    text = page(verdict)
+    text = render_page(verdict)
     read = Page(text)
     assert (read.data()["start"], read.data()["intervals"]) == (0, 8)
     assert '<span style="left: 12.5%" class="odd">1</span>' in text
@@ -288,7 +288,7 @@ def test_no_text_becomes_markup(tmp_path: Path) -> None:
     seconds = judged.timeline.publishes["west"]
     streams = (replace(judged.streams[0], name=EVIL, model=EVIL),)
     timeline = replace(judged.timeline, publishes={EVIL: seconds}, lag={EVIL: {EVIL: (1,) * judged.timeline.intervals}})
-    text = page(replace(judged, timeline=timeline, streams=streams))
+    text = render_page(replace(judged, timeline=timeline, streams=streams))
     read = Page(text)
     assert sum(tag == "script" for tag, _ in read.elements) == 2
     assert sum(tag == "style" for tag, _ in read.elements) == 1
@@ -304,7 +304,7 @@ def test_the_page_of_an_empty_capture_says_unknown(tmp_path: Path) -> None:
     history = clean(Shape(messages=1))
     history.manifest = replace(history.manifest, models={}, servers=(), load=None, is_complete=False)
     bare = History(manifest=history.manifest)
-    assert "UNKNOWN" in Page(page(check(bare.write(tmp_path)))).text()
+    assert "UNKNOWN" in Page(render_page(check(bare.write(tmp_path)))).text()
 
 
 @given(st.lists(st.one_of(st.none(), st.integers(0, 100)), min_size=1))

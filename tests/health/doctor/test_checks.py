@@ -23,7 +23,7 @@ from vstream.health.stream_faults import find_consumer_faults
 from vstream.lint import load_topology
 from vstream.topology.consumer_config import ConsumerConfig
 from vstream.topology.model import Endpoint
-from vstream.topology.replication import durables
+from vstream.topology.replication import list_durables
 
 PAIR = ("foo-write-west", "foo-read-east")
 FILE = ConfigFile(path="west-1.conf", digest="sha256:2")
@@ -144,7 +144,7 @@ def test_consumers_that_differ_are_found() -> None:
         b"streams: {foo: {subjects: [foo.>], write: {max_age: 1h}, consumers: {jobs: {regions: [west]}}}}\n"
     )
     topology = load_topology.load(text, "acme.yaml").require()
-    (durable,) = durables(topology)
+    (durable,) = list_durables(topology)
     bundle = load_topology.render_bundle(topology)
     silent = examine(topology, bundle, healthy())
     absent = examine(topology, bundle, replace(healthy(), consumers={(durable.stream, durable.name): None}))
@@ -303,7 +303,7 @@ def test_a_consumer_that_delivers_something_else_is_seen(
     (consumer,) = stream_of_topology.consumers
     planned = replace(consumer, fields={**consumer.fields, **expected})
     topology = replace(topology, streams=(replace(stream_of_topology, consumers=(planned,)),))
-    (durable,) = durables(topology)
+    (durable,) = list_durables(topology)
     observation = unused_consumer(
         ConsumerConfig(stream=durable.stream, durable=durable.name, fields=observed), created=""
     )

@@ -34,7 +34,7 @@ pytestmark = pytest.mark.lab
 
 
 async def look(world: World) -> Diagnosis:
-    facts = await collect_snapshot(topology(), lab.endpoints(LAB), deadline=15, is_deep=True)
+    facts = await collect_snapshot(topology(), lab.list_endpoints(LAB), deadline=15, is_deep=True)
     return examine(
         topology(), world.bundle, facts, configs.read_configs(topology(), find_servers(topology(), LAB), None)
     )
@@ -210,7 +210,7 @@ async def read_lost(world: World, region: str) -> dict[int, tuple[str, bytes, in
     """By its sequence there, what a region holds on `foo.lost.>`: subject, payload, sequence at its origin, message id."""
     result: dict[int, tuple[str, bytes, int, str | None]] = {}
     connection, seq = world.connections[region], 1
-    while (message := await direct.next_by_subject(connection, f"foo-read-{region}", "foo.lost.>", seq)) is not None:
+    while (message := await direct.get_next(connection, f"foo-read-{region}", "foo.lost.>", seq)) is not None:
         origin = lag.origin_of(message, ("foo-write-west",), f"foo-read-{region}")[1]
         result[message.seq] = (message.subject, message.data, origin, message.headers.get("Nats-Msg-Id"))
         seq = message.seq + 1

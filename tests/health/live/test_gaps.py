@@ -43,7 +43,7 @@ async def find_gaps(
         return at_origin[min(later)] if stream == ORIGIN and later else None
 
     monkeypatch.setattr(lag, "get_message", get)
-    monkeypatch.setattr(lag, "next_message", following)
+    monkeypatch.setattr(lag, "read_next_message", following)
     streams = {READER: replace(healthy().streams[READER], first_seq=1, last_seq=len(taken))}
     connection = cast("Connection", object())
     return await gaps.find_gaps(TOPOLOGY, streams, {"west": connection, "east": connection}, time.monotonic() + 60)

@@ -58,7 +58,7 @@ async def read_held(world: World, stream: str) -> list[Message]:
     for start in range(max(1, state["first_seq"]), state["last_seq"] + 1, 100):
         seqs = range(start, min(start + 100, state["last_seq"] + 1))
         for message in await asyncio.gather(
-            *(direct.leader_get_by_seq(connection, stream, seq, timeout=30) for seq in seqs)
+            *(direct.get_by_seq_from_leader(connection, stream, seq, timeout=30) for seq in seqs)
         ):
             if message is not None:
                 provenance = parse_provenance(message.headers)
@@ -126,7 +126,7 @@ async def healthy(world: World, *left: str) -> None:
     """Nothing is wrong any more, but for the codes that are *left*."""
 
     async def complaint() -> str | None:
-        facts = await collect_snapshot(topology(), lab.endpoints(LAB), deadline=15, is_deep=True)
+        facts = await collect_snapshot(topology(), lab.list_endpoints(LAB), deadline=15, is_deep=True)
         findings = [finding for finding in examine(topology(), world.bundle, facts).findings if finding.code != "VD102"]
         return None if {diagnostic.code for diagnostic in findings} == set(left) else str(findings)
 

@@ -62,7 +62,7 @@ class Regions:
     async def read_held(self, stream: str = EAST) -> list[Message]:
         result: list[Message] = []
         seq = 1
-        while (message := await direct.leader_next_by_subject(self.connection, stream, ">", seq)) is not None:
+        while (message := await direct.get_next_from_leader(self.connection, stream, ">", seq)) is not None:
             provenance = parse_provenance(message.headers)
             assert provenance is not None
             result.append((provenance.origin, provenance.seq, message.subject, message.data))

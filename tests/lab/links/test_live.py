@@ -64,7 +64,7 @@ async def test_a_cut_is_felt_by_those_whom_it_cuts_off_and_by_nobody_else() -> N
             for gone in (LINK, set(every_link), {(WEST, CENTRAL), (CENTRAL, WEST), *LINK}):
                 await control.put_overlay("a", "fault", cut(gone, how))
                 await ears.require(everybody - gone)
-                assert not set((await control.traffic("a")).connections) & (gone if how is Cut.RESET else set())
+                assert not set((await control.read_traffic("a")).connections) & (gone if how is Cut.RESET else set())
                 await control.remove_overlay("a", "fault")
                 await ears.require(everybody)
             # In one direction only: the other goes on.
@@ -81,16 +81,16 @@ async def test_in_a_cluster_of_three_no_connection_goes_around_the_proxy(binary:
     async with connectivity.ears("a") as ears:
         await ears.require(ears.everybody())
         assert connectivity.direct("a") == []
-        assert (await control.traffic("a")).connections == dict.fromkeys(control.read("a").pairs, 3)
+        assert (await control.read_traffic("a")).connections == dict.fromkeys(control.read("a").pairs, 3)
         # Servers tell each other where else they could connect: that must not help them.
         await control.put_overlay("a", "fault", cut(LINK, Cut.RESET))
         await ears.require(ears.everybody() - LINK)
-        assert set((await control.traffic("a")).connections) == set(control.read("a").pairs) - LINK
+        assert set((await control.read_traffic("a")).connections) == set(control.read("a").pairs) - LINK
         assert connectivity.direct("a") == []
         await control.remove_overlay("a", "fault")
         await ears.require(ears.everybody())
         assert connectivity.direct("a") == []
-        assert (await control.traffic("a")).refused == 0
+        assert (await control.read_traffic("a")).refused == 0
     await lab.down("a")
 
 
@@ -146,10 +146,10 @@ async def test_a_proxy_that_died_is_seen_and_started_again_with_what_it_did(bina
             await control.put_overlay("a", "another", cut(LINK, Cut.RESET))
         assert "vstream lab up" in str(caught.value.hint)
         assert set(control.read("a").overlays) == {"fault"}
-        servers = {server.name: server.pid for server in lab.status("a").servers}
+        servers = {server.name: server.pid for server in lab.read_status("a").servers}
 
         await lab.up("a", topology(3, 1), render, lab.LabSetup(binary=binary), on_progress=ignore_progress)
-        assert {server.name: server.pid for server in lab.status("a").servers} == servers
+        assert {server.name: server.pid for server in lab.read_status("a").servers} == servers
         await ears.require(ears.everybody() - LINK)
         await control.remove_overlay("a", "fault")
         await ears.require(ears.everybody())
@@ -229,7 +229,7 @@ async def test_labs_beside_each_other_have_fronts_of_their_own(binary: Path, sta
     used = [
         port
         for name in ("a", "b")
-        for address in lab.addresses(name)
+        for address in lab.list_addresses(name)
         for port in (*ports.server_ports(address), *ports.front_ports(address))
     ]
     assert len(used) == len(set(used)) == 20
@@ -241,9 +241,9 @@ async def test_labs_beside_each_other_have_fronts_of_their_own(binary: Path, sta
 
 
 async def test_a_process_that_is_no_server_of_the_lab_is_not_let_through(up: None) -> None:
-    front, before = lab.addresses("a")[0].gateway_front, (await control.traffic("a")).refused
+    front, before = lab.list_addresses("a")[0].gateway_front, (await control.read_traffic("a")).refused
     reader, writer = await asyncio.open_connection("127.0.0.1", front)
     with pytest.raises(ConnectionResetError):
         await reader.read(1)
     writer.close()
-    assert (await control.traffic("a")).refused == before + 1
+    assert (await control.read_traffic("a")).refused == before + 1

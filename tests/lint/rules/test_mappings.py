@@ -245,7 +245,7 @@ def test_the_request_that_was_meant_is_found(written: str, meant: str) -> None:
     request = api.read(written)
     assert request is not None
     assert request.operations == ()
-    assert api.suggestion(request) == meant
+    assert api.suggest(request) == meant
 
 
 @pytest.mark.parametrize("operation", api.OPERATIONS, ids=lambda one: one.pattern)

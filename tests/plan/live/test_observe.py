@@ -11,8 +11,8 @@ import pytest
 
 from tests.support.plans import render_streams, topology
 from vstream.errors import MalformedAnswerError, NoRespondersError, NotReachableError, VstreamError
-from vstream.jetstream.endpoints import endpoint_problems
-from vstream.plan.live.observe import _find_silent_accounts, account_name, connect_all
+from vstream.jetstream.endpoints import list_endpoint_problems
+from vstream.plan.live.observe import _find_silent_accounts, connect_all, read_account_name
 from vstream.plan.pipeline import PlanRequest, make_plan
 from vstream.topology.model import Endpoint
 
@@ -52,7 +52,7 @@ def test_a_context_that_is_there_is_looked_into(tmp_path: Path, monkeypatch: pyt
     directory.mkdir(parents=True)
     (directory / "prod.json").write_text(json.dumps({"url": "nats://127.0.0.1:1", "creds": "/nowhere.creds"}))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    (problem,) = endpoint_problems(Endpoint(urls=(), context="prod"), "west")
+    (problem,) = list_endpoint_problems(Endpoint(urls=(), context="prod"), "west")
     assert "/nowhere.creds" in problem.message
 
 
@@ -89,7 +89,7 @@ class NamesLongAccount:
 
 async def test_a_text_that_can_be_no_account_is_not_repeated() -> None:
     with pytest.raises(MalformedAnswerError) as failure:
-        await account_name(cast("Connection", NamesLongAccount()))
+        await read_account_name(cast("Connection", NamesLongAccount()))
     assert len(failure.value.message) < 200
 
 
@@ -108,4 +108,4 @@ class Reloads:
 
 
 async def test_a_server_that_reloads_its_accounts_is_asked_again_who_one_is() -> None:
-    assert await account_name(cast("Connection", Reloads())) == "APP"
+    assert await read_account_name(cast("Connection", Reloads())) == "APP"

@@ -69,7 +69,7 @@ async def test_read_streams_that_mirrored_source_from_where_they_are(version: st
     assert "add `takes_over: bar`" in short.blocked[0].hint
 
     foo, bar, baz = Load(RATE), Load(RATE, prefix="bar"), Load(RATE, prefix="baz")
-    endpoints = lab.endpoints(NAME)
+    endpoints = lab.list_endpoints(NAME)
     async with under_load(baz, endpoints):
         await baz.wait_for_acknowledged(10)
     async with under_load(foo, endpoints), under_load(bar, endpoints):

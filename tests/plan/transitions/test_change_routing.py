@@ -15,8 +15,8 @@ from vstream.apply.execute import execute_plan
 from vstream.cli.views import plan as view
 from vstream.plan.context import Observed
 from vstream.plan.plan import Create, Delete, GateKind, Plan, Stage, stage_of
-from vstream.plan.rules import account_entries, rule_entries
-from vstream.plan.stages import stages
+from vstream.plan.rules import list_account_entries, list_rule_entries
+from vstream.plan.stages import list_stages
 from vstream.topology.bundle import Bundle
 from vstream.topology.stream_config import StreamConfig
 
@@ -46,7 +46,7 @@ async def servers_with(before: Bundle, *, as_former: bool) -> FakeServers:
 
 
 def plan_change(before: Bundle, after: Bundle, servers: FakeServers) -> Plan:
-    entries = {**rule_entries(before.mappings), **account_entries(before.accounts)}
+    entries = {**list_rule_entries(before.mappings), **list_account_entries(before.accounts)}
     rules = {address.server.name: entries for address in before.servers}
     observed = Observed(streams=servers.streams_by_name, rules=rules)
     return make_plan("acme", after, observed, server_version=(2, 12))
@@ -89,7 +89,7 @@ async def test_the_old_layout_goes_once_it_is_read_to_its_end_and_the_accounts_g
     assert plan.blocked == ()
     assert plan.is_destructive
     assert {change.config.name for change in plan.changes if isinstance(change, Delete)} == FORMER
-    assert [(stage.title, [gate.kind for gate in stage.gates]) for stage in stages(plan)] == [
+    assert [(stage.title, [gate.kind for gate in stage.gates]) for stage in list_stages(plan)] == [
         ("drain former streams", [GateKind.PASSED_ON] * 2),
         ("remove sources", [GateKind.DRAINED] * 2),
         ("delete read streams", [GateKind.UNCHANGED] * 4),

@@ -11,7 +11,7 @@ from tests.support.plans import FakeServers, make_plan, render_streams
 from vstream.apply.execute import ApplyResult, execute_plan
 from vstream.plan import saved
 from vstream.plan.plan import Handover, Plan, Update
-from vstream.plan.stages import stages
+from vstream.plan.stages import list_stages
 from vstream.topology.bundle import Bundle
 
 TWO = ["west", "central"]
@@ -48,7 +48,7 @@ async def test_a_write_stream_that_clients_still_reach_closes_before_it_is_drain
     assert plan.blocked == ()
     closing = [change for change in plan.changes if isinstance(change, Update) and change.handover is Handover.CLOSE]
     assert [change.config.name for change in closing] == ([closes] if closes else [])
-    titles = [stage.title for stage in stages(plan)]
+    titles = [stage.title for stage in list_stages(plan)]
     assert titles == [
         *(["close write streams"] if closes else []),
         "remove sources",
@@ -61,7 +61,9 @@ async def test_a_write_stream_that_clients_still_reach_closes_before_it_is_drain
         return
     # Killed after that, the next run does not close it again; and the region can come back instead.
     await servers.update(closing[0].config)
-    assert "close write streams" not in [stage.title for stage in stages(plan_change(servers, regions(routing, TWO)))]
+    assert "close write streams" not in [
+        stage.title for stage in list_stages(plan_change(servers, regions(routing, TWO)))
+    ]
     (again,) = [change for change in plan_change(servers, regions(routing, ALL)).changes if isinstance(change, Update)]
     assert [field.field for field in again.fields] == ["subjects"]
     assert (await run(servers, regions(routing, TWO))).is_complete

@@ -12,7 +12,7 @@ from vstream.apply.execute import ATTEMPTS, execute_plan
 from vstream.plan.context import Observed
 from vstream.plan.plan import Delete, GateKind, Plan, Update
 from vstream.plan.saved import SavedPlan, dump, load
-from vstream.plan.transitions.remove_region import DeadStream, RegionLoss, dead_streams, give_up
+from vstream.plan.transitions.remove_region import DeadStream, RegionLoss, give_up, list_dead_streams
 from vstream.topology.bundle import Bundle
 from vstream.topology.model import Role
 from vstream.topology.stream_config import UNTIL_KEY
@@ -35,7 +35,7 @@ async def make_orphaned() -> tuple[FakeServers, Observed]:
 
 def plan_loss(of: Bundle, observed: Observed, *losses: RegionLoss) -> Plan:
     plan = make_plan("acme", of, observed)
-    return give_up(plan, dead_streams(topology(TWO), ["east"], observed.missing), losses, {"http://east"})
+    return give_up(plan, list_dead_streams(topology(TWO), ["east"], observed.missing), losses, {"http://east"})
 
 
 async def test_nothing_waits_for_the_region_and_its_streams_are_forgotten_last() -> None:
@@ -142,7 +142,7 @@ async def test_giving_up_a_region_is_destructive_and_survives_a_saved_plan() -> 
 
 def test_only_streams_of_the_region_that_nobody_answers_for_are_given_up() -> None:
     missing = (*DEAD, "foo-read-west", "bar-write-east", "mine")
-    dead = dead_streams(topology(TWO), ["east"], missing)
+    dead = list_dead_streams(topology(TWO), ["east"], missing)
     assert dead == (
         DeadStream(name="foo-read-east", region="east", role=Role.READ),
         DeadStream(name="foo-write-east", region="east", role=Role.WRITE),

@@ -64,7 +64,7 @@ async def test_a_region_comes_and_goes_while_apply_dies_again_and_again(version:
     )
     await run(small, "killed")
     sent, later = Load(RATE), Load(RATE, tag="b")
-    endpoints = lab.endpoints("killed")
+    endpoints = lab.list_endpoints("killed")
     async with under_load(sent, {region: endpoints[region] for region in TWO}):
         await sent.wait_for_acknowledged(RATE)
         added = await apply_until_done(topology(ALL), "killed")
@@ -117,7 +117,7 @@ async def dies_for_good(whole: Path, before: Load) -> None:
     """A region dies while one of the others could not hear it: it is given up, and what is lost is said before."""
     gone = topology(TWO, TWO)
     await asyncio.to_thread(whole.write_text, document(ALL, ALL))
-    endpoints = lab.endpoints("killed")
+    endpoints = lab.list_endpoints("killed")
     cut = await asyncio.to_thread(vstream, "chaos", "partition", "central | east", "-t", whole, "--yes-really")
     assert cut.code == 0, cut.err
     unheard = Load(RATE, tag="u")

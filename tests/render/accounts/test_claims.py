@@ -20,7 +20,7 @@ from vstream.jetstream.keyring import Keyring
 from vstream.lint.load_topology import load, render_bundle
 from vstream.plan.context import Observed
 from vstream.plan.plan import USERS
-from vstream.plan.rules import account_entries, spell_destinations
+from vstream.plan.rules import list_account_entries, spell_destinations
 from vstream.render import jwt
 from vstream.render.claims import mark_of, with_single_verbs
 from vstream.subjects import algebra
@@ -83,14 +83,19 @@ def test_the_claims_of_a_topology_are_the_expected_ones(golden: Golden) -> None:
 def test_every_account_says_what_it_says_in_configuration_files() -> None:
     desired = topology()
     files = render_bundle(replace(desired, security=Security.PASSWORDS))
-    configured, signed = account_entries(with_single_verbs(accounts(desired))), account_entries(render_text().accounts)
+    configured, signed = (
+        list_account_entries(with_single_verbs(accounts(desired))),
+        list_account_entries(render_text().accounts),
+    )
     assert {*configured} == {*signed} - {USERS}
     assert [key for key in configured if key.startswith("import") and configured[key] != signed[key]] == []
     # But for the API, which is shared verb by verb, the keys are those of the files.
     apart = {
-        key for key in {*account_entries(files.accounts)} ^ {*signed} if "API." not in key and "_vs.api." not in key
+        key
+        for key in {*list_account_entries(files.accounts)} ^ {*signed}
+        if "API." not in key and "_vs.api." not in key
     }
-    assert apart == {USERS} - {*account_entries(files.accounts)}
+    assert apart == {USERS} - {*list_account_entries(files.accounts)}
     assert [spell_destinations(mapping) for mapping in render_text().mappings] == [
         spell_destinations(mapping) for mapping in files.mappings
     ]
@@ -150,7 +155,7 @@ def test_other_profiles_say_what_they_say_in_configuration_files(routing: str) -
     assert [*map(spell_destinations, signed.mappings)] == [*map(spell_destinations, configured.mappings)] != []
     held = {
         key
-        for key in {*account_entries(configured.accounts)} ^ {*account_entries(signed.accounts)}
+        for key in {*list_account_entries(configured.accounts)} ^ {*list_account_entries(signed.accounts)}
         if "API." not in key
     }
     assert held <= {USERS, *(key for key in held if "_vs.api." in key)}
@@ -250,7 +255,7 @@ def test_a_rotation_that_was_cut_off_is_finished(ring: Keyring) -> None:
 def test_what_is_loaded_of_somebody_else_is_a_difference(ring: Keyring) -> None:
     bundle = render_text(ring=ring)
     rules = {mapping.source: spell_destinations(mapping) for mapping in bundle.mappings}
-    loaded = {**rules, **account_entries(bundle.accounts)}
+    loaded = {**rules, **list_account_entries(bundle.accounts)}
 
     def find_changes(over: dict[str, tuple[str, ...]]) -> list[str]:
         observed = Observed(streams={}, rules={"west-1": {**loaded, **over}})

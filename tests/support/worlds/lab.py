@@ -103,7 +103,7 @@ class WorldsLab:
         async with AsyncExitStack() as stack:
             connections = {
                 region: await stack.enter_async_context(connect(endpoint, region, timeout=30))
-                for region, endpoint in lab.endpoints(self.name).items()
+                for region, endpoint in lab.list_endpoints(self.name).items()
             }
             for stream in topology.streams:
                 name = stream.name.removeprefix("KV_")

@@ -13,10 +13,10 @@ from vstream.capture.verdict.context import CaptureContext, ExampleCollector, Ex
 from vstream.capture.verdict.deliveries import Deliveries
 from vstream.capture.verdict.history import History, read_history
 from vstream.capture.verdict.judge import is_deadly, judge
-from vstream.capture.verdict.lost import Holdings, same_order
+from vstream.capture.verdict.lost import Holdings, compare_order
 from vstream.capture.verdict.measures import Measurements
 from vstream.capture.verdict.packed_operations import INDETERMINATE, OK, REJECTED, OperationLog, quantile, summarize
-from vstream.capture.verdict.propagation import Propagation, SampledProgress, progress_by_stream
+from vstream.capture.verdict.propagation import Propagation, SampledProgress, index_progress
 from vstream.capture.verdict.verdict import (
     Affected,
     Availability,
@@ -59,7 +59,7 @@ def check(capture: Capture, expectations: Sequence[Expectation] = ()) -> Verdict
         run=Window(name=RUN, start=start, end=end, action="load"),
     )
     samples = sorted(capture.samples(), key=lambda sample: sample.at)
-    seen = progress_by_stream(samples)
+    seen = index_progress(samples)
     deliveries = Deliveries(history.attempts)
     for delivery in capture.deliveries():
         deliveries.add(delivery)
@@ -120,7 +120,7 @@ def _build_timeline(facts: Measurements) -> Timeline:
         intervals=count,
         publishes=publish_seconds(facts.history, shown.start, interval, count),
         reads=read_shares(facts.history, shown.start, interval, count),
-        control_plane=control_plane_seconds(facts.samples, shown.start, interval, count, regions),
+        control_plane=count_control_plane_seconds(facts.samples, shown.start, interval, count, regions),
         lag=lag,
     )
 
@@ -165,7 +165,7 @@ def _judge_stream(
         if (place := (scan.captured.region, scan.captured.name)) in seen:
             looked_at[region] = seen[place]
     flow = Propagation(context, name, ledger, readable, looked_at)
-    is_same, displaced = same_order([*{scan.captured.name: scan for scan in served.values()}.values()])
+    is_same, displaced = compare_order([*{scan.captured.name: scan for scan in served.values()}.values()])
     read = tuple(holdings.check_served(region, item) for region, item in plan.served.items())
     verdict = StreamVerdict(
         name=name,
@@ -369,7 +369,7 @@ def read_shares(history: History, start: int, interval: int, count: int) -> Mapp
     return shares
 
 
-def control_plane_seconds(
+def count_control_plane_seconds(
     samples: Sequence[Sample], start: int, interval: int, count: int, regions: Sequence[str]
 ) -> Mapping[str, tuple[int | None, ...]]:
     """The meta leader's slowest answer in each interval, by region; -1 if a request failed."""

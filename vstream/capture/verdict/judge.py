@@ -41,7 +41,7 @@ def _list_questions(facts: Measurements, expectations: Iterable[Expectation]) ->
     for expectation in expectations:
         streams: Sequence[str | None] = [expectation.stream]
         if expectation.stream is None and expectation.measure not in _ALONE:
-            streams = active_streams(facts) or [None]
+            streams = list_active_streams(facts) or [None]
         for stream in streams:
             regions: Sequence[str | None] = [expectation.region]
             if expectation.region is None and expectation.measure not in _OF_NO_REGION:
@@ -50,7 +50,7 @@ def _list_questions(facts: Measurements, expectations: Iterable[Expectation]) ->
                 yield Question(expectation=expectation, stream=stream, region=region)
 
 
-def active_streams(facts: Measurements) -> list[str]:
+def list_active_streams(facts: Measurements) -> list[str]:
     """The streams that were published to or hold messages."""
     active = []
     for name, stream in facts.streams.items():
@@ -93,7 +93,7 @@ def _list_implied_questions(facts: Measurements, asked: Iterable[Question]) -> I
             item.expectation.compare is Compare.AT_LEAST or item.expectation.value > 0
         ):
             allowed.add(item.stream)
-    for name in active_streams(facts) or [*facts.streams]:
+    for name in list_active_streams(facts) or [*facts.streams]:
         bounds = [(measure, 0) for measure in SAFETY if measure is not Measure.DIVERGED or name not in allowed]
         if facts.streams[name].model in _ONE_ORDER:
             bounds.append((Measure.SAME_ORDER, 1))

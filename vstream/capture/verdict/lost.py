@@ -20,7 +20,7 @@ _AT_THE_HEAD = ("max_msgs", "max_bytes", "max_age")
 _PER_SUBJECT = "max_msgs_per_subject"
 
 
-def removed_by_limits(scan: StreamScan, ledger: Ledger, absent: Sequence[int]) -> AbstractSet[int]:
+def find_removed_by_limits(scan: StreamScan, ledger: Ledger, absent: Sequence[int]) -> AbstractSet[int]:
     """
     The messages of *absent* that the stream's limits can have removed, and no more.
 
@@ -109,7 +109,7 @@ class Holdings:
         lost, by_origin, everywhere = ExampleCollector(), Counter[str](), 0
         acked = [number for number in _find_absent(scan) if attempts.is_acked(number)]
         absent = [number for number in acked if not self._is_given_up(scan, number)]
-        superseded = removed_by_limits(scan, self._ledger, absent)
+        superseded = find_removed_by_limits(scan, self._ledger, absent)
         for number in absent:
             if number in superseded:
                 continue
@@ -158,7 +158,7 @@ class Holdings:
             belongs = self._is_home(scan, number) if scan.is_write else not (is_read and attempts.is_acked(number))
             if belongs and self._anywhere[number] and not self._is_given_up(scan, number):
                 absent.append(number)
-        excused = removed_by_limits(scan, self._ledger, absent)
+        excused = find_removed_by_limits(scan, self._ledger, absent)
         for number in absent:
             if number in excused:
                 continue
@@ -219,7 +219,7 @@ def _find_absent(scan: StreamScan) -> Iterator[int]:
         number = scan.copies.find(0, number + 1)
 
 
-def same_order(scans: Sequence[StreamScan]) -> tuple[bool | None, int]:
+def compare_order(scans: Sequence[StreamScan]) -> tuple[bool | None, int]:
     """
     Whether the messages common to all *scans* have one order, and the most that any stream would have to move.
 

@@ -43,7 +43,7 @@ class Measurement:
     """The value is at most this, whatever the doubts."""
 
 
-def no_measurement(why: str) -> Measurement:
+def make_unmeasured(why: str) -> Measurement:
     """Nothing was measured."""
     return Measurement(value=None, detail=why)
 
@@ -73,7 +73,7 @@ class Measurements:
         else:
             window = self.run if expectation.window is None else self.windows.get(expectation.window)
             if window is None:
-                return no_measurement(f"there was no step `{expectation.window}`")
+                return make_unmeasured(f"there was no step `{expectation.window}`")
             measured = self._measure_window(question, window)
         return self._with_doubts(
             question, measured, window.window if window is not None and expectation.window else None
@@ -103,7 +103,7 @@ class Measurements:
     def _measure_run(self, question: Question) -> Measurement:
         stream = self.streams.get(question.stream or "")
         if stream is None:
-            return no_measurement(
+            return make_unmeasured(
                 f"the capture has no stream `{question.stream}`" if question.stream else "the capture has no streams"
             )
         if question.expectation.measure is Measure.SAME_ORDER:
@@ -128,7 +128,7 @@ class Measurements:
         missing = [item.region for item in served if item.stream is None]
         if missing or not served:
             where = " or ".join(missing) or region or "any region"
-            return no_measurement(f"the capture has no stream that is read in {where}")
+            return make_unmeasured(f"the capture has no stream that is read in {where}")
         by_origin = stream.lost_by_origin if region is None else served[0].lost_by_origin
         count = sum(by_origin.values()) if origin is None else by_origin.get(origin, 0)
         existing = {item.name: item for item in stream.physical}
@@ -149,7 +149,7 @@ class Measurements:
         measure, region = question.expectation.measure, question.region
         cell = streams_of_region(stream, region) if region is not None else stream.physical
         if not cell:
-            return no_measurement(
+            return make_unmeasured(
                 f"the capture has no stream in {region}" if region else "the capture has no stream of it"
             )
         find: Callable[[PhysicalVerdict], Affected] = {
@@ -197,7 +197,7 @@ class Measurements:
         is_publish = question.expectation.measure is Measure.PUBLISHED
         item = _find(window.publishes if is_publish else window.reads, question)
         if item is None or item.share is None:
-            return no_measurement(f"no {'publish' if is_publish else 'read'} was due")
+            return make_unmeasured(f"no {'publish' if is_publish else 'read'} was due")
         done = "acknowledged" if is_publish else "answered"
         parts = [f"{item.ok:,} of {item.attempted:,} {done}"]
         parts += [f"{item.rejected:,} rejected"] if item.rejected else []
@@ -209,7 +209,7 @@ class Measurements:
         is_publish = question.expectation.measure is Measure.PUBLISH_TIME
         item = _find(window.publishes if is_publish else window.reads, question)
         if item is None or item.time is None:
-            return no_measurement(f"no {'publish was acknowledged' if is_publish else 'read was answered'}")
+            return make_unmeasured(f"no {'publish was acknowledged' if is_publish else 'read was answered'}")
         p99 = units.duration(item.time.p99)
         return Measurement(
             value=float(item.time.p50),
@@ -219,7 +219,7 @@ class Measurements:
     def _gap(self, question: Question, window: WindowVerdict) -> Measurement:
         item = _find(window.publishes, question)
         if item is None or not item.attempted:
-            return no_measurement("no publish was due")
+            return make_unmeasured("no publish was due")
         gap = item.longest_gap
         return Measurement(
             value=float(gap), detail=f"none for {units.duration(gap)} at the longest" if gap else "none failed"
@@ -228,14 +228,14 @@ class Measurements:
     def _control_plane(self, question: Question, window: WindowVerdict) -> Measurement:
         entry = next((item for item in window.control_plane if item.region == question.region), None)
         if entry is None or entry.share is None:
-            return no_measurement("no meta leader was asked for")
+            return make_unmeasured("no meta leader was asked for")
         return Measurement(value=entry.share, detail=f"{entry.answered:,} of {entry.asked:,} requests answered")
 
     def _measure_delivered(self, question: Question, window: WindowVerdict) -> Measurement:
         key = (question.stream or "", question.region or "")
         count = self.deliveries.count_delivered(*key, window.window)
         if count is None and key not in self.history.fetches:
-            return no_measurement("there was no consumer")
+            return make_unmeasured("there was no consumer")
         return Measurement(value=float(count or 0), detail=f"{count or 0:,} messages received")
 
     def _propagation(self, question: Question, window: WindowVerdict) -> Measurement:
@@ -243,21 +243,21 @@ class Measurements:
             question.stream or "", question.expectation.origin, question.region or "", window.window
         )
         if took is None:
-            return no_measurement("no consumer received such a message")
+            return make_unmeasured("no consumer received such a message")
         return Measurement(value=float(took), detail=f"median {units.duration(took)}")
 
     def _measure_visible(self, question: Question, window: WindowVerdict) -> Measurement:
         flow = self.flows.get(question.stream or "")
         count = flow.visible(window.window, question.expectation.origin, question.region or "") if flow else None
         if count is None:
-            return no_measurement(f"the capture does not tell what {question.region} could read when")
+            return make_unmeasured(f"the capture does not tell what {question.region} could read when")
         return Measurement(value=float(count), detail=f"{count:,} messages were there before the step ended")
 
     def _measure_converged(self, question: Question, window: WindowVerdict) -> Measurement:
         steps = [window] if question.expectation.window is not None else [*self.windows.values()]
         steps = [step for step in steps if step.window.action.startswith("converge")]
         if not steps:
-            return no_measurement("there was no such step that waits for convergence")
+            return make_unmeasured("there was no such step that waits for convergence")
         failed = [step.window for step in steps if not step.window.is_ok]
         if failed:
             return Measurement(value=inf, detail=failed[0].detail or "not converged")
@@ -275,7 +275,7 @@ class Measurements:
             ):
                 measured.append(trial)
         if not measured:
-            return no_measurement("it was not tried")
+            return make_unmeasured("it was not tried")
         failed = [item for item in measured if item.outcome is not OperationOutcome.OK]
         if failed:
             why = failed[0].error or ("no answer" if failed[0].outcome is OperationOutcome.INDETERMINATE else "refused")
@@ -315,7 +315,7 @@ def _same_order(stream: StreamVerdict) -> Measurement:
     if stream.same_order is None:
         if len({item.stream for item in stream.served}) == 1 and not _list_unread(stream.physical):
             return Measurement(value=1.0, detail="all regions read one stream")
-        return no_measurement("the orders of two regions at least are needed")
+        return make_unmeasured("the orders of two regions at least are needed")
     if stream.same_order:
         return Measurement(value=1.0, detail="the messages that all regions hold are in one order", floor=None)
     detail = f"{stream.displaced:,} messages are in another place in another region"

@@ -37,7 +37,7 @@ class SampledProgress:
         return self._moments[index] if index < len(self._moments) else None
 
 
-def progress_by_stream(samples: Iterable[Sample]) -> dict[tuple[str, str], SampledProgress]:
+def index_progress(samples: Iterable[Sample]) -> dict[tuple[str, str], SampledProgress]:
     """Progress by region and stream; *samples* must be in ascending order."""
     looks_by_stream: defaultdict[tuple[str, str], list[tuple[int, int]]] = defaultdict(list)
     for sample in samples:

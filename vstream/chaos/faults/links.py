@@ -69,7 +69,7 @@ class Partition(LinkFault):
     async def inject(self, target: TargetServers, fault_id: str) -> str:
         """Cut the links. Confirmed when messages no longer pass them, and all other links still work."""
         lab = target.directory.name
-        await control.traffic(lab)  # raises UnsupportedError before anything else, where links cannot be cut
+        await control.read_traffic(lab)  # raises UnsupportedError before anything else, where links cannot be cut
         if self.cuts <= target.cuts():
             raise RefusedError(
                 f"nothing is left to cut: {self.where} is cut already", hint="`vstream chaos status` shows what is open"
@@ -97,7 +97,7 @@ class LinkShape(LinkFault):
     async def inject(self, target: TargetServers, fault_id: str) -> str:
         """Shape the links. Confirmed when measured latency, jitter, bandwidth and loss are as requested."""
         lab = target.directory.name
-        await control.traffic(lab)
+        await control.read_traffic(lab)
         async with probe_connectivity(target, patience=_choose_patience(target)) as probe:
             pairs = self.states.keys() & await _find_connected(probe, probe.pairs - target.cuts())
             before = await probe.measure_latency(pairs)

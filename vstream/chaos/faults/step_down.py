@@ -23,7 +23,7 @@ class StepDown:
         async with target.connect() as connection:
             await JetStreamAdmin(connection).step_down(self.stream)
             return await leaders.see_successor(
-                self.stream, lambda: leaders.stream_leader(connection, self.stream), self.leader
+                self.stream, lambda: leaders.find_stream_leader(connection, self.stream), self.leader
             )
 
 
@@ -38,7 +38,7 @@ class MetaStepDown:
         async with target.connect_to_system() as connection:
             await JetStreamAdmin(connection).step_down_meta()
         return await leaders.see_successor(
-            "the meta group", lambda: leaders.meta_leader(target.monitors()), self.leader
+            "the meta group", lambda: leaders.find_meta_leader(target.monitors()), self.leader
         )
 
 

@@ -235,7 +235,7 @@ def status(lab: options.LabName = None, output: options.TextOrJson = "text") -> 
     if output == "json":
         print_json("chaos-status", {"faults": [{**view.fault_as_dict(fault), "over": over} for fault, over in states]})
     elif states:
-        console.stdout().print(view.fault_table(states))
+        console.stdout().print(view.render_faults(states))
     else:
         console.print_note("no open faults")
 
@@ -263,7 +263,7 @@ def _heal(lab: str | None, ids: Sequence[str] | None, timeout: float, output: st
         healed = run(inject.heal(target, ids, timeout=timeout, on_progress=show))
     if output == "json":
         undone = [view.fault_as_dict(fault) for fault in healed.faults]
-        print_json("chaos-heal", {"healed": undone, "healthy_after_seconds": view.seconds(healed)})
+        print_json("chaos-heal", {"healed": undone, "healthy_after_seconds": view.round_seconds(healed)})
     else:
         console.stdout().print(view.heal_line(healed))
 

@@ -95,7 +95,7 @@ class ChaosSession:
             return
         self.output["effects"] = effects
         console.print_note(f"{self.command} will leave:")
-        for line in view.impact_lines(impact):
+        for line in view.render_impact(impact):
             console.stderr().print(line)
 
     def _print_injected(self, injected: InjectionResult) -> None:
@@ -109,7 +109,7 @@ class ChaosSession:
             console.stdout().print(injected.evidence if entry is None else f"{entry.id}: {injected.evidence}")
 
     def _print_healed(self, healed: HealResult) -> None:
-        self.output["healthy_after_seconds"] = view.seconds(healed)
+        self.output["healthy_after_seconds"] = view.round_seconds(healed)
         if not self.is_json:
             console.stdout().print(view.heal_line(healed))
 

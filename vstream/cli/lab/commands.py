@@ -24,7 +24,7 @@ from vstream.lab.binaries import locate_binaries
 from vstream.lab.doctor import examine
 from vstream.lab.links.state import Backend
 from vstream.lab.state import lab_directory
-from vstream.lab.status import LabStatus, ServerState, recorded_lab
+from vstream.lab.status import LabStatus, ServerState, find_recorded_lab
 from vstream.lint.load_topology import render_bundle
 
 app = typer.Typer(
@@ -104,7 +104,7 @@ def up(
             )
         )
     find.remember_topology(status.name, file)
-    console.stdout().print(view.table(status, {}, width=console.stdout().width))
+    console.stdout().print(view.render_table(status, {}, width=console.stdout().width))
 
 
 @app.command("down")
@@ -121,7 +121,7 @@ def down(
     chosen = the_lab(choose_name(name, same), is_argument=True)
     # An interrupted start may have left servers before the lab was recorded.
     if not lab_directory(chosen).path.exists():
-        recorded_lab(chosen)  # raises LabError, which names the labs of this machine
+        find_recorded_lab(chosen)  # raises LabError, which names the labs of this machine
     run(lab.down(chosen, purge=purge))
     console.print_note(f"lab {chosen} is down{' and removed' if purge else ''}")
 
@@ -134,7 +134,7 @@ def status(name: LabArgument = None, same: SameLab = None, output: options.TextO
     Examples: `vstream lab status`, `vstream lab status acme --format json`
     """
     chosen = choose_name(name, same)
-    labs = (lab.status(chosen),) if chosen else lab.list_labs()
+    labs = (lab.read_status(chosen),) if chosen else lab.list_labs()
     faults = {status.name: _fault_states(status) for status in labs}
     if output == "json":
         print_json("lab-status", {"labs": view.as_dict(labs, faults)})
@@ -143,9 +143,9 @@ def status(name: LabArgument = None, same: SameLab = None, output: options.TextO
     else:
         screen = console.stdout()
         for status in labs:
-            screen.print(view.table(status, faults[status.name], width=screen.width))
+            screen.print(view.render_table(status, faults[status.name], width=screen.width))
             if status.links is not None:
-                screen.print(view.links(status.links))
+                screen.print(view.render_links(status.links))
     if any(_has_crashed(status) for status in labs):
         raise typer.Exit(NO)
 
@@ -180,11 +180,11 @@ def logs(
     """
     chosen = the_lab(name)
     if server is not None:
-        console.print_lines(lab.logs(chosen, server, lines or _LINES))
+        console.print_lines(lab.list_logs(chosen, server, lines or _LINES))
         return
-    for address in lab.addresses(chosen):
+    for address in lab.list_addresses(chosen):
         console.stdout().print(f"==> {address.server.name} <==")
-        console.print_lines(lab.logs(chosen, address.server.name, lines or _LINES_OF_EACH))
+        console.print_lines(lab.list_logs(chosen, address.server.name, lines or _LINES_OF_EACH))
 
 
 @app.command("doctor")
@@ -200,7 +200,7 @@ def doctor(output: options.TextOrJson = "text") -> None:
     if output == "json":
         print_json("lab-doctor", view.capabilities_as_dict(findings))
     else:
-        console.stdout().print(view.capability_table(findings))
+        console.stdout().print(view.render_capabilities(findings))
         for finding in findings:
             if finding.hint:
                 console.print_note(f"{finding.code}: {finding.hint}")

@@ -71,7 +71,7 @@ def find_topology(path: Path, name: str | None) -> Path:
         return path
     link = lab_directory(name).topology
     if not link.is_symlink():
-        lab.status(name)  # raises LabError if there is none, and names the others
+        lab.read_status(name)  # raises LabError if there is none, and names the others
         raise LabError(f"{path} does not exist", hint=f"name the file of the topology that lab `{name}` runs")
     print_note(f"topology: {link.readlink()}, from which lab {name} was started")
     return link.readlink()

@@ -78,7 +78,7 @@ def links(name: LabArgument = None, same: SameLab = None, output: options.TextOr
     if output == "json":
         print_json("lab-links", view.links_as_dict(chosen, lab_links, traffic))
         return
-    console.stdout().print(view.link_table(chosen, lab_links, traffic))
+    console.stdout().print(view.render_link_table(chosen, lab_links, traffic))
     if lab_links.backend is Backend.NONE:
         console.print_note("The servers of this lab dial each other: its links cannot be changed.")
     elif traffic is None:
@@ -87,7 +87,7 @@ def links(name: LabArgument = None, same: SameLab = None, output: options.TextOr
 
 async def _measure_traffic(name: str) -> Traffic | None:
     try:
-        return await control.traffic(name)
+        return await control.read_traffic(name)
     except LabError:
         return None
 

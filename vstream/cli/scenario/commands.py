@@ -23,7 +23,7 @@ from vstream.cli.views import console, rehearsal
 from vstream.cli.views import verdict as verdict_view
 from vstream.cli.views.json_output import print_json
 from vstream.cli.views.lint import report_lines, summary_lines
-from vstream.cli.views.verdict_page import page
+from vstream.cli.views.verdict_page import render_page
 from vstream.diagnostics import Severity
 from vstream.errors import InvalidInputError, VstreamError
 from vstream.files import save_output
@@ -131,7 +131,7 @@ def list_shipped(
         listed = [rehearsal.scenario_as_dict(name, scenario) for name, scenario in scenarios.items()]
         print_json("scenario-list", {"scenarios": listed})
     else:
-        console.stdout().print(rehearsal.table(scenarios))
+        console.stdout().print(rehearsal.render_table(scenarios))
         console.print_note("`vstream scenario show NAME` prints one")
 
 
@@ -206,7 +206,7 @@ def _show(verdict: Verdict, output: str, html: Path | None = None) -> None:
     else:
         console.print_lines(verdict_view.report(verdict, console.stdout().width))
     if html is not None:
-        save_output(html, page(verdict))
+        save_output(html, render_page(verdict))
         console.print_note(f"the page was written to {html}")
 
 

@@ -63,7 +63,7 @@ def _render_not_refreshed(result: ApplyResult) -> Iterator[Text]:
         yield Text("Readers take again by themselves, within two minutes; `vstream repair sources` measures it.")
 
 
-def unknown_rules(plan: Plan, file: str) -> Iterator[Text]:
+def describe_unknown_rules(plan: Plan, file: str) -> Iterator[Text]:
     """What nobody knows of the rules that servers have loaded, and how to find out. *file* is what servers load."""
     servers = ", ".join(plan.unknown_servers)
     if file == OPERATOR_PATH:

@@ -192,11 +192,11 @@ def _render_finding(finding: MessageFinding) -> Iterator[Text]:
     yield Text.assemble(
         (f"{mark} {finding.code} ", style), (clean(finding.virtual), "bold"), clean(f" {where}{finding.message}")
     )
-    for line in evidence(finding):
+    for line in describe_evidence(finding):
         yield Text(f"    {line}", style="dim")
 
 
-def evidence(finding: MessageFinding) -> Iterator[str]:
+def describe_evidence(finding: MessageFinding) -> Iterator[str]:
     """The examples of a finding, one per line."""
     if finding.ranges:
         texts = []

@@ -17,7 +17,7 @@ from vstream import __version__, resources
 from vstream.audit.codes import CHAPTER
 from vstream.audit.report import Delay, MessageFinding, Report
 from vstream.cli.views import charts
-from vstream.cli.views.audit import describe_recovery, evidence, format_duration, share, summary
+from vstream.cli.views.audit import describe_evidence, describe_recovery, format_duration, share, summary
 from vstream.diagnostics import Severity
 from vstream.render.environment import environment
 
@@ -165,7 +165,7 @@ def _group_findings(report: Report) -> list[tuple[str, str, list[tuple[MessageFi
     """The findings of *report* by group: its style, its title, and each finding with its evidence."""
     groups = []
     for look, title, belongs in _GROUPS:
-        findings = [(finding, list(evidence(finding))) for finding in report.findings if belongs(finding)]
+        findings = [(finding, list(describe_evidence(finding))) for finding in report.findings if belongs(finding)]
         groups.append((look, title, findings))
     return groups
 

@@ -19,7 +19,7 @@ from vstream.formatting import format_count
 _STYLE = {Quorum.KEPT: "green", Quorum.PERHAPS: "bold yellow", Quorum.LOST: "bold red"}
 
 
-def impact_lines(impact: Impact) -> Iterator[Text]:
+def render_impact(impact: Impact) -> Iterator[Text]:
     """A line for each region that misses a server, for each side, the stretch cluster, the meta group, and each loss; or one."""
     lines = list(_render_lines(impact))
     yield from lines or [Text("  every server, and every link")]
@@ -96,7 +96,7 @@ def _group_as_dict(group: GroupEffect) -> dict[str, Any]:
     return {"peers": group.peers, "left": group.left, "majority": group.has_majority}
 
 
-def fault_table(states: Sequence[tuple[OpenFault, bool]]) -> Table:
+def render_faults(states: Sequence[tuple[OpenFault, bool]]) -> Table:
     """Open faults, each with whether anything of it is left."""
     table = Table(box=box.SIMPLE_HEAD)
     for heading in ("id", "fault", "where", "since", "now"):
@@ -129,7 +129,7 @@ def fault_as_dict(fault: OpenFault) -> dict[str, Any]:
     }
 
 
-def seconds(result: HealResult) -> float | None:
+def round_seconds(result: HealResult) -> float | None:
     """How long it took, for programs."""
     return None if result.seconds is None else round(result.seconds, 3)
 

@@ -26,11 +26,11 @@ def headline(finding: Finding) -> Text:
     )
 
 
-def full(findings: Sequence[Finding], sources: Mapping[str, str]) -> Iterator[Text]:
+def render_full(findings: Sequence[Finding], sources: Mapping[str, str]) -> Iterator[Text]:
     """Each finding with the line that caused it and a caret; one that several files have once. *sources* are their texts."""
     snippets = _Snippets(sources)
     for finding, elsewhere in _group_alike(findings):
-        yield from finding_lines(finding, snippets)
+        yield from render_finding(finding, snippets)
         if elsewhere:
             places = ", ".join(clean(copy.about) for copy in elsewhere[:_RELATED])
             more = f" and {len(elsewhere) - _RELATED:,} more" if len(elsewhere) > _RELATED else ""
@@ -51,7 +51,7 @@ def _group_alike(findings: Sequence[Finding]) -> Iterator[tuple[Finding, list[Fi
     yield from groups.values()
 
 
-def finding_lines(finding: Finding, snippets: _Snippets | None = None) -> Iterator[Text]:
+def render_finding(finding: Finding, snippets: _Snippets | None = None) -> Iterator[Text]:
     """One finding: what is wrong and where, the text or the evidence that shows it, and what to do."""
     yield headline(finding)
     if snippets and finding.span:
@@ -103,7 +103,7 @@ class _Snippets:
         yield Text.assemble(f"{gutter} | {' ' * column}", ("^" * min(width, _WIDEST - column + 1), style))
 
 
-def concise(findings: Sequence[Finding]) -> Iterator[Text]:
+def render_concise(findings: Sequence[Finding]) -> Iterator[Text]:
     """One line each."""
     for finding in findings:
         hint = f" ({clean(finding.hint)})" if finding.hint else ""

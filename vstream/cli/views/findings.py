@@ -45,7 +45,7 @@ def page_url(page: Page | None, docs_url: str | None) -> str | None:
     return f"{docs_url}#{page.code.lower()}-{page.name}"
 
 
-def sarif(
+def to_sarif(
     findings: Sequence[Finding], pages: Mapping[str, Page], *, anchor: Anchor = AS_NAMED, docs_url: str | None = None
 ) -> str:
     """
@@ -128,7 +128,7 @@ def _format_uri(file: str) -> str:
     return path.as_uri() if path.is_absolute() else quote(path.as_posix(), errors="surrogateescape")
 
 
-def gitlab(findings: Sequence[Finding], anchor: Anchor = AS_NAMED) -> str:
+def to_gitlab(findings: Sequence[Finding], anchor: Anchor = AS_NAMED) -> str:
     """A Code Quality report of GitLab, with files relative to *anchor*, the top of the repository."""
     pairs = zip(findings, fingerprints(findings, anchor), strict=True)
     return dump_json([_make_gitlab_issue(finding, fingerprint, anchor) for finding, fingerprint in pairs])
@@ -147,7 +147,7 @@ def _make_gitlab_issue(finding: Finding, fingerprint: str, anchor: Anchor) -> di
     }
 
 
-def github(
+def to_github(
     findings: Iterable[Finding], pages: Mapping[str, Page] | None = None, docs_url: str | None = None
 ) -> Iterator[str]:
     """Workflow commands, which GitHub Actions shows at the lines of a pull request."""
@@ -176,7 +176,7 @@ def _escape_property(text: str) -> str:
     return _escape_data(text).replace(":", "%3A").replace(",", "%2C")
 
 
-def junit(findings: Sequence[Finding], files: Iterable[str], started_at: datetime | None = None) -> str:
+def to_junit(findings: Sequence[Finding], files: Iterable[str], started_at: datetime | None = None) -> str:
     """
     One XML document: a test suite for each file, a failed test case for each finding.
 

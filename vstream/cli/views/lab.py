@@ -23,7 +23,7 @@ _WIDE = 80
 """Columns that the whole table takes; a narrower screen gets what people ask for most."""
 
 
-def table(status: LabStatus, faults: Mapping[str, str], *, width: int) -> Table:
+def render_table(status: LabStatus, faults: Mapping[str, str], *, width: int) -> Table:
     """One row for each server. *faults* are the states of servers that an open fault holds; *width* is the screen's."""
     view = Table(box=box.SIMPLE_HEAD, title=f"lab {status.name} ({status.topology})", title_justify="left")
     # Ports alone fit on any screen; `--format json` has the whole addresses, which are all on 127.0.0.1.
@@ -52,7 +52,7 @@ def _render_state(server: ServerStatus, faults: Mapping[str, str]) -> Text:
     return Text(server.state.value, style=_STYLE[server.state.value])
 
 
-def links(status: ProxyStatus) -> Text:
+def render_links(status: ProxyStatus) -> Text:
     """One line about what makes the links between regions."""
     state = status.state.value
     process = f", process {status.pid}" if status.pid else ""
@@ -106,7 +106,7 @@ def _format_uptime(uptime: timedelta | None) -> str:
     return f"{hours}h{minutes:02}m" if hours else f"{minutes}m{seconds:02}s"
 
 
-def capability_table(findings: Sequence[Finding]) -> Table:
+def render_capabilities(findings: Sequence[Finding]) -> Table:
     """One row for each thing that was tried."""
     view = Table(box=box.SIMPLE_HEAD, title="labs on this machine", title_justify="left")
     for heading in ("", "", "why, or how"):
@@ -126,7 +126,7 @@ def capabilities_as_dict(findings: Sequence[Finding]) -> dict[str, Any]:
     }
 
 
-def link_table(name: str, links: Links, traffic: Traffic | None) -> Table:
+def render_link_table(name: str, links: Links, traffic: Traffic | None) -> Table:
     """One row for each direction of each link. *traffic* is None if nothing makes the links."""
     view = Table(box=box.SIMPLE_HEAD, title=f"links of lab {name} ({links.backend.value})", title_justify="left")
     for heading in ("from → to", "link", "open", "changed by"):

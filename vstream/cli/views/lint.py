@@ -76,17 +76,17 @@ def report_lines(
         case LintFormat.JSON:
             yield format_json("findings", {"findings": _as_json(report, top, manual)})
         case LintFormat.SARIF:
-            yield _formats().sarif(report.diagnostics, manual.pages, anchor=top, docs_url=manual.url)
+            yield _formats().to_sarif(report.diagnostics, manual.pages, anchor=top, docs_url=manual.url)
         case LintFormat.JUNIT:
-            yield _formats().junit(report.diagnostics, report.files, datetime.now(UTC))
+            yield _formats().to_junit(report.diagnostics, report.files, datetime.now(UTC))
         case LintFormat.GITLAB:
-            yield _formats().gitlab(report.diagnostics, top)
+            yield _formats().to_gitlab(report.diagnostics, top)
         case LintFormat.GITHUB:
-            yield from _formats().github(report.diagnostics, manual.pages, manual.url)
+            yield from _formats().to_github(report.diagnostics, manual.pages, manual.url)
         case LintFormat.FULL:
-            yield from diagnostics.full(report.diagnostics, report.texts)
+            yield from diagnostics.render_full(report.diagnostics, report.texts)
         case LintFormat.CONCISE:
-            yield from diagnostics.concise(report.diagnostics)
+            yield from diagnostics.render_concise(report.diagnostics)
 
 
 def _as_json(report: LintReport, anchor: Anchor, manual: Manual) -> list[dict[str, Any]]:

@@ -292,7 +292,7 @@ def _render_chance(answer: Simulation) -> Iterator[Text]:
 _HEADINGS = ("what", "from", "to", "where", "streams", "written at")
 
 
-def account_text(
+def render_accounts(
     account: str, cluster: str | None, rows: Sequence[AccountRow], refusals: Sequence[Refusal]
 ) -> Iterator[Text | Table]:
     """The table; the rows are in the order given."""
@@ -349,7 +349,7 @@ def _row_json(row: AccountRow) -> dict[str, Any]:
     }
 
 
-def streams_table(topology: Topology, stream: VirtualStream) -> Table:
+def render_streams(topology: Topology, stream: VirtualStream) -> Table:
     """The physical streams behind *stream*, one row for each region."""
     table = Table(box=box.SIMPLE_HEAD)
     for column in ("region", "published into", "as", "read from"):

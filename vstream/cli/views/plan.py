@@ -31,7 +31,7 @@ from vstream.plan.plan import (
     stage_of,
 )
 from vstream.plan.risk import Risk
-from vstream.plan.stages import stages
+from vstream.plan.stages import list_stages
 from vstream.syntax.json_types import Json
 from vstream.topology.bundle import Bundle
 from vstream.topology.model import Topology
@@ -102,12 +102,12 @@ def summary(plan: Plan) -> str:
     return text + "."
 
 
-def demand_sentences(plan: Plan) -> list[str]:
+def list_demands(plan: Plan) -> list[str]:
     """What `apply` must be given to carry out *plan*, one sentence for each option."""
     return [f"apply needs `{demand.option}`: {demand.reason}." for demand in plan.demands]
 
 
-def unknown_sentences(plan: Plan) -> list[str]:
+def list_unknowns(plan: Plan) -> list[str]:
     """Which regions and servers could not be asked, a sentence each."""
     answered = f"region `{plan.asked}` answered for its streams, its servers were not checked"
     sentences = [f"{region.reason}; {answered}" for region in plan.unreachable]
@@ -121,7 +121,7 @@ def unknown_sentences(plan: Plan) -> list[str]:
     return sentences
 
 
-def routing(topology: Topology, bundle: Bundle) -> str:
+def describe_routing(topology: Topology, bundle: Bundle) -> str:
     """How clients reach streams, and what every message that they send is compared with (docs/routing.md)."""
     rules = len(bundle.mappings)
     text = (
@@ -163,7 +163,7 @@ def text(plan: Plan, *, is_verbose: bool = False, is_allowed: bool = False) -> I
     yield from (Text.assemble(("  ✗ ", "bold red"), loss) for loss in plan.losses)
     for note in plan.notes[:_FEW]:
         yield Text.assemble(("  · ", "blue"), (note.name, "bold"), f" {note.text}")
-    for sentence in unknown_sentences(plan):
+    for sentence in list_unknowns(plan):
         yield Text.assemble(("  ? ", "yellow"), sentence)
     for server in plan.leaving:
         yield Text.assemble(("  - ", "bold red"), "server ", (server, "bold"), "  stops and leaves the meta group")
@@ -171,7 +171,7 @@ def text(plan: Plan, *, is_verbose: bool = False, is_allowed: bool = False) -> I
     if plan.has_work:
         yield Text("")
     yield Text(summary(plan), style="bold")
-    for sentence in [f"{demand.reason}." for demand in plan.demands] if is_allowed else demand_sentences(plan):
+    for sentence in [f"{demand.reason}." for demand in plan.demands] if is_allowed else list_demands(plan):
         yield Text(sentence, style="bold red")
 
 
@@ -194,7 +194,7 @@ def _render_changes(plan: Plan) -> Iterator[Text]:
 
 def _render_stage_lines(plan: Plan) -> Iterator[Text]:
     """The stages, where there is more than one: what is done in which order, and what must hold before."""
-    plan_stages = list(stages(plan))
+    plan_stages = list(list_stages(plan))
     if len(plan_stages) <= 1 and not any(stage.waits for stage in plan_stages):
         return
     yield Text("")
@@ -281,7 +281,7 @@ def _render_field_line(change: FieldChange) -> Text:
 def render_markdown(plan: Plan, routing: str) -> str:
     """The plan as Markdown, for a comment on a pull request, with what *routing* says."""
     lines = [f"### vstream plan: {plan.topology}", "", summary(plan), ""]
-    for sentence in demand_sentences(plan):
+    for sentence in list_demands(plan):
         lines += [f"**{sentence}**", ""]
     lines += [routing, ""]
     if plan.changes or plan.blocked:
@@ -293,14 +293,14 @@ def render_markdown(plan: Plan, routing: str) -> str:
     if plan.rules:
         lines += ["", "| | loaded | servers |", "|---|---|---|"]
     lines += [_format_rule_row(rule) for rule in plan.rules]
-    plan_stages = list(stages(plan))
+    plan_stages = list(list_stages(plan))
     if len(plan_stages) > 1:
         lines += ["", "| stage | changes | begins when |", "|---|---|---|"]
         for number, stage in enumerate(plan_stages, 1):
             lines.append(f"| {number} | {stage.title}: {stage.counts} | {markdown_text('; '.join(stage.waits))} |")
     lines += [f"- **data loss**: {markdown_text(loss)}" for loss in plan.losses]
     lines += [f"- {markdown_code(note.name)} {markdown_text(note.text)}" for note in plan.notes]
-    for sentence in unknown_sentences(plan):
+    for sentence in list_unknowns(plan):
         lines += ["", markdown_text(sentence)]
     return "\n".join(map(clean, lines)) + "\n"
 

@@ -33,15 +33,15 @@ _PRECISE_BELOW_MS = 10
 
 def text(report: ProbeReport, *, width: int = _WIDE) -> Iterator[Table | Text]:
     """Who answers, how long canaries took, and what is wrong: for a terminal that is *width* columns wide."""
-    yield hops(report, width=width)
-    canaries = matrix(report)
+    yield render_hops(report, width=width)
+    canaries = render_matrix(report)
     if canaries is not None:
         yield canaries
-    yield from tables(report, width=width)
-    yield from problems(report)
+    yield from render_tables(report, width=width)
+    yield from render_problems(report)
 
 
-def hops(report: ProbeReport, *, width: int) -> Table:
+def render_hops(report: ProbeReport, *, width: int) -> Table:
     """Stream × region: each hop and, if there is room, who answered. Of many streams only those with something wrong."""
     table = Table(box=box.SIMPLE_HEAD, title="who answers", title_justify="left", title_style="bold")
     table.add_column("stream", no_wrap=True)
@@ -78,7 +78,7 @@ def _render_hop_cell(checks: Sequence[Check], width: int) -> Text:
     return Text.assemble((mark, style), f" {answered}")
 
 
-def matrix(report: ProbeReport) -> Table | None:
+def render_matrix(report: ProbeReport) -> Table | None:
     """Origin × reader: how long a canary took, the slowest of all streams. None if there were no canaries."""
     times = report.matrix()
     if not times:
@@ -115,7 +115,7 @@ def _format_milliseconds(time: float) -> str:
     return f"{time:,.1f} ms" if time < _PRECISE_BELOW_MS else f"{time:,.0f} ms"
 
 
-def tables(report: ProbeReport, *, width: int) -> Iterator[Table]:
+def render_tables(report: ProbeReport, *, width: int) -> Iterator[Table]:
     """How soon own writes are read; and each form of a request in each region, for each stream. Of many streams none."""
     if len(report.streams) > _MANY_STREAMS:
         return
@@ -173,7 +173,7 @@ def _render_form_cell(check: Check | None) -> Text:
     return Text.assemble((mark, style), f" {answer}")
 
 
-def problems(report: ProbeReport) -> Iterator[Text]:
+def render_problems(report: ProbeReport) -> Iterator[Text]:
     """What is not ok, with what to look at, then one line that sums up."""
     for check in report.checks:
         if check.status in {CheckStatus.FAILED, CheckStatus.UNKNOWN}:

@@ -22,7 +22,7 @@ from vstream.runner import events
 from vstream.runner.explore import Exploration, ExploredRun
 from vstream.runner.workload.spec import WorkloadProgress
 from vstream.scenario.model import Inject, Scenario
-from vstream.scenario.timeline import minimum_duration
+from vstream.scenario.timeline import find_minimum_duration
 
 _NS = 1_000_000_000
 _LEVELS = "▁▂▃▄▅▆▇█"
@@ -221,7 +221,7 @@ def outline(scenario: Scenario) -> str:
     return f"{counted}, about {_least_seconds(scenario)} s plus convergence"
 
 
-def table(scenarios: Mapping[str, Scenario]) -> Table:
+def render_table(scenarios: Mapping[str, Scenario]) -> Table:
     """One line for each scenario."""
     grid = Table(box=None, pad_edge=False, show_header=True, header_style="bold")
     for title, justify in (("scenario", "left"), ("steps", "right"), ("at least", "right"), ("", "left")):
@@ -250,7 +250,7 @@ def _count_faults(scenario: Scenario) -> int:
 
 
 def _least_seconds(scenario: Scenario) -> int:
-    return -(-minimum_duration(scenario) // _NS)
+    return -(-find_minimum_duration(scenario) // _NS)
 
 
 _CASE_STYLES = {CaseStatus.PASS: "green", CaseStatus.FAIL: "bold red", CaseStatus.UNKNOWN: "bold yellow"}

@@ -30,28 +30,32 @@ _THIN = 0.5
 """The share of what is kept that is left when an outage margin becomes a worry."""
 
 
-def screen(status: report.Status, *, width: int, before: report.Status | None = None) -> RenderableType:
+def render_screen(status: report.Status, *, width: int, before: report.Status | None = None) -> RenderableType:
     """Everything, for a terminal that is *width* columns wide. With a look *before*, also what has changed since."""
-    return Group(*tables(status, width=width, before=before), *problems(status))
+    return Group(*render_tables(status, width=width, before=before), *render_problems(status))
 
 
-def tables(status: report.Status, *, width: int, before: report.Status | None = None) -> list[RenderableType]:
+def render_tables(status: report.Status, *, width: int, before: report.Status | None = None) -> list[RenderableType]:
     """All that `screen` shows above what is wrong."""
-    parts: list[RenderableType] = [headline(status), regions(status, width=width), matrix(status, before)]
+    parts: list[RenderableType] = [
+        render_headline(status),
+        render_regions(status, width=width),
+        render_matrix(status, before),
+    ]
     if any(sighting.age is not None for sighting in status.beacons):
-        parts.append(beacon_matrix([region.name for region in status.regions], status.beacons))
+        parts.append(render_beacon_matrix([region.name for region in status.regions], status.beacons))
     if before is not None and len(status.regions) > 1:
-        parts.append(traffic(status, before))
-    parts += margin(status)
-    lines = streams(status, before, width=width)
+        parts.append(render_traffic(status, before))
+    parts += render_margin(status)
+    lines = render_streams(status, before, width=width)
     if lines is not None:
         parts.append(lines)
     if status.consumers:
-        parts.append(consumers(status, width=width))
+        parts.append(render_consumers(status, width=width))
     return parts
 
 
-def headline(status: report.Status) -> Text:
+def render_headline(status: report.Status) -> Text:
     """One line: when, how many servers, who leads."""
     reached = sum(server.is_reached for server in status.servers)
     unknown = sum(region.unknown for region in status.regions)
@@ -72,7 +76,7 @@ def headline(status: report.Status) -> Text:
     )
 
 
-def regions(status: report.Status, *, width: int) -> Table:
+def render_regions(status: report.Status, *, width: int) -> Table:
     """What works in each region."""
     table = _render_table("what works")
     short = width < _NARROW
@@ -110,7 +114,7 @@ def _share(share: report.Share) -> Text:
     return Text("?" if share.unknown == share.of else f"? {share.unknown} of {share.of}", style="bold yellow")
 
 
-def matrix(status: report.Status, before: report.Status | None = None) -> Table:
+def render_matrix(status: report.Status, before: report.Status | None = None) -> Table:
     """From where → to where: the worst of all streams, and how many messages are still to come; ↑ and ↓ since *before*."""
     worst = status.worst()
     pending = _pending_by_places(status)
@@ -149,7 +153,7 @@ def _format_trend(before: int | None, now: int | None) -> str:
     return " ↑" if now > before else " ↓"
 
 
-def traffic(status: report.Status, before: report.Status) -> Table:
+def render_traffic(status: report.Status, before: report.Status) -> Table:
     """From which region → to which cluster: what gateways have sent there in a second since *before*."""
     rates = status.sent_per_second(before)
     clusters = sorted({cluster for _, cluster in rates})
@@ -164,7 +168,7 @@ def _render_sent_cell(rates: Mapping[tuple[str, str], float | None], region: str
     return Text("? not known", style="yellow") if rate is None else Text(format_size(rate))
 
 
-def margin(status: report.Status) -> list[Text]:
+def render_margin(status: report.Status) -> list[Text]:
     """How long an outage may last, or go on, until the first message is lost."""
     thin = status.thinnest
     if thin is None or thin.margin is None or thin.retention is None:
@@ -194,7 +198,7 @@ def _render_cell(pair: report.PairStatus | None, pending: int | None) -> Text:
     return Text.assemble((f"{mark} ", style), " ".join(words))
 
 
-def streams(status: report.Status, before: report.Status | None = None, *, width: int) -> Table | None:
+def render_streams(status: report.Status, before: report.Status | None = None, *, width: int) -> Table | None:
     """The physical streams: all of a few virtual streams, else those with something wrong, a screenful at most."""
     last_before = {} if before is None else {stream.name: stream.last for stream in before.streams}
     shown: Sequence[report.StreamStatus] = status.streams
@@ -233,7 +237,7 @@ def _format_rate(before: int | None, now: int | None, seconds: float) -> str:
     return f"{max(0, now - before) / seconds:,.0f}"
 
 
-def consumers(status: report.Status, *, width: int) -> Table:
+def render_consumers(status: report.Status, *, width: int) -> Table:
     """The topology's durables: all of a few, else a screenful, those that lack something first."""
     table = _render_table("consumers")
     for heading in ("consumer", "region"):
@@ -256,7 +260,7 @@ def consumers(status: report.Status, *, width: int) -> Table:
     return table
 
 
-def problems(seen: report.Status) -> list[Text]:
+def render_problems(seen: report.Status) -> list[Text]:
     """What is wrong and what could not be seen, one line each; then the verdict."""
     lines = [_render_problem("✗ ", "bold red", problem) for problem in seen.problems]
     lines += [_render_problem("? ", "bold yellow", problem) for problem in seen.unknown]
@@ -280,7 +284,7 @@ def _render_problem(mark: str, style: str, problem: report.Problem) -> Text:
     return Text.assemble((mark, style), (problem.about, "bold"), f": {problem.text}{code}")
 
 
-def beacon_matrix(regions: Sequence[str], seen: Sequence[BeaconSighting]) -> Table:
+def render_beacon_matrix(regions: Sequence[str], seen: Sequence[BeaconSighting]) -> Table:
     """From where → found in: the age of the newest beacon, the oldest of all streams."""
     by_pair: dict[tuple[str, ...], list[BeaconSighting]] = {}
     for sighting in seen:

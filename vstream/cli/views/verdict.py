@@ -22,7 +22,7 @@ from vstream.capture.verdict.verdict import (
     Verdict,
 )
 from vstream.cli.views.cleaning import clean
-from vstream.cli.views.diagnostics import finding_lines, place
+from vstream.cli.views.diagnostics import place, render_finding
 
 MARKS = {CaseStatus.PASS: ("✓", "green"), CaseStatus.FAIL: ("✗", "bold red"), CaseStatus.UNKNOWN: ("?", "bold yellow")}
 _SHOWN_EXAMPLES = 3
@@ -74,7 +74,7 @@ def _render_cases(verdict: Verdict) -> Iterator[Text]:
 def _render_examples(verdict: Verdict) -> Iterator[Text]:
     for stream in verdict.streams:
         for finding in stream.findings():
-            yield from finding_lines(finding)
+            yield from render_finding(finding)
             affected = finding.affected
             for example in affected.examples[:_SHOWN_EXAMPLES]:
                 yield Text(f"    {example_line(example, verdict.zero)}")

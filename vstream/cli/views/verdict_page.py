@@ -38,7 +38,7 @@ _THINNEST = 0.4
 """Percent of the page's width: a fault that is over at once is drawn so wide."""
 
 
-def page(verdict: Verdict) -> str:
+def render_page(verdict: Verdict) -> str:
     """The whole page."""
     env = environment([resources.templates() / "reports"], is_html=True)
     env.filters |= {"duration": units.duration, "share": units.share}

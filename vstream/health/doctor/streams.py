@@ -9,7 +9,7 @@ from vstream.formatting import list_names
 from vstream.health.doctor.check import APPLY, Drift, Patient, Symptom, check
 from vstream.health.snapshot import Snapshot, StreamSnapshot
 from vstream.health.stream_faults import find_consumer_faults, find_stream_faults
-from vstream.topology.replication import Durable, PhysicalStream, durables, list_physical_streams
+from vstream.topology.replication import Durable, PhysicalStream, list_durables, list_physical_streams
 from vstream.topology.stream_config import StreamConfig, read_int
 from vstream.topology.units import Version, format_version, parse_version
 
@@ -230,7 +230,7 @@ def silent_consumer(patient: Patient) -> Iterator[Symptom]:
 
 def _consumers_of_led_streams(patient: Patient) -> Iterator[Durable]:
     """The topology's consumers on streams that have a leader; otherwise, the stream is the finding."""
-    for durable in durables(patient.topology):
+    for durable in list_durables(patient.topology):
         stream = patient.snapshot.streams.get(durable.stream)
         if stream is not None and stream.leader is not None:
             yield durable

@@ -27,7 +27,7 @@ MOST = 324
 """Number of beacons that one look reads: those of 36 streams in three regions. Each is a request."""
 
 
-def streams_with_beacons(topology: Topology) -> tuple[VirtualStream, ...]:
+def list_streams_with_beacons(topology: Topology) -> tuple[VirtualStream, ...]:
     """The streams that take beacons: those with a canary subject per region."""
     return tuple(stream for stream in topology.streams if stream.canary is not None and "*" in stream.canary.split("."))
 
@@ -76,7 +76,7 @@ async def read_beacons(
             if isinstance(connection, NotReachableError):
                 raise connection
             async with slots:
-                message = await direct.last_by_subject(
+                message = await direct.get_newest(
                     connection, physical.read_stream_in(stream, reader), subject or "", timeout=patience
                 )
         except VstreamError as error:
@@ -103,6 +103,6 @@ async def read_beacons(
 
 
 def _list_pairs(topology: Topology) -> Iterator[tuple[VirtualStream, str]]:
-    for stream in streams_with_beacons(topology):
+    for stream in list_streams_with_beacons(topology):
         for region in stream.regions:
             yield stream, region

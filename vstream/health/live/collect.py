@@ -39,14 +39,14 @@ from vstream.jetstream import error_codes, monitoring
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.answers import explain_malformed, read_text
 from vstream.jetstream.connection import Connection, open_connection
-from vstream.jetstream.endpoints import endpoint_problems
+from vstream.jetstream.endpoints import list_endpoint_problems
 from vstream.plan.live import observe
 from vstream.plan.live.loaded_rules import hidden_accounts, read_loaded_rules
 from vstream.topology import naming
 from vstream.topology.consumer_config import ObservedConsumer
 from vstream.topology.model import Endpoint, Topology
 from vstream.topology.profiles import profile_of
-from vstream.topology.replication import Durable, PhysicalStream, durables, list_physical_streams
+from vstream.topology.replication import Durable, PhysicalStream, list_durables, list_physical_streams
 
 _SCOUTS = 8
 """Number of streams that are asked for first in each place. If none of them answers, the place counts as down."""
@@ -158,7 +158,7 @@ class _SnapshotCollector:
             stream = self._streams.get(durable.stream)
             if not self._connections or stream is None or stream.leader is None:
                 return
-            connection = lag.connection_to(self._connections, durable.region)
+            connection = lag.choose_connection(self._connections, durable.region)
             key = durable.stream, durable.name
             async with slots:
                 try:
@@ -169,7 +169,7 @@ class _SnapshotCollector:
                 except VstreamError:
                     return
 
-        await asyncio.gather(*map(observe_consumer, durables(self._topology)))
+        await asyncio.gather(*map(observe_consumer, list_durables(self._topology)))
         return observed
 
     async def _find_gaps(self) -> tuple[Gap | Repeat, ...]:
@@ -178,7 +178,7 @@ class _SnapshotCollector:
         return await gaps.find_gaps(self._topology, self._streams, self._connections, self._deadline)
 
     async def _read_beacons(self) -> tuple[BeaconSighting, ...]:
-        if not beacons.streams_with_beacons(self._topology):
+        if not beacons.list_streams_with_beacons(self._topology):
             return ()
         away = {region: NotReachableError(problem) for region, problem in self._problems.items()}
         return await beacons.read_beacons(
@@ -205,9 +205,9 @@ class _SnapshotCollector:
     async def _connect_to(self, region: str) -> None:
         endpoint = self._endpoints.get(region)
         if endpoint is None:
-            self._refuse(region, observe.no_address(region))
+            self._refuse(region, observe.make_address_error(region))
             return
-        if problems := endpoint_problems(endpoint, region):
+        if problems := list_endpoint_problems(endpoint, region):
             self._problems[region] = "; ".join(problem.message for problem in problems)
             self._refusals += problems
             return
@@ -225,7 +225,7 @@ class _SnapshotCollector:
             )
         if not self._account.done():
             try:
-                account = await observe.account_name(connection)
+                account = await observe.read_account_name(connection)
             except VstreamError:
                 return
             if not self._account.done():

@@ -267,7 +267,7 @@ async def _read_before(
 
 
 async def _ask_leader(connection: Connection, stream: str, seq: int, patience: float) -> direct.DirectMessage | None:
-    return await ask_until_available(lambda: direct.leader_get_by_seq(connection, stream, seq, timeout=patience))
+    return await ask_until_available(lambda: direct.get_by_seq_from_leader(connection, stream, seq, timeout=patience))
 
 
 async def _walk_back(

@@ -18,7 +18,7 @@ from vstream.jetstream.connection import Connection
 from vstream.plan.consumer_failover import Position, read_record, record_config
 from vstream.topology import physical
 from vstream.topology.model import Topology, VirtualStream
-from vstream.topology.replication import Durable, durables
+from vstream.topology.replication import Durable, list_durables
 from vstream.value_class import value_class
 
 
@@ -45,7 +45,7 @@ class ConsumerSync:
     async def keep(self, connections: Mapping[str, Connection | VstreamError]) -> tuple[SyncedConsumer, ...]:
         """Read every position, and write it wherever it has changed. Never raises for what servers say."""
         result = []
-        for durable in durables(self._topology):
+        for durable in list_durables(self._topology):
             stream = self._streams.get(durable.virtual)
             if stream is not None:
                 result.append(await self._keep(durable, stream, connections))

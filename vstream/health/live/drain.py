@@ -167,7 +167,7 @@ async def _move_meta_leader(target: TargetServers, servers: frozenset[str]) -> s
             if time.monotonic() > until:
                 raise LabError(f"its leader returns to {leader} each time", hint="run this again")
             await JetStreamAdmin(system).step_down_meta()
-            elected, _ = await leaders.wait_for_successor(lambda: leaders.meta_leader(target.monitors()), leader)
+            elected, _ = await leaders.wait_for_successor(lambda: leaders.find_meta_leader(target.monitors()), leader)
             leader = elected or leader
     return leader
 

@@ -90,7 +90,7 @@ class _Search:
         origin = parse_stream(info, feed.origin.name)
         oldest = None
         if cursor is not None and cursor < origin.last_seq and origin.messages:
-            oldest = await next_message(
+            oldest = await read_next_message(
                 connection, feed.origin.name, max(cursor + 1, origin.first_seq), self._remaining()
             )
         return Lag(
@@ -123,7 +123,7 @@ class _Search:
             return None, False
         stream = next(virtual_stream for virtual_stream in self.topology.streams if virtual_stream.name == feed.virtual)
         subject = physical.published_subject(self.topology.naming, stream, last.subject)
-        copied = await direct.last_by_subject(
+        copied = await direct.get_newest(
             self._to(feed.reader.place), feed.reader.name, subject, timeout=self._remaining()
         )
         origin, seq = origin_of(copied, self.streams, feed.reader.name)
@@ -143,13 +143,13 @@ class _Search:
         return last_seqs
 
     def _to(self, place: str) -> Connection:
-        return connection_to(self.connections, place)
+        return choose_connection(self.connections, place)
 
     def _remaining(self) -> float:
         return max(0.05, self.deadline - time.monotonic())
 
 
-def connection_to(connections: Mapping[str, C], place: str) -> C:
+def choose_connection(connections: Mapping[str, C], place: str) -> C:
     """The connection to a region. Without one, as to the stretch cluster, any other: each reaches all."""
     return connections.get(place) or next(iter(connections.values()))
 
@@ -159,15 +159,15 @@ async def get_message(connection: Connection, stream: str, seq: int, patience: f
     try:
         return await direct.get_by_seq(connection, stream, seq, timeout=patience)
     except NoRespondersError:
-        return await direct.leader_get_by_seq(connection, stream, seq, timeout=patience)
+        return await direct.get_by_seq_from_leader(connection, stream, seq, timeout=patience)
 
 
-async def next_message(connection: Connection, stream: str, seq: int, patience: float) -> DirectMessage | None:
+async def read_next_message(connection: Connection, stream: str, seq: int, patience: float) -> DirectMessage | None:
     """The first message at or after *seq*. Raises as `direct`."""
     try:
-        return await direct.next_by_subject(connection, stream, direct.ANY_SUBJECT, seq, timeout=patience)
+        return await direct.get_next(connection, stream, direct.ANY_SUBJECT, seq, timeout=patience)
     except NoRespondersError:
-        return await direct.leader_next_by_subject(connection, stream, direct.ANY_SUBJECT, seq, timeout=patience)
+        return await direct.get_next_from_leader(connection, stream, direct.ANY_SUBJECT, seq, timeout=patience)
 
 
 def origin_of(message: DirectMessage | None, streams: Iterable[str], taker: str) -> tuple[str, int]:

@@ -141,13 +141,13 @@ async def _find_missing_meta_leader(target: TargetServers) -> str | None:
     for group in target.meta_groups:
         urls = target.monitors(group)
         # A single server is no cluster: it decides alone.
-        if len(group) > 1 and urls and await leaders.meta_leader(urls) is None:
+        if len(group) > 1 and urls and await leaders.find_meta_leader(urls) is None:
             return f"the JetStream meta group of {', '.join(sorted(group))} has no leader"
     return None
 
 
 async def _wait_for_leader(connection: Connection, stream: str, deadline: float) -> None:
-    while await leaders.stream_leader(connection, stream) is None:
+    while await leaders.find_stream_leader(connection, stream) is None:
         if time.monotonic() > deadline:
             raise LabError(
                 f"no resync: write stream `{stream}` has no leader",
@@ -226,7 +226,7 @@ async def _make_step_down(
     note = "time was up"
     while time.monotonic() < deadline:
         try:
-            role = await leaders.stream_leadership(connection, stream)
+            role = await leaders.read_stream_leadership(connection, stream)
             if role.replicas == 1:
                 return None, "one replica: there is no other server to lead it"
             if role.can_elect:

@@ -22,7 +22,7 @@ from vstream.health.status import assess
 from vstream.jetstream.connection import Connection, connect
 from vstream.jetstream.reconnecting import ReconnectingConnection
 from vstream.lab.target_servers import TargetServers
-from vstream.plan.live.observe import any_connection, connect_all, connect_for_reading
+from vstream.plan.live.observe import choose_connection, connect_all, connect_for_reading
 from vstream.syntax.json_types import Json
 from vstream.topology.model import Endpoint, Topology
 from vstream.topology.profiles import profile_of
@@ -226,7 +226,7 @@ async def _examine_sourcing(request: RepairRequest) -> SourcingRepairs:
     repairs = SourcingRepairs()
     if RepairKind.CLEAR in kinds:
         async with connect_all(topology, request.endpoints) as opened:
-            repairs.leftovers = await replay.find_leftovers(topology, any_connection(opened))
+            repairs.leftovers = await replay.find_leftovers(topology, choose_connection(opened))
     if not kinds & {RepairKind.RESUME, RepairKind.REFILL}:
         return repairs
     snapshot = await collect_snapshot(topology, request.endpoints, deadline=request.deadline)
@@ -258,7 +258,7 @@ async def _repair_sourcing(request: RepairRequest, repairs: SourcingRepairs, obs
                 if leftover.is_running:
                     still_open.append(f"`{leftover.stream}` is in use by a running repair")
                 else:
-                    await replay.remove_leftover(any_connection(opened), leftover)
+                    await replay.remove_leftover(choose_connection(opened), leftover)
     stopped = frozenset(planned.reader for planned in repairs.standstills if planned.obstacle is None)
     if stopped:
         timeout = max(request.deadline, _RESUMING)
@@ -273,7 +273,7 @@ async def _repair_sourcing(request: RepairRequest, repairs: SourcingRepairs, obs
 
 async def _refill(request: RepairRequest, planned: Refill, observer: RepairObserver) -> None:
     origin = planned.lost.origin
-    region = refill.writing_region(request.topology, planned.lost)
+    region = refill.choose_writing_region(request.topology, planned.lost)
     if region not in request.endpoints:
         raise NotReachableError(
             f"`{origin}` is refilled over a connection to region `{region}`, which is not configured",

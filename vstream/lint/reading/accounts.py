@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
 from vstream.diagnostics import Span
-from vstream.lint.reading.nodes import entry, maps_in, option, several, table
+from vstream.lint.reading.nodes import entry, list_values, maps_in, option, table
 from vstream.lint.workspace import (
     AccountConf,
     ClaimedImport,
@@ -60,7 +60,7 @@ def exports_of(account: AccountConf) -> tuple[AccountExport, ...]:
             subject = option(conf, kind)
             if subject is not None and subject.text is not None:
                 named = entry(conf, "accounts")
-                accounts = frozenset(str(value.value) for value in several(named.value)) if named else None
+                accounts = frozenset(str(value.value) for value in list_values(named.value)) if named else None
                 exports.append(AccountExport(kind, subject, accounts, conf))
     return tuple(exports)
 
@@ -138,20 +138,20 @@ class ExportIndex:
         return [export for export in near if export.kind == kind and is_subset(subject, str(export.subject.value))]
 
 
-def accounts_without_rules(workspace: Workspace) -> dict[str, MappingsBlock]:
+def find_accounts_without_rules(workspace: Workspace) -> dict[str, MappingsBlock]:
     """The accounts that import or export, or are signed, and have no mappings, each with a block without rules."""
     blocks: dict[str, MappingsBlock] = {}
     for server in workspace.servers:
         for account in server.accounts:
             if not account.mappings and (imports_of(account) or exports_of(account)):
-                blocks.setdefault(account.name, empty_block(server.file, account.name, account.key_span))
+                blocks.setdefault(account.name, make_empty_block(server.file, account.name, account.key_span))
     for claimed in workspace.claims:
         if claimed.block is None:
-            blocks.setdefault(claimed.name, empty_block(claimed.file, claimed.name, claimed.span))
+            blocks.setdefault(claimed.name, make_empty_block(claimed.file, claimed.name, claimed.span))
     return blocks
 
 
-def empty_block(file: str, account: str | None, span: Span) -> MappingsBlock:
+def make_empty_block(file: str, account: str | None, span: Span) -> MappingsBlock:
     """The mappings of an account that has none; *span* is where it is written."""
     return MappingsBlock(
         file=file,

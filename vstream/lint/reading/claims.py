@@ -21,7 +21,7 @@ def is_claims(data: Json) -> bool:
     return nats.get("type") == "account" or "mappings" in nats
 
 
-def claims_account(data: Json, source: SourceMap) -> workspace.ClaimsAccount | None:
+def read_claims_account(data: Json, source: SourceMap) -> workspace.ClaimsAccount | None:
     """The account that the claims are of; None if they are of none."""
     claims = read_object(data)
     nats, key, name = claims.get("nats"), claims.get("sub"), claims.get("name")

@@ -7,7 +7,7 @@ from typing import Final
 
 from vstream.diagnostics import Span
 from vstream.lint.reading.accounts import read_account_flow
-from vstream.lint.reading.nodes import entry, maps_in, option, several, table, url_parts
+from vstream.lint.reading.nodes import entry, list_values, maps_in, option, split_url, table
 from vstream.lint.workspace import ConfValue, LeafRemote, Permission, ServerConf, UserConf, Workspace
 from vstream.subjects.account_flow import GLOBAL_ACCOUNT
 from vstream.subjects.leaf_flow import JETSTREAM_SUBJECTS, LeafLink, LeafSide, SubjectFilter
@@ -39,7 +39,7 @@ def read_leaf_links(workspace: Workspace) -> tuple[LeafLink, ...]:
     return tuple(links.values())
 
 
-def leaf_side(server: ServerConf, account: str) -> LeafSide:
+def read_leaf_side(server: ServerConf, account: str) -> LeafSide:
     """*account* on *server*."""
     return LeafSide(
         server=(server.server_name.text if server.server_name else None) or server.file,
@@ -60,7 +60,7 @@ def system_of(server: ServerConf) -> str:
     return str(server.cluster_name.value) if server.cluster_name else server.file
 
 
-def leaf_users(hub: ServerConf) -> frozenset[str] | None:
+def list_leaf_users(hub: ServerConf) -> frozenset[str] | None:
     """The users that leaf nodes may log in to *hub* as; None where the file does not say all of them."""
     if entry(hub.root, "operator") or entry(hub.authorization, "auth_callout"):
         return None
@@ -73,9 +73,9 @@ def leaf_users(hub: ServerConf) -> frozenset[str] | None:
     return names or frozenset(user.name for user in hub.users) or None
 
 
-def leaf_passwords(hub: ServerConf) -> Mapping[str, ConfValue]:
+def list_leaf_passwords(hub: ServerConf) -> Mapping[str, ConfValue]:
     """The passwords of the users that leaf nodes may log in to *hub* as, by user; empty where the file does not say."""
-    if leaf_users(hub) is None:
+    if list_leaf_users(hub) is None:
         return {}
     authorization = table(table(hub.root, *_BLOCKS), "authorization")
     passwords = {user.name: user.password for user in hub.users if user.password}
@@ -102,12 +102,12 @@ def hubs_of(workspace: Workspace, remote: LeafRemote) -> Iterator[ServerConf]:
 
 
 def _read_address(url: ConfValue) -> tuple[str, int]:
-    host, port, _ = url_parts(url)
+    host, port, _ = split_url(url)
     return host, (port or _DEFAULT_PORT) if host else 0
 
 
 def _read_user(remote: LeafRemote) -> str | None:
-    users = (url_parts(url)[2] for url in remote.urls)
+    users = (split_url(url)[2] for url in remote.urls)
     return next((user for user in users if user), None)
 
 
@@ -121,8 +121,8 @@ def _read_link(leaf: ServerConf, remote: LeafRemote, hub: ServerConf) -> LeafLin
     publish, subscribe = (user.publish, user.subscribe) if user else (None, None)
     local = str(remote.account.value) if remote.account else GLOBAL_ACCOUNT
     return LeafLink(
-        hub=leaf_side(hub, account),
-        leaf=leaf_side(leaf, local),
+        hub=read_leaf_side(hub, account),
+        leaf=read_leaf_side(leaf, local),
         to_hub=_filter(publish, (*denies_out, *jetstream), opposite=(*denies_in, *_deny_list_of(subscribe))),
         to_leaf=_filter(subscribe, (*denies_in, *jetstream)),
         span=remote.span,
@@ -135,7 +135,7 @@ _EXPORTS: Final = ("deny_exports", "deny_export")
 
 def _list_denied(remote: LeafRemote, *names: str) -> list[_Denied]:
     written = entry(remote.conf, *names)
-    return [(str(value.value), value.span) for value in several(written.value)] if written else []
+    return [(str(value.value), value.span) for value in list_values(written.value)] if written else []
 
 
 def _filter(

@@ -69,7 +69,7 @@ def maps_in(conf: ConfMap | None, name: str) -> Iterator[ConfMap]:
             yield item
 
 
-def url_parts(url: ConfValue) -> tuple[str, int | None, str | None]:
+def split_url(url: ConfValue) -> tuple[str, int | None, str | None]:
     """Host, port and user of a URL, with or without a scheme; an empty host for one that cannot be read."""
     text = str(url.value)
     try:
@@ -80,7 +80,7 @@ def url_parts(url: ConfValue) -> tuple[str, int | None, str | None]:
     return host or "", port, user
 
 
-def several(node: ConfNode | None) -> tuple[ConfValue, ...]:
+def list_values(node: ConfNode | None) -> tuple[ConfValue, ...]:
     """One value or an array of them; maps in an array are left out."""
     if node is None:
         return ()

@@ -8,7 +8,7 @@ from typing import Final
 from vstream.diagnostics import Span
 from vstream.lint.detect import split_words
 from vstream.lint.reading.mappings import BlockCache, conf_block
-from vstream.lint.reading.nodes import entry, option, scalar, several, table
+from vstream.lint.reading.nodes import entry, list_values, option, scalar, table
 from vstream.lint.workspace import (
     AccountConf,
     ConfValue,
@@ -35,7 +35,7 @@ _MANY_DIGITS: Final = 10
 _OFF: Final = frozenset({"disabled", "disable", "false", "off", "0"})
 
 
-def server_conf(
+def read_server_conf(
     document: ConfDocument, file: str, included: Iterable[str] = (), cache: BlockCache | None = None
 ) -> ServerConf:
     """
@@ -133,9 +133,9 @@ def _read_permission(conf: ConfMap | None, *names: str) -> Permission | None:
     if written is None:
         return None
     if not isinstance(written.value, ConfMap):
-        return Permission(allow=several(written.value))
+        return Permission(allow=list_values(written.value))
     allow, deny = entry(written.value, "allow"), entry(written.value, "deny")
-    return Permission(allow=several(allow.value) if allow else None, deny=several(deny.value) if deny else ())
+    return Permission(allow=list_values(allow.value) if allow else None, deny=list_values(deny.value) if deny else ())
 
 
 def _read_gateway(conf_entry: ConfEntry) -> GatewayConf | None:
@@ -153,7 +153,7 @@ def _read_gateway(conf_entry: ConfEntry) -> GatewayConf | None:
 
 def _read_urls(conf: ConfMap) -> tuple[ConfValue, ...]:
     urls = entry(conf, "url", "urls")
-    return several(urls.value) if urls else ()
+    return list_values(urls.value) if urls else ()
 
 
 def _read_jetstream(conf_entry: ConfEntry) -> JetStreamConf:

@@ -11,7 +11,7 @@ from typing import Final
 
 from vstream.diagnostics import Span
 from vstream.lint import detect
-from vstream.lint.reading.nodes import entry, option, several, table, url_parts
+from vstream.lint.reading.nodes import entry, list_values, option, split_url, table
 from vstream.lint.workspace import ConfValue, ServerConf, Workspace
 from vstream.syntax.json_types import read_object
 from vstream.syntax.natsconf.nodes import ConfMap, ConfScalar
@@ -41,13 +41,13 @@ def has_jetstream(server: ServerConf) -> bool:
     return server.jetstream is not None and server.jetstream.is_enabled
 
 
-def jetstream_domain(server: ServerConf) -> ConfValue | None:
+def find_jetstream_domain(server: ServerConf) -> ConfValue | None:
     """The domain of the server, if JetStream is on."""
     domain = server.jetstream.domain if server.jetstream and server.jetstream.is_enabled else None
     return domain if domain is not None and domain.text else None
 
 
-def system_account(server: ServerConf) -> str:
+def find_system_account(server: ServerConf) -> str:
     """The name of the system account, which every server has."""
     return (server.system_account.text if server.system_account else None) or "$SYS"
 
@@ -79,7 +79,7 @@ def is_on(conf: ConfMap | None, *names: str) -> bool:
     return any(getattr(node, "value", None) is True for node in nodes)
 
 
-def asked_user(conf: ConfMap | None) -> ConfValue | None:
+def find_asked_user(conf: ConfMap | None) -> ConfValue | None:
     """The user whose password servers ask of routes or gateways; None where certificates decide (server/auth.go)."""
     if is_on(table(conf, "tls"), "verify_and_map", "verify_cert_and_check_known_urls"):
         return None
@@ -142,11 +142,11 @@ def links(server: ServerConf, block: str) -> list[ConfValue]:
     """The addresses of the routes (`cluster`) or gateways (`gateway`) that *server* lists."""
     routes = entry(server.cluster, "routes") if block == "cluster" else None
     remotes = server.gateway.remotes if server.gateway and block == "gateway" else ()
-    return [*(several(routes.value) if routes else ()), *(url for remote in remotes for url in remote.urls)]
+    return [*(list_values(routes.value) if routes else ()), *(url for remote in remotes for url in remote.urls)]
 
 
 def _addresses(server: ServerConf, block: str) -> list[tuple[str, int | None]]:
-    return [url_parts(url)[:2] for url in links(server, block)]
+    return [split_url(url)[:2] for url in links(server, block)]
 
 
 def _listeners(servers: list[ServerConf], block: str) -> dict[tuple[str, str, int | None], set[int]]:
@@ -234,7 +234,7 @@ def super_clusters(workspace: Workspace) -> list[tuple[str, ...]]:
     return list(dict.fromkeys(tuple(names) for names in component.values()))
 
 
-def peers(workspace: Workspace, names: tuple[str, ...], sizes: Mapping[str, int]) -> Mapping[str, int] | None:
+def count_peers(workspace: Workspace, names: tuple[str, ...], sizes: Mapping[str, int]) -> Mapping[str, int] | None:
     """How many servers with JetStream each of the clusters *names* has, None where files are missing to say it."""
     if workspace.is_rendered:
         return {name: sizes[name] for name in names} if set(names) <= sizes.keys() else None
@@ -249,7 +249,7 @@ def peers(workspace: Workspace, names: tuple[str, ...], sizes: Mapping[str, int]
     return {name: number for name, number in counted.items() if number} if is_complete else None
 
 
-def servers_by_cluster(workspace: Workspace) -> Mapping[str, int]:
+def count_servers_by_cluster(workspace: Workspace) -> Mapping[str, int]:
     """How many servers each cluster has, of those for which the topology or the server configurations say all of them."""
     if workspace.topology is not None:
         return Counter(seat.cluster for seat in workspace.topology.seats)
@@ -274,7 +274,7 @@ def servers_by_cluster(workspace: Workspace) -> Mapping[str, int]:
     return {name: number for name, number in configured.items() if number >= promised.get(name, 0) > 0}
 
 
-def clusters_alone(workspace: Workspace) -> dict[str, str]:
+def find_clusters_alone(workspace: Workspace) -> dict[str, str]:
     """The one cluster of all servers in a directory, where nothing links it to others: streams can be nowhere else."""
     beside: dict[str, list[ServerConf]] = {}
     for server in whole(workspace) if workspace.topology is None else ():

@@ -78,12 +78,12 @@ def _list_strays(virtual: RecognisedStream, system: Discovered, reads: Collectio
 def _with_buckets(written: Data, seen: RecognisedTopology) -> Data:
     """*written*, with those streams below `kv` and `objects` that are buckets, as clients would make them."""
     for recognised in seen.virtual:
-        where = settings.bucket_place(recognised)
+        where = settings.find_bucket_place(recognised)
         stream = written["streams"][recognised.name]
         if where is None or "consumers" in stream:
             continue
         part, name = where
-        bucket = settings.bucket_settings(recognised, stream)
+        bucket = settings.write_bucket_settings(recognised, stream)
         other_streams = {key: value for key, value in written["streams"].items() if key != recognised.name}
         trial = {**written, "streams": other_streams, part: {**written.get(part, {}), name: bucket}}
         if _says_all(trial, recognised):
@@ -129,7 +129,7 @@ def _find_unsaid(virtual: VirtualStream, stream: RecognisedStream) -> Iterator[t
     has = {part.stream.config.name: part.stream.config.fields for part in stream.parts}
     for part in virtual.physical:
         fields = has.get(physical_name(virtual, part.role, part.place))
-        if fields is not None and (new := settings.differing_settings(fields, part.settings.fields, part.role)):
+        if fields is not None and (new := settings.find_differing_settings(fields, part.settings.fields, part.role)):
             yield part.role, part.place, new
 
 
@@ -293,7 +293,7 @@ def _write_consumers(virtual: RecognisedStream, system: Discovered, owner: str) 
         for name, consumer in system.consumers.get(stream, {}).items():
             if consumer.config.owner not in {None, owner} or POSITION_KEY in consumer.config.metadata:
                 continue
-            durables.setdefault(name, {})[region] = settings.consumer_settings(consumer.config.fields)
+            durables.setdefault(name, {})[region] = settings.write_consumer_settings(consumer.config.fields)
             marked[name] += consumer.config.owner == owner
     told: Data = {}
     for name, by_region in sorted(durables.items()):

@@ -61,7 +61,7 @@ _NO_LABELS = ("vstream.", "_nats.")
 """Metadata of vstream and of servers."""
 
 
-def differing_settings(has: Mapping[str, Json], would: Mapping[str, Json], role: Role) -> Data:
+def find_differing_settings(has: Mapping[str, Json], would: Mapping[str, Json], role: Role) -> Data:
     """
     The settings of a physical stream that *has* these fields, and would have the fields *would* without settings.
 
@@ -97,7 +97,7 @@ def _to_canonical(fields: Mapping[str, Json], role: Role) -> dict[str, Json]:
     # Whether a stream takes from others decides what no window means.
     takes: Mapping[str, Json] = {"sources": [{"name": "x"}]} if role in {Role.READ, Role.ORDER} else {"subjects": ["x"]}
     bare = {field: value for field, value in fields.items() if field not in {"sources", "mirror", "subjects"}}
-    return canonical.canonical({**bare, **takes})
+    return canonical.to_canonical({**bare, **takes})
 
 
 def _list_tags(fields: Mapping[str, Json]) -> list[str]:
@@ -126,9 +126,9 @@ _UNSAYABLE = (
 """A consumer that pushes, or one that begins at a message, which is another one in each region."""
 
 
-def consumer_settings(fields: Mapping[str, Json]) -> Data | None:
+def write_consumer_settings(fields: Mapping[str, Json]) -> Data | None:
     """The settings of a durable with these *fields*, None if the language cannot express them."""
-    form, default = consumers.canonical(fields), consumers.canonical(_CONSUMER_DEFAULT)
+    form, default = consumers.to_canonical(fields), consumers.to_canonical(_CONSUMER_DEFAULT)
     if FAILOVER_KEY in read_metadata(fields):
         # It was given another's position, which is no drift: where it began before that nobody knows.
         form |= {field: default[field] for field in ("deliver_policy", "opt_start_seq", "opt_start_time")}
@@ -155,7 +155,7 @@ _SAME_IN_BUCKETS = ("consistency", "home", "virtual_name", "regions", "storage",
 _TAKES_PUBLISHES = frozenset({Role.WRITE, Role.ORIGIN})
 
 
-def bucket_place(stream: RecognisedStream) -> tuple[str, str] | None:
+def find_bucket_place(stream: RecognisedStream) -> tuple[str, str] | None:
     """The place of *stream* as a bucket in a topology: `kv` or `objects`, and its name. None if it is a stream."""
     # Streams that are read by mappings are no buckets for clients (VS144).
     if not stream.consistency.has_origin and not stream.is_order_named:
@@ -167,9 +167,9 @@ def bucket_place(stream: RecognisedStream) -> tuple[str, str] | None:
     return None
 
 
-def bucket_settings(virtual: RecognisedStream, stream: Data) -> Data:
+def write_bucket_settings(virtual: RecognisedStream, stream: Data) -> Data:
     """What a bucket says, if it is one, that is the virtual stream *virtual*, which is written as *stream* so far."""
-    has: Data = canonical.canonical(
+    has: Data = canonical.to_canonical(
         next(part.stream.config.fields for part in virtual.parts if part.role in _TAKES_PUBLISHES)
     )
     levels = {**stream.get("read", {}), **stream.get("write", {}), **stream}

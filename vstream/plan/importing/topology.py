@@ -107,17 +107,17 @@ def check_routing(system: Discovered) -> None:
     marks = {destination.config.metadata.get(ROUTING_KEY) for destination in system.streams.values()}
     marked = [profile.routing for profile in _HIDING if profile.routing.value in marks]
     if marked:
-        raise unsupported_routing(*marked)
+        raise make_routing_refusal(*marked)
     for rules in system.rules.values():
         for destinations in rules.values():
             for destination in destinations:
                 subject = destination.rpartition(" ")[2]
                 routings = [profile.routing for profile in _HIDING if subject.startswith(profile.rules_lead_to)]
                 if routings:
-                    raise unsupported_routing(*routings)
+                    raise make_routing_refusal(*routings)
 
 
-def unsupported_routing(*routings: Routing) -> RefusedError:
+def make_routing_refusal(*routings: Routing) -> RefusedError:
     """Why a layout of other *routings* is not imported."""
     listed = " or ".join(f"`routing: {routing.value}`" for routing in routings)
     return RefusedError(

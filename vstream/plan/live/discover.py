@@ -14,9 +14,9 @@ from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.answers import explain_malformed
 from vstream.jetstream.connection import Connection, connect
 from vstream.plan.importing.discovered import ClusterEndpoint, Discovered, DiscoveredServer
-from vstream.plan.importing.topology import unsupported_routing
+from vstream.plan.importing.topology import make_routing_refusal
 from vstream.plan.live.loaded_rules import leads_elsewhere, read_loaded_rules
-from vstream.plan.live.observe import account_name
+from vstream.plan.live.observe import read_account_name
 from vstream.plan.plan import RULE, kind_of
 from vstream.plan.rules import LoadedEntries
 from vstream.topology.consumer_config import ObservedConsumer
@@ -45,7 +45,7 @@ async def discover(
         )
         account = await _read_account(connections)
         if len({connection.domain for connection in connections}) > 1:
-            raise unsupported_routing(Routing.DOMAINS)
+            raise make_routing_refusal(Routing.DOMAINS)
         admin = JetStreamAdmin(connections[0])
         streams = await _read_streams(admin)
         consumers = await _read_consumers(admin, streams)
@@ -104,9 +104,9 @@ def _list_cluster_endpoints(
 
 async def _read_account(connections: Sequence[Connection]) -> str:
     """The account of all of *connections*. Raises VstreamError if it is not one."""
-    names = await asyncio.gather(*map(account_name, connections))
+    names = await asyncio.gather(*map(read_account_name, connections))
     if len(set(names)) > 1 and all(name.startswith(REGION_ACCOUNT_PREFIX) for name in names):
-        raise unsupported_routing(Routing.REGIONAL)
+        raise make_routing_refusal(Routing.REGIONAL)
     for connection, name in zip(connections, names, strict=True):
         if name != names[0]:
             raise VstreamError(
@@ -178,7 +178,7 @@ async def _ask_server(
     except ServerError as error:
         raise VstreamError(f"the monitoring endpoint {url} has no account `{account}`: {error}") from error
     if leads_elsewhere(loaded) and await _has_hidden_accounts(url, timeout):
-        raise unsupported_routing(Routing.ACCOUNTS)
+        raise make_routing_refusal(Routing.ACCOUNTS)
     tags = varz.get("tags")
     server = DiscoveredServer(
         name=told.server_name,

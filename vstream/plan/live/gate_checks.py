@@ -104,7 +104,7 @@ class LiveGateChecker:
     async def start_sequences(self, reader: str) -> Mapping[str, int]:
         """See GateChecker. Later messages than the recorded ones are found in the reader itself, which has stopped."""
         stream = await self._read_stream(reader)
-        noted = dict(seed_region.positions(stream.config.metadata))
+        noted = dict(seed_region.read_positions(stream.config.metadata))
         since = noted.pop(reader, 1)
         newest = {origin: await self._read_newest(stream, origin, since) for origin in noted}
         starts = {origin: max(start, (newest[origin] or 0) + 1) for origin, start in noted.items()}
@@ -134,7 +134,7 @@ class LiveGateChecker:
         for name in readers:
             reader = await self._read_stream(name)
             # Where it is noted, or the server says it, nobody reads back what others have published since: hours of it.
-            noted = seed_region.positions(reader.config.metadata, UNTIL_KEY).get(origin)
+            noted = seed_region.read_positions(reader.config.metadata, UNTIL_KEY).get(origin)
             if noted is None or origin in reader.config.source_names:
                 noted = reader.positions.get(origin) or await self._read_newest(reader, origin)
             last = noted or 0
@@ -181,7 +181,7 @@ class LiveGateChecker:
         copy = await self._read_stream(gate.stream)
         # Of messages that were deleted from the donor's end, such as canaries, a mirror hears with the next message.
         after = copy.last_seq + 1
-        if after <= donor.last_seq and await direct.leader_next_by_subject(self._connection, donor.name, ">", after):
+        if after <= donor.last_seq and await direct.get_next_from_leader(self._connection, donor.name, ">", after):
             return f"`{copy.name}` is at {copy.last_seq:,} of {donor.last_seq:,}"
         is_whole = seed_region.COPY_KEY in copy.config.metadata  # a mirror that was one before has limits of its own
         if is_whole and (
@@ -277,10 +277,10 @@ class LiveGateChecker:
 
     async def _find_newest(self, reader: _Stream, origin: _Stream) -> int | None:
         """The sequence in *origin* of the newest message from there that *reader* holds; None if none is found."""
-        last = await direct.leader_get_by_seq(self._connection, origin.name, origin.last_seq)
+        last = await direct.get_by_seq_from_leader(self._connection, origin.name, origin.last_seq)
         subject = _as_read(reader, origin.name, last.subject) if last is not None else None
         if subject is not None and reader.config.fields.get("allow_direct"):
-            copy = await direct.last_by_subject(self._connection, reader.name, subject)
+            copy = await direct.get_newest(self._connection, reader.name, subject)
             source, seq = (
                 origin_of(copy.headers, [origin.name], taker=reader.name) if copy is not None else (None, None)
             )
@@ -294,7 +294,7 @@ class LiveGateChecker:
 
         The newest one, if much of what came before is from there; else perhaps an older one, or none.
         """
-        get = direct.get_by_seq if reader.config.fields.get("allow_direct") else direct.leader_get_by_seq
+        get = direct.get_by_seq if reader.config.fields.get("allow_direct") else direct.get_by_seq_from_leader
         low, high, newest = max(reader.first_seq, 1), reader.last_seq, None
         while low <= high:
             middle = (low + high) // 2
@@ -335,7 +335,7 @@ class LiveGateChecker:
         """As `_read_newest`, of the last `SCANNED` messages."""
         bottom = max(reader.first_seq, reader.last_seq - SCANNED + 1, 1)
         # Where Direct Get is off, nobody answers it.
-        get = direct.get_by_seq if reader.config.fields.get("allow_direct") else direct.leader_get_by_seq
+        get = direct.get_by_seq if reader.config.fields.get("allow_direct") else direct.get_by_seq_from_leader
         for top in range(reader.last_seq, bottom - 1, -_AT_ONCE):
             seqs = range(top, max(bottom, top - _AT_ONCE + 1) - 1, -1)
             messages = await asyncio.gather(*(get(self._connection, reader.name, seq) for seq in seqs))

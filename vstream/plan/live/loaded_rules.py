@@ -11,7 +11,7 @@ from typing import Any
 from vstream.errors import ServerError
 from vstream.jetstream import monitoring
 from vstream.jetstream.answers import explain_malformed
-from vstream.plan.rules import Entries, LoadedEntries, account_entries, spell
+from vstream.plan.rules import Entries, LoadedEntries, list_account_entries, spell
 from vstream.render import jwt
 from vstream.render.claims import WITH_TOKEN, mark_of
 from vstream.topology import naming, physical
@@ -58,7 +58,7 @@ def leads_elsewhere(loaded: LoadedEntries | None) -> bool:
     return loaded is not None and f"{naming.API}.>" in loaded
 
 
-def leaving_accounts(topology: Topology, loaded: LoadedEntries | None, asking: str) -> tuple[str, ...]:
+def find_leaving_accounts(topology: Topology, loaded: LoadedEntries | None, asking: str) -> tuple[str, ...]:
     """Accounts that a server which has *loaded* this hands requests of *asking* on to, and that *topology* has no more."""
     before = f"import {asking} {naming.ACCOUNT_API_PREFIX}."
     leaving = {key.removeprefix(before).partition(".")[0] for key in loaded or () if key.startswith(before)}
@@ -95,10 +95,10 @@ async def _read_rules(url: str, account: str, hidden: Sequence[str], timeout: fl
     loaded = [read_account(name, account_detail, own_accounts) for name, account_detail in shared.items()]
     # To look for one subscription, a server goes through all that the account has.
     is_as_started = not hidden or not (await monitoring.read_varz(url, timeout)).was_reloaded
-    unserved = frozenset[str]() if is_as_started else await unserved_accounts(url, loaded, timeout)
+    unserved = frozenset[str]() if is_as_started else await find_unserved_accounts(url, loaded, timeout)
     with_rules = {account: detail} | {name: details[name] for name in details if _is_regional(name)}
     served = [_without_services(account) if account.name in unserved else account for account in loaded]
-    return {**_rules(with_rules), **account_entries(served)}
+    return {**_rules(with_rules), **list_account_entries(served)}
 
 
 async def _read_signed_rules(url: str, account: str, timeout: float) -> Entries:
@@ -120,10 +120,10 @@ async def _read_signed_rules(url: str, account: str, timeout: float) -> Entries:
         names[account] = naming.CLIENT_ACCOUNT
     loaded = {key: read_signed_account(names[key], detail, names) for key, detail in details.items()}
     by_key = [replace(signed, name=key) for key, signed in loaded.items()]
-    unserved = await unserved_accounts(url, by_key, timeout)
+    unserved = await find_unserved_accounts(url, by_key, timeout)
     with_rules = {names[key]: details[key] for key in details if key == account or _is_regional(names[key])}
     served = [_without_services(signed) if key in unserved else signed for key, signed in loaded.items()]
-    return {**_rules(with_rules), **account_entries(served)}
+    return {**_rules(with_rules), **list_account_entries(served)}
 
 
 def _is_regional(account: str) -> bool:
@@ -148,7 +148,7 @@ def _rules(details: Mapping[str, Mapping[str, Any]]) -> Entries:
     return rules
 
 
-async def unserved_accounts(url: str, accounts: Sequence[Account], timeout: float) -> frozenset[str]:
+async def find_unserved_accounts(url: str, accounts: Sequence[Account], timeout: float) -> frozenset[str]:
     """
     Those of *accounts* whose imported services the server at *url* knows, and does not serve.
 

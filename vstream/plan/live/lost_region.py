@@ -9,7 +9,7 @@ from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.connection import Connection
 from vstream.plan.context import Observed
 from vstream.plan.live.gate_checks import LiveGateChecker
-from vstream.plan.live.observe import any_connection, connect_all
+from vstream.plan.live.observe import choose_connection, connect_all
 from vstream.plan.live.witnesses import ask_itself
 from vstream.plan.topology_edit import TopologyEdit
 from vstream.plan.transitions import promote_home
@@ -113,7 +113,7 @@ async def _choose_homes(
     if not homed:
         return {}
     async with connect_all(topology, endpoints) as connections:
-        streams, missing = await JetStreamAdmin(any_connection(connections)).streams()
+        streams, missing = await JetStreamAdmin(choose_connection(connections)).streams()
     homes = {}
     for stream in homed:
         copies = promote_home.copies_of(stream.name, streams.values(), topology.name)

@@ -92,7 +92,7 @@ async def connect_for_reading(
                 )
             except NotReachableError as error:
                 problems.append(error)
-        problems += [no_address(region.name) for region in topology.regions if region.name not in endpoints]
+        problems += [make_address_error(region.name) for region in topology.regions if region.name not in endpoints]
         if not connections or (needs_all and problems):
             hint = f"all regions are needed: {problems[0].hint}" if needs_all else problems[0].hint
             raise NotReachableError(problems[0].message, hint=hint)
@@ -102,7 +102,7 @@ async def connect_for_reading(
             await connection.close()
 
 
-def no_address(region: str) -> NotReachableError:
+def make_address_error(region: str) -> NotReachableError:
     """Nothing says how *region* is reached."""
     return NotReachableError(
         f"no address is known for region `{region}`", hint=f"add `{region}` to `connect` in the topology"
@@ -113,7 +113,7 @@ async def _open(
     region: str, endpoint: Endpoint | None, timeout: float, on_open: Callable[[str], None]
 ) -> Connection | NotReachableError:
     if endpoint is None:
-        return no_address(region)
+        return make_address_error(region)
     try:
         return await open_connection(endpoint, region, timeout=timeout)
     except NotReachableError as error:
@@ -153,7 +153,7 @@ async def _check_signed(
         if not isinstance(connection, Connection) or endpoint is None or not endpoint.monitor:
             continue
         try:
-            key = await account_name(connection)
+            key = await read_account_name(connection)
             await monitoring.look_up_account(endpoint.monitor[0], key, monitoring.TIMEOUT)
             detail = await monitoring.read_account_detail(endpoint.monitor[0], key, monitoring.TIMEOUT)
         except (NotReachableError, ServerError):
@@ -177,7 +177,7 @@ async def _check_accounts(topology: Topology, connections: Mapping[str, Connecti
     if not profile_of(topology).has_region_accounts:
         return
     opened = [connection for connection in connections.values() if isinstance(connection, Connection)]
-    for connection, account in zip(opened, await asyncio.gather(*map(account_name, opened)), strict=True):
+    for connection, account in zip(opened, await asyncio.gather(*map(read_account_name, opened)), strict=True):
         expected = naming.region_account(connection.region)
         if account.startswith(REGION_ACCOUNT_PREFIX) and account != expected:
             raise VstreamError(
@@ -191,7 +191,7 @@ def _manager(topology: Topology, region: str) -> str:
     return profile_of(topology).user_name(VSTREAM_USER, region)
 
 
-def any_connection(connections: Mapping[str, Connection | NotReachableError]) -> Connection:
+def choose_connection(connections: Mapping[str, Connection | NotReachableError]) -> Connection:
     """
     To a region that can be reached: each answers for all, but for what only a domain's own region knows.
 
@@ -232,8 +232,8 @@ async def observe(
     topology: Topology, connections: Mapping[str, Connection | NotReachableError], endpoints: Mapping[str, Endpoint]
 ) -> Observed:
     """Everything that a plan compares. Raises VstreamError if the streams cannot be listed."""
-    connection = any_connection(connections)
-    admin, account = JetStreamAdmin(connection), await account_name(connection)
+    connection = choose_connection(connections)
+    admin, account = JetStreamAdmin(connection), await read_account_name(connection)
     is_signed = topology.security is Security.OPERATOR
     check_mode(topology, account)
     if is_signed:
@@ -312,7 +312,7 @@ def _accounts_to_ask(topology: Topology, loaded_here: LoadedEntries | None, aski
         if can_ask:
             accounts.append(account)
     return (
-        [*accounts, *loaded_rules.leaving_accounts(topology, loaded_here, asking)]
+        [*accounts, *loaded_rules.find_leaving_accounts(topology, loaded_here, asking)]
         if topology.has_accounts
         else accounts
     )
@@ -438,7 +438,7 @@ async def _list_streams(
         await asyncio.sleep(_PAUSE)
 
 
-async def account_name(connection: Connection) -> str:
+async def read_account_name(connection: Connection) -> str:
     """
     The account that *connection* belongs to. Raises MalformedAnswerError if what the server names can be none.
 

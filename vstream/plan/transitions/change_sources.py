@@ -25,7 +25,7 @@ _BACK = (
 )
 
 
-def reconfigured_sources(fields: Sequence[FieldChange]) -> tuple[FieldChange, ...]:
+def find_reconfigured_sources(fields: Sequence[FieldChange]) -> tuple[FieldChange, ...]:
     """The sources among *fields* that change, in contrast to those that come or go."""
     return tuple(
         change for change in fields if change.is_source and change.before is not None and change.after is not None
@@ -39,12 +39,12 @@ def drops_source(fields: Sequence[FieldChange]) -> bool:
 
 def is_stopped(observed: ObservedStream) -> bool:
     """Whether *observed* has stopped to reconfigure a source, and does not source again yet."""
-    return bool(seed_region.positions(observed.config.metadata)) and not seed_region.is_copy(observed)
+    return bool(seed_region.read_positions(observed.config.metadata)) and not seed_region.is_copy(observed)
 
 
-def subject_left_out(reader: str, fields: Sequence[FieldChange], context: DiffContext) -> tuple[str, str] | None:
+def find_subject_left_out(reader: str, fields: Sequence[FieldChange], context: DiffContext) -> tuple[str, str] | None:
     """A write stream, and a subject in it, that a source of *reader* takes now and would no longer take."""
-    for change in reconfigured_sources(fields):
+    for change in find_reconfigured_sources(fields):
         before, after = read_source(change.before, reader), read_source(change.after, reader)
         if before is None or after is None:
             continue
@@ -79,7 +79,7 @@ def stop_sources(
     stream: RenderedStream, observed: ObservedStream, fields: Sequence[FieldChange], *, adopts: bool
 ) -> Update:
     """*observed* without the sources that change. It becomes vstream's, so that a later run can continue."""
-    going = reconfigured_sources(fields)
+    going = find_reconfigured_sources(fields)
     reader = observed.config
     names = {source.stream for change in going if (source := read_source(change.before, reader.name)) is not None}
     ownership = {key: value for key, value in stream.config.metadata.items() if key in OWNERSHIP_KEYS}

@@ -112,7 +112,7 @@ def _describe_share(seq: int | None, most: int) -> str:
     return "it" if seq == most else f"it up to {seq:,} only"
 
 
-def dead_streams(topology: Topology, regions: Collection[str], missing: Collection[str]) -> tuple[DeadStream, ...]:
+def list_dead_streams(topology: Topology, regions: Collection[str], missing: Collection[str]) -> tuple[DeadStream, ...]:
     """Those of *missing*, which no server answers for, that streams of *topology* had in *regions*."""
     dead = []
     for stream, region, role in product(topology.streams, sorted(regions), (Role.READ, Role.WRITE)):

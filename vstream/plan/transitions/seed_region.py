@@ -64,7 +64,7 @@ def donor_of(stream: RenderedStream, context: DiffContext) -> str | None:
     return None
 
 
-def short_history(stream: RenderedStream) -> Note:
+def note_short_history(stream: RenderedStream) -> Note:
     """Note what a new read stream lacks where no other can be copied."""
     if stream.account is None:
         reason = "servers before 2.12 cannot make it out of another read stream"
@@ -94,7 +94,7 @@ def resume_copy(stream: RenderedStream, observed: ObservedStream, fields: Sequen
     yield _seed_source(stream, [change for change in fields if not _is_of_copies(change)])
 
 
-def positions(metadata: Mapping[str, str], prefix: str = FROM_KEY) -> Mapping[str, int]:
+def read_positions(metadata: Mapping[str, str], prefix: str = FROM_KEY) -> Mapping[str, int]:
     """Source → the sequence that it continues with, as the *metadata* of a stopped copy says below *prefix*."""
     recorded = {key.removeprefix(prefix): value for key, value in metadata.items() if key.startswith(prefix)}
     return {name: int(value) for name, value in recorded.items() if value.isdecimal()}
@@ -106,9 +106,9 @@ def with_recorded_positions(config: StreamConfig, starts: Mapping[str, int], pre
     return config.with_fields(metadata={**config.metadata, **recorded})
 
 
-def ends_to_measure(config: StreamConfig) -> dict[str, tuple[int, int]]:
+def list_ends_to_measure(config: StreamConfig) -> dict[str, tuple[int, int]]:
     """Dead streams of which *config* says that nobody has measured yet how far it is in them: see `Update.given_up`."""
-    starts, ends = positions(config.metadata, TAKEN_KEY), positions(config.metadata, AFTER_KEY)
+    starts, ends = read_positions(config.metadata, TAKEN_KEY), read_positions(config.metadata, AFTER_KEY)
     return {name: (starts[name], ends[name]) for name in starts.keys() & ends.keys()}
 
 

@@ -58,7 +58,7 @@ def preserve_start_sequences(desired: StreamConfig, observed: StreamConfig) -> S
 
     A source's start counts only while the stream holds nothing of it. What was noted of streams that it does not source stays.
     """
-    noted = seed_region.positions(observed.metadata, UNTIL_KEY)
+    noted = seed_region.read_positions(observed.metadata, UNTIL_KEY)
     ends = {origin: seq for origin, seq in noted.items() if origin not in desired.source_names}
     if ends:
         desired = seed_region.with_recorded_positions(desired, ends, UNTIL_KEY)

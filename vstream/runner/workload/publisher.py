@@ -146,7 +146,7 @@ class Publisher:
         message = self._open.get(int(subject.rpartition(".")[2]))
         if message is None:
             return
-        error, stream, seq, is_duplicate = acknowledgement(reply, self._spec.written)
+        error, stream, seq, is_duplicate = parse_acknowledgement(reply, self._spec.written)
         if error is None:
             self._end(message, done=self._recorder.now(), stream=stream, seq=seq, is_duplicate=is_duplicate)
         else:
@@ -201,7 +201,7 @@ class Publisher:
         )
 
 
-def acknowledgement(reply: Reply, written: str) -> tuple[str | None, str | None, int | None, bool]:
+def parse_acknowledgement(reply: Reply, written: str) -> tuple[str | None, str | None, int | None, bool]:
     """The error in *reply*, or the stream, the sequence and the duplicate flag. *written* should answer."""
     if reply.status is not None:
         return (

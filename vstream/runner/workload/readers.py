@@ -15,7 +15,7 @@ from vstream.capture.records import Delivery, OperationKind, OperationOutcome, O
 from vstream.errors import NoRespondersError, NotConnectedError, NotReachableError, ServerError, VstreamError
 from vstream.jetstream.answers import api_error
 from vstream.jetstream.connection import Reply
-from vstream.jetstream.direct import DirectMessage, last_by_subject, next_by_subject
+from vstream.jetstream.direct import DirectMessage, get_newest, get_next
 from vstream.jetstream.read_stream import AckSubject
 from vstream.jetstream.reconnecting import ReconnectingConnection
 from vstream.runner.workload.recorder import Recorder
@@ -38,7 +38,7 @@ _LEFTOVERS = 10.0
 """Seconds at the end for remaining messages, besides redeliveries."""
 
 
-def refusal(reply: Reply) -> str:
+def describe_refusal(reply: Reply) -> str:
     """What the status that ended a fetch means."""
     # Where nobody listens, the headers say on which subject instead of why.
     description = reply.headers.get("Description") if reply.status != _NOBODY else None
@@ -120,10 +120,10 @@ class DirectReader(_Paced):
         subject, message, error, outcome = None, None, None, OperationOutcome.OK
         try:
             if self._spec.is_sequential:
-                message = await next_by_subject(self._connection, self._spec.stream, ">", self._next, timeout=timeout)
+                message = await get_next(self._connection, self._spec.stream, ">", self._next, timeout=timeout)
             else:
                 subject = self._any_subject()
-                message = await last_by_subject(self._connection, self._spec.stream, subject, timeout=timeout)
+                message = await get_newest(self._connection, self._spec.stream, subject, timeout=timeout)
         except VstreamError as problem:
             outcome, error = failure_of(problem)
         done = self.recorder.now()
@@ -269,7 +269,7 @@ class ConsumerReader(_Paced):
         if reply.status in _NO_MESSAGES:
             fetch.ended.set_result(None)
         elif reply.status is not None:
-            fetch.ended.set_result(refusal(reply))
+            fetch.ended.set_result(describe_refusal(reply))
 
     async def _record_delivery(self, reply: Reply) -> None:
         # It comes under its stored subject: which fetch it is for stands nowhere. Servers serve the oldest first.

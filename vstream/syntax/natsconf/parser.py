@@ -235,15 +235,15 @@ class _TextReader:
         try:
             match shape:
                 case Shape.INTEGER:
-                    number, is_exact = values.integer(text)
+                    number, is_exact = values.parse_integer(text)
                     if not is_exact:
                         message = f"`{text}` does not fit into 64 bits: the server takes it for {number}"
                         self.warning(message, "use a smaller size", start, end)
                     self._place(ConfScalar(number, ScalarKind.INTEGER, text, span))
                 case Shape.FLOAT:
-                    self._place(ConfScalar(values.floating(text), ScalarKind.FLOAT, text, span))
+                    self._place(ConfScalar(values.parse_float(text), ScalarKind.FLOAT, text, span))
                 case Shape.DATETIME:
-                    self._place(ConfScalar(values.timestamp(text), ScalarKind.DATETIME, text, span))
+                    self._place(ConfScalar(values.parse_timestamp(text), ScalarKind.DATETIME, text, span))
                 case _:
                     self._place(ConfScalar(text.lower() in _TRUE, ScalarKind.BOOLEAN, text, span))
         except values.NoSuchUnitError as error:

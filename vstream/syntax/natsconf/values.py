@@ -29,7 +29,7 @@ class NoSuchUnitError(ValueError):
     """An integer with a suffix that the server drops together with the number."""
 
 
-def integer(text: str) -> tuple[int, bool]:
+def parse_integer(text: str) -> tuple[int, bool]:
     """
     The integer that the server reads from *text*, and whether it is what *text* says.
 
@@ -50,7 +50,7 @@ def integer(text: str) -> tuple[int, bool]:
     return wrapped, wrapped == exact
 
 
-def floating(text: str) -> float:
+def parse_float(text: str) -> float:
     """The float that *text* stands for."""
     if not text.isascii():
         raise NotAValueError(f"`{text}` is not a number in the digits 0 to 9")
@@ -60,7 +60,7 @@ def floating(text: str) -> float:
     return number
 
 
-def timestamp(text: str) -> datetime | str:
+def parse_timestamp(text: str) -> datetime | str:
     """The datetime that *text* stands for, or *text* itself in the year 0, which Python's calendar does not have."""
     if not text.isascii():
         raise NotAValueError(f"`{text}` is not a date in the digits 0 to 9")

@@ -67,7 +67,7 @@ def _list_pairs(scan: Scan, key: tuple[str, int], places: Sequence[int]) -> list
 
 async def _compare(scan: Scan, origin: str, seq: int, stays: int, goes: int) -> DuplicatePair:
     stored, copy = await asyncio.gather(
-        *(direct.leader_get_by_seq(scan.connection, scan.name, place, timeout=PATIENCE) for place in (stays, goes))
+        *(direct.get_by_seq_from_leader(scan.connection, scan.name, place, timeout=PATIENCE) for place in (stays, goes))
     )
     return DuplicatePair(origin=origin, seq=seq, stays=stays, goes=goes, differs=_difference(stored, copy, seq))
 

@@ -69,7 +69,7 @@ async def find_missing(
     for part in physical_streams(stream):
         if part.role is Role.WRITE:
             continue
-        scan = Scan(lag.connection_to(connections, part.place), part.name, part.place, origins)
+        scan = Scan(lag.choose_connection(connections, part.place), part.name, part.place, origins)
         try:
             await scan.go_on(tick)
         except VstreamError as error:
@@ -85,7 +85,7 @@ async def find_missing(
             for scan in scans:
                 await scan.go_on(tick)
         for scan, origin, lacks in _find_missing(scans, written, stream):
-            replays.append(await fetcher.plan_replay(scan, origin_named(stream, origin), lacks, written, scans))
+            replays.append(await fetcher.plan_replay(scan, find_origin(stream, origin), lacks, written, scans))
         for scan in scans:
             replays = await fetcher.leave_older(scan, replays)
     return Contents(
@@ -96,7 +96,7 @@ async def find_missing(
     )
 
 
-def origin_named(stream: VirtualStream, name: str) -> PhysicalStream:
+def find_origin(stream: VirtualStream, name: str) -> PhysicalStream:
     """The write stream *name* of *stream*, also of a region that is gone."""
     region = name.removeprefix(physical.physical_name(stream, Role.WRITE, ""))
     return PhysicalStream(virtual=stream.name, name=name, place=region, role=Role.WRITE)
@@ -112,7 +112,7 @@ async def _find_written(
     written = {}
     for part in origins.values():
         try:
-            written[part.name] = await list_sequences(lag.connection_to(connections, part.place), part.name, tick)
+            written[part.name] = await list_sequences(lag.choose_connection(connections, part.place), part.name, tick)
         except VstreamError as error:
             unread[part.name] = error.message
     return written
@@ -206,7 +206,7 @@ class Fetcher:
         passed, lost = await newest.sort_missing(
             scan,
             self._missing[scan.name],
-            {name: lag.connection_to(self._connections, self._places[name]) for name in self._origins},
+            {name: lag.choose_connection(self._connections, self._places[name]) for name in self._origins},
         )
         elsewhere = [planned for planned in replays if planned.reader != scan.name]
         into_scan = [planned for planned in replays if planned.reader == scan.name]
@@ -219,7 +219,7 @@ class Fetcher:
     ) -> dict[int, tuple[bool, bool]]:
         """What of *lacks*, which *holder* has, may be lost, by its sequence; newer ones have replaced the rest."""
         messages = newest.NewestMessages(lacks, scan.held[origin].runs, newest.kept_of_subject(scan))
-        connection = lag.connection_to(self._connections, self._places[holder])
+        connection = lag.choose_connection(self._connections, self._places[holder])
         async for message, provenance in read_provenances(connection, holder, 1, self._tick):
             if holder == origin:
                 subject = physical.published_subject(self._topology.naming, self._stream, message.subject)
@@ -232,7 +232,7 @@ class Fetcher:
         self, origin: PhysicalStream, holder: str, seqs: SequenceSet
     ) -> AsyncIterator[tuple[int, DirectMessage]]:
         """The messages *seqs* of *origin*, ascending, from *holder*, with the subjects that *origin* has."""
-        connection = lag.connection_to(self._connections, self._places[holder])
+        connection = lag.choose_connection(self._connections, self._places[holder])
         where: dict[int, int] | None = None
         if holder != origin.name:
             where = {}
@@ -260,7 +260,7 @@ class Fetcher:
         positions = [(seq, seq if where is None else where.get(seq)) for seq in seqs]
         located = [(seq, at) for seq, at in positions if at is not None]
         messages = await asyncio.gather(
-            *(direct.leader_get_by_seq(connection, holder, at, timeout=PATIENCE) for _, at in located)
+            *(direct.get_by_seq_from_leader(connection, holder, at, timeout=PATIENCE) for _, at in located)
         )
         block: list[tuple[int, DirectMessage]] = []
         for (seq, _), message in zip(located, messages, strict=True):

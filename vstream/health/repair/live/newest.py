@@ -120,7 +120,7 @@ async def _look_at(scan: Scan, subject: str) -> tuple[int, float]:
     api = naming.api_subject("STREAM.INFO", scan.name)
     info = await scan.connection.request_json(api, {"subjects_filter": subject}, timeout=PATIENCE)
     count = sum(map(int, (info.get("state", {}).get("subjects") or {}).values()))
-    first = await direct.leader_next_by_subject(scan.connection, scan.name, subject, 1, timeout=PATIENCE)
+    first = await direct.get_next_from_leader(scan.connection, scan.name, subject, 1, timeout=PATIENCE)
     return count, inf if first is None else to_unix_seconds(first.stored_at)
 
 
@@ -132,7 +132,7 @@ async def _has_newer(
 
     Of one origin, sequences tell. Of another, when it was written: where that is no longer known, when it arrived.
     """
-    last = await direct.leader_last_by_subject(scan.connection, scan.name, subject, timeout=PATIENCE)
+    last = await direct.get_newest_from_leader(scan.connection, scan.name, subject, timeout=PATIENCE)
     if last is None:
         return False
     provenance = parse_provenance(last.headers)
@@ -141,5 +141,5 @@ async def _has_newer(
     written: DirectMessage | None = None
     if provenance is not None and provenance.origin in origins:
         connection = origins[provenance.origin]
-        written = await direct.leader_get_by_seq(connection, provenance.origin, provenance.seq, timeout=PATIENCE)
+        written = await direct.get_by_seq_from_leader(connection, provenance.origin, provenance.seq, timeout=PATIENCE)
     return to_unix_seconds((written or last).stored_at) >= missing.written

@@ -50,7 +50,7 @@ async def plan_refill(
         lost=lost,
         copies=tuple(copies[seq] for seq in sequences if seq in copies),
         absent=tuple(seq for seq in sequences if seq not in copies),
-        filler=naming.canary_subject(stream, writing_region(topology, lost)),
+        filler=naming.canary_subject(stream, choose_writing_region(topology, lost)),
         rewritten=rewritten,
     )
 
@@ -61,7 +61,7 @@ async def _read_copies(
     """What *reader* holds from *lost* from its last sequence on, and a few before it."""
     part = next(candidate for candidate in physical_streams(stream) if candidate.name == reader.name)
     is_mirror = part.role is Role.READ and physical.mirrored_stream(stream) is not None
-    connection = lag.connection_to(connections, part.place)
+    connection = lag.choose_connection(connections, part.place)
     copies: list[Copy] = []
     for end in range(reader.last_seq, reader.first_seq - 1, -_BLOCK):
         seqs = range(end, max(end - _BLOCK, reader.first_seq - 1), -1)
@@ -91,7 +91,7 @@ async def _rewrite(
 ) -> int | None:
     """The first of the last sequences of the stream itself at which it and its readers do not agree."""
     first = None
-    connection = lag.connection_to(connections, lost.place)
+    connection = lag.choose_connection(connections, lost.place)
     subject = partial(physical.published_subject, topology.naming, _find_stream(topology, lost))
     for seq in sorted((seq for seq in copies if seq <= lost.last), reverse=True):
         original = await lag.get_message(connection, lost.origin, seq, PATIENCE)
@@ -107,7 +107,7 @@ def _find_stream(topology: Topology, lost: LostEnd) -> VirtualStream:
     return next(stream for stream in topology.streams if stream.name == lost.virtual)
 
 
-def writing_region(topology: Topology, lost: LostEnd) -> str:
+def choose_writing_region(topology: Topology, lost: LostEnd) -> str:
     """The region to publish in. A stream of the stretch cluster can be reached from any."""
     names = [region.name for region in topology.regions]
     return lost.place if lost.place in names else names[0]

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from vstream.errors import NoRespondersError, NotReachableError, ServerError, VstreamError
-from vstream.health.repair.live.missing import Fetcher, origin_named
+from vstream.health.repair.live.missing import Fetcher, find_origin
 from vstream.health.repair.live.scan import PATIENCE, Tick, read_provenances
 from vstream.health.repair.plan import Leftover, Replay
 from vstream.health.repair.sequence_set import SequenceSet
@@ -69,7 +69,7 @@ async def replay_missing(
     connection = _connection_for(topology, replay.place, connections)
     admin = JetStreamAdmin(connection)
     mark = int((await admin.info(replay.reader))["state"]["last_seq"])
-    origin = origin_named(stream, replay.origin)
+    origin = find_origin(stream, replay.origin)
     fetcher = Fetcher(topology, stream, connections, lambda *_: None)
     done = 0
     for holder, sequences in replay.by_holder.items():
@@ -237,7 +237,7 @@ class _TemporaryStream:
         """Whether the last message is there: those before it have come before it, or will not."""
         at = self.floor + 1
         while True:
-            message = await direct.leader_next_by_subject(
+            message = await direct.get_next_from_leader(
                 self.connection, self.reader, self.last_subject, at, timeout=PATIENCE
             )
             if message is None:
@@ -265,7 +265,7 @@ async def find_leftovers(topology: Topology, connection: Connection) -> tuple[Le
     origins = {part.name for part in parts if part.role is Role.WRITE}
     observed, missing = await JetStreamAdmin(connection).streams()
     for name in {part.name for part in parts} & observed.keys():
-        origins |= seed_region.positions(observed[name].config.metadata, UNTIL_KEY).keys()
+        origins |= seed_region.read_positions(observed[name].config.metadata, UNTIL_KEY).keys()
 
     def is_ours(name: str) -> bool:
         parsed = parse_replay(name)

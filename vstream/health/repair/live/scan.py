@@ -53,7 +53,7 @@ class Scan:
         for origin in self.given_up:
             self.held.setdefault(origin, Held())
         sources = [source for source in info["config"].get("sources") or () if str(source.get("name")) in self.held]
-        current = {definition_of(source) for source in sources}
+        current = {read_definition(source) for source in sources}
         async for message, provenance in read_provenances(self.connection, self.name, self.last + 1, tick):
             self.last = message.seq
             if provenance is not None and provenance.origin in self.held:
@@ -91,7 +91,7 @@ class Scan:
     @property
     def given_up(self) -> set[str]:
         """Write streams of dead regions, which it sources no more."""
-        ends = seed_region.positions(self.info["config"].get("metadata") or {}, UNTIL_KEY)
+        ends = seed_region.read_positions(self.info["config"].get("metadata") or {}, UNTIL_KEY)
         return ends.keys() - {source.get("name") for source in self.info["config"].get("sources") or ()}
 
     @property
@@ -110,7 +110,7 @@ _LIMITS = ("max_msgs", "max_bytes")
 _NS = 1_000_000_000
 
 
-def definition_of(source: dict[str, Any]) -> tuple[str, str]:
+def read_definition(source: dict[str, Any]) -> tuple[str, str]:
     """A *source*'s filters and destinations, as servers write them."""
     transforms = source.get("subject_transforms") or ()
     if not transforms:

@@ -154,7 +154,7 @@ def read(subject: str) -> Request | None:
     return Request(subject=subject, tokens=tokens, meaning=meaning, streams=streams)
 
 
-def suggestion(request: Request) -> str:
+def suggest(request: Request) -> str:
     """The subject of an existing request that *request* most likely means."""
     words, parameters = _split(request.tokens)
     best = _find_likeliest(tuple(words), len(parameters))

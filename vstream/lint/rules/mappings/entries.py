@@ -54,7 +54,7 @@ class View:
 
 
 @lru_cache(maxsize=_BLOCKS_AT_HAND)
-def view(block: MappingsBlock) -> View:
+def build_view(block: MappingsBlock) -> View:
     """The view of *block*."""
     entries = tuple({entry.source: entry for entry in block.entries}.values())
     refused = {error.mapping.source for error in block.table.errors}
@@ -79,9 +79,9 @@ def view(block: MappingsBlock) -> View:
 
 
 @lru_cache(maxsize=_BLOCKS_AT_HAND)
-def sources(block: MappingsBlock) -> tuple[SubjectTrie, tuple[MappingEntry, ...]]:
+def index_sources(block: MappingsBlock) -> tuple[SubjectTrie, tuple[MappingEntry, ...]]:
     """The entries that the server accepts, and an index of their sources."""
-    entries = view(block).accepted
+    entries = build_view(block).accepted
     return SubjectTrie(effective_source(entry.source) for entry in entries), entries
 
 
@@ -133,7 +133,7 @@ def pattern(destination: str) -> str | None:
     return SEPARATOR.join(parts)
 
 
-def weights(entry: MappingEntry) -> Mapping[str, int]:
+def sum_weights(entry: MappingEntry) -> Mapping[str, int]:
     """The sum of weights by cluster, "" for destinations without one."""
     totals: dict[str, int] = {}
     for destination in entry.destinations:

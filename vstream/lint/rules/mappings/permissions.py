@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from vstream.diagnostics import Related, Severity, Span
 from vstream.lint.registry import Violation, rule
-from vstream.lint.rules.mappings.entries import pattern, place, sources
+from vstream.lint.rules.mappings.entries import index_sources, pattern, place
 from vstream.lint.rules.server_values import OPERATORS, TRUSTED, has_any, may_share_a_system
 from vstream.lint.workspace import (
     ConfValue,
@@ -95,7 +95,7 @@ def _find_patterns(written: tuple[ConfValue, ...]) -> tuple[str, ...]:
 @lru_cache(maxsize=_AT_HAND)
 def _not_allowed(block: MappingsBlock, cluster: str | None, allowed: tuple[str, ...]) -> Mapping[str, Refusal]:
     """The allowed patterns with a publish that is mapped to a forbidden subject, each with the first such rule."""
-    trie, entries = sources(block)
+    trie, entries = index_sources(block)
     refusals: dict[str, Refusal] = {}
     for subject in dict.fromkeys(allowed):
         for number in trie.overlapping(subject):
@@ -144,7 +144,7 @@ def _applies(destination: MappingDestination, cluster: str | None) -> bool:
 @lru_cache(maxsize=_AT_HAND)
 def _find_targets(block: MappingsBlock) -> tuple[SubjectTrie, tuple[Refusal, ...]]:
     """The destinations of a block that are patterns, and an index of them."""
-    _, entries = sources(block)
+    _, entries = index_sources(block)
     targets = []
     for entry in entries:
         for destination in entry.destinations:

@@ -10,14 +10,14 @@ from vstream.diagnostics import Edit, Related, Severity, Span
 from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.mappings.entries import (
     MANY,
+    build_view,
     destinations_by_model,
     find_errors,
+    index_sources,
     pattern,
     place,
     place_of,
-    sources,
-    view,
-    weights,
+    sum_weights,
     with_server,
 )
 from vstream.lint.workspace import MappingDestination, MappingEntry, MappingsBlock, ServerConf, Workspace
@@ -59,13 +59,13 @@ def weights_over_100(workspace: Workspace) -> Iterator[Violation]:
     """
     for block in workspace.blocks:
         for error in block.table.errors:
-            if error.kind is MappingErrorKind.TOTAL_WEIGHT and error.mapping.source not in view(block).faulty:
+            if error.kind is MappingErrorKind.TOTAL_WEIGHT and error.mapping.source not in build_view(block).faulty:
                 entry = block.entry(error.mapping)
                 cluster = (error.destination.cluster if error.destination else None) or ""
                 yield Violation(
                     at=_weight_of(block, error),
                     message=with_server(error.message, error.server_message),
-                    hint=f"they add up to {weights(entry)[cluster]} %: make the total 100 %",
+                    hint=f"they add up to {sum_weights(entry)[cluster]} %: make the total 100 %",
                 )
 
 
@@ -82,10 +82,10 @@ def weights_below_100(workspace: Workspace) -> Iterator[Violation]:
     the finding is then a note.
     """
     for block in workspace.blocks:
-        for entry in view(block).accepted:
+        for entry in build_view(block).accepted:
             if any(destination.model.subject == entry.source for destination in entry.destinations):
                 continue
-            totals = weights(entry)
+            totals = sum_weights(entry)
             if all(total >= _ALL for total in totals.values()):
                 continue
             by_cluster: defaultdict[str, list[MappingDestination]] = defaultdict(list)
@@ -127,14 +127,14 @@ def rest_is_dropped(workspace: Workspace) -> Iterator[Violation]:
     """
     clusters = frozenset(workspace.cluster_names)
     for block in workspace.blocks:
-        for entry in view(block).accepted:
+        for entry in build_view(block).accepted:
             unchanged = next(
                 (destination for destination in entry.destinations if destination.model.subject == entry.source), None
             )
             if unchanged is None:
                 continue
             named = entry.clusters
-            totals = {"": 0, **weights(entry)}
+            totals = {"": 0, **sum_weights(entry)}
             if clusters and clusters <= named:
                 del totals[""]
             short = [(cluster, total) for cluster, total in sorted(totals.items(), reverse=True) if total < _ALL]
@@ -171,7 +171,7 @@ def many_rules(workspace: Workspace) -> Iterator[Violation]:
     about 10,400 rules, it is an error: at 42,000 rules a message took 9.3 ms, a start 14 s and a reload 10.5 s.
     """
     for block in workspace.blocks:
-        count = len(view(block).entries)
+        count = len(build_view(block).entries)
         cost = publish_cost_us(count)
         if cost >= NOTICEABLE_US:
             duration = f"{cost:.0f} µs" if cost < _PER_SECOND / 1_000 else f"{cost / 1_000:.1f} ms"
@@ -252,7 +252,7 @@ def _list_sides(server: ServerConf, account: str | None) -> Iterator[str]:
 def _find_remapped(block: MappingsBlock) -> tuple[tuple[MappingEntry, MappingDestination, MappingEntry], ...]:
     """Destinations that rules take, each with its entry and the first rule that takes it and changes it."""
     inside: list[tuple[MappingEntry, MappingDestination, MappingEntry]] = []
-    trie, entries = sources(block)
+    trie, entries = index_sources(block)
     takers: dict[str, MappingEntry | None] = {}
     open_ones = 0
     for entry in entries:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from vstream.scenario.actions import ACTIONS, Action, actions_of
 from vstream.scenario.document import ScenarioDocument, StepDocument
-from vstream.scenario.timeline import StepContext, servers_by_region, step_contexts
+from vstream.scenario.timeline import StepContext, index_servers, step_contexts
 from vstream.topology.model import Topology, VirtualStream
 from vstream.value_class import value_class
 
@@ -39,7 +39,7 @@ class ScenarioSubject:
     def servers(self) -> list[str]:
         """The names of all servers."""
         return (
-            [server for region_servers in servers_by_region(self.topology).values() for server in region_servers]
+            [server for region_servers in index_servers(self.topology).values() for server in region_servers]
             if self.topology
             else []
         )

@@ -12,7 +12,7 @@ from vstream.scenario.actions import ACTIONS, OPTIONS, actions_of
 from vstream.scenario.decode import link_ends
 from vstream.scenario.document import StepDocument, yaml_key
 from vstream.scenario.faults import Aim, Takes
-from vstream.scenario.timeline import OpenFaultStep, StepContext, servers_by_region, servers_named
+from vstream.scenario.timeline import OpenFaultStep, StepContext, index_servers, list_servers_named
 from vstream.syntax.yaml import Path
 from vstream.topology import naming
 from vstream.topology.model import Topology
@@ -129,7 +129,7 @@ def already_down(subject: ScenarioSubject) -> Iterator[Violation]:
     for moment in subject.moments():
         if moment.action.fault is None or moment.action.fault.takes is not Takes.SERVERS:
             continue
-        targets = servers_named(subject.topology, getattr(moment.step, moment.field))
+        targets = list_servers_named(subject.topology, getattr(moment.step, moment.field))
         for open_fault in moment.open:
             both = sorted(targets & open_fault.down)
             if both:
@@ -166,7 +166,7 @@ def converge_while_cut_off(subject: ScenarioSubject) -> Iterator[Violation]:
 
 
 def _find_blocking(moment: StepContext, topology: Topology) -> OpenFaultStep | None:
-    regions = servers_by_region(topology).values()
+    regions = index_servers(topology).values()
     for open_fault in moment.open:
         if open_fault.type.takes is Takes.LINKS or any(open_fault.down.issuperset(members) for members in regions):
             return open_fault

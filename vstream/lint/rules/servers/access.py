@@ -7,12 +7,13 @@ from collections.abc import Iterator
 from urllib.parse import unquote, urlsplit
 
 from vstream.diagnostics import Related, Severity, Span
-from vstream.lint.reading.leafnodes import leaf_passwords
-from vstream.lint.reading.nodes import entry, option, table, url_parts
+from vstream.lint.reading.leafnodes import list_leaf_passwords
+from vstream.lint.reading.nodes import entry, option, split_url, table
 from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.server_values import (
     OPERATORS,
     TRUSTED,
+    find_system_account,
     has_any,
     is_alone,
     is_on,
@@ -20,7 +21,6 @@ from vstream.lint.rules.server_values import (
     operator_claims,
     place,
     split_systems,
-    system_account,
     whole,
 )
 from vstream.lint.workspace import ConfValue, LeafRemote, Listener, ServerConf, Workspace
@@ -228,15 +228,15 @@ def find_open_servers(group: list[ServerConf]) -> Iterator[Violation]:
 
 def _asks_for_login(server: ServerConf) -> bool:
     # Users of the system account alone leave everybody else without a login.
-    system = system_account(server)
+    system = find_system_account(server)
     return has_any(server.authorization, "token") or any(user.account != system for user in server.users)
 
 
 def compare_leaf_passwords(remote: LeafRemote, hub: ServerConf) -> Iterator[Violation]:
     """Leaf nodes that log in as a user of the hub with another password."""
-    passwords = leaf_passwords(hub)
+    passwords = list_leaf_passwords(hub)
     for url in remote.urls:
-        if not url_parts(url)[2]:
+        if not split_url(url)[2]:
             continue
         parts = urlsplit(str(url.value))
         expected = passwords.get(unquote(parts.username or ""))

@@ -8,8 +8,8 @@ from typing import Final, NamedTuple
 
 from vstream.diagnostics import Related, Severity, Span
 from vstream.lint.reading.accounts import AccountImport, ExportIndex, exports_of, imports_of
-from vstream.lint.reading.nodes import entry, maps_in, option, several, table
-from vstream.lint.registry import Violation, closest, refuse_start, rule
+from vstream.lint.reading.nodes import entry, list_values, maps_in, option, table
+from vstream.lint.registry import Violation, find_closest, refuse_start, rule
 from vstream.lint.rules.mappings.api import is_api
 from vstream.lint.rules.server_values import has_any
 from vstream.lint.rules.servers.option_kinds import is_key
@@ -73,7 +73,7 @@ def _imports(server: ServerConf) -> Iterator[Violation]:
                 yield refuse_start(
                     wish.account.span,
                     f"account `{account.name}` imports from `{name}`, which does not exist",
-                    closest(name, sorted(exports), "accounts"),
+                    find_closest(name, sorted(exports), "accounts"),
                 )
             else:
                 yield from _check_not_exported(account.name, wish, name, exports[name])
@@ -134,7 +134,7 @@ def _check_route_permissions(server: ServerConf) -> Iterator[Violation]:
         lists = [direction.value] if direction is not None else []
         if direction is not None and isinstance(direction.value, ConfMap):
             lists = [part.value for part in direction.value.effective()]
-        for written in (value for listed in lists for value in several(listed)):
+        for written in (value for listed in lists for value in list_values(listed)):
             if written.text is not None and not is_valid(written.text):
                 yield refuse_start(
                     written.span,
@@ -209,7 +209,8 @@ def flow_control_not_shared(workspace: Workspace) -> Iterator[Violation]:
     for server in workspace.servers:
         # Where it is shared at all, whoever wrote the file knows of it: an account may answer on some servers only,
         # since accounts that import it from each other are a cycle, which the server refuses.
-        is_shared = any(map(_shares_flow_control, server.accounts))
+        shared = (entry for account in server.accounts for entry in (*_read_exports(account), *_read_imports(account)))
+        is_shared = any(map(_is_flow_control, shared))
         for account in server.accounts:
             if not is_shared:
                 yield from _check_exports(account)
@@ -221,10 +222,6 @@ def flow_control_not_shared(workspace: Workspace) -> Iterator[Violation]:
                     yield from _check_answers(account, origin, shares)
                 elif not is_shared:
                     yield from _check_imports(account, origin, shares)
-
-
-def _shares_flow_control(account: AccountConf) -> bool:
-    return any(map(_is_flow_control, (*_read_exports(account), *_read_imports(account))))
 
 
 def _is_flow_control(share: SharedSubject) -> bool:
@@ -379,7 +376,7 @@ def _check_unknown_importers(conf: ConfMap, names: list[str]) -> Iterator[Violat
         name = getattr(item, "value", None)
         if isinstance(name, str) and name not in names:
             yield refuse_start(
-                item.span, f"there is no account `{name}` to export to", closest(name, names, "accounts")
+                item.span, f"there is no account `{name}` to export to", find_closest(name, names, "accounts")
             )
 
 

@@ -8,21 +8,21 @@ from typing import Final, NamedTuple
 
 from vstream.diagnostics import Related, Severity, Span
 from vstream.formatting import join_names
-from vstream.lint.reading.leafnodes import LOGINS, hubs_of, leaf_users, read_leaf_links, system_of
-from vstream.lint.reading.nodes import entry, maps_in, option, table, url_parts
-from vstream.lint.registry import Violation, closest, rule
+from vstream.lint.reading.leafnodes import LOGINS, hubs_of, list_leaf_users, read_leaf_links, system_of
+from vstream.lint.reading.nodes import entry, maps_in, option, split_url, table
+from vstream.lint.registry import Violation, find_closest, rule
 from vstream.lint.rules.server_values import (
-    asked_user,
     cluster,
     directory,
+    find_asked_user,
+    find_jetstream_domain,
+    find_system_account,
     group_connected,
     has_any,
     is_clustered,
-    jetstream_domain,
     lead_to_each_other,
     links,
     place,
-    system_account,
     whole,
 )
 from vstream.lint.rules.servers.access import compare_leaf_passwords, compare_secrets, find_open_servers
@@ -185,9 +185,9 @@ def _compare_leaf_tls(remote: LeafRemote, hub: ServerConf) -> Iterator[Violation
 
 def _compare_leaf_logins(remote: LeafRemote, hub: ServerConf) -> Iterator[Violation]:
     """Leaf nodes that log in as a user whom the other server does not have, or not at all."""
-    names, has_login = leaf_users(hub), any(has_any(remote.conf, name) for name in LOGINS)
-    url = next((url for url in remote.urls if url_parts(url)[2]), remote.urls[0])
-    login = url_parts(url)[2]
+    names, has_login = list_leaf_users(hub), any(has_any(remote.conf, name) for name in LOGINS)
+    url = next((url for url in remote.urls if split_url(url)[2]), remote.urls[0])
+    login = split_url(url)[2]
     if names is None or login in names or (login is None and has_login):
         return
     is_open = has_any(hub.root, "no_auth_user") or has_any(remote.conf, "tls")
@@ -195,7 +195,7 @@ def _compare_leaf_logins(remote: LeafRemote, hub: ServerConf) -> Iterator[Violat
         yield Violation(
             at=url.span,
             message=f"`{hub.file}` has no user `{login}` for leaf nodes: it refuses this one",
-            hint=closest(login, sorted(names), "users"),
+            hint=find_closest(login, sorted(names), "users"),
         )
     elif not is_open:
         yield Violation(
@@ -224,7 +224,7 @@ def _check_leads_both_ways(
     """Each is a leaf node of the other, for the same accounts: a loop, which servers cut again and again."""
     for back in hub.leaf_remotes:
         is_back = back.span > remote.span and _find_hub(workspace, hub, back) is leaf
-        if is_back and not any(has_any(side.conf, "account") or url_parts(side.urls[0])[2] for side in (remote, back)):
+        if is_back and not any(has_any(side.conf, "account") or split_url(side.urls[0])[2] for side in (remote, back)):
             yield Violation(
                 at=back.span,
                 message=f"`{leaf.file}` is a leaf node of this server already: servers cut such a loop",
@@ -235,8 +235,8 @@ def _check_leads_both_ways(
 
 def _compare_leaf_domains(workspace: Workspace, leaf: ServerConf) -> Iterator[Violation]:
     """With one domain on both sides, and separate system accounts, requests for it reach the nearer server only."""
-    system = system_account(leaf)
-    domain = jetstream_domain(leaf)
+    system = find_system_account(leaf)
+    domain = find_jetstream_domain(leaf)
     is_extended = any(remote.account and remote.account.text == system for remote in leaf.leaf_remotes)
     if domain is None or is_extended:
         return
@@ -259,7 +259,7 @@ def _compare_domains_below_a_hub(workspace: Workspace, servers: list[ServerConf]
     first: dict[tuple[str | None, ...], tuple[str, ConfValue]] = {}
     for link in read_leaf_links(workspace):
         for leaf in servers:
-            domain = jetstream_domain(leaf)
+            domain = find_jetstream_domain(leaf)
             is_end = link.span is not None and link.span.file == leaf.file
             if domain is None or not is_end:
                 continue
@@ -301,7 +301,7 @@ def _cluster_name(server: ServerConf) -> Reading:
 def _domain(server: ServerConf) -> Reading:
     if server.jetstream is None or not server.jetstream.is_enabled:
         return None
-    domain = jetstream_domain(server)
+    domain = find_jetstream_domain(server)
     return (f"`{domain.text}`", domain.span) if domain else ("none", server.jetstream.key_span)
 
 
@@ -351,11 +351,11 @@ def _compare_logins(blocks: list[ConfMap | None], kind: str) -> Iterator[Violati
 def _find_strangers(group: list[ServerConf]) -> Iterator[Violation]:
     """Gateways without the login that others ask for."""
     gateways = [server.gateway for server in group if server.gateway]
-    logins = [asked_user(gateway.conf) for gateway in gateways]
+    logins = [find_asked_user(gateway.conf) for gateway in gateways]
     asked = next((login for login in logins if login is not None), None)
     for gateway, login in zip(gateways, logins, strict=True):
         urls = [url for remote in gateway.remotes for url in remote.urls]
-        if asked is not None and login is None and not any(url_parts(url)[2] for url in urls):
+        if asked is not None and login is None and not any(split_url(url)[2] for url in urls):
             yield Violation(
                 at=gateway.key_span,
                 message=f"`{asked.span.file}` asks gateways for a login, and this one has none: it refuses this one",

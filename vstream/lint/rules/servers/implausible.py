@@ -7,15 +7,15 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from vstream.diagnostics import Severity
-from vstream.lint.reading.nodes import entry, maps_in, option, several, table
+from vstream.lint.reading.nodes import entry, list_values, maps_in, option, table
 from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.server_values import (
+    find_system_account,
     has_any,
     has_jetstream,
     has_operator,
     is_on,
     read_duration,
-    system_account,
     whole,
 )
 from vstream.lint.rules.servers.options import BLOCKS
@@ -142,7 +142,8 @@ def _check_passwords(server: ServerConf) -> Iterator[Violation]:
 
 
 def _open_users(server: ServerConf) -> Iterator[Violation]:
-    if any(is_on(conf, "verify_and_map", "verify") for conf in _list_tls_blocks(server)) or _has_callout(server):
+    has_callout = has_any(server.authorization, "auth_callout", "auth_hook")
+    if has_callout or any(is_on(conf, "verify_and_map", "verify") for conf in _list_tls_blocks(server)):
         return
     for conf in _list_user_confs(server):
         name = option(conf, "user", "username")
@@ -162,10 +163,6 @@ def _list_tls_blocks(server: ServerConf) -> Iterator[ConfMap | None]:
     for conf in (server.root, table(server.root, "websocket", "ws"), table(server.root, "mqtt")):
         yield table(conf, "tls")
     yield table(table(server.root, "leafnodes", "leaf"), "tls")
-
-
-def _has_callout(server: ServerConf) -> bool:
-    return has_any(server.authorization, "auth_callout", "auth_hook")
 
 
 def _list_user_confs(server: ServerConf) -> Iterator[ConfMap]:
@@ -217,7 +214,7 @@ def _check_home(server: ServerConf) -> Iterator[Violation]:
 
 def _check_tags(server: ServerConf) -> Iterator[Violation]:
     tags = entry(server.root, "server_tags")
-    for tag in several(tags.value) if tags and not isinstance(tags.value, ConfArray) else ():
+    for tag in list_values(tags.value) if tags and not isinstance(tags.value, ConfArray) else ():
         if tag.text and "," in tag.text:
             items = ", ".join(f'"{part.strip()}"' for part in tag.text.split(","))
             yield Violation(at=tag.span, message="this is one tag, with commas in it", hint=f"write [{items}]")
@@ -262,7 +259,7 @@ def _check_callout(server: ServerConf) -> Iterator[Violation]:
     callout = None if has_operator(server) else table(server.authorization, "auth_callout", "auth_hook")
     names = {user.name for user in server.users}
     listed = entry(callout, "auth_users", "users")
-    for user in several(listed.value) if listed else ():
+    for user in list_values(listed.value) if listed else ():
         if user.text and user.text not in names:
             yield Violation(
                 at=user.span,
@@ -273,7 +270,7 @@ def _check_callout(server: ServerConf) -> Iterator[Violation]:
 
 def _check_guest_commands(server: ServerConf) -> Iterator[Violation]:
     guest = option(server.root, "no_auth_user")
-    system = system_account(server)
+    system = find_system_account(server)
     accounts = {user.account for user in server.users if guest is not None and user.name == guest.text}
     if guest is not None and system in accounts:
         yield Violation(

@@ -10,12 +10,12 @@ from vstream.formatting import format_count, join_names
 from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.server_values import (
     cluster,
+    count_peers,
+    count_servers_by_cluster,
     directory,
     has_any,
     has_jetstream,
-    peers,
     place,
-    servers_by_cluster,
     super_clusters,
     whole,
 )
@@ -214,9 +214,9 @@ def _find_half(voters: Mapping[str, int]) -> list[str]:
 
 def _list_meta_groups(workspace: Workspace) -> Iterator[tuple[tuple[str, ...], Mapping[str, int]]]:
     """Super-clusters of which all servers are known: their clusters, and how many servers with JetStream each has."""
-    sizes = servers_by_cluster(workspace)
+    sizes = count_servers_by_cluster(workspace)
     for names in super_clusters(workspace):
-        voters = peers(workspace, names, sizes)
+        voters = count_peers(workspace, names, sizes)
         if voters:
             yield names, _count_by_region(workspace, voters)
 

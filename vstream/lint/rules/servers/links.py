@@ -8,21 +8,21 @@ from typing import Final
 from vstream.diagnostics import Related, Severity
 from vstream.formatting import join_names
 from vstream.lint.reading.accounts import exports_of, imports_of
-from vstream.lint.reading.nodes import entry, option, several, table, url_parts
-from vstream.lint.registry import Violation, closest, rule
-from vstream.lint.rules.mappings.entries import sources
+from vstream.lint.reading.nodes import entry, list_values, option, split_url, table
+from vstream.lint.registry import Violation, find_closest, rule
+from vstream.lint.rules.mappings.entries import index_sources
 from vstream.lint.rules.server_values import (
     OPERATORS,
     TRUSTED,
-    asked_user,
     cluster,
     directory,
+    find_asked_user,
+    find_system_account,
     has_any,
     has_jetstream,
     has_operator,
     is_clustered,
     links,
-    system_account,
     whole,
 )
 from vstream.lint.workspace import ConfValue, Listener, MappingEntry, ServerConf, Workspace
@@ -88,7 +88,7 @@ def _check_nobody_listens(server: ServerConf, nearby: list[ServerConf]) -> Itera
     for kind in ("cluster", "gateway"):
         places = [(listener, peer) for peer in nearby for listener in peer.listeners if listener.block == kind]
         ports = {listener.port for listener, _ in places}
-        local = {url_parts(url)[1]: url for url in links(server, kind) if url_parts(url)[0].lower() in _LOOPBACK}
+        local = {split_url(url)[1]: url for url in links(server, kind) if split_url(url)[0].lower() in _LOOPBACK}
         unknown = local.keys() - ports
         unlinked = {listener.port for listener, peer in places if peer is not server} - local.keys()
         if len(local) > 1 and len(unknown) == 1 and unlinked and not (ports | unknown) & {None, 0, -1}:
@@ -103,14 +103,15 @@ def _check_nobody_listens(server: ServerConf, nearby: list[ServerConf]) -> Itera
 
 def _check_unlikely_ports(server: ServerConf, listening: dict[tuple[str, int], list[Place]]) -> Iterator[Violation]:
     """Ports that no file tells to be wrong, and that are: none, and the usual port of clients."""
-    leaves = [url for remote in server.leaf_remotes for url in remote.urls if not _is_websocket(url)]
+    leaves = [url for remote in server.leaf_remotes for url in remote.urls]
+    leaves = [url for url in leaves if not str(url.value).lower().startswith(("ws://", "wss://"))]
     for urls, name, port in (
         (links(server, "cluster"), "a route", 6222),
         (links(server, "gateway"), "a gateway", 7222),
         (leaves, "a leaf node", 7422),
     ):
         for url in urls:
-            host, written, _ = url_parts(url)
+            host, written, _ = split_url(url)
             if urls is not leaves and host and "://" not in str(url.value):
                 message = f"{name} without `nats://`: it never connects"
                 yield Violation(at=url.span, message=message, hint=f"write `nats://{url.value}`")
@@ -127,10 +128,6 @@ def _check_unlikely_ports(server: ServerConf, listening: dict[tuple[str, int], l
                 )
 
 
-def _is_websocket(url: ConfValue) -> bool:
-    return str(url.value).lower().startswith(("ws://", "wss://"))
-
-
 def _check_leads_back(server: ServerConf) -> Iterator[Violation]:
     """A leaf node of the server itself: `remote leafnode has same cluster name`, again and again."""
     addresses: set[tuple[str, int]] = set()
@@ -139,7 +136,7 @@ def _check_leads_back(server: ServerConf) -> Iterator[Violation]:
             addresses.update((host, listener.port or _DEFAULT_LEAF) for host in _list_hosts(server, listener))
     for remote in server.leaf_remotes:
         for url in remote.urls:
-            host, port, _ = url_parts(url)
+            host, port, _ = split_url(url)
             if (host.lower(), port or _DEFAULT_LEAF) in addresses:
                 yield Violation(
                     at=url.span,
@@ -222,7 +219,7 @@ def _check_wrong_cluster(
 
 
 def _read_address(url: ConfValue) -> tuple[str, int]:
-    host, port, _ = url_parts(url)
+    host, port, _ = split_url(url)
     return host.lower(), port or 0
 
 
@@ -280,7 +277,7 @@ def _check_ignored_keys(server: ServerConf) -> Iterator[Violation]:
                 yield Violation(
                     at=written.key_span,
                     message=f"the server does not know `{written.key}` here, and ignores it",
-                    hint=closest(written.key.lower(), list(options), "options"),
+                    hint=find_closest(written.key.lower(), list(options), "options"),
                 )
 
 
@@ -338,8 +335,8 @@ def _check_remotes_without_effect(server: ServerConf) -> Iterator[Violation]:
 
 def _check_routes_without_login(server: ServerConf) -> Iterator[Violation]:
     """A server asks for a login of routes, and gives none: gateways add it by themselves, routes do not."""
-    for url in links(server, "cluster") if asked_user(server.cluster) is not None else ():
-        host, _, login = url_parts(url)
+    for url in links(server, "cluster") if find_asked_user(server.cluster) is not None else ():
+        host, _, login = split_url(url)
         if host and login is None:
             yield Violation(
                 at=url.span,
@@ -424,7 +421,7 @@ def _check_imports_mapped_away(server: ServerConf) -> Iterator[Violation]:
     )
     for block, wish in places:
         subject = (wish.to or wish.subject).text or ""
-        trie, entries = sources(block)
+        trie, entries = index_sources(block)
         taking = [entries[number] for number in trie.overlapping(subject)] if wish.kind == "service" else []
         if len(taking) == 1 and _renames_all(taking[0], subject) and not _leads_to(entries, subject):
             yield Violation(
@@ -448,7 +445,7 @@ def _leads_to(entries: Sequence[MappingEntry], subject: str) -> bool:
 def _no_tag_of_kind(server: ServerConf) -> Iterator[Violation]:
     prefix = option(server.jetstream.conf if server.jetstream else None, "unique_tag")
     tags = entry(server.root, "server_tags")
-    written = [str(tag.value).lower() for tag in several(tags.value)] if tags else []
+    written = [str(tag.value).lower() for tag in list_values(tags.value)] if tags else []
     if prefix is None or not prefix.text or not is_clustered(server):
         return
     if not any(tag.startswith(prefix.text.lower()) for tag in written):
@@ -491,7 +488,7 @@ def _check_cipher_without_key(server: ServerConf) -> Iterator[Violation]:
 def _check_routes_without_port(server: ServerConf) -> Iterator[Violation]:
     routes = entry(server.cluster, "routes")
     has_port = any(listener.block == "cluster" for listener in server.listeners)
-    if routes is not None and several(routes.value) and not has_port:
+    if routes is not None and list_values(routes.value) and not has_port:
         yield Violation(
             at=routes.key_span,
             message="the cluster has routes but no port: the server connects to none of them",
@@ -502,12 +499,12 @@ def _check_routes_without_port(server: ServerConf) -> Iterator[Violation]:
 def _check_unknown_pinned(server: ServerConf) -> Iterator[Violation]:
     pinned = entry(server.cluster, "accounts")
     names = {account.name for account in server.accounts}
-    for account in several(pinned.value) if pinned and names else ():
+    for account in list_values(pinned.value) if pinned and names else ():
         if account.text and account.text not in {*names, "$SYS", "$G"}:
             yield Violation(
                 at=account.span,
                 message=f"there is no account `{account.text}`, which this route would be for",
-                hint=closest(account.text, sorted(names), "accounts"),
+                hint=find_closest(account.text, sorted(names), "accounts"),
             )
 
 
@@ -528,7 +525,7 @@ def _check_account_without_jetstream(server: ServerConf) -> Iterator[Violation]:
 
 def _jetstream_for_nobody(server: ServerConf) -> Iterator[Violation]:
     """Beside accounts with users, JetStream is only for accounts that have it (error 10039)."""
-    system = system_account(server)
+    system = find_system_account(server)
     places = {user.account for user in server.users} - {system}
     is_used = any(has_any(account.conf, "jetstream") for account in server.accounts) or has_operator(server)
     is_elsewhere = has_any(server.root, "default_js_domain") or has_any(server.authorization, "auth_callout")

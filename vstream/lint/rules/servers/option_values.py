@@ -11,7 +11,7 @@ from vstream.diagnostics import Related, Severity, Span
 from vstream.formatting import join_names, quote_value
 from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.servers.option_kinds import OptionKind, TextForm, ValueKind, Words
-from vstream.lint.rules.servers.options import NAMES, WrittenOption, blocks_of, judged_options
+from vstream.lint.rules.servers.options import NAMES, WrittenOption, blocks_of, list_judged_options
 from vstream.lint.rules.servers.trust import VALUES
 from vstream.lint.workspace import Workspace
 from vstream.syntax.natsconf.nodes import ConfArray, ConfEntry, ConfMap, ConfNode, ConfScalar, ScalarKind, to_python
@@ -64,7 +64,7 @@ def wrong_option_value(workspace: Workspace) -> Iterator[Violation]:
     """
     seen: set[Span] = set()
     for server in workspace.servers:
-        for option in judged_options(server, seen):
+        for option in list_judged_options(server, seen):
             name = option.entry.key.lower()
             kind = option.block.kinds.get(name)
             if kind is not None:

@@ -126,7 +126,7 @@ def option_needs_newer_server(workspace: Workspace) -> Iterator[Violation]:
         return
     seen: set[Span] = set()
     for server in whole(workspace):
-        for option in judged_options(server, seen):
+        for option in list_judged_options(server, seen):
             since = option.block.since.get(option.entry.key.lower(), FIRST)
             if oldest < since:
                 yield Violation(
@@ -149,7 +149,7 @@ def unknown_option(workspace: Workspace) -> Iterator[Violation]:
     """
     seen: set[Span] = set()
     for server in workspace.servers:
-        for option in judged_options(server, seen):
+        for option in list_judged_options(server, seen):
             hint = None if option.is_known else _write_hint(server, option)
             if hint is not None:
                 yield Violation(
@@ -159,7 +159,7 @@ def unknown_option(workspace: Workspace) -> Iterator[Violation]:
                 )
 
 
-def judged_options(server: ServerConf, seen: set[Span]) -> Iterator[WrittenOption]:
+def list_judged_options(server: ServerConf, seen: set[Span]) -> Iterator[WrittenOption]:
     """The options of *server*, each place once: not those that define variables, which may be called anything."""
     variables = {reference.definition for reference in server.document.references}
     for conf, block in blocks_of(server.root):

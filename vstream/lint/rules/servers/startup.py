@@ -8,15 +8,15 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from vstream.diagnostics import Related, Severity
-from vstream.lint.reading.nodes import entry, option, several, table
-from vstream.lint.registry import Violation, closest, refuse_start, rule
+from vstream.lint.reading.nodes import entry, list_values, option, table
+from vstream.lint.registry import Violation, find_closest, refuse_start, rule
 from vstream.lint.rules.server_values import (
+    find_system_account,
     has_any,
     has_operator,
     is_clustered,
     is_on,
     read_duration,
-    system_account,
     whole,
 )
 from vstream.lint.rules.servers.options import BLOCKS
@@ -81,7 +81,7 @@ def _check_accounts(server: ServerConf, names: set[str]) -> Iterator[Violation]:
             f"unknown account `{system.text}` in `system_account`",
             "add it to `accounts`, or remove `system_account`"
             if is_to_add
-            else closest(system.text, sorted(names), "accounts"),
+            else find_closest(system.text, sorted(names), "accounts"),
         )
     for remote in server.leaf_remotes:
         account = remote.account
@@ -89,7 +89,7 @@ def _check_accounts(server: ServerConf, names: set[str]) -> Iterator[Violation]:
             yield refuse_start(
                 account.span,
                 f"unknown account `{account.text}` of this leaf node",
-                closest(account.text, sorted(names), "accounts"),
+                find_closest(account.text, sorted(names), "accounts"),
             )
 
 
@@ -240,7 +240,7 @@ def _check_certificates(tls: ConfEntry, conf: ConfMap) -> Iterator[Violation]:
             f"`tls` has a `cert_file` and `{several_certificates.key}`",
             f"move the file into `{several_certificates.key}`",
         )
-    names = several(suites.value) if suites is not None else ()
+    names = list_values(suites.value) if suites is not None else ()
     if suites is not None and not names:
         yield refuse_start(suites.key_span, "`cipher_suites` is empty", "remove it: the default is safe")
     for name in names if not has_any(conf, "allow_insecure_cipher_suites") else ():
@@ -260,7 +260,7 @@ def _check_compression(server: ServerConf) -> Iterator[Violation]:
             yield refuse_start(
                 mode.span,
                 f"`{mode.text}` is not a compression mode",
-                closest(mode.text.lower(), _COMPRESSIONS, "modes"),
+                find_closest(mode.text.lower(), _COMPRESSIONS, "modes"),
             )
 
 
@@ -272,7 +272,7 @@ def _check_default_domains(server: ServerConf, names: set[str]) -> Iterator[Viol
     domains = table(server.root, "default_js_domain")
     switches = {account.name: option(account.conf, "jetstream") for account in server.accounts}
     enabled = {name for name, switch in switches.items() if switch and _is_enabled(switch.value)}
-    system = system_account(server)
+    system = find_system_account(server)
     for domain in domains.effective() if domains is not None else ():
         if domain.key in enabled:
             message = f"account `{domain.key}` has JetStream here, and `default_js_domain` sends it elsewhere"
@@ -283,7 +283,7 @@ def _check_default_domains(server: ServerConf, names: set[str]) -> Iterator[Viol
             yield refuse_start(
                 domain.key_span,
                 f"there is no account `{domain.key}` for `default_js_domain`",
-                closest(domain.key, sorted(names), "accounts"),
+                find_closest(domain.key, sorted(names), "accounts"),
             )
 
 

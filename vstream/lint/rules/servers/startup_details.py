@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 from vstream.diagnostics import Related, Severity, Span
-from vstream.lint.reading.nodes import entry, option, several, table
-from vstream.lint.registry import Violation, closest, refuse_start
+from vstream.lint.reading.nodes import entry, list_values, option, table
+from vstream.lint.registry import Violation, find_closest, refuse_start
 from vstream.lint.rules.server_values import cluster, has_any, has_jetstream, has_operator, is_clustered, read_duration
 from vstream.lint.workspace import ServerConf
 from vstream.subjects.algebra import is_valid
@@ -21,7 +21,7 @@ _THRESHOLDS: Final = ("rtt_thresholds", "thresholds", "rtts", "rtt")
 
 def _check_cluster_without_routes(server: ServerConf) -> Iterator[Violation]:
     routes = entry(server.cluster, "routes")
-    is_alone = is_clustered(server) and (routes is None or not several(routes.value))
+    is_alone = is_clustered(server) and (routes is None or not list_values(routes.value))
     # What VS404 and VS422 report keeps the server from starting first.
     is_named = server.server_name is not None and cluster(server) is not None
     at = routes.key_span if routes else next((item.span for item in server.listeners if item.block == "cluster"), None)
@@ -67,7 +67,7 @@ def check_guests(server: ServerConf) -> Iterator[Violation]:
             yield refuse_start(
                 guest.span,
                 f"unknown user `{guest.text}` in `no_auth_user`",
-                closest(guest.text, users, "users") if users else "add the user, or remove `no_auth_user`",
+                find_closest(guest.text, users, "users") if users else "add the user, or remove `no_auth_user`",
             )
         login = entry(table(conf, "authorization"), "user", "username", "token")
         if login is not None and users and not has_single:
@@ -120,7 +120,7 @@ def _check_remotes(server: ServerConf) -> Iterator[Violation]:
         first.setdefault(key, remote.span)
         for name in ("deny_imports", "deny_import", "deny_exports", "deny_export"):
             listed = entry(remote.conf, name)
-            for subject in several(listed.value) if listed else ():
+            for subject in list_values(listed.value) if listed else ():
                 if subject.text is not None and not is_valid(subject.text):
                     yield refuse_start(
                         subject.span,
@@ -203,7 +203,7 @@ def _check_websocket_access(server: ServerConf) -> Iterator[Violation]:
     if not any(listener.block in {"websocket", "ws"} for listener in server.listeners):
         return
     origins = entry(websocket, *_ORIGINS)
-    for origin in several(origins.value) if origins else ():
+    for origin in list_values(origins.value) if origins else ():
         if origin.text and not origin.text.startswith(("http://", "https://", "$")):
             yield refuse_start(
                 origin.span,
@@ -244,7 +244,7 @@ def _check_pool(server: ServerConf) -> Iterator[Violation]:
 def _check_thresholds(server: ServerConf) -> Iterator[Violation]:
     for conf in (server.cluster, table(server.root, "leafnodes", "leaf")):
         listed = entry(table(conf, "compression"), *_THRESHOLDS)
-        values = [read_duration(value) for value in several(listed.value)] if listed else []
+        values = [read_duration(value) for value in list_values(listed.value)] if listed else []
         numbers = [value for value in values if value]
         if listed is not None and numbers != sorted(numbers):
             yield refuse_start(
@@ -270,7 +270,7 @@ def _check_jetstream_options(server: ServerConf) -> Iterator[Violation]:
         return
     if hint is not None and hint.text and hint.text.lower() not in _EXTENSION:
         message = f"`{hint.text}` is not a hint that the server knows: it does not start"
-        yield Violation(at=hint.span, message=message, hint=closest(hint.text, _EXTENSION, "hints"))
+        yield Violation(at=hint.span, message=message, hint=find_closest(hint.text, _EXTENSION, "hints"))
     if catchup is not None and isinstance(catchup.value, int) and catchup.value < 0:
         message = f"`max_outstanding_catchup` is {catchup.value}: below zero the server does not start"
         yield Violation(at=catchup.span, message=message, hint="remove it: the default is 64MB")

@@ -8,8 +8,8 @@ from typing import Final
 
 from vstream.lint.detect import find_token
 from vstream.lint.reading.accounts import exports_of
-from vstream.lint.reading.nodes import entry, maps_in, option, several, table, url_parts
-from vstream.lint.registry import Violation, closest, refuse_start
+from vstream.lint.reading.nodes import entry, list_values, maps_in, option, split_url, table
+from vstream.lint.registry import Violation, find_closest, refuse_start
 from vstream.lint.rules.server_values import OPERATORS, TRUSTED, has_any, has_operator, links, operator_claims
 from vstream.lint.workspace import ConfValue, ServerConf
 from vstream.subjects.algebra import is_literal, is_valid
@@ -49,7 +49,7 @@ def _resolver_of_files(conf: ConfMap) -> Iterator[Violation]:
     name = str(kind.value).lower() if kind is not None else ""
     if kind is None or name not in {"full", "cache"}:
         at = kind.span if kind is not None else conf.span
-        close = closest(name, ["cache", "full"], "types")
+        close = find_closest(name, ["cache", "full"], "types")
         hint = close if kind is not None else "add `type: full`"
         yield refuse_start(at, "the resolver's `type` is neither `full` nor `cache`", hint)
         return
@@ -103,7 +103,7 @@ def _check_routes(server: ServerConf) -> Iterator[Violation]:
         ("leaf node", 7422, [url for remote in server.leaf_remotes for url in remote.urls]),
     ):
         for url in urls:
-            if url.text and not url_parts(url)[0]:
+            if url.text and not split_url(url)[0]:
                 message = f"`{url.text}` is not the address of a server: the {kind} never connects"
                 yield Violation(
                     at=url.span, message=message, hint=f"write `nats://HOST:{port}`, each in quotes of its own"
@@ -135,7 +135,7 @@ def _check_callout(server: ServerConf) -> Iterator[Violation]:
         yield Violation(
             at=account.span,
             message=f"there is no account `{account.text}`: nobody answers there, so nobody can log in",
-            hint=closest(account.text, accounts, "accounts") if accounts else "remove it: the users are in `$G`",
+            hint=find_closest(account.text, accounts, "accounts") if accounts else "remove it: the users are in `$G`",
         )
 
 
@@ -212,7 +212,7 @@ def check_leaf_accounts(server: ServerConf, names: set[str]) -> Iterator[Violati
             yield refuse_start(
                 account.span,
                 f"there is no account `{account.text}` for these leaf nodes",
-                closest(account.text, sorted(accounts), "accounts"),
+                find_closest(account.text, sorted(accounts), "accounts"),
             )
 
 
@@ -250,7 +250,7 @@ def _check_what_operators_need(server: ServerConf) -> Iterator[Violation]:
         yield refuse_start(resolver.key_span, message, "add `system_account` with the key of that account")
     pinned = entry(server.root, "resolver_pinned_accounts")
     leaves = option(table(table(server.root, "leafnodes", "leaf"), "authorization"), "account")
-    names = (*(several(pinned.value) if pinned else ()), *([leaves] if leaves else ()))
+    names = (*(list_values(pinned.value) if pinned else ()), *([leaves] if leaves else ()))
     for name in names if operator is not None else ():
         if name.text and len(name.text) < _SHORTEST_KEY:
             yield refuse_start(name.span, f"`{name.text}` is not the public key of an account", _KEY_HINT)
@@ -302,7 +302,7 @@ def _is_empty(node: ConfNode) -> bool:
 def _check_pinned_twice(server: ServerConf) -> Iterator[Violation]:
     pinned = entry(server.cluster, "accounts")
     seen: set[object] = set()
-    for account in several(pinned.value) if pinned else ():
+    for account in list_values(pinned.value) if pinned else ():
         if account.value in seen:
             yield refuse_start(account.span, f"account `{account.value}` is listed twice", "remove one of them")
         seen.add(account.value)

@@ -267,7 +267,7 @@ class WrittenField(NamedTuple):
         return next((part for part in reversed(self.path[:-1]) if isinstance(part, str)), None)
 
 
-def written_fields(
+def list_written_fields(
     fields: Mapping[str, Any], valid: Mapping[str, Field], path: FieldPath = ()
 ) -> Iterator[WrittenField]:
     """Every field of an object and of the objects in it. Go accepts names in any case."""
@@ -278,10 +278,10 @@ def written_fields(
         if field is not None and isinstance(value, (dict, list)):
             for inner_path, inner, type_ in _objects_in(place, value, field.type):
                 if type_.fields is not None:
-                    yield from written_fields(inner, type_.fields, inner_path)
+                    yield from list_written_fields(inner, type_.fields, inner_path)
 
 
-def wrong_values(field: WrittenField) -> Iterator[tuple[FieldPath, Any, Type]]:
+def find_wrong_values(field: WrittenField) -> Iterator[tuple[FieldPath, Any, Type]]:
     """Values that do not have the type of *field*: the value itself, or its items. Go ignores `null`."""
     if field.field is not None:
         yield from _find_wrong(field.path, field.value, field.field.type)

@@ -127,7 +127,7 @@ def wrong_consumer_value(workspace: Workspace) -> Iterator[Violation]:
 def _check_unknown_fields(
     owner: StreamFile | ConsumerFile, fields: Mapping[str, object], valid: Mapping[str, api_fields.Field], whole: str
 ) -> Iterator[Violation]:
-    for field in api_fields.written_fields(fields, valid):
+    for field in api_fields.list_written_fields(fields, valid):
         if field.field is None:
             name = str(field.path[-1])
             close = get_close_matches(name.lower(), field.siblings, n=1)
@@ -144,7 +144,7 @@ def _check_newer_fields(
     valid: Mapping[str, api_fields.Field],
     oldest: ServerVersion,
 ) -> Iterator[Violation]:
-    for field in api_fields.written_fields(fields, valid):
+    for field in api_fields.list_written_fields(fields, valid):
         since = field.field.since if field.field else api_fields.FIRST
         if oldest < _EMPTY_SINCE and field.path[-1] == "src" and field.value == "" and field.owner == _TRANSFORMS:
             yield Violation(
@@ -163,8 +163,8 @@ def _check_newer_fields(
 def _check_wrong_values(
     owner: StreamFile | ConsumerFile, fields: Mapping[str, object], valid: Mapping[str, api_fields.Field]
 ) -> Iterator[Violation]:
-    for field in api_fields.written_fields(fields, valid):
-        for path, value, type_ in api_fields.wrong_values(field):
+    for field in api_fields.list_written_fields(fields, valid):
+        for path, value, type_ in api_fields.find_wrong_values(field):
             yield _report_wrong_value(owner, path, value, type_)
 
 

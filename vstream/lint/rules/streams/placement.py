@@ -8,9 +8,9 @@ from itertools import islice
 
 from vstream.diagnostics import Related, Severity
 from vstream.formatting import format_count
-from vstream.lint.reading.nodes import entry, several
-from vstream.lint.registry import Violation, closest, rule
-from vstream.lint.rules.server_values import cluster, clusters_alone, servers_by_cluster, whole
+from vstream.lint.reading.nodes import entry, list_values
+from vstream.lint.registry import Violation, find_closest, rule
+from vstream.lint.rules.server_values import cluster, count_servers_by_cluster, find_clusters_alone, whole
 from vstream.lint.rules.streams.values import near_name, place, replicas, strings, table
 from vstream.lint.workspace import StreamFile, StreamRole, Workspace
 from vstream.subjects.algebra import SubjectTrie, is_valid
@@ -65,7 +65,7 @@ def placed_elsewhere(workspace: Workspace) -> Iterator[Violation]:
             yield Violation(
                 at=stream.locate("placement", "cluster"),
                 message=f"unknown cluster `{placed}`",
-                hint=closest(placed, clusters[:100], "clusters"),
+                hint=find_closest(placed, clusters[:100], "clusters"),
             )
         elif home in clusters and home != placed:
             yield Violation(
@@ -82,7 +82,7 @@ def _tags_by_cluster(workspace: Workspace) -> dict[str, set[str]]:
     for server in () if workspace.is_rendered else whole(workspace):
         name, written = cluster(server), entry(server.root, "server_tags")
         if name is not None and written is not None:
-            tags.setdefault(str(name.text), set()).update(str(tag.value).lower() for tag in several(written.value))
+            tags.setdefault(str(name.text), set()).update(str(tag.value).lower() for tag in list_values(written.value))
     return tags
 
 
@@ -93,7 +93,7 @@ def _check_unknown_tags(stream: StreamFile, tags: set[str]) -> Iterator[Violatio
             yield Violation(
                 at=stream.locate("placement", "tags", index),
                 message=f"no server of cluster `{_find_cluster(stream)}` has the tag `{tag}`",
-                hint=closest(tag, sorted(tags), "tags"),
+                hint=find_closest(tag, sorted(tags), "tags"),
             )
 
 
@@ -107,7 +107,7 @@ def more_replicas_than_servers(workspace: Workspace) -> Iterator[Violation]:
     topology, or in server configurations that list each other as routes. All versions (server/jetstream_cluster.go,
     selectPeerGroup).
     """
-    servers, alone = servers_by_cluster(workspace), clusters_alone(workspace)
+    servers, alone = count_servers_by_cluster(workspace), find_clusters_alone(workspace)
     for stream in workspace.streams:
         replica_count = replicas(stream)
         placed = _find_cluster(stream) or alone.get(posixpath.dirname(stream.file), "")
@@ -149,7 +149,7 @@ def single_replica_write_stream(workspace: Workspace) -> Iterator[Violation]:
     reported if the cluster is known to have fewer than three servers, or for streams that vstream rendered, unless
     their topology is given and differs. All versions.
     """
-    servers = servers_by_cluster(workspace)
+    servers = count_servers_by_cluster(workspace)
     intended = set()
     for virtual in workspace.topology.streams if workspace.topology else ():
         for region, settings in virtual.write.items():

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from vstream.diagnostics import Severity
 from vstream.formatting import quote_value
-from vstream.lint.registry import Violation, closest, rule
+from vstream.lint.registry import Violation, find_closest, rule
 from vstream.lint.rules.topology.context import TopologySubject
 from vstream.syntax.yaml import Path
 from vstream.topology import naming, physical
@@ -31,7 +31,7 @@ def unknown_region(subject: TopologySubject) -> Iterator[Violation]:
             yield Violation(
                 at=at,
                 message=f"{title} unknown region {quote_value(region)}",
-                hint=closest(region, region_names, "defined regions"),
+                hint=find_closest(region, region_names, "defined regions"),
                 on_key=on_key,
             )
 
@@ -86,7 +86,7 @@ def unknown_preset(subject: TopologySubject) -> Iterator[Violation]:
                 yield Violation(
                     at=("streams", name, "extends", index),
                     message=f"stream `{name}` extends unknown preset {quote_value(preset)}",
-                    hint=closest(preset, presets, "defined presets"),
+                    hint=find_closest(preset, presets, "defined presets"),
                 )
 
 
@@ -131,7 +131,8 @@ def setting_without_effect(subject: TopologySubject) -> Iterator[Violation]:
             message=f"region `{stretch.leader}` has no member of the stretch cluster, so it cannot lead",
             hint="name one of its `members`",
         )
-    if stretch and "ports" in stretch.model_fields_set and not _has_hosts(stretch):
+    has_no_hosts = stretch and (stretch.members == "all" or None in stretch.members.values())
+    if stretch and "ports" in stretch.model_fields_set and has_no_hosts:
         yield Violation(
             at=("stretch", "ports"),
             message="the members of the stretch cluster have no host names, so these ports have no effect",
@@ -185,10 +186,6 @@ def _check_unused_words(document: TopologyDocument) -> Iterator[Violation]:
                     hint="write it beside `consistency: ordered`, or remove it",
                     on_key=True,
                 )
-
-
-def _has_hosts(stretch: StretchDocument) -> bool:
-    return stretch.members != "all" and None not in stretch.members.values()
 
 
 @rule("VS108", "reserved-name", Severity.ERROR)

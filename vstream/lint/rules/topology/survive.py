@@ -11,7 +11,7 @@ from vstream.lint.rules.topology.context import TopologySubject
 from vstream.syntax.yaml import Path
 from vstream.topology.model import Consistency, Role, Topology, VirtualStream
 from vstream.topology.profiles import profile_of
-from vstream.topology.survival import Ability, Failure, worst_cell
+from vstream.topology.survival import Ability, Failure, find_worst_cell
 
 """Streams that are named in one message."""
 
@@ -47,7 +47,7 @@ def _demands_of(subject: TopologySubject, stream: VirtualStream, failure: Failur
 def _unmet(
     topology: Topology, streams: list[VirtualStream], failure: Failure, ability: Ability, at: Path
 ) -> Iterator[Violation]:
-    cells = [worst_cell(topology, stream, failure, ability) for stream in streams]
+    cells = [find_worst_cell(topology, stream, failure, ability) for stream in streams]
     unmet = [cell for cell in cells if not cell.ruling.answer.is_survival]
     if not unmet:
         return
