@@ -213,7 +213,7 @@ async def test_nothing_is_deleted_while_a_servers_mappings_are_unknown() -> None
     assert not plan.rules
     applied = await execute_plan(plan, servers, None, servers)
     assert applied.unread_servers == ("east-1",)
-    output = " ".join(line.plain for line in outcome.text(applied, "mappings.cfg"))
+    output = " ".join(line.plain for line in outcome.render_applied(applied, "mappings.cfg"))
     assert "could not read whether the mappings of east-1 still use it" in output
     assert len(applied.skipped) == 6
     assert not applied.is_complete

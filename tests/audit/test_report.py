@@ -157,7 +157,7 @@ def test_one_and_several_are_said_as_such_and_what_is_late_is_not_called_missing
         finding("unreadable", region="north", count=0),
     )
     report = replace(CLEAN, regions=("east",), streams=(replace(CLEAN.streams[0], rows=1),), findings=findings)
-    assert view.summary(report) == (
+    assert view.summarize(report) == (
         "1 message missing (east); 2 messages late (west); not everything could be checked (north) · 2 errors · "
         "1 stored message in 1 stream of 1 region"
     )
@@ -394,7 +394,7 @@ def test_the_stretch_cluster_is_no_region() -> None:
     ordering = stream("foo-order-stretch", "stretch")
     route = replace(CLEAN.routes[0], stream=ordering.stream, region="stretch")
     report = replace(CLEAN, streams=(*CLEAN.streams, ordering), routes=(*CLEAN.routes, route), stretch="stretch")
-    assert view.summary(report).endswith("in 4 streams of 2 regions and the stretch cluster")
+    assert view.summarize(report).endswith("in 4 streams of 2 regions and the stretch cluster")
     assert "stretch cluster" in text(report)
     assert "stretch cluster" in render_page(report)
     assert (report.as_dict()["regions"], report.as_dict()["stretch"]) == (["west", "east"], "stretch")

@@ -58,7 +58,7 @@ def test_the_system_account_of_a_lab_without_users_has_a_random_password(tmp_pat
     bundle = render_bundle(mapped, addresses=ports.allocate(mapped.seats, 14000, directory))
     files = passwords.with_passwords(directory.conf, bundle)
     conf.install(directory.conf, files)
-    chosen = passwords.password(directory.conf, "system")
+    chosen = passwords.find_password(directory.conf, "system")
     assert chosen is not None
     assert len(chosen) >= 24
     # It is in its own file, which nobody else can read, and stays when the lab starts again.

@@ -15,7 +15,7 @@ def answer(text: str, subject: str, cluster: str | None = "west") -> Simulation:
 
 
 def words(text: str, subject: str, cluster: str | None = "west") -> list[str]:
-    return [line.plain for line in mapping.text(answer(text, subject, cluster))]
+    return [line.plain for line in mapping.render_resolution(answer(text, subject, cluster))]
 
 
 BY_CLUSTER = """\

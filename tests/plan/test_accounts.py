@@ -68,7 +68,7 @@ async def test_nothing_is_made_before_somebody_has_loaded_what_it_needs() -> Non
     assert applied.mappings_pending
     assert applied.skipped == plan.changes
     assert servers.calls == []
-    shown = " ".join(line.plain for line in outcome.text(applied, "accounts.cfg"))
+    shown = " ".join(line.plain for line in outcome.render_applied(applied, "accounts.cfg"))
     assert "accounts.cfg must be loaded by you" in shown
     assert "twice for a new account" in shown
 

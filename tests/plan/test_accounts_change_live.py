@@ -67,7 +67,7 @@ def file(state: Path, tmp_path: Path) -> Iterator[Path]:
 
 async def count_searches() -> int:
     """How often servers were asked for their subscriptions."""
-    answers = [await monitoring.get(monitor_url(address), "/varz") for address in lab.addresses("accounts")]
+    answers = [await monitoring.get(monitor_url(address), "/varz") for address in lab.list_addresses("accounts")]
     return sum(int(answer["http_req_stats"].get("/subsz", 0)) for answer in answers)
 
 

@@ -123,7 +123,7 @@ def test_of_a_thousand_streams_that_are_as_desired_a_few_are_compared_at_length(
         compared[fields["name"]] += 1
         return to_canonical(fields)
 
-    monkeypatch.setattr("vstream.plan.canonical.canonical", count)
+    monkeypatch.setattr("vstream.plan.canonical.to_canonical", count)
     likeness = Likeness()
     for number in range(1000):
         desired: dict[str, Any] = {

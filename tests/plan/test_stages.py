@@ -180,7 +180,7 @@ async def test_a_refresh_that_fails_ends_nothing() -> None:
     result = await run(servers, render_scaled(3))
     assert (result.is_complete, result.refreshed, result.unrefreshed) == (True, (), ("no answer within 10 s",))
     assert "not refreshed: no answer within 10 s" in "\n".join(
-        line.plain for line in outcome.text(result, "mappings.cfg")
+        line.plain for line in outcome.render_applied(result, "mappings.cfg")
     )
 
 
@@ -320,7 +320,7 @@ async def test_a_gate_that_does_not_hold_ends_it_and_says_what_is_missing() -> N
     assert len(applied.skipped) == 4
     assert servers.calls[-1] != "update foo-read-west"
     assert not [call for call in servers.calls if call.startswith("delete")]
-    shown = " ".join(line.plain for line in outcome.text(applied, "mappings.cfg"))
+    shown = " ".join(line.plain for line in outcome.render_applied(applied, "mappings.cfg"))
     assert "is at 3 of 9" in shown
     servers.gate_timeouts.clear()
     assert (await run(servers, regions(TWO))).is_complete
@@ -358,7 +358,7 @@ async def test_stages_are_shown_in_order_and_saved() -> None:
         {"gate": "loaded"},
         {"gate": "drained", "stream": "foo-write-east", "others": ("foo-read-central", "foo-read-west")},
     ]
-    lines = [line.plain for line in view.text(plan)]
+    lines = [line.plain for line in view.render_plan(plan)]
     first, wait, second = (
         next(number for number, line in enumerate(lines) if text in line)
         for text in ("1 mappings", "have everything of `foo-write-east`", "2 remove sources")
@@ -416,7 +416,7 @@ async def test_a_write_stream_that_is_made_again_begins_after_what_its_readers_t
     assert saved.load(text, "plan.json").plan == plan
     assert any(
         "starts after the last message that foo-read-central, foo-read-west sourced" in line.plain
-        for line in view.text(plan)
+        for line in view.render_plan(plan)
     )
     assert (await run(servers, regions(TWO))).is_complete
     assert servers.streams_by_name["foo-write-west"].config.fields["first_seq"] == 41

@@ -46,7 +46,7 @@ def test_nothing_seen_is_never_a_pass(statuses: list[CheckStatus], verdict: str)
     probed = report(*(check(status) for status in statuses))
     assert (probed.is_pass, probed.is_fail) == (verdict == "PASS", verdict == "FAIL")
     assert probed.as_dict()["passed"] is {"PASS": True, "FAIL": False}.get(verdict)
-    *_, last = view.text(probed)
+    *_, last = view.render_report(probed)
     assert str(last).startswith(f"{verdict}: ")
 
 
@@ -77,7 +77,7 @@ def test_on_a_narrow_screen_no_name_is_broken() -> None:
     probed = replace(probed, regions=("eu-central",))
     for width, is_named in ((60, False), (100, True)):
         console = Console(width=width, record=True, file=io.StringIO())
-        console.print(*list(view.text(probed, width=width))[:2])
+        console.print(*list(view.render_report(probed, width=width))[:2])
         shown = console.export_text()
         assert ("✓ orders-write-eu-central" in shown, "1.0 ms orders-read" in shown) == (is_named, is_named)
         assert next(line.split() for line in shown.splitlines() if "✗" in line)[-2:] == ["✗", "failed"]

@@ -13,7 +13,15 @@ from tests.scenario.test_generate import compose
 from vstream.capture.verdict.verdict import CaseStatus
 from vstream.errors import LabError
 from vstream.lint.load_scenario import load
-from vstream.runner.explore import Exploration, ExploredRun, RunOutcome, SearchLimits, explore, list_seeds, outline
+from vstream.runner.explore import (
+    Exploration,
+    ExploredRun,
+    RunOutcome,
+    SearchLimits,
+    explore,
+    list_seeds,
+    summarize_steps,
+)
 from vstream.scenario import faults
 from vstream.scenario.model import Inject, Scenario
 
@@ -183,4 +191,4 @@ def test_the_steps_of_a_scenario_in_a_line() -> None:
     steps = [
         {"wait": "5s"}, {"kill-region": "west", "as": "f"}, {"link": ["west", "east"], "rtt": "5ms"}, {"heal": "all"}, {"step-down-meta": None},
     ]  # fmt: skip
-    assert outline({"steps": steps}) == "kill-region west, link west-east, heal all, step-down-meta"
+    assert summarize_steps({"steps": steps}) == "kill-region west, link west-east, heal all, step-down-meta"

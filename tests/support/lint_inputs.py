@@ -166,5 +166,5 @@ def check_files(files: Mapping[str, bytes]) -> LintReport:
     for block in workspace.blocks:
         answer = simulate(block, "foo.a.b", "west", ("east",))
         json.dumps(mapping.as_json(answer))
-        list(mapping.text(answer))
+        list(mapping.render_resolution(answer))
     return report

@@ -89,7 +89,7 @@ def command(
     planned = run(_plan(path, lab, templates, adopt=frozenset(adopt or ()), lost=tuple(sorted(lost or ()))))
     plan, file = planned.plan, loaded_path(planned.request.topology)
     console.print_note(f"{planned.request.topology.name} on {planned.where.description}")
-    console.print_lines(view.text(plan, is_verbose=verbose))
+    console.print_lines(view.render_plan(plan, is_verbose=verbose))
     if plan.blocked:
         console.print_note("Nothing was changed: resolve what is blocked first.", style="bold red")
         raise typer.Exit(NO if plan.is_refused else UNKNOWN)
@@ -109,7 +109,7 @@ def command(
 
 def report(planned: ServerPlan, applied: ApplyResult, left: Plan | None, *, is_verbose: bool) -> None:
     """Say what was done and what is left, and end with the exit code of that unless all is done."""
-    console.print_lines(outcome.text(applied, loaded_path(planned.request.topology)))
+    console.print_lines(outcome.render_applied(applied, loaded_path(planned.request.topology)))
     if applied.gate_timeouts:
         raise typer.Exit(NO)
     if applied.failure is not None:
@@ -120,7 +120,7 @@ def report(planned: ServerPlan, applied: ApplyResult, left: Plan | None, *, is_v
     if left is not None and not left.is_empty:
         is_expected = applied.mappings_pending or applied.unread_servers or not left.differs
         console.print_note("Still open:" if is_expected else "The servers still differ from the topology:")
-        console.print_lines(view.text(left, is_verbose=is_verbose))
+        console.print_lines(view.render_plan(left, is_verbose=is_verbose))
         raise typer.Exit(NO if left.differs else UNKNOWN)
 
 

@@ -84,7 +84,7 @@ def _drain_region(edit: TopologyEdit, region: str, planned: ServerPlan, how: Edi
     topology, is_json = edit.topology, how.is_json
     if not is_json:
         console.print_note(f"{topology.name} on {planned.where.description}")
-        console.print_lines(plan_view.text(planned.plan, is_allowed=True))
+        console.print_lines(plan_view.render_plan(planned.plan, is_allowed=True))
     left, is_done = carry_out_edit(edit, planned, how)
     if is_undone or not (is_done or left.is_empty):
         reason = f"{region} is not drained: it is not safe to stop"

@@ -72,7 +72,7 @@ def _as_dict(drift: DriftReport) -> dict[str, Any]:
 def _print_drift(drift: DriftReport) -> None:
     plan, diagnosis = drift.planned.plan, drift.diagnosis
     if not plan.is_empty:
-        console.print_lines(view.text(plan))
+        console.print_lines(view.render_plan(plan))
     for finding in (*drift.different, *drift.unknown):
         console.print_lines(diagnostics.render_finding(finding))
     if plan.is_empty:  # else the plan has said it

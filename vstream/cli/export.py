@@ -25,7 +25,7 @@ from vstream.cli.web import Feed, Site, WebPage, format_event, serve
 from vstream.errors import VstreamError
 from vstream.formatting import format_count, format_duration
 from vstream.health.live.cross_region_listener import CrossRegionListener
-from vstream.health.live.refresh import Refresher, watch
+from vstream.health.live.refresh_watch import Refresher, watch
 from vstream.health.prometheus import CONTENT_TYPE, render_metrics
 from vstream.lab.find_servers import find_servers
 from vstream.lab.state import lab_directory

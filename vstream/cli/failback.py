@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 
 from vstream.cli import options
 from vstream.cli.apply import GateTimeout
@@ -15,10 +16,8 @@ from vstream.cli.views import plan as plan_view
 from vstream.cli.views.json_output import print_json
 from vstream.cli.views.progress import show_progress
 from vstream.errors import RefusedError
-from vstream.lab import keys
 from vstream.lab import lab as labs
-from vstream.lab.find_servers import Servers, find_servers
-from vstream.lint.load_topology import render_bundle
+from vstream.lab.find_servers import Servers, find_servers, render_lab
 from vstream.plan.live.witnesses import PEER_PATIENCE, require_empty, wait_for_members
 from vstream.plan.pipeline import require_nothing_lost
 from vstream.topology.model import Topology
@@ -65,7 +64,7 @@ def command(
         return
     planned = run(plan_with_progress(edit.topology, lab, templates))
     if not is_json:
-        console.print_lines(plan_view.text(planned.plan, is_allowed=True))
+        console.print_lines(plan_view.render_plan(planned.plan, is_allowed=True))
     how = EditOptions(is_allowed=yes, gate_timeout=gate_timeout, ship_with=ship_with, is_json=is_json)
     left, is_done = carry_out_edit(edit, planned, how)
     if is_json:
@@ -85,7 +84,7 @@ def _start_in_lab(name: str, topology: Topology) -> None:
             labs.up(
                 name,
                 topology,
-                lambda addresses: render_bundle(topology, addresses=addresses, signer=keys.signer(name, topology)),
+                partial(render_lab, name, topology, None),
                 on_progress=show,
                 timeout=PEER_PATIENCE,
             )

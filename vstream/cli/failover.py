@@ -128,7 +128,7 @@ def command(
     edit, homes = run(give_up(read_edit(topology, current), regions, where.endpoints))
     planned = run(plan_with_progress(edit.topology, lab, templates))
     if not is_json:
-        console.print_lines((*view.describe_homes(homes), *plan_view.text(planned.plan, is_allowed=True)))
+        console.print_lines((*view.describe_homes(homes), *plan_view.render_plan(planned.plan, is_allowed=True)))
     how = EditOptions(is_allowed=yes, gate_timeout=gate_timeout, ship_with=ship_with, is_json=is_json)
     left, is_done = carry_out_edit(edit, planned, how)
     if is_done:

@@ -120,4 +120,4 @@ def describe_import(imported: ImportedTopology) -> Iterator[Text]:
         return
     adopt = " --adopt all" if imported.adopts else ""
     yield Text(f"what `vstream plan{adopt}` makes of it:")
-    yield from plan_view.text(imported.plan)
+    yield from plan_view.render_plan(imported.plan)

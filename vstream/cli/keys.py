@@ -18,7 +18,7 @@ from vstream.errors import RefusedError, UnknownNameError, VstreamError
 from vstream.jetstream.keyring import Keyring, default_directory, keys_of
 from vstream.lab import keys as lab_keys
 from vstream.lab import lab as labs
-from vstream.render.account_view import logins
+from vstream.render.account_view import list_logins
 from vstream.render.environment import quote
 from vstream.topology.accounts import is_permanent
 from vstream.topology.model import Security, Topology
@@ -84,7 +84,7 @@ def show(
     loaded, ring = _load(topology, lab)
     missing = ring.find_missing(loaded)
     public = {name: None if name in missing else ring.public(name) for name in keys_of(loaded)}
-    login_files = {user: _write_login_file(loaded, ring, user) for user in logins(loaded)}
+    login_files = {user: _write_login_file(loaded, ring, user) for user in list_logins(loaded)}
     files = {user: str(path) for user, path in login_files.items() if path.is_file()}
     if output == "json":
         print_json("keys", {"directory": str(ring.directory), "public": public, "credentials": files})
@@ -124,7 +124,7 @@ def rotate(
     Examples: `vstream keys rotate app`, `vstream keys rotate audit acme.yaml`
     """
     loaded, ring = _load(topology, lab)
-    users = logins(loaded)
+    users = list_logins(loaded)
     if user not in users:
         choices = ", ".join(name for name in users if not is_permanent(name))
         raise UnknownNameError(f"there is no user `{user}`", hint=f"choose one of {choices}")

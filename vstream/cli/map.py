@@ -105,7 +105,7 @@ def command(
         console.print_note(note, style="yellow")
     if subject is not None and not is_all:
         answer = client.publish(subject)
-        _print(output, "map", mapping.as_json(answer), mapping.text(answer))
+        _print(output, "map", mapping.as_json(answer), mapping.render_resolution(answer))
         refusals = answer.refusals
     else:
         refusals = _print_all(client, client.cluster if place else None, output)

@@ -119,7 +119,7 @@ def _print_plan(planned: ServerPlan, output: str, *, is_verbose: bool) -> None:
     else:
         console.print_note(f"{request.topology.name} on {planned.where.description}")
         console.print_note(view.describe_routing(request.topology, request.bundle))
-        console.print_lines(view.text(plan, is_verbose=is_verbose))
+        console.print_lines(view.render_plan(plan, is_verbose=is_verbose))
 
 
 async def plan_with_progress(

@@ -17,8 +17,8 @@ from vstream.cli.views.json_output import print_json
 from vstream.cli.views.progress import progress_bar
 from vstream.cli.views.repair import RepairView, render_end
 from vstream.errors import VstreamError
-from vstream.health.live.refresh import Refresher, watch
 from vstream.health.live.refresh_readers import refresh_readers
+from vstream.health.live.refresh_watch import Refresher, watch
 from vstream.health.live.rescue import MetaGroup, choose_groups, find_groups, rescue
 from vstream.health.repair.pipeline import RepairKind, RepairRequest, repair, select
 from vstream.lab.find_servers import Servers, find_servers
@@ -147,7 +147,7 @@ def repair_meta(
     is_json = output == "json"
     if not is_json:
         console.print_note(f"{loaded.name} on {where.description}")
-        console.print_lines(view.text(groups))
+        console.print_lines(view.render_groups(groups))
     chosen = choose_groups(groups)
     for group in chosen if yes else ():
         run(rescue(loaded, group, system, lambda step: console.print_note(f"  {step}")))

@@ -65,7 +65,7 @@ def command(
     elif output == "markdown":
         typer.echo(view.render_markdown(cells, result), nl=False)
     else:
-        console.print_lines(view.text(cells, result))
+        console.print_lines(view.render_table(cells, result))
     if result is not None and (result.count(CellStatus.REFUTED) or result.problems):
         raise typer.Exit(NO)
     if result is not None and (result.count(CellStatus.UNKNOWN) or not result.count(CellStatus.SHOWN)):

@@ -52,7 +52,7 @@ def print_trace(
         print_json("trace", as_dict(loaded.name, subject, expected, traces))
     else:
         console.print_note(f"{loaded.name} on {where.description}")
-        console.print_lines(text(subject, expected, traces))
+        console.print_lines(render(subject, expected, traces))
     if any(trace.is_expected is False for trace in traces):
         raise typer.Exit(NO)
     if any(trace.is_expected is None for trace in traces):
@@ -63,7 +63,7 @@ _VERDICTS = {True: "expected", False: "different", None: "unknown"}
 _MARKS = {True: ("✓", "green"), False: ("✗", "bold red"), None: ("?", "bold yellow")}
 
 
-def text(subject: str, expected: Sequence[PublishExpectation], traces: Sequence[PublishTrace]) -> Iterator[Text]:
+def render(subject: str, expected: Sequence[PublishExpectation], traces: Sequence[PublishTrace]) -> Iterator[Text]:
     """Each region's expectation, then each server: what it did, and what is not as expected."""
     for expectation in expected:
         yield Text(f"a publish to `{subject}` in `{expectation.region}`", style="bold")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from vstream.lint.load_topology import render_bundle
 from vstream.permissions import find_secret_file
 from vstream.render import account_view
 from vstream.topology.accounts import inbox_of, password_variable, regional_user, regional_variable
-from vstream.topology.bundle import Bundle
+from vstream.topology.bundle import Bundle, ServerAddress
 from vstream.topology.model import Endpoint, Security, Topology
 from vstream.topology.profiles import profile_of
 from vstream.value_class import value_class
@@ -104,7 +104,7 @@ def endpoints_as_user(topology: Topology, servers: Servers, user: str) -> Mappin
 def _with_key_files(topology: Topology, servers: Servers, user: str) -> Mapping[str, Endpoint]:
     """The endpoints with the files of *user* from the directory of the topology's keys, where they exist."""
     ring = Keyring(default_directory(topology.name))
-    logins = account_view.logins(topology)
+    logins = account_view.list_logins(topology)
     endpoints = dict(servers.endpoints)
     for region, endpoint in servers.endpoints.items():
         name = next(login for login in (regional_user(user, region), user) if login in logins)
@@ -147,7 +147,7 @@ def find_signer(topology: Topology, lab_name: str | None) -> Keyring | None:
     if not topology.security.has_keys:
         return None
     if lab_name is not None:
-        return lab_keys.signer(lab_name, topology)
+        return lab_keys.find_signer(lab_name, topology)
     ring = Keyring(default_directory(topology.name))
     if missing := ring.find_missing(topology):
         raise VstreamError(
@@ -173,3 +173,8 @@ def build_bundle(
     signer = find_signer(topology, servers.lab)
     written = None if is_for_servers or templates else ()
     return render_bundle(topology, addresses=addresses, written=written, templates=templates, signer=signer)
+
+
+def render_lab(name: str, topology: Topology, templates: Path | None, addresses: Sequence[ServerAddress]) -> Bundle:
+    """The bundle of *topology* for the lab *name*, which has or gets servers at *addresses*."""
+    return render_bundle(topology, addresses=addresses, templates=templates, signer=find_signer(topology, name))

@@ -35,7 +35,7 @@ def login(name: str, user: str) -> dict[str, Any]:
     return {"nkey": str(ring.seed(user))} if is_known else {}
 
 
-def signer(name: str, topology: Topology) -> Keyring | None:
+def find_signer(name: str, topology: Topology) -> Keyring | None:
     """
     The keys of lab *name*, complete for *topology*; None where that has none.
 

@@ -103,7 +103,7 @@ def _secret(path: str, values: Mapping[str, str]) -> Artifact:
     return Artifact(path=path, text="".join(f'{variable}: "{value}"\n' for variable, value in values.items()))
 
 
-def password(conf: Path, user: str) -> str | None:
+def find_password(conf: Path, user: str) -> str | None:
     """The password of *user*; None if the lab has no users."""
     return _read_passwords(conf).get(password_variable(user))
 
@@ -113,7 +113,7 @@ def login(conf: Path, user: str, region: str) -> tuple[str, str] | None:
     regional_password = _read(conf / passwords_path(region)).get(password_variable(user))
     if regional_password is not None:
         return regional_user(user, region), regional_password
-    common = password(conf, user)
+    common = find_password(conf, user)
     return None if common is None else (user, common)
 
 

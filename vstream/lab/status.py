@@ -176,7 +176,7 @@ def find_system_endpoint(name: str, region: str | None = None) -> Endpoint:
 
     With domains, each region has its own system account: that of *region* is used.
     """
-    password = passwords.password(lab_directory(name).conf, SYSTEM_USER)
+    password = passwords.find_password(lab_directory(name).conf, SYSTEM_USER)
     servers = list_addresses(name)
     urls = tuple(server.client_url for server in servers if region is None or _serves(server, region))
     files = keys.login(name, SYSTEM_USER)

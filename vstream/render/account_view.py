@@ -50,7 +50,7 @@ def _write_entries(**values: int | None) -> str:
     return ", ".join(f"{key}: {value}" for key, value in values.items() if value is not None)
 
 
-def logins(topology: Topology) -> dict[str, str]:
+def list_logins(topology: Topology) -> dict[str, str]:
     """Which users exist, and the account of each."""
     users = {user.name: account.name for account in accounts_view(topology)["accounts"] for user in account.users}
     return {**users, SYSTEM_USER: SYSTEM_ACCOUNT}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from vstream.apply.execute import GATE_PATIENCE
@@ -13,13 +14,14 @@ from vstream.apply.pipeline import apply_and_replan, resume_reading
 from vstream.errors import UnsupportedError, VstreamError
 from vstream.health.live.drain import empty_region
 from vstream.health.live.rescue import choose_groups, find_groups, rescue
-from vstream.lab import keys, lab
+from vstream.lab import lab
 from vstream.lab.binaries import locate_binaries
+from vstream.lab.find_servers import render_lab
 from vstream.lab.links.state import Backend
 from vstream.lab.state import lab_directory
 from vstream.lab.status import find_system_endpoint
 from vstream.lab.target_servers import target_lab_of
-from vstream.lint.load_topology import load, render_bundle
+from vstream.lint.load_topology import load
 from vstream.plan.live.lost_region import give_up, measure_losses
 from vstream.plan.live.observe import choose_connection, connect_all, observe
 from vstream.plan.live.witnesses import PEER_PATIENCE, hear_witnesses
@@ -30,7 +32,7 @@ from vstream.probe import checks
 from vstream.probe.report import CheckStatus
 from vstream.scenario.model import ChangeRegion, RegionCommand, Scenario
 from vstream.topology import physical
-from vstream.topology.bundle import Bundle, ServerAddress
+from vstream.topology.bundle import Bundle
 from vstream.topology.model import Endpoint, Topology, VirtualStream
 from vstream.value_class import value_class
 
@@ -84,15 +86,12 @@ async def prepare_lab(scenario: Scenario, topology: Topology, name: str, report:
     stated = scenario.lab.versions
     templates = None if scenario.lab.templates is None else Path(scenario.lab.templates)
 
-    def render(addresses: Sequence[ServerAddress]) -> Bundle:
-        return _render_lab(name, topology, addresses, templates)
-
     report("starting servers")
     binaries = await asyncio.to_thread(locate_binaries, topology, stated) if stated else {}
     await lab.up(
         name,
         topology,
-        render,
+        partial(render_lab, name, topology, templates),
         lab.LabSetup(binaries=binaries, links=_backend(scenario.lab.links)),
         on_progress=lambda step: report(f"waiting for {step.stage.value}"),
         timeout=_UP,
@@ -112,17 +111,13 @@ def _build_environment(name: str, edit: TopologyEdit, templates: Path | None) ->
     return Environment(
         lab=name,
         topology=edit.topology,
-        bundle=_render_lab(name, edit.topology, addresses, templates),
+        bundle=render_lab(name, edit.topology, templates, addresses),
         endpoints=lab.list_endpoints(name),
         logs=lab_directory(name).log,
         clients=lab.list_client_endpoints(name),
         edit=edit,
         templates=templates,
     )
-
-
-def _render_lab(name: str, topology: Topology, addresses: Sequence[ServerAddress], templates: Path | None) -> Bundle:
-    return render_bundle(topology, addresses=addresses, templates=templates, signer=keys.signer(name, topology))
 
 
 def _backend(name: str) -> Backend:
@@ -181,7 +176,7 @@ async def change_region(environment: Environment, action: ChangeRegion) -> Chang
             await lab.up(
                 environment.lab,
                 edit.topology,
-                lambda addresses: _render_lab(environment.lab, edit.topology, addresses, environment.templates),
+                partial(render_lab, environment.lab, edit.topology, environment.templates),
                 on_progress=lambda _step: None,
                 timeout=PEER_PATIENCE,
             )

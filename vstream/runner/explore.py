@@ -154,7 +154,7 @@ def list_seeds(seed: int) -> list[int]:
     return [chance.randrange(_SEEDS) for _ in range(10_000)]
 
 
-def outline(data: ScenarioData) -> str:
+def summarize_steps(data: ScenarioData) -> str:
     """The steps of a scenario in one line, without waits."""
     words = []
     for step in data["steps"]:
@@ -206,7 +206,7 @@ class _Trial:
     tries: int = 0
 
     async def explore(self, shrinking_runs: int, *, is_kept: bool) -> ExploredRun:
-        steps = outline(self.data)
+        steps = summarize_steps(self.data)
         self.watcher.begins(self.number, self.seed, steps)
         save_output(self.directory / "scenario.yaml", to_yaml(self.data))
         began = time.monotonic()
@@ -262,7 +262,7 @@ class _Trial:
     async def _fails(self, data: ScenarioData, outcome: RunOutcome) -> bool:
         """Whether *data* fails in one of the ways in which *outcome* did."""
         self.tries += 1
-        self.watcher.shrinks(self.number, outline(data))
+        self.watcher.shrinks(self.number, summarize_steps(data))
         capture = self.directory / "shrinking"
         shutil.rmtree(capture, ignore_errors=True)
         result = await self._outcome(data, capture, "short.yaml")

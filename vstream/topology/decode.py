@@ -342,7 +342,7 @@ _WORDS = {model.Role.WRITE: "write", model.Role.ORIGIN: "write", model.Role.ORDE
 """The key under which the settings of a role are written."""
 
 
-def levels(
+def list_levels(
     document: TopologyDocument, name: str, place: str, role: model.Role
 ) -> Iterator[tuple[Path, SettingsDocument]]:
     """The settings that apply to one physical stream of the stream called *name*, each with its path, weakest first."""
@@ -366,7 +366,7 @@ def _merge_levels(
     settings: dict[str, Any] = {}
     metadata: dict[str, str] = {}
     config: dict[str, Json] = {}
-    for _, level in levels(document, name, place, role):
+    for _, level in list_levels(document, name, place, role):
         for field in level.model_fields_set & _SETTING_FIELDS:
             value = getattr(level, field)
             if value is not None:

@@ -42,7 +42,7 @@ def physical_name(stream: VirtualStream, role: Role, place: str) -> str:
     return qualified_name(profile.account_of(stream, role, place), profile.local_name(stream, role, place))
 
 
-def parts_by_name(topology: Topology) -> dict[str, tuple[str, Role, str]]:
+def index_parts(topology: Topology) -> dict[str, tuple[str, Role, str]]:
     """The virtual stream, the role and the place of each physical stream."""
     parts = {}
     for stream in topology.streams:

@@ -9,7 +9,7 @@ import pytest
 
 from vstream.chaos import select
 from vstream.cli.chaos.commands import heal
-from vstream.cli.lab.find import the_lab
+from vstream.cli.lab.options import choose_lab
 from vstream.errors import LabError, UnknownNameError
 from vstream.lab import target_servers
 from vstream.lab.target_servers import TargetServers
@@ -80,5 +80,5 @@ def test_where_there_are_several_labs_the_hint_says_how_one_is_named(
         heal()
     assert caught.value.hint == "name the one you mean, such as `--lab acme`"
     with pytest.raises(LabError) as caught:
-        the_lab(None, is_argument=True)
+        choose_lab(None, is_argument=True)
     assert caught.value.hint == "name the one you mean, such as `acme`"

@@ -153,7 +153,7 @@ async def test_no_plan_shows_metadata_that_is_called_a_secret(name: str) -> None
         plan = make_plan("acme", bundle, servers.observe())
         document = json.dumps(saved.to_dict(plan), indent=2)
         shown = [
-            print_values(*plan_view.text(plan)),
+            print_values(*plan_view.render_plan(plan)),
             plan_view.render_markdown(plan, "routing"),
             mask_secrets(document),
         ]
@@ -225,7 +225,7 @@ async def plan_lines(name: str) -> Iterable[Any]:
     for stream in before.streams:
         await servers.create(stream.config)
     plan = make_plan("acme", bundle, servers.observe())
-    return [*plan_view.text(plan), *plan_view.render_markdown(plan, "routing").splitlines()]
+    return [*plan_view.render_plan(plan), *plan_view.render_markdown(plan, "routing").splitlines()]
 
 
 @pytest.mark.parametrize("name", [name for name in HOSTILE if "\udcff" not in name])

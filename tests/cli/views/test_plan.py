@@ -32,7 +32,7 @@ async def plan(max_age: str, after: str) -> Plan:
 
 
 async def test_many_changes_of_one_kind_are_counted_by_what_they_do() -> None:
-    lines = [line.plain for line in view.text(await plan("1h", "2h"))]
+    lines = [line.plain for line in view.render_plan(await plan("1h", "2h"))]
     assert lines[0].startswith("  ~ 300 streams to update: s0-write-central, ")
     assert "      max_age: 1h → 2h  safe: keeps more than before  (150 streams)" in lines
     assert "      description: 50 different values  safe: a text  (300 streams)" in lines
@@ -40,7 +40,7 @@ async def test_many_changes_of_one_kind_are_counted_by_what_they_do() -> None:
 
 
 async def test_what_loses_messages_is_never_only_counted() -> None:
-    lines = [line.plain for line in view.text(await plan("2h", "1h"))]
+    lines = [line.plain for line in view.render_plan(await plan("2h", "1h"))]
     assert sum(line.startswith("  ~ s") for line in lines) == 150
     assert sum("data loss" in line for line in lines) == 150
     assert lines[0].startswith("  ~ 150 streams to update: s0-read-central, ")
@@ -76,7 +76,7 @@ def test_a_copy_in_the_new_home_loses_what_the_origin_lacks(
 ) -> None:
     config = StreamConfig(name="prices-read-east", fields={**mirror, "metadata": {STREAM_KEY: "prices"}})
     deleted = Delete(config=config, region="east", role=Role.READ, messages=9, consumers=1, is_replaced=is_replaced)
-    line = next(view.text(Plan(topology="acme", observed="", changes=(deleted,)))).plain
+    line = next(view.render_plan(Plan(topology="acme", observed="", changes=(deleted,)))).plain
     assert line == f"  - prices-read-east  read stream in east  data loss: {loss}, positions of 1 consumer"
 
 
@@ -97,7 +97,7 @@ def indentation(line: str) -> int:
 
 
 def text(plan: Plan, *, is_verbose: bool = False) -> str:
-    return "\n".join(line.plain for line in view.text(plan, is_verbose=is_verbose))
+    return "\n".join(line.plain for line in view.render_plan(plan, is_verbose=is_verbose))
 
 
 async def test_a_shorter_limit_says_what_it_removes_now() -> None:
@@ -116,7 +116,7 @@ async def test_a_plan_says_what_apply_demands() -> None:
     plan = await shorter("1h", oldest=timedelta(minutes=10))
     sentence = "apply needs `--allow-destructive`: 3 changes can lose or duplicate messages."
     assert text(plan).endswith(sentence)
-    *_, last = view.text(plan, is_allowed=True)
+    *_, last = view.render_plan(plan, is_allowed=True)
     assert last.plain == "3 changes can lose or duplicate messages."
     assert sentence in view.render_markdown(plan, "routing: mapped")
     assert [demand["option"] for demand in saved.to_dict(plan)["demands"]] == ["--allow-destructive"]
@@ -133,12 +133,12 @@ async def test_lines_keep_their_words_and_indentation_on_a_narrow_terminal(
     shorter_plan = await shorter("1h", oldest=timedelta(hours=2))
     sentence = "region `west` cannot be reached at nats://127.0.0.1:1 by anybody " * 3
     plan = replace(shorter_plan, unreachable=(UnreachableRegion(region="west", reason=sentence),), asked="east")
-    lines = [line.plain for line in view.text(plan)]
-    print_lines(view.text(plan))
+    lines = [line.plain for line in view.render_plan(plan)]
+    print_lines(view.render_plan(plan))
     assert capsys.readouterr().out.splitlines() == lines
     for name, value in {"FORCE_COLOR": "1", "NO_COLOR": "1", "TERM": "dumb", "COLUMNS": str(width)}.items():
         monkeypatch.setenv(name, value)
-    print_lines(view.text(plan))
+    print_lines(view.render_plan(plan))
     shown = capsys.readouterr().out.splitlines()
     assert max(map(len, shown)) <= width < max(map(len, lines))
     for line in lines:

@@ -53,7 +53,7 @@ def plan_change(before: Bundle, after: Bundle, servers: FakeServers) -> Plan:
 
 
 def render_plan(plan: Plan) -> str:
-    return "\n".join(line.plain for line in view.text(plan))
+    return "\n".join(line.plain for line in view.render_plan(plan))
 
 
 async def test_the_new_layout_is_made_and_fed_beside_the_old_one() -> None:

@@ -15,7 +15,7 @@ from vstream.chaos.journal import OpenFault
 from vstream.cli import options
 from vstream.cli.asyncio_runner import run
 from vstream.cli.chaos.session import ChaosSession
-from vstream.cli.lab.find import the_lab
+from vstream.cli.lab.options import choose_lab
 from vstream.cli.views import chaos as view
 from vstream.cli.views import console
 from vstream.cli.views.json_output import print_json
@@ -270,6 +270,6 @@ def _heal(lab: str | None, ids: Sequence[str] | None, timeout: float, output: st
 
 def _open_faults(lab: str | None) -> tuple[TargetServers, Sequence[OpenFault]]:
     """The lab that is meant, and what its journal says: healing needs no topology."""
-    name = the_lab(lab)
+    name = choose_lab(lab)
     book = journal.read(lab_directory(name))
     return target_servers.target_lab(name), () if book is None else book.faults

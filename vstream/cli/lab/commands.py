@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -12,20 +13,28 @@ from vstream.chaos.faults.pause import Pause
 from vstream.cli import options
 from vstream.cli.asyncio_runner import run
 from vstream.cli.exit_codes import NO, UNKNOWN
-from vstream.cli.lab import find
 from vstream.cli.lab import links as link_commands
-from vstream.cli.lab.find import LabArgument, LabOption, Name, SameLab, choose_name, the_lab
+from vstream.cli.lab.options import (
+    LabArgument,
+    LabOption,
+    Name,
+    SameLab,
+    choose_lab,
+    choose_name,
+    find_topology,
+    remember_topology,
+)
 from vstream.cli.views import console
 from vstream.cli.views import lab as view
 from vstream.cli.views.json_output import print_json
 from vstream.cli.views.progress import show_progress
-from vstream.lab import keys, lab, target_servers
+from vstream.lab import lab, target_servers
 from vstream.lab.binaries import locate_binaries
 from vstream.lab.doctor import examine
+from vstream.lab.find_servers import render_lab
 from vstream.lab.links.state import Backend
 from vstream.lab.state import lab_directory
 from vstream.lab.status import LabStatus, ServerState, find_recorded_lab
-from vstream.lint.load_topology import render_bundle
 
 app = typer.Typer(
     help="Run the servers of a topology on this machine, on loopback, to try things out.", no_args_is_help=True
@@ -85,7 +94,7 @@ def up(
     Examples: `vstream lab up`, `vstream lab up acme.yaml --lab rehearsal --server-version 2.12.8`,
     `vstream lab up --server-version 2.12.8 --server-version west=2.15.1`, `vstream lab up --link west-east:rtt=140ms`
     """
-    file = find.find_topology(topology, name)
+    file = find_topology(topology, name)
     loaded = options.load_topology(file).require()
     shape = link_commands.shape(loaded, link or ())
     stated = _versions(server_version or ())
@@ -95,15 +104,13 @@ def up(
             lab.up(
                 name or loaded.name,
                 loaded,
-                lambda addresses: render_bundle(
-                    loaded, addresses=addresses, templates=templates, signer=keys.signer(name or loaded.name, loaded)
-                ),
+                partial(render_lab, name or loaded.name, loaded, templates),
                 lab.LabSetup(binaries=binaries, links=links, shape=shape, tls=tls),
                 on_progress=show,
                 timeout=timeout,
             )
         )
-    find.remember_topology(status.name, file)
+    remember_topology(status.name, file)
     console.stdout().print(view.render_table(status, {}, width=console.stdout().width))
 
 
@@ -118,7 +125,7 @@ def down(
 
     Examples: `vstream lab down`, `vstream lab down acme --purge`
     """
-    chosen = the_lab(choose_name(name, same), is_argument=True)
+    chosen = choose_lab(choose_name(name, same), is_argument=True)
     # An interrupted start may have left servers before the lab was recorded.
     if not lab_directory(chosen).path.exists():
         find_recorded_lab(chosen)  # raises LabError, which names the labs of this machine
@@ -178,7 +185,7 @@ def logs(
 
     Examples: `vstream lab logs west-1 -n 100`, `vstream lab logs`
     """
-    chosen = the_lab(name)
+    chosen = choose_lab(name)
     if server is not None:
         console.print_lines(lab.list_logs(chosen, server, lines or _LINES))
         return

@@ -9,7 +9,7 @@ import typer
 
 from vstream.cli import options
 from vstream.cli.asyncio_runner import run
-from vstream.cli.lab.find import LabArgument, LabOption, SameLab, choose_name, the_lab
+from vstream.cli.lab.options import LabArgument, LabOption, SameLab, choose_lab, choose_name
 from vstream.cli.views import console
 from vstream.cli.views import lab as view
 from vstream.cli.views.json_output import print_json
@@ -56,7 +56,7 @@ def link(
     pairs = [(near, far)] if one_way else [(near, far), (far, near)]
     if shape == IDEAL and not reset:
         raise typer.BadParameter("say what to change: --rtt, --jitter, --rate, --loss or --reset")
-    after = run(_change(the_lab(name), pairs, shape, reset=reset))
+    after = run(_change(choose_lab(name), pairs, shape, reset=reset))
     for pair in pairs:
         console.print_note(f"{pair[0]} → {pair[1]}: {view.describe_link(after.state(pair))}")
 
@@ -72,7 +72,7 @@ def links(name: LabArgument = None, same: SameLab = None, output: options.TextOr
 
     Examples: `vstream lab links`, `vstream lab links acme --format json`
     """
-    chosen = the_lab(choose_name(name, same), is_argument=True)
+    chosen = choose_lab(choose_name(name, same), is_argument=True)
     lab_links = control.read(chosen)
     traffic = run(_measure_traffic(chosen))
     if output == "json":

@@ -16,7 +16,7 @@ _SHOWN = 5
 """Names of streams in a line."""
 
 
-def text(result: ApplyResult, file: str) -> Iterator[Text]:
+def render_applied(result: ApplyResult, file: str) -> Iterator[Text]:
     """What was done, what was not, and what nobody knows. *file* is what servers load."""
     yield Text(f"Applied: {', '.join(_list_done(result, file))}.", style="bold green" if result.is_complete else "bold")
     groups = (

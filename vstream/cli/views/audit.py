@@ -106,7 +106,7 @@ def progress() -> Iterator[StageProgress]:
 
 def report(report: Report, *, only_findings: bool = False) -> Iterator[RenderableType]:
     """The lines of the whole report; with *only_findings*, without figures."""
-    yield headline(report)
+    yield render_headline(report)
     for severity in Severity:
         findings = [finding for finding in report.findings if finding.severity is severity]
         for item in findings[:_SHOWN]:
@@ -122,7 +122,7 @@ def report(report: Report, *, only_findings: bool = False) -> Iterator[Renderabl
 
 
 def _render_figures(report: Report) -> Iterator[RenderableType]:
-    matrices = (matrix(report, virtual) for virtual in report.with_figures)
+    matrices = (render_matrix(report, virtual) for virtual in report.with_figures)
     yield from (table for table in matrices if table is not None)
     if report.settled:
         yield _render_recovery_table(report)
@@ -137,14 +137,14 @@ def _render_figures(report: Report) -> Iterator[RenderableType]:
         yield Text(text, style="dim")
 
 
-def headline(report: Report) -> Text:
+def render_headline(report: Report) -> Text:
     """`FAIL acme: 3 errors, 1 note; 12,000 messages in 6 streams of 3 regions`."""
     verdict = report.verdict()
     mark, style = MARKS[verdict]
-    return Text.assemble((f"{mark} {verdict.name} ", style), (clean(report.subject), "bold"), f": {summary(report)}")
+    return Text.assemble((f"{mark} {verdict.name} ", style), (clean(report.subject), "bold"), f": {summarize(report)}")
 
 
-def summary(report: Report) -> str:
+def summarize(report: Report) -> str:
     """The result in one sentence: findings, and the number of messages, streams and regions."""
     unseen = [finding for finding in report.findings if finding.leaves_open]
     seen = [finding for finding in report.findings if not finding.leaves_open]
@@ -214,7 +214,7 @@ def describe_evidence(finding: MessageFinding) -> Iterator[str]:
         yield clean(text)
 
 
-def matrix(report: Report, virtual: str) -> Table | None:
+def render_matrix(report: Report, virtual: str) -> Table | None:
     """Origin × reader: what arrived, what is missing, and how late it was. None if there is no reader."""
     routes = [route for route in report.routes if route.virtual == virtual]
     if not routes:

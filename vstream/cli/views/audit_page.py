@@ -17,7 +17,7 @@ from vstream import __version__, resources
 from vstream.audit.codes import CHAPTER
 from vstream.audit.report import Delay, MessageFinding, Report
 from vstream.cli.views import charts
-from vstream.cli.views.audit import describe_evidence, describe_recovery, format_duration, share, summary
+from vstream.cli.views.audit import describe_evidence, describe_recovery, format_duration, share, summarize
 from vstream.diagnostics import Severity
 from vstream.render.environment import environment
 
@@ -62,7 +62,7 @@ def render_page(report: Report) -> str:
     return env.get_template(TEMPLATE).render(
         report=report,
         verdict=report.verdict(),
-        summary=summary(report),
+        summary=summarize(report),
         version=__version__,
         groups=_group_findings(report),
         manual=[page for page in CHAPTER.pages if page.code in codes],

@@ -17,7 +17,7 @@ _BEFORE = 60
 _RELATED = 5
 
 
-def headline(finding: Finding) -> Text:
+def render_headline(finding: Finding) -> Text:
     """`file:line:column: error VS101: message`; a name, where it is about no file."""
     return Text.assemble(
         (f"{clean(finding.about)}: " if finding.about else "", "bold"),
@@ -53,7 +53,7 @@ def _group_alike(findings: Sequence[Finding]) -> Iterator[tuple[Finding, list[Fi
 
 def render_finding(finding: Finding, snippets: _Snippets | None = None) -> Iterator[Text]:
     """One finding: what is wrong and where, the text or the evidence that shows it, and what to do."""
-    yield headline(finding)
+    yield render_headline(finding)
     if snippets and finding.span:
         yield from snippets.show_line(finding.span, STYLES[finding.severity])
     if finding.evidence:
@@ -107,7 +107,7 @@ def render_concise(findings: Sequence[Finding]) -> Iterator[Text]:
     """One line each."""
     for finding in findings:
         hint = f" ({clean(finding.hint)})" if finding.hint else ""
-        yield Text.assemble(headline(finding), hint)
+        yield Text.assemble(render_headline(finding), hint)
 
 
 def as_json(findings: Sequence[Finding]) -> list[dict[str, Any]]:

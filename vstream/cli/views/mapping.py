@@ -27,7 +27,7 @@ _ESCAPED = 0xDC00
 """Where Python puts bytes that are not UTF-8."""
 
 
-def text(answer: Simulation) -> Iterator[Text]:
+def render_resolution(answer: Simulation) -> Iterator[Text]:
     """The answer in words."""
     account = f", account `{clean(answer.block.account)}`" if answer.block.account else ""
     where = f" in cluster `{clean(answer.cluster)}`" if answer.cluster is not None else ""

@@ -148,7 +148,7 @@ def routing_as_dict(topology: Topology, bundle: Bundle) -> dict[str, Json]:
     }
 
 
-def text(plan: Plan, *, is_verbose: bool = False, is_allowed: bool = False) -> Iterator[Text]:
+def render_plan(plan: Plan, *, is_verbose: bool = False, is_allowed: bool = False) -> Iterator[Text]:
     """
     The whole plan for a terminal: streams in the order of their change, field by field, then mappings.
 

@@ -31,7 +31,7 @@ _WIDE = 90
 _PRECISE_BELOW_MS = 10
 
 
-def text(report: ProbeReport, *, width: int = _WIDE) -> Iterator[Table | Text]:
+def render_report(report: ProbeReport, *, width: int = _WIDE) -> Iterator[Table | Text]:
     """Who answers, how long canaries took, and what is wrong: for a terminal that is *width* columns wide."""
     yield render_hops(report, width=width)
     canaries = render_matrix(report)

@@ -17,10 +17,10 @@ from vstream.cli.views import console
 from vstream.cli.views.json_output import JsonLayout, print_json
 from vstream.cli.views.progress import progress_bar
 from vstream.formatting import format_count, list_names
-from vstream.health.live.refresh import RefreshLook
 from vstream.health.live.refresh_readers import RefreshedStream, RefreshResult
+from vstream.health.live.refresh_watch import RefreshLook
 from vstream.health.live.rescue import MetaGroup
-from vstream.health.refresh import Verb
+from vstream.health.refresh_policy import Verb
 from vstream.health.repair.pipeline import ContentRepairs, RepairKind, RepairResult, SourcingRepairs
 from vstream.health.repair.refill import Refill, format_sequences
 
@@ -198,7 +198,7 @@ def _render_line(verb: str, style: str, name: str, rest: str) -> Text:
     return Text.assemble((verb, style), (name, "bold"), rest)
 
 
-def text(groups: Sequence[MetaGroup]) -> Iterator[Text]:
+def render_groups(groups: Sequence[MetaGroup]) -> Iterator[Text]:
     """Who is alive and who is dead, and what will be done."""
     for group in groups:
         yield Text(f"meta group of {group.name}: {len(group.members)} servers, majority {group.majority}", style="bold")

@@ -33,7 +33,7 @@ _NAMED = 4
 """Streams that a title names."""
 
 
-def text(cells: Sequence[SurvivalCell], result: SurvivalRehearsal | None) -> Iterator[RenderableType]:
+def render_table(cells: Sequence[SurvivalCell], result: SurvivalRehearsal | None) -> Iterator[RenderableType]:
     """Tables and reasons for a terminal."""
     outcomes = _index_outcomes(result)
     for title, rows in _group_alike(cells, outcomes):

@@ -32,7 +32,7 @@ _NONE = Text("–", style="dim")
 
 def report(verdict: Verdict, width: int) -> Iterator[RenderableType]:
     """All of it, from top to bottom, on a screen of *width* columns."""
-    yield headline(verdict)
+    yield render_headline(verdict)
     yield from _render_cases(verdict)
     yield from _render_examples(verdict)
     faults = [_render_faults(verdict.faults, verdict.zero)] if verdict.faults else []
@@ -44,7 +44,7 @@ def report(verdict: Verdict, width: int) -> Iterator[RenderableType]:
         yield Text.assemble(("warning: ", "bold yellow"), clean(warning))
 
 
-def headline(verdict: Verdict) -> Text:
+def render_headline(verdict: Verdict) -> Text:
     """`FAIL walkthrough, seed 7: 2 failed, 30 passed`."""
     mark, style = MARKS[verdict.status]
     counts = verdict.counts

@@ -46,7 +46,7 @@ def with_roles(streams: Iterable[StreamFile], topology: Topology | None) -> tupl
     if topology is None:
         return tuple(streams)
     # Imported here: most runs have no topology, and the profiles take long to import.
-    parts = import_module("vstream.topology.physical").parts_by_name(topology)
+    parts = import_module("vstream.topology.physical").index_parts(topology)
     told = []
     for stream in streams:
         virtual, role, place = parts.get(stream.config.name, (None, None, None))

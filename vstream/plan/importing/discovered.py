@@ -174,7 +174,9 @@ def _find_stretch(
             # An origin in a cluster without a copy: is that the region that it is at home in, or the stretch cluster?
             if role is Role.ORDER or _is_stretch(system, cluster, regions):
                 return cluster, None
-            if not _is_region(system, cluster, part):
+            # Clients were told to connect there, or vstream has marked it.
+            is_told = cluster in {endpoint.cluster for endpoint in system.endpoints}
+            if not is_told and part.place in {AT_ITS_CLUSTER, cluster}:
                 return None, cluster
     named = {*regions, *(endpoint.cluster for endpoint in system.endpoints)}
     other_clusters = sorted({server.cluster for server in system.servers if server.cluster} - region_clusters - named)
@@ -188,11 +190,6 @@ def _is_stretch(system: Discovered, cluster: str, regions: Iterable[str]) -> boo
     return any(server.name in members for server in system.servers if server.cluster == cluster) or bool(
         beside - {None, cluster}
     )
-
-
-def _is_region(system: Discovered, cluster: str, part: MatchedStream) -> bool:
-    """Whether clients were told to connect there, or vstream has marked it."""
-    return cluster in {endpoint.cluster for endpoint in system.endpoints} or part.place not in {AT_ITS_CLUSTER, cluster}
 
 
 def _stands_in(server: DiscoveredServer, where: RegionLayout) -> str | None:

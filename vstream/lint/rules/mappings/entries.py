@@ -54,7 +54,7 @@ class View:
 
 
 @lru_cache(maxsize=_BLOCKS_AT_HAND)
-def build_view(block: MappingsBlock) -> View:
+def simulate_block(block: MappingsBlock) -> View:
     """The view of *block*."""
     entries = tuple({entry.source: entry for entry in block.entries}.values())
     refused = {error.mapping.source for error in block.table.errors}
@@ -81,7 +81,7 @@ def build_view(block: MappingsBlock) -> View:
 @lru_cache(maxsize=_BLOCKS_AT_HAND)
 def index_sources(block: MappingsBlock) -> tuple[SubjectTrie, tuple[MappingEntry, ...]]:
     """The entries that the server accepts, and an index of their sources."""
-    entries = build_view(block).accepted
+    entries = simulate_block(block).accepted
     return SubjectTrie(effective_source(entry.source) for entry in entries), entries
 
 

@@ -102,7 +102,10 @@ def option_written_twice(workspace: Workspace) -> Iterator[Violation]:
                 is_switch = isinstance(earlier.value, ConfScalar) and isinstance(entry.value, ConfMap)
                 if is_switch or entry.key.lower() in _MAPPINGS:
                     continue
-                is_harmless = to_python(earlier.value) == to_python(entry.value) or _permits_all(entry)
+                value = to_python(entry.value)
+                # Of a permission for every subject, what an earlier one says is part.
+                permits_all = entry.key.lower() in _PERMISSIONS and value in (_EVERYTHING, [_EVERYTHING])
+                is_harmless = permits_all or to_python(earlier.value) == value
                 yield Violation(
                     at=span,
                     message=f"`{entry.key}` is already in line {earlier.key_span.line}: its value there is ignored",
@@ -134,11 +137,6 @@ def _agree(first: ConfEntry, second: ConfEntry) -> bool:
     """Whether two entries have the same value, or one of them is the host or the port of the other."""
     first_value, second_value = str(to_python(first.value)), str(to_python(second.value))
     return first_value in second_value.rsplit(":", 1) or second_value in first_value.rsplit(":", 1)
-
-
-def _permits_all(entry: ConfEntry) -> bool:
-    """Whether a permission is for every subject: what an earlier one says is part of it."""
-    return entry.key.lower() in _PERMISSIONS and to_python(entry.value) in (_EVERYTHING, [_EVERYTHING])
 
 
 def _check_wrong_values(option: WrittenOption, kind: OptionKind) -> Iterator[Violation]:

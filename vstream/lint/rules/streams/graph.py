@@ -42,7 +42,7 @@ def unknown_source(workspace: Workspace) -> Iterator[Violation]:
     (server/stream.go, checkStreamCfg).
     """
     streams = values.StreamSet(workspace.streams)
-    rendered = set(physical.parts_by_name(workspace.topology) if workspace.topology else ())
+    rendered = set(physical.index_parts(workspace.topology) if workspace.topology else ())
     names = sorted(streams.names | rendered)
     writes: dict[str, list[str]] = {}
     for stream in workspace.streams:

@@ -1,4 +1,4 @@
-"""What VS244 and VS243 say of streams and consumers beside the servers of the same files: none of them would take it."""
+"""For VS243 and VS244: streams and consumers that none of the servers in the same files would take."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from vstream.syntax.yaml import Path
-from vstream.topology.decode import levels
+from vstream.topology.decode import list_levels
 from vstream.topology.document import LevelDocument, SettingsDocument, TopologyDocument
 from vstream.topology.model import Role, Topology
 from vstream.value_class import value_class
@@ -74,7 +74,7 @@ class TopologySubject:
 
     def places(self, physical: PhysicalSettings, word: str) -> list[Path]:
         """Where the setting *word* of a physical stream is written, weakest first."""
-        weakest_first = levels(self.document, physical.stream, physical.region, physical.role)
+        weakest_first = list_levels(self.document, physical.stream, physical.region, physical.role)
         return [(*path, word) for path, level in weakest_first if getattr(level, word) is not None]
 
     def place(self, physical: PhysicalSettings, word: str) -> Path:

@@ -9,7 +9,7 @@ from vstream.lint.detect import split_words
 from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.topology.context import PhysicalSettings, TopologySubject
 from vstream.syntax.yaml import Path
-from vstream.topology.decode import levels
+from vstream.topology.decode import list_levels
 from vstream.topology.model import COUNTERS_SINCE, Consistency, Naming, Role
 from vstream.topology.profiles import profile_of
 from vstream.topology.units import format_version
@@ -37,7 +37,7 @@ def model_cannot(subject: TopologySubject) -> Iterator[Violation]:
 
 def _list_refusals(subject: TopologySubject, physical: PhysicalSettings) -> Iterator[tuple[Path, bool, str, str]]:
     """What servers refuse for one mirror: its path, whether to point at the key, the message and the hint."""
-    for path, level in levels(subject.document, physical.stream, physical.region, physical.role):
+    for path, level in list_levels(subject.document, physical.stream, physical.region, physical.role):
         for key, value in (level.config or {}).items():
             if key.lower() in _NOT_FOR_MIRRORS and value:
                 yield (

@@ -139,7 +139,7 @@ def takeover_cannot(subject: TopologySubject) -> Iterator[Violation]:
     physical streams, or a stream that another one takes over.
     """
     takes_any = any(stream.takes_over is not None for stream in subject.document.streams.values())
-    physical_names = physical.parts_by_name(subject.topology) if takes_any else {}
+    physical_names = physical.index_parts(subject.topology) if takes_any else {}
     takers: dict[str, str] = {}
     for name, stream in subject.document.streams.items():
         plain, at = stream.takes_over, ("streams", name, "takes_over")

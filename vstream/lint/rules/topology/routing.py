@@ -14,7 +14,7 @@ from vstream.subjects.functions import parse_token
 from vstream.syntax.yaml import Path
 from vstream.topology import naming
 from vstream.topology.accounts import VSTREAM_USER, regional_user
-from vstream.topology.decode import levels
+from vstream.topology.decode import list_levels
 from vstream.topology.model import Consistency, Naming, Role, Security, Topology
 from vstream.topology.profiles import profile_of
 from vstream.topology.stream_config import HIDDEN_PREFIXES
@@ -382,7 +382,7 @@ def core_subscribers_unfit(subject: TopologySubject) -> Iterator[Violation]:
             continue
         role, places = (Role.READ, stream.read) if profile.has_write_beside_read else (Role.WRITE, stream.write)
         for region in places:
-            for path, level in levels(subject.document, stream.name, region, role):
+            for path, level in list_levels(subject.document, stream.name, region, role):
                 if "republish" in (level.config or {}):
                     yield Violation(
                         at=(*path, "config", "republish"),

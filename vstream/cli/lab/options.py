@@ -36,7 +36,7 @@ def choose_name(argument: str | None, option: str | None) -> str | None:
     return argument if option is None else option
 
 
-def the_lab(name: str | None, *, is_argument: bool = False) -> str:
+def choose_lab(name: str | None, *, is_argument: bool = False) -> str:
     """The lab that is meant by `--lab`, or by an argument. Raises LabError if that is not clear."""
     if name is not None:
         return name

@@ -9,7 +9,7 @@ from typing import NoReturn
 
 from vstream.errors import NotPermittedError, VstreamError
 from vstream.health.live.collect import collect_snapshot
-from vstream.health.refresh import META_GROUP, RefreshDecision, RefreshPolicy, Verb
+from vstream.health.refresh_policy import META_GROUP, RefreshDecision, RefreshPolicy, Verb
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.lab.target_servers import TargetServers
 from vstream.topology.model import Topology

@@ -12,8 +12,8 @@ from tests.health.doctor.test_examine import TOPOLOGY, healthy
 from tests.support.command import check_output
 from tests.support.paths import ROOT
 from vstream.cli.views.repair import RefreshPrinter
-from vstream.health.live.refresh import RefreshLook
-from vstream.health.refresh import META_GROUP, RefreshPolicy, Verb
+from vstream.health.live.refresh_watch import RefreshLook
+from vstream.health.refresh_policy import META_GROUP, RefreshPolicy, Verb
 from vstream.health.snapshot import Lag, ServerSnapshot, Snapshot
 from vstream.lint.load_topology import load
 from vstream.topology.replication import list_physical_streams
