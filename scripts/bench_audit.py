@@ -208,7 +208,7 @@ def streams(spark: SparkSession, rows: int) -> DataFrame:
     ) -> tuple[Any, ...]:
         cut = EPOCH + rows * 100_000 + 10**12
         return (
-            "foo", name, region, role, 1, last, number, 0, cut, "2.15.1", "consumer", None, sources, {}, None, None, None,
+            "foo", name, region, role, 1, last, number, 0, cut, cut, 0, "2.15.1", "consumer", None, sources, {}, None, None, None,
         )  # fmt: skip
 
     counts = {region: (rows - place + 2) // 3 for place, region in enumerate(REGIONS)}

@@ -98,7 +98,7 @@ def generate(count: int, place: str) -> None:
         sources = {number: [(f"s{number}-write-{each}", EACH) for each in REGIONS] for number in range(count)}
         stream_rows = [
             (
-                f"s{number}", f"s{number}-{role}-{each}", each, role, 1, last, last, 0, END, "2.15.1", "consumer", None,
+                f"s{number}", f"s{number}-{role}-{each}", each, role, 1, last, last, 0, END, END, 0, "2.15.1", "consumer", None,
                 sources[number] if role == "read" else [], {}, None, None, None,
             )
             for number in range(count)

@@ -20,7 +20,7 @@ from vstream.audit.context import AuditContext
 from vstream.audit.extract import stream_row
 from vstream.audit.frames import read_messages
 from vstream.audit.local_frames import make_table
-from vstream.audit.schema import STREAMS
+from vstream.audit.schema import MESSAGES, STREAMS
 from vstream.audit.session import open_session
 from vstream.audit.source import cut, register
 from vstream.audit.source.client import api_request, connect
@@ -91,7 +91,7 @@ def audit(spark: SparkSession, one: Server, place: Path) -> dict[str, tuple[floa
             def make_pipeline(closed: ClosedPart) -> AuditPipeline:
                 return AuditPipeline(store=TableStore(spark, f"file://{scratch}"), context=context, closed=closed)
 
-            report = judge_open(state, advance.closed, streams, make_pipeline)
+            report = judge_open(state, advance.closed, streams, make_table(spark, [], MESSAGES), make_pipeline)
         assert not report.findings, report.findings
 
     costs = {"reading": measure_work(one, 1_000_000, read), "judging": measure_work(one, 1_000_000, judge)}

@@ -139,9 +139,83 @@ def test_a_message_is_only_deduplicated_where_its_reader_does_that(
     ]
 
 
+LIMITS: dict[str, tuple[dict[str, int], dict[str, int]]] = {
+    "last": ({}, {"max_msgs_per_subject": 1}),
+    "three": ({}, {"max_msgs_per_subject": 3}),
+    "aged": ({}, {"max_age": 2 * 10**9}),
+    "passed": ({"max_age": 2 * 10**9}, {}),
+    "full": ({"max_msgs": MESSAGES_EACH}, {}),
+}
+"""By virtual stream, the limits of its write streams and of its read streams."""
+
+
+def test_what_limits_remove_while_streams_are_read_is_not_lost(
+    spark: SparkSession, server: JetStreamServer, tmp_path: Path
+) -> None:
+    """Clients go on publishing, to the same subjects, between the cut and the end of reading."""
+    physical = []
+    for virtual, (write, read) in LIMITS.items():
+        names = [f"{virtual}-w-{region}" for region in REGIONS]
+        sourced = [
+            {"name": name, "subject_transforms": [{"src": f"{name}.>", "dest": f"{virtual}.>"}]} for name in names
+        ]
+        for region, name in zip(REGIONS, names, strict=True):
+            fields = {"name": f"{virtual}-r-{region}", "storage": "memory", "allow_direct": True, "sources": sourced}
+            server.api(f"STREAM.CREATE.{virtual}-r-{region}", fields | read)
+            for role, stream, limits in ((Role.WRITE, name, write), (Role.READ, f"{virtual}-r-{region}", read)):
+                config = StreamConfig(name=stream, fields={"name": stream, **limits})
+                physical.append(RenderedStream(config=config, virtual=virtual, region=region, role=role, path=""))
+        for name in names:
+            fill(server, name, [(f"{name}.quiet-{name[-4:]}", b"", None), *_rounds(name, MESSAGES_EACH - 1)], **write)
+    for virtual in LIMITS:
+        _wait_until(server, virtual, "r", "last_seq", 2 * MESSAGES_EACH)
+    for region in REGIONS:
+        fill(server, f"full-w-{region}", _rounds(f"full-w-{region}", 1))
+    _wait_until(server, "full", "r", "last_seq", 2 * MESSAGES_EACH + len(REGIONS))
+    quiet = server.api("STREAM.MSG.GET.three-r-east", {"last_by_subj": "three.quiet-west"})["message"]["seq"]
+    server.api("STREAM.MSG.DELETE.three-r-east", {"seq": quiet})
+    at_servers = dict.fromkeys(REGIONS, Endpoint(urls=(server.url,)))
+    extraction = extract.plan_extraction(physical, at_servers, tmp_path)
+    for virtual in LIMITS:
+        for name in (f"{virtual}-w-{region}" for region in REGIONS):
+            fill(server, name, _rounds(name, MESSAGES_EACH))
+        _wait_until(server, virtual, "r", "last_seq", 4 * MESSAGES_EACH)
+    _wait_until(server, "aged", "r", "first_seq", 2 * MESSAGES_EACH + 1)
+    _wait_until(server, "passed", "w", "first_seq", MESSAGES_EACH + 1)
+    uri = uri_of(f"{tmp_path}/tables")
+    live = frames.read_live(spark, extraction, tmp_path)
+    frames.write_tables(live, uri)
+    tables = frames.read_tables(spark, uri)
+    messages = sorted(tables.messages.collect())
+    for same_tables in (
+        frames.to_spark(spark, extract.extract(extraction)),
+        frames.materialize(live, uri_of(f"{tmp_path}/messages")),
+        frames.hold(live),
+    ):
+        assert sorted(same_tables.messages.collect()) == messages
+    pipeline = AuditPipeline(store=TableStore(spark), context=AuditContext(subject="test"))
+    report = pipeline.run(tables.messages, tables.streams)
+    assert [(name[:4], *place) for name, *place in errors(report)] == [("lost", "three-r-east", 1)]
+    assert not [finding for finding in report.findings if finding.leaves_open]
+
+
+def _rounds(stream: str, count: int) -> list[tuple[str, bytes, dict[str, str] | None]]:
+    return [(f"{stream}.{stream[-4:]}{number % 5}", b"%d" % number, None) for number in range(count)]
+
+
+def _wait_until(server: JetStreamServer, virtual: str, role: str, name: str, least: int) -> None:
+    deadline = time.monotonic() + 60
+    for region in REGIONS:
+        while server.api(f"STREAM.INFO.{virtual}-{role}-{region}")["state"][name] < least:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+
+
 def set_clock(monkeypatch: pytest.MonkeyPatch, module: ModuleType, hours: int) -> None:
     """What *module* takes for the time is so many hours ahead of the servers' clocks."""
-    monkeypatch.setattr(module, "time", SimpleNamespace(time_ns=lambda: time.time_ns() + hours * 3600 * 10**9))
+    monkeypatch.setattr(
+        module, "time", SimpleNamespace(time_ns=lambda: time.time_ns() + hours * 3600 * 10**9, monotonic=time.monotonic)
+    )
 
 
 def test_only_what_is_new_is_read_without_a_meta_leader_too(

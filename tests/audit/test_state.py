@@ -245,7 +245,8 @@ def audit_moments(
         table = make_table(spark, [tuple(row[name] for name in STREAMS.names) for row in streams], STREAMS)
         judged: list[ClosedPart] = []
         make_pipeline = partial(start_pipeline, spark, judged, [timeline.virtual for timeline in timelines])
-        mine = judge_open(state, advanced.closed, table, make_pipeline, at_least=0)
+        arrivals = make_table(spark, [], MESSAGES)
+        mine = judge_open(state, advanced.closed, table, arrivals, make_pipeline, at_least=0)
         whole_one = make_pipeline(NOTHING_CLOSED).run(advanced.messages, table)
         kinds = {timeline.virtual: timeline.kind for timeline in timelines}
         assert tell(mine) == tell(whole_one), moment

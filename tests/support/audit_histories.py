@@ -85,7 +85,7 @@ class Maker:
         self.history.streams.append(
             {
                 "virtual": self.virtual, "stream": name, "region": region, "role": role, "first_seq": None,
-                "last_seq": last, "messages": None, "num_deleted": None, "cut_at_ns": self.now,
+                "last_seq": last, "messages": None, "num_deleted": None, "cut_at_ns": self.now, "read_at_ns": self.now, "arrivals": 0,
                 "server_version": None, "path": self.path, "error": None, "sources": sources, "limits": {},
                 "identity": identity, "mirror": None, "transform": None,
             }

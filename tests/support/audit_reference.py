@@ -96,6 +96,7 @@ class Audit:
             stream["sources"] and "allow_msg_counter" in (stream["limits"] or ()) for stream in streams
         )
         self.differences: Counter[Difference] = Counter()
+        self.oldest: dict[str, int] = {}
         self.missing: list[tuple[str, str, int | None, int]] = []
         self.facts: dict[tuple[str, str, int], tuple[set[str], str | None, str | None, int]] = {}
         """By message: who has it, its key and id, and when it was written."""
@@ -174,6 +175,7 @@ class Audit:
         for name, rows in by_origin.items():
             for copy in rows:
                 held[name, "", copy.seq].append(copy)
+            self.oldest[name] = min(copy.seq for copy in rows)
         messages = {*held, *(message for rows in compared.values() for message in rows)}
         for message in messages:
             at_origin = held.get(message, [])
@@ -253,7 +255,7 @@ class Audit:
         if len(own) > 1:
             self._add("row-twice", origin, message, own[0].seq, len(own) - 1)
         ttl = least(row.ttl for rows in [own, *at_readers.values()] for row in rows)
-        may_be_gone = former != "" or may_be_gone_at_origin(info, seq, written, ttl)
+        may_be_gone = former != "" or may_be_gone_at_origin(info, seq, written, ttl, self.oldest.get(origin))
         if not own and former == "" and info["last_seq"] is not None and not may_be_gone:
             self._add("not-at-origin", origin, message)
         for name, reader in self.readers.items():
@@ -332,7 +334,7 @@ class Audit:
         may_be_removed = self._may_be_removed(
             reader, message, key, written, sourced, rows, is_own=bool(own), is_nowhere=is_nowhere
         )
-        if "allow_msg_ttl" in (reader["limits"] or ()) and is_over(written, ttl, reader["cut_at_ns"]):
+        if "allow_msg_ttl" in (reader["limits"] or ()) and is_over(written, ttl, reader["read_at_ns"]):
             may_be_removed = True
         if cursor is None and may_be_removed:
             return "removed"
@@ -364,6 +366,12 @@ class Audit:
     ) -> bool:
         limits = reader["limits"]
         origin, former, seq = message
+        is_oldest = not sourced or seq < min(sourced)
+        if limits is not None and removes(limits, oldest=True) and is_oldest and "max_age" in limits:
+            old_at = written + limits["max_age"] - (0 if is_own else 30 * SKEW + limits["max_age"] // 10)
+            is_age_only = not {"max_msgs", "max_bytes"} & limits.keys()
+            if is_age_only and reader["cut_at_ns"] < old_at <= reader["read_at_ns"]:
+                return True
         if reader["messages"] is not None and reader["last_seq"] - reader["messages"] <= 0:
             return False
         if limits is not None and "retention" in limits:
@@ -377,7 +385,7 @@ class Audit:
             if limits is None or not is_age_only:
                 return True
             on_its_way = 0 if is_own else 30 * SKEW + limits["max_age"] // 10
-            if written + limits["max_age"] - on_its_way <= reader["cut_at_ns"]:
+            if written + limits["max_age"] - on_its_way <= reader["read_at_ns"]:
                 return True
         keeps = 1 if limits is None else limits.get("max_msgs_per_subject")
         if keeps is not None and key is None:
@@ -673,20 +681,22 @@ def is_over(written: int, ttl: int | None, cut: int) -> bool:
     return ttl is not None and written + ttl <= cut + 30 * SKEW
 
 
-def may_be_gone_at_origin(info: dict[str, Any], seq: int, written: int, ttl: int | None) -> bool:
+def may_be_gone_at_origin(info: dict[str, Any], seq: int, written: int, ttl: int | None, oldest: int | None) -> bool:
     limits = info["limits"]
     if limits is None:
         return True
-    if "allow_msg_ttl" in limits and is_over(written, ttl, info["cut_at_ns"]):
+    if "allow_msg_ttl" in limits and is_over(written, ttl, info["read_at_ns"]):
         return True
     if removes(limits, by_subject=True, is_origin=True):
         return True
-    if info["first_seq"] is None or seq >= info["first_seq"] or not removes(limits, oldest=True):
+    if info["first_seq"] is None or not removes(limits, oldest=True):
+        return False
+    if oldest is not None and seq >= max(oldest, info["first_seq"]):
         return False
     if {"max_msgs", "max_bytes"} & limits.keys():
         return True
     age = limits["max_age"]
-    return bool(written + age - 30 * SKEW - age // 10 <= info["cut_at_ns"])
+    return bool(written + age - 30 * SKEW - age // 10 <= info["read_at_ns"])
 
 
 def removes(limits: dict[str, int], *, oldest: bool = False, by_subject: bool = False, is_origin: bool = False) -> bool:

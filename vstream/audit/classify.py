@@ -58,7 +58,7 @@ def find_differences(
     """DIFFERENCES of the messages of *look* in the buckets `suspects`, except for those of order."""
     grid = _tabulate_messages(look.differing, cut, suspects, size).persist()
     absent = _classify_absent(grid, copies, cut, extents, look.ids)
-    return _classify_present(grid).unionByName(absent).unionByName(_classify_at_origins(grid, cut))
+    return _classify_present(grid).unionByName(absent).unionByName(_classify_at_origins(grid, cut, extents))
 
 
 def _tabulate_messages(copies: DataFrame, cut: CutTables, suspects: DataFrame, size: int) -> DataFrame:
@@ -127,12 +127,13 @@ def _classify_present(grid: DataFrame) -> DataFrame:
     )
 
 
-def _classify_at_origins(grid: DataFrame, cut: CutTables) -> DataFrame:
+def _classify_at_origins(grid: DataFrame, cut: CutTables, extents: DataFrame) -> DataFrame:
     """Messages that readers have and the origin lacks although no limit removes them there, and duplicated rows."""
     number = F.col("own.number")
     is_gone = number.isNull() & (F.col("former") == "") & F.col("origin_last").isNotNull() & ~_may_be_gone_at_origin()
     return (
         grid.join(F.broadcast(cut.origins), ["virtual", "origin"])
+        .join(F.broadcast(_find_oldest_at_origins(extents)), ["virtual", "origin"], how="left")
         .withColumn("time_ns", F.coalesce("own.time_ns", "first_arrival"))
         .select(
             *MESSAGE,
@@ -150,19 +151,26 @@ def _classify_at_origins(grid: DataFrame, cut: CutTables) -> DataFrame:
 
 def _may_be_gone_at_origin() -> Column:
     """Whether a limit of the origin may have removed a message; *time_ns* is when it was written or first arrived."""
-    is_below = F.col("origin_seq") < F.col("origin_first")
+    # The limits have gone on removing the oldest ones until the origin was read.
+    is_below = F.col("origin_seq") < F.greatest("origin_first", F.coalesce("origin_least", F.lit(2**63 - 1)))
     by_limit = F.when(is_below, F.col("origin_may_lose_oldest") & is_old_at_origin()).otherwise(
         F.col("origin_may_lose_any")
     )
     was_before = F.col("origin_seq") < F.col("origin_began")
-    return was_before | by_limit | (F.col("origin_has_ttl") & _is_ttl_over("origin_cut_ns"))
+    return was_before | by_limit | (F.col("origin_has_ttl") & _is_ttl_over("origin_read_ns"))
+
+
+def _find_oldest_at_origins(extents: DataFrame) -> DataFrame:
+    """By origin: *origin_least*, the first sequence that was read from it."""
+    is_own = (F.col("stream") == F.col("origin")) & (F.col("former") == "")
+    return extents.where(is_own).select("virtual", "origin", F.col("least").alias("origin_least"))
 
 
 def is_old_at_origin() -> Column:
     """Whether a message may be older than the `max_age` of its origin, if that is the only limit there."""
     # What an origin no longer has is as old as it says, or older by the time that it was on its way.
     until = F.col("time_ns") + F.col("origin_max_age") - _on_its_way("origin_max_age")
-    return F.coalesce(until <= F.col("origin_cut_ns"), F.lit(True))
+    return F.coalesce(until <= F.col("origin_read_ns"), F.lit(True))
 
 
 def _on_its_way(max_age: str) -> Column:
@@ -170,9 +178,9 @@ def _on_its_way(max_age: str) -> Column:
     return F.lit(LATE_NS) + F.expr(f"{max_age} div {_ON_ITS_WAY}")
 
 
-def _is_ttl_over(cut: str) -> Column:
-    """Whether a message's time to live had ended when its stream was read, shortly after the cut."""
-    return F.coalesce(F.col("time_ns") + F.col("ttl_ns") <= F.col(cut) + LATE_NS, F.lit(False))
+def _is_ttl_over(read: str) -> Column:
+    """Whether a message's time to live had ended when its stream was read."""
+    return F.coalesce(F.col("time_ns") + F.col("ttl_ns") <= F.col(read) + LATE_NS, F.lit(False))
 
 
 def _classify_absent(
@@ -183,6 +191,7 @@ def _classify_absent(
         grid.join(F.broadcast(cut.expected), ["virtual", "origin"])
         .where(~F.exists("copies", lambda copy: copy["stream"] == F.col("stream")))
         .join(F.broadcast(extents), [*ORIGIN, "stream"], how="left")
+        .join(F.broadcast(_find_oldest_at_origins(extents)), ["virtual", "origin"], how="left")
         .join(F.broadcast(_find_oldest_sourced(copies, cut)), [*ORIGIN, "stream"], how="left")
         .withColumn("least", F.coalesce("oldest_sourced", "least"))
         .withColumn("time_ns", F.coalesce("own.time_ns", "first_arrival"))
@@ -293,7 +302,10 @@ def _explain_absence() -> Column:
     is_oldest = F.coalesce(seq < F.col("least"), F.lit(True))
     # What its origin no longer has was written before it came to the region that still has it.
     slack = F.when(is_there, F.lit(0)).otherwise(_on_its_way("max_age"))
-    is_old = F.coalesce(F.col("time_ns") + F.col("max_age") - slack <= F.col("reader_cut_ns"), F.lit(True))
+    old_since = F.col("time_ns") + F.col("max_age") - slack
+    is_old = F.coalesce(old_since <= F.col("reader_read_ns"), F.lit(True))
+    # It may be the first one that the stream has ever removed.
+    is_newly_old = F.coalesce(is_old & (old_since > F.col("reader_cut_ns")), F.lit(False))
     # Of one origin, no message goes for newer ones before those that stand in front of it.
     is_older_kept = F.coalesce(F.col("kept_from") < seq, F.lit(False))
     are_newer_kept = (F.col("kept_since") + SKEW_NS >= F.col("time_ns")) & ~is_older_kept
@@ -303,13 +315,14 @@ def _explain_absence() -> Column:
     is_all_newer = F.col("lost_oldest") & is_oldest & (F.col("has_since") + SKEW_NS >= F.col("time_ns"))
     are_newer = F.coalesce(are_newer_kept, F.lit(False)) | F.coalesce(is_all_newer, F.lit(False))
     is_rolled_up = F.col("may_roll_up") & (F.size("copies") == 0) & are_newer
-    by_limit = F.col("has_holes") & (
+    by_age = F.col("may_lose_oldest") & is_oldest & is_newly_old
+    by_limit = by_age | F.col("has_holes") & (
         F.col("may_lose_any")
         | (F.col("may_lose_oldest") & F.col("lost_oldest") & is_oldest & is_old)
         | (F.col("keeps").isNotNull() & F.coalesce(is_newer_kept, F.lit(False)))
         | is_rolled_up
     )
-    may_be_removed = by_limit | (F.col("has_ttl") & _is_ttl_over("reader_cut_ns"))
+    may_be_removed = by_limit | (F.col("has_ttl") & _is_ttl_over("reader_read_ns"))
     is_passed = (F.col("former") == "") & F.col("cursor").isNotNull() & (seq < first)
     is_late = F.col("is_capture") | (F.col("time_ns") + LATE_NS <= F.col("reader_cut_ns"))
     lost = (

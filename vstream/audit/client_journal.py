@@ -88,7 +88,7 @@ def _find_lost_or_overwritten(journal: DataFrame, copies: DataFrame, cut: CutTab
     )
     seq = F.col("origin_seq")
     # A message that was sent later than `max_age` ago has not been removed for its age.
-    is_old = F.coalesce(F.col("sent_ns") - SKEW_NS + F.col("origin_max_age") <= F.col("origin_cut_ns"), F.lit(True))
+    is_old = F.coalesce(F.col("sent_ns") - SKEW_NS + F.col("origin_max_age") <= F.col("origin_read_ns"), F.lit(True))
     may_be_gone = F.when(seq < F.col("origin_first"), F.col("origin_may_lose_oldest") & is_old).otherwise(
         F.col("origin_may_lose_any")
     )

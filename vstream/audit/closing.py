@@ -42,19 +42,20 @@ def judge_open(
     state: AuditState,
     closed: ClosedPart,
     streams: DataFrame,
+    arrivals: DataFrame,
     make_pipeline: Callable[[ClosedPart], AuditPipeline],
     *,
     at_least: int = WORTHWHILE,
 ) -> Report:
     """
-    The report on all messages of *state*, of which *closed* are only counted.
+    The report on all messages of *state*, of which *closed* are only counted, and *arrivals* (`read_arrivals`).
 
     Virtual streams in which something is found are judged again as a whole. Messages are closed if *at_least* so many
     are stored.
     """
     while True:
         pipeline = make_pipeline(closed)
-        report = pipeline.run(state.read_open(closed), streams)
+        report = pipeline.run(state.read_open(closed).unionByName(arrivals), streams)
         copies, cut = pipeline.store.table("copies"), pipeline.cut
         assert cut is not None
         disturbed = find_disturbed(closed, copies, report, cut)

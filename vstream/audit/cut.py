@@ -30,7 +30,9 @@ _TTL: Final = "allow_msg_ttl"
 _COUNTING: Final = "allow_msg_counter"
 _BY_SUBJECT: Final = "max_msgs_per_subject"
 _ROLL_UPS: Final = "allow_rollup_hdrs"
-_SELECTIVE: Final = _ANY | {_BY_SUBJECT, _ROLL_UPS}
+REPLACING: Final = frozenset({_BY_SUBJECT, _ROLL_UPS})
+"""Settings by which a message removes older ones of its subject."""
+_SELECTIVE: Final = _ANY | REPLACING
 """Settings that can remove messages in the middle of a stream."""
 _WINDOW: Final = "duplicate_window"
 _ORIGIN: Final = "origin"
@@ -43,13 +45,13 @@ _READ: Final = "read"
 _ROLES = make_schema("virtual string, stream string, is_origin boolean, mirror string")
 _ORIGINS = make_schema("""
     virtual string, origin string, origin_region string, origin_first bigint, origin_last bigint,
-    origin_cut_ns bigint, origin_may_lose_oldest boolean, origin_may_lose_any boolean, origin_has_ttl boolean,
-    origin_max_age bigint, origin_began bigint, readers bigint
+    origin_cut_ns bigint, origin_read_ns bigint, origin_may_lose_oldest boolean, origin_may_lose_any boolean,
+    origin_has_ttl boolean, origin_max_age bigint, origin_began bigint, readers bigint
 """)
 _READERS = make_schema("""
-    stream string, region string, cursor bigint, reader_cut_ns bigint, is_capture boolean, has_holes boolean,
-    lost_oldest boolean, may_lose_oldest boolean, max_age bigint, may_lose_any boolean, has_ttl boolean,
-    keeps bigint, may_roll_up boolean, window bigint, takes_no_more boolean
+    stream string, region string, cursor bigint, reader_cut_ns bigint, reader_read_ns bigint, is_capture boolean,
+    has_holes boolean, lost_oldest boolean, may_lose_oldest boolean, max_age bigint, may_lose_any boolean,
+    has_ttl boolean, keeps bigint, may_roll_up boolean, window bigint, takes_no_more boolean
 """)
 _CLOSED = make_schema("virtual string, stream string, origin string, until bigint, read_to bigint, until_ns bigint")
 _EXPECTED = StructType([*_ORIGINS.fields, *_READERS.fields])
@@ -119,8 +121,7 @@ class CutTables:
     @property
     def keeps_last(self) -> bool:
         """Whether any reader may keep only the last messages of each subject, or only messages after a roll-up."""
-        ending = {_BY_SUBJECT, _ROLL_UPS}
-        return any(row.limits is None or ending & row.limits.keys() for row in self.rows if not is_origin(row))
+        return any(row.limits is None or REPLACING & row.limits.keys() for row in self.rows if not is_origin(row))
 
 
 def build_cut(
@@ -223,6 +224,7 @@ def _origins(virtual: str, streams: Sequence[Any], readers: int) -> list[tuple[A
                     row.first_seq,
                     row.last_seq,
                     row.cut_at_ns,
+                    row.read_at_ns,
                     row.limits is None or bool((OLDEST_FIRST | _SELECTIVE) & row.limits.keys()),
                     row.limits is None or bool(_SELECTIVE & row.limits.keys()),
                     row.limits is not None and _TTL in row.limits,
@@ -234,7 +236,7 @@ def _origins(virtual: str, streams: Sequence[Any], readers: int) -> list[tuple[A
     # A migration leaves streams behind that readers still take from; from one that was given up they have taken.
     names = {source.origin for row in streams for source in row.sources} - {row.stream for row in streams}
     return rows + [
-        (virtual, name, None, None, None, None, True, True, False, None, 1, readers) for name in sorted(names)
+        (virtual, name, None, None, None, None, None, True, True, False, None, 1, readers) for name in sorted(names)
     ]
 
 
@@ -274,6 +276,7 @@ def _reader(row: Any, origin: str, seen: Mapping[str, Any]) -> tuple[Any, ...]:
         row.region,
         _cursor(row, origin, seen),
         row.cut_at_ns,
+        row.read_at_ns,
         row.path == CAPTURE,
         row.last_seq > row.messages,
         row.first_seq > 1,

@@ -128,9 +128,12 @@ def misplaced_buckets(buckets: pa.Table) -> set[tuple[str, int]]:
     return {(item["part"], item["bucket"]) for item in those.select(["part", "bucket"]).to_pylist()}
 
 
-def reader_extents(spark: SparkSession, buckets: pa.Table) -> DataFrame:
-    """By reader and origin: the lowest and highest sequence of the origin that the reader has."""
-    is_theirs = pc.and_(pc.invert(buckets["is_origin"]), pc.equal(buckets["part"], "cut"))
-    result = buckets.filter(is_theirs).group_by([*ORIGIN, "stream"]).aggregate([("least", "min"), ("greatest", "max")])
+def stream_extents(spark: SparkSession, buckets: pa.Table) -> DataFrame:
+    """By stream and origin: the lowest and highest sequence of the origin that was read from the stream."""
+    result = (
+        buckets.filter(pc.equal(buckets["part"], "cut"))
+        .group_by([*ORIGIN, "stream"])
+        .aggregate([("least", "min"), ("greatest", "max")])
+    )
     columns = result.select([*ORIGIN, "stream", "least_min", "greatest_max"])
     return from_arrow(spark, columns.rename_columns(_EXTENTS.names), _EXTENTS)

@@ -7,7 +7,8 @@ Executors read larger amounts (`frames`). This process can read while Spark star
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from hashlib import sha256
 from itertools import takewhile
@@ -22,7 +23,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from vstream.audit import ship_credentials as reaching
 from vstream.audit.closed import OLDEST_FIRST
-from vstream.audit.cut import CAPTURE, SKEW_NS, is_origin
+from vstream.audit.cut import CAPTURE, REPLACING, SKEW_NS, is_origin
 from vstream.audit.daemon_executor import DaemonExecutor
 from vstream.audit.sample import sample_subjects
 from vstream.audit.schema import MESSAGES
@@ -59,11 +60,21 @@ class ExtractPlan:
     """The streams whose messages are read, each limited to the messages to read."""
     access: Mapping[str, Access]
     """By region."""
+    asked_at: float
+    """When servers were asked for the cuts, in seconds of the monotonic clock."""
 
     @property
     def messages(self) -> int:
         """Number of messages to read."""
         return sum(item.messages for item in self.read if item.is_readable)
+
+    def stream_rows(self, arrivals: Iterable[pa.RecordBatch]) -> list[tuple[Any, ...]]:
+        """The rows of `schema.STREAMS`, to be called when all messages, and *arrivals*, have been read."""
+        read_in_ns = round((time.monotonic() - self.asked_at) * 1e9)
+        counts = Counter[str]()
+        for batch in arrivals:
+            counts[batch["stream"][0].as_py()] += batch.num_rows
+        return [stream_row(item, read_in_ns, counts[item.stream_ref.stream]) for item in self.cuts]
 
 
 @value_class
@@ -94,12 +105,13 @@ def plan_extraction(
     """
     requested = [StreamRef.of(stream) for stream in streams]
     access = reaching.resolve_access(requested, endpoints, scratch)
+    asked_at = time.monotonic()
     cuts = take_planned_cuts(streams, access, path=path)
     if since_ns is not None:
         told_ns = tell_by_servers(since_ns, cuts)
         cuts = [_narrow_to_recent(item, access[item.stream_ref.region], told_ns) for item in cuts]
     read = cuts if subjects is None else sample_subjects(cuts, streams, access, number=subjects).cuts
-    return ExtractPlan(cuts=tuple(cuts), read=tuple(read), access=access)
+    return ExtractPlan(cuts=tuple(cuts), read=tuple(read), access=access, asked_at=asked_at)
 
 
 def take_planned_cuts(
@@ -128,15 +140,39 @@ def extract(plan: ExtractPlan, given_up: Event | None = None) -> ExtractedTables
     begun = [threads.submit(batches, tasks) for tasks in groups]
     try:
         result = [batch for item in begun for batch in item.result()]
+        arrivals = [] if is_over.is_set() else read_arrivals(plan, schema)
     except NotReachableError as error:
         # Others could be read, so there is something to audit.
         raise VstreamError(error.message, hint=error.hint) from error
     finally:
         is_over.set()
         threads.shutdown(wait=False, cancel_futures=True)
-    return ExtractedTables(
-        messages=pa.Table.from_batches(result, schema), streams=[stream_row(item) for item in plan.cuts]
-    )
+    messages = pa.Table.from_batches([*result, *arrivals], schema)
+    return ExtractedTables(messages=messages, streams=plan.stream_rows(arrivals))
+
+
+def read_arrivals(plan: ExtractPlan, schema: pa.Schema) -> list[pa.RecordBatch]:
+    """
+    What came to readers that keep the last messages of subjects alone, while the messages of *plan* were read.
+
+    Such a reader has gone on removing messages, for newer ones that its cut does not have. They are read until none is
+    left. What is then the newest of a subject has been there since it came, so it was read, and shows what it replaced.
+    Raises VstreamError if a stream cannot be asked or read again.
+    """
+    before = {item.stream_ref: item for item in plan.read if _replaces_messages(item)}
+    grown = []
+    for item in cut.take_cuts(list(before), plan.access):
+        if item.error is not None:
+            raise VstreamError(f"stream `{item.stream_ref.stream}` could not be asked again: {item.error}")
+        earlier = before[item.stream_ref]
+        if item.last_seq > earlier.last_seq:
+            grown.append(replace(item, first_seq=earlier.last_seq + 1, subjects=earlier.subjects))
+    tasks = split_tasks(grown, plan.access, rows=max((item.messages for item in grown), default=1))
+    return [batch for task in tasks for batch in reading.read_range(replace(task, goes_on=True), schema)]
+
+
+def _replaces_messages(cut: StreamCut) -> bool:
+    return cut.is_readable and not is_origin(cut.stream_ref) and bool(REPLACING & (cut.limits or {}).keys())
 
 
 def tell_by_servers(moment_ns: int, cuts: Sequence[StreamCut]) -> int:
@@ -196,8 +232,8 @@ def require_readable(cuts: list[StreamCut]) -> list[StreamCut]:
     raise NotReachableError(f"no stream can be read: {cuts[0].error}", hint=choose_hint(cuts[0].error or ""))
 
 
-def stream_row(cut: StreamCut) -> tuple[Any, ...]:
-    """Convert *cut* to a row of `schema.STREAMS`."""
+def stream_row(cut: StreamCut, read_in_ns: int = 0, arrivals: int = 0) -> tuple[Any, ...]:
+    """Convert *cut* to a row of `schema.STREAMS`; its messages had been read *read_in_ns* after it, in nanoseconds."""
     requested = cut.stream_ref
     is_read = cut.error is None
     return (
@@ -210,6 +246,8 @@ def stream_row(cut: StreamCut) -> tuple[Any, ...]:
         cut.messages if is_read else None,
         cut.num_deleted if is_read else None,
         cut.cut_at_ns,
+        cut.cut_at_ns + read_in_ns,
+        arrivals,
         cut.server_version,
         cut.path,
         cut.error,

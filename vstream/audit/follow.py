@@ -82,15 +82,17 @@ class Follower:
         access = reaching.resolve_access(
             [StreamRef.of(stream) for stream in self.streams], self.endpoints, self.scratch
         )
+        asked_at = time.monotonic()
         cuts = take_planned_cuts(self.streams, access)
         since_ns = tell_by_servers(time.time_ns(), cuts) - self.window_ns
         with explain_spark_errors():
             self._read(cuts, access, since_ns)
+            read_in_ns = round((time.monotonic() - asked_at) * 1e9)
             rows = self._rows(cuts, since_ns)
             context = replace(self.context, is_narrow=True)
             try:
                 pipeline = AuditPipeline(store=TableStore(self.spark), context=context, figures=self.figures)
-                return pipeline.run(rows, self._streams(cuts, rows, since_ns))
+                return pipeline.run(rows, self._streams(cuts, rows, since_ns, read_in_ns))
             finally:
                 self.spark.catalog.clearCache()
 
@@ -131,7 +133,7 @@ class Follower:
                 rows = rows.where((F.col("stream") != name) | (F.col("round") >= place.since))
         return rows.where(F.col("time_ns") >= since_ns - _SLACK_NS).select(*MESSAGES.names).persist()
 
-    def _streams(self, cuts: Sequence[StreamCut], rows: DataFrame, since_ns: int) -> DataFrame:
+    def _streams(self, cuts: Sequence[StreamCut], rows: DataFrame, since_ns: int, read_in_ns: int) -> DataFrame:
         """The table `streams` for the window: each origin begins with its first message in the window."""
         result = {}
         for item in (
@@ -155,5 +157,6 @@ class Follower:
                 first_seq=entry.last_seq + 1 if first is None else first,
                 messages=counts.messages if counts else 0,
             )
-            narrow.append(stream_row(entry if entry.error is not None else without_limits(seen, entry)))
+            shown = entry if entry.error is not None else without_limits(seen, entry)
+            narrow.append(stream_row(shown, read_in_ns))
         return make_table(self.spark, narrow, STREAMS)

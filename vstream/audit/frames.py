@@ -14,13 +14,15 @@ from dataclasses import field
 from pathlib import Path
 from uuid import uuid4
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
 from vstream.audit import inventory
 from vstream.audit import ship_credentials as reaching
-from vstream.audit.extract import ExtractedTables, ExtractPlan, stream_row
+from vstream.audit.extract import ExtractedTables, ExtractPlan, read_arrivals
 from vstream.audit.local_frames import from_arrow, make_table
 from vstream.audit.request import HERE
 from vstream.audit.schema import HEADERS, MESSAGES, PAYLOAD, STREAMS, make_schema
@@ -34,7 +36,7 @@ from vstream.audit.spark_errors import error_line, is_damage, rebuild_hint
 from vstream.errors import VstreamError
 from vstream.value_class import value_class
 
-FORMAT = 3
+FORMAT = 4
 _WRITING = "writing"
 _COMPLETE = "complete"
 _STATE = make_schema("format int, state string, messages bigint")
@@ -48,8 +50,18 @@ class AuditTables:
 
     messages: DataFrame
     streams: DataFrame
+    plan: ExtractPlan | None = field(default=None, repr=False)
+    """What reading *messages* reads from servers; None for other tables."""
     groups: tuple[tuple[ReadTask, ...], ...] = field(default=(), repr=False)
-    """What tasks of Spark read from servers for all of *messages*, on this machine; empty for other tables."""
+    """What tasks of Spark read for all of *messages*, on this machine; empty for other tables."""
+
+    def finish(self) -> tuple[pa.Table, DataFrame]:
+        """When *messages* were just read: further ones, which came meanwhile (`read_arrivals`), and `streams`."""
+        schema, spark = to_arrow_schema(self.messages.schema), self.messages.sparkSession
+        if self.plan is None:
+            return schema.empty_table(), self.streams
+        arrivals = read_arrivals(self.plan, schema)
+        return pa.Table.from_batches(arrivals, schema), make_table(spark, self.plan.stream_rows(arrivals), STREAMS)
 
 
 def read_live(
@@ -67,7 +79,8 @@ def read_live(
     groups = _plan_groups(spark, plan.read, access)
     return AuditTables(
         messages=_read_groups(spark, groups, columns),
-        streams=make_table(spark, [stream_row(cut) for cut in plan.cuts], STREAMS),
+        streams=make_table(spark, plan.stream_rows(()), STREAMS),
+        plan=plan,
         groups=tuple(groups) if is_local(spark) else (),
     )
 
@@ -127,7 +140,10 @@ def write_tables(tables: AuditTables, uri: str) -> None:
     _mark(spark, uri, _WRITING)
     inventory.clear(spark, uri)
     tables.messages.write.mode("overwrite").parquet(f"{uri}/messages")
-    tables.streams.coalesce(1).write.mode("overwrite").parquet(f"{uri}/streams")
+    arrivals, streams = tables.finish()
+    if arrivals.num_rows:
+        from_arrow(spark, arrivals, tables.messages.schema).write.mode("append").parquet(f"{uri}/messages")
+    streams.coalesce(1).write.mode("overwrite").parquet(f"{uri}/streams")
     _mark(spark, uri, _COMPLETE, messages=spark.read.parquet(f"{uri}/messages").count())
 
 
@@ -149,7 +165,21 @@ def materialize(tables: AuditTables, uri: str) -> AuditTables:
         _read_groups(spark, tables.groups, messages.schema, path).count()
     else:
         messages.write.mode("overwrite").parquet(uri)
-    return AuditTables(messages=spark.read.schema(messages.schema).parquet(uri), streams=tables.streams)
+    result = spark.read.schema(messages.schema).parquet(uri)
+    arrivals, streams = tables.finish()
+    return AuditTables(messages=_add_rows(result, arrivals), streams=streams)
+
+
+def hold(tables: AuditTables) -> AuditTables:
+    """Read the messages of *tables* once into the memory of executors, and return these tables."""
+    messages = tables.messages.persist()
+    messages.count()
+    arrivals, streams = tables.finish()
+    return AuditTables(messages=_add_rows(messages, arrivals), streams=streams)
+
+
+def _add_rows(messages: DataFrame, rows: pa.Table) -> DataFrame:
+    return messages.unionByName(from_arrow(messages.sparkSession, rows, messages.schema)) if rows.num_rows else messages
 
 
 def read_tables(spark: SparkSession, uri: str) -> AuditTables:

@@ -140,7 +140,7 @@ def _describe_streams(evidence: Evidence) -> tuple[StreamState, ...]:
     states = []
     for row in evidence.cut.rows:
         copied = {name: getattr(row, name) for name in names}
-        number = rows.get((row.virtual, row.stream), 0) + closed.count(row.virtual, row.stream)
+        number = rows.get((row.virtual, row.stream), 0) - row.arrivals + closed.count(row.virtual, row.stream)
         states.append(StreamState(is_origin=is_origin(row), rows=number, **copied))
     return tuple(sorted(states, key=lambda item: (item.virtual, not item.is_origin, item.stream)))
 

@@ -12,7 +12,9 @@ from pathlib import Path
 from threading import Event
 from typing import Any, TypeVar
 
+import pyarrow as pa
 from pyspark.sql import DataFrame
+from pyspark.sql.pandas.types import to_arrow_schema
 
 from vstream.audit import frames
 from vstream.audit.client_journal import journal_table
@@ -20,14 +22,14 @@ from vstream.audit.closed import ClosedPart
 from vstream.audit.closing import judge_open
 from vstream.audit.context import AuditContext, read_context, read_journal, save_context, save_journal
 from vstream.audit.daemon_executor import DaemonExecutor
-from vstream.audit.extract import FEW, ExtractedTables, ExtractPlan, extract, plan_extraction, stream_row
+from vstream.audit.extract import FEW, ExtractedTables, ExtractPlan, extract, plan_extraction, read_arrivals
 from vstream.audit.follow import WINDOW_NS, Follower
 from vstream.audit.from_capture import extract_capture
-from vstream.audit.local_frames import make_table
+from vstream.audit.local_frames import from_arrow, make_table
 from vstream.audit.progress import watch_progress
 from vstream.audit.report import Report
 from vstream.audit.request import HERE, SMALL, AuditedServers, AuditProgress, AuditRequest, check_streams, uri_of
-from vstream.audit.schema import STREAMS
+from vstream.audit.schema import MESSAGES, STREAMS
 from vstream.audit.source import register
 from vstream.audit.spark_errors import explain_spark_errors, is_reading
 from vstream.audit.stages import AuditPipeline, AuditStage
@@ -41,6 +43,8 @@ from vstream.value_class import value_class
 
 _SOON = 1.0
 """Seconds."""
+_LONG_NS = 3600 * 10**9
+"""An age in nanoseconds: what is removed at this age was there, for the most part, when Spark began to start."""
 T = TypeVar("T")
 
 
@@ -51,6 +55,8 @@ class KeptMessages:
     state: AuditState
     advance: StateAdvance
     streams: DataFrame
+    arrivals: DataFrame
+    """Messages that came while others were read (`read_arrivals`), which the state does not keep."""
     messages: int
 
 
@@ -177,6 +183,7 @@ class TopologySource(AuditSource):
         """Start to read in this process if there are few messages."""
         if self._extraction is not None and self._extraction.messages <= FEW and self._request.state is None:
             self._background = BackgroundExtraction(extract, self._extraction)
+            self._extraction = None
 
     def _read_and_judge(self, spark: Any, scratch: Path, progress: AuditProgress) -> Report:
         """Read the streams and judge them."""
@@ -228,6 +235,10 @@ class TopologySource(AuditSource):
         )
 
     def _plan_extraction(self, scratch: Path) -> ExtractPlan:
+        plan, self._extraction = self._extraction, None
+        # Thousands of streams need not be asked again after Spark has started, unless what they had may be gone by now.
+        if plan is not None and not any((item.limits or {}).get("max_age", _LONG_NS) < _LONG_NS for item in plan.cuts):
+            return plan
         since_ns = time.time_ns() - self._request.since_ns if self._request.since_ns else None
         return plan_extraction(self.streams, self.endpoints, scratch, since_ns=since_ns, subjects=self._request.sample)
 
@@ -244,8 +255,15 @@ class TopologySource(AuditSource):
             else ""
         )
         note(f"{result.new:,} of {plan.messages:,} messages were read from servers{again}{closed}")
-        streams = make_table(spark, [stream_row(cut) for cut in plan.cuts], STREAMS)
-        return KeptMessages(state=state, advance=result, streams=streams, messages=plan.messages)
+        schema = to_arrow_schema(MESSAGES)
+        arrivals = read_arrivals(plan, schema)
+        return KeptMessages(
+            state=state,
+            advance=result,
+            streams=make_table(spark, plan.stream_rows(arrivals), STREAMS),
+            arrivals=from_arrow(spark, pa.Table.from_batches(arrivals, schema), MESSAGES),
+            messages=plan.messages,
+        )
 
     def _judge_kept(self, spark: Any, stored: KeptMessages, scratch: Path, begin: Callable[[str], None]) -> Report:
         """Judge what is not closed in *stored*."""
@@ -262,7 +280,7 @@ class TopologySource(AuditSource):
 
         with explain_spark_errors():
             try:
-                return judge_open(stored.state, stored.advance.closed, stored.streams, make_pipeline)
+                return judge_open(stored.state, stored.advance.closed, stored.streams, stored.arrivals, make_pipeline)
             finally:
                 spark.catalog.clearCache()
 
@@ -278,7 +296,8 @@ class TopologySource(AuditSource):
             stored = self.advance(spark, scratch, self._request.state, progress.note)
             if place is None and self._request.publish is None:
                 return stored
-            result = frames.AuditTables(messages=stored.advance.messages, streams=stored.streams)
+            messages = stored.advance.messages.unionByName(stored.arrivals)
+            result = frames.AuditTables(messages=messages, streams=stored.streams)
             if place is None:
                 return result
         elif self._background is not None:
@@ -292,7 +311,7 @@ class TopologySource(AuditSource):
         if place is None and str(spark.conf.get("spark.master", "")).startswith("local"):
             return frames.materialize(result, uri_of(f"{scratch}/messages"))
         if place is None:
-            return type(result)(messages=result.messages.persist(), streams=result.streams)
+            return frames.hold(result)
         frames.write_tables(result, place)
         return frames.read_tables(spark, place)
 

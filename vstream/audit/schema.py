@@ -60,8 +60,8 @@ server's clock, in nanoseconds since 1970. *msg_id*, *source* and *ttl* are the 
 STREAMS = make_schema(
     """
     virtual string not null, stream string not null, region string not null, role string not null, first_seq bigint,
-    last_seq bigint, messages bigint, num_deleted bigint, cut_at_ns bigint not null, server_version string, path string,
-    error string, sources sources not null, limits limits, identity string, mirror string, transform transform
+    last_seq bigint, messages bigint, num_deleted bigint, cut_at_ns bigint not null, read_at_ns bigint not null,
+    arrivals bigint not null, server_version string, path string, error string, sources sources not null, limits limits, identity string, mirror string, transform transform
     """,
     sources=ArrayType(make_schema("origin string not null, last_seq bigint"), containsNull=False),
     limits=MapType(StringType(), LongType(), valueContainsNull=False),
@@ -70,7 +70,8 @@ STREAMS = make_schema(
 """
 Columns of `streams`. Every expected stream has a row. *first_seq* to *last_seq* is its content at *cut_at_ns* (its
 server's clock, nanoseconds since 1970): `messages` has everything in that range that was still stored when it was read,
-and nothing beyond it. *error* says why a stream could not be read; then the columns before it are null, and `messages`
+by *read_at_ns* of the same clock. Beyond it, `messages` has the *arrivals*, which came meanwhile to a stream that removes
+messages for newer ones of their subject, and show what was replaced (`extract.read_arrivals`). *error* says why a stream could not be read; then the columns before it are null, and `messages`
 has no rows of it. *path* says how it was read: `consumer`, `direct` or `capture`. *sources* are the cursors of a stream
 that sources others; *last_seq* in them is null on servers before 2.15, which do not report it, and 0 if nothing was
 sourced yet.

@@ -223,7 +223,7 @@ class AuditPipeline:
         suspects: DataFrame | None,
     ) -> DataFrame:
         """DIFFERENCES of the differing messages. Skips Spark queries that are known to return nothing."""
-        extents = differing_messages.reader_extents(copies.sparkSession, folded.buckets)
+        extents = differing_messages.stream_extents(copies.sparkSession, folded.buckets)
         # With streams that were read from a moment on, the oldest messages of origins are not what is gone from them.
         result = (
             classify.find_expired_before_read(extents, cut)

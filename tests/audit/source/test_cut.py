@@ -40,9 +40,11 @@ def test_it_is_cut_when_its_server_says_so_whatever_the_clock_here_says() -> Non
 def test_a_stream_with_messages_older_than_itself_is_from_a_backup() -> None:
     """Its readers' copies have another identity, of the stream that it was before."""
     young, old = ({**INFO["state"], "first_ts": f"2026-11-{day}T23:59:58.5Z"} for day in (24, 23))
-    assert read({**INFO, "state": young})[14] == identity_of(INFO["created"])
-    assert read({**INFO, "state": old})[14] == ""
-    assert read({**INFO, "state": {**old, "messages": 0}})[14] == identity_of(INFO["created"])
+    assert read({**INFO, "state": young})[STREAMS.names.index("identity")] == identity_of(INFO["created"])
+    assert read({**INFO, "state": old})[STREAMS.names.index("identity")] == ""
+    assert read({**INFO, "state": {**old, "messages": 0}})[STREAMS.names.index("identity")] == identity_of(
+        INFO["created"]
+    )
 
 
 @pytest.mark.parametrize(

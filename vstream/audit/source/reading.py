@@ -24,7 +24,7 @@ from vstream.audit.source import bydirect, bypull
 from vstream.audit.source.client import Client, RetryableError, api_request, back_off, connect
 from vstream.audit.source.columns import MessageColumns, filter_subjects, make_batch, truncate_at
 from vstream.audit.source.fold import combine_batches
-from vstream.audit.source.values import CONSUMER, DIRECT, ReadTask
+from vstream.audit.source.values import CONSUMER, DIRECT, FURTHER, ReadTask
 from vstream.errors import NoRespondersError, NotPermittedError, NotReachableError, ServerError, VstreamError
 from vstream.jetstream import error_codes
 from vstream.jetstream.answers import explain_malformed
@@ -80,21 +80,22 @@ def read_range(job: ReadTask, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     path = job.path
     position = job.first
     attempts = 0
-    while position <= job.last:
+    end = job.last + FURTHER if job.goes_on else job.last
+    while position <= end:
         # A copy that is asked for some subjects cannot show how far it is, so the second time it is asked for all.
-        asked = replace(job, subjects=()) if attempts and path == DIRECT else job
+        asked = replace(job, last=end, subjects=() if attempts and path == DIRECT else job.subjects)
         try:
             # Closed before the connection is, for it removes its consumer.
             with connect(job.access) as client, closing(_PARTS[path](client, asked, position, columns)) as pieces:
                 for piece in pieces:
                     position = piece["seq"][-1].as_py() + 1
                     attempts = 0
-                    block = truncate_at(piece, job.last)
+                    block = truncate_at(piece, end)
                     if matches is not None:
                         block = filter_subjects(block, matches)
                     if block.num_rows:
                         yield make_batch(schema, block, [(job.stream_ref, block.num_rows)])
-            if position > job.last or is_complete(asked, position):
+            if position > job.last or is_complete(replace(asked, last=job.last), position):
                 return
             problem: VstreamError = RetryableError("the copy that answered ends before its leader does")
         except VstreamError as error:

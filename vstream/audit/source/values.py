@@ -25,6 +25,7 @@ _SMALL = 256
 _SMALL_BYTES = 256 << 10
 _STREAMS = 1_000
 """Number of small streams in one task."""
+FURTHER = 1_000_000
 ABSENT = "the server has no such stream"
 """The error of a stream that does not exist; a stream that cannot be reached has another."""
 
@@ -144,6 +145,8 @@ class ReadTask:
     """Only messages on these subjects; all if empty."""
     has_batches: bool = False
     """Whether batched Direct Get may be used, too, where *path* is another."""
+    goes_on: bool = False
+    """Whether to read on behind *last* until no message is left, at most `FURTHER` sequences."""
 
     @property
     def span(self) -> int:
