@@ -29,7 +29,7 @@ class Maker:
     """Makes one history. *form* is how headers look; without *wild* it is one where nothing is wrong."""
 
     def __init__(self, seed: int, virtual: str, *, wild: bool = True) -> None:
-        self.random = Random(seed)
+        self.random, self.later = Random(seed), Random(seed + 10**6)
         self.virtual = virtual
         self.regions = REGIONS[: self.random.choice((1, 2, 3, 3))]
         self.form = self.random.choice(("2.10", "2.12", "2.15", "short", "ack", "long-ack", "external"))
@@ -68,6 +68,7 @@ class Maker:
             self._limits()
             for _ in range(draw.choice((0, 1, 1, 1, 2, 3))):
                 self._plant()
+            self._read_late()
         if draw.random() < 0.15:
             self._count()
         self._cut()
@@ -151,6 +152,21 @@ class Maker:
                 stream["limits"] = stream["limits"] | {"allow_msg_counter": 1}
         for row in self.history.messages:
             row["digest"] = self.random.choice((7, 8)) if self.wild else 7
+
+    def _read_late(self) -> None:
+        """A stream was read a while after the cut: its limits may have removed its oldest messages."""
+        limited = []
+        for stream in self.history.streams:
+            if stream["limits"] is None or stream["limits"].keys() - {"duplicate_window"}:
+                limited.append(stream)
+        if not limited or self.later.random() < 0.7:
+            return
+        stream = self.later.choice(limited)
+        stream["read_at_ns"] += self.later.choice((1, 10, 40, 1000)) * SECOND
+        rows = self.history.of(stream["stream"])
+        gone = rows[: self.later.randrange(len(rows) + 1)]
+        self.history.messages = [message for message in self.history.messages if message not in gone]
+        stream["gone"] = {message["seq"] for message in gone}
 
     def _plant(self) -> None:
         kinds = [name.removeprefix("_plant_") for name in dir(self) if name.startswith("_plant_")]
@@ -433,7 +449,7 @@ class Maker:
                 stream["first_seq"] = stream["last_seq"] = stream["messages"] = stream["limits"] = None
                 stream["sources"] = [source | {"last_seq": None} for source in stream["sources"]]
                 continue
-            seqs = {row["seq"] for row in self.history.of(stream["stream"])}
+            seqs = {row["seq"] for row in self.history.of(stream["stream"])} | stream.pop("gone", set())
             stream["last_seq"] = max([stream["last_seq"], *seqs])
             stream["first_seq"] = min(seqs, default=stream["last_seq"] + 1)
             stream["messages"] = len(seqs)
