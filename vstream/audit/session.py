@@ -53,7 +53,7 @@ header again, and compressing tables in memory costs more than it saves.
 """
 _COMPILED = 100_000
 """Number of messages from which on compiling expressions pays, if not the rest of SMALL_SETTINGS."""
-_OPTIMIZED = 4_000_000
+_OPTIMIZED = 2_000_000
 """Number of messages from which on that pays."""
 _CALLS = {"Invocation": 100_000, "MinInvocation": 20_000, "Compile": 300_000, "BackEdge": 400_000}
 _LATE = " ".join(f"-XX:Tier4{name}Threshold={number}" for name, number in _CALLS.items())
