@@ -177,4 +177,6 @@ def build_bundle(
 
 def render_lab(name: str, topology: Topology, templates: Path | None, addresses: Sequence[ServerAddress]) -> Bundle:
     """The bundle of *topology* for the lab *name*, which has or gets servers at *addresses*."""
-    return render_bundle(topology, addresses=addresses, templates=templates, signer=find_signer(topology, name))
+    return render_bundle(
+        topology, addresses=addresses, templates=templates, signer=lab_keys.find_signer(name, topology)
+    )
