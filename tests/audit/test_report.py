@@ -113,7 +113,7 @@ def test_nothing_audited_is_not_a_pass() -> None:
 def text(report: Report) -> str:
     console = Console(width=160, file=None, record=True, force_terminal=False)
     with console.capture() as captured:
-        for part in view.report(report):
+        for part in view.render_report(report):
             console.print(part)
     return captured.get()
 
@@ -211,7 +211,7 @@ def test_what_spark_says_is_one_line() -> None:
 
 
 def test_percentages_do_not_hide_what_is_little() -> None:
-    assert [view.share(part, 100_000) for part in (0, 1, 10, 50_000)] == ["0 %", "< 0.01 %", "0.01 %", "50.00 %"]
+    assert [view.format_share(part, 100_000) for part in (0, 1, 10, 50_000)] == ["0 %", "< 0.01 %", "0.01 %", "50.00 %"]
 
 
 def test_the_json_of_a_report_has_everything() -> None:
@@ -234,7 +234,7 @@ def test_of_many_streams_those_that_pass_are_counted_and_not_named() -> None:
     assert document["delays"] == BROKEN.as_dict()["delays"]
     nothing = replace(report, findings=(), shown=frozenset(), routes=(), delays=(), orders=(), settled=())
     assert len(json.dumps(nothing.as_dict())) < 600
-    assert "--all-figures" in "".join(str(line) for line in view.report(nothing))
+    assert "--all-figures" in "".join(str(line) for line in view.render_report(nothing))
     assert "1,001" in render_page(nothing)
 
 
@@ -247,7 +247,7 @@ def test_only_findings_leave_out_figures_and_what_is_well() -> None:
     assert view.to_junit(CLEAN, only_findings=True).count("<testcase") == 1
     assert view.to_junit(BROKEN, only_findings=True).count("<testcase") == 1
     assert "lost-middle" in view.to_junit(BROKEN, only_findings=True)
-    assert len(list(view.report(CLEAN, only_findings=True))) == 1
+    assert len(list(view.render_report(CLEAN, only_findings=True))) == 1
 
 
 def test_junit_counts_errors_as_failures_and_what_was_not_seen_as_errors() -> None:

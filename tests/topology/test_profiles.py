@@ -84,6 +84,8 @@ def test_every_module_with_a_profile_is_entered() -> None:
         declared |= {member for member in members if isinstance(member, type) and issubclass(member, Profile)}
     complete = {profile for profile in declared if "routing" in vars(profile)}
     assert complete == entered, "enter it in PROFILES"
+    unnamed = {profile for profile in declared - complete if not profile.__subclasses__()}
+    assert unnamed == set(), "give it a `routing` of its own"
 
 
 def test_an_unknown_profile_is_none() -> None:

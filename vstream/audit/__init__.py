@@ -24,9 +24,9 @@ _OLDEST = (4, 2)
 class AuditModules(NamedTuple):
     """The audit's modules that need Spark."""
 
-    servers: type[TopologySource]
-    capture: type[CaptureSource]
-    tables: type[TablesSource]
+    servers_source: type[TopologySource]
+    capture_source: type[CaptureSource]
+    tables_source: type[TablesSource]
     session: ModuleType
     """`vstream.audit.session`."""
 
@@ -47,9 +47,9 @@ def load_audit() -> AuditModules:
     require_spark()
     run: Any = import_module("vstream.audit.run")
     return AuditModules(
-        servers=run.TopologySource,
-        capture=run.CaptureSource,
-        tables=run.TablesSource,
+        servers_source=run.TopologySource,
+        capture_source=run.CaptureSource,
+        tables_source=run.TablesSource,
         session=import_module("vstream.audit.session"),
     )
 

@@ -57,8 +57,8 @@ def gather_rows(copies: DataFrame, suspects: DataFrame, buckets: Sequence[int], 
 
 def select_differing(rows: pa.Table, copies: DataFrame, cut: CutTables, backsteps: DataFrame) -> DifferingMessages:
     """Select the messages that may be wrong from *rows*, which are those of the buckets to check."""
-    differing = _differing(rows, cut.readers)
-    behind = _behind(rows, backsteps)
+    differing = _find_differing(rows, cut.readers)
+    behind = _find_behind(rows, backsteps)
     spark = copies.sparkSession
     return DifferingMessages(
         differing=from_arrow(spark, differing, COPIES),
@@ -67,12 +67,12 @@ def select_differing(rows: pa.Table, copies: DataFrame, cut: CutTables, backstep
     )
 
 
-def _differing(rows: pa.Table, readers: Mapping[str, int]) -> pa.Table:
+def _find_differing(rows: pa.Table, readers: Mapping[str, int]) -> pa.Table:
     """All rows of messages that are not stored exactly once and unchanged in their origin and each reader."""
     is_own = rows["is_origin"]
     count = rows.num_rows
 
-    def codes(name: str) -> pa.Array:
+    def number_values(name: str) -> pa.Array:
         """Numbers for the values of a text column, null for null: Arrow compares numbers faster."""
         return rows[name].combine_chunks().dictionary_encode().indices.cast(pa.int64())
 
@@ -80,30 +80,30 @@ def _differing(rows: pa.Table, readers: Mapping[str, int]) -> pa.Table:
         {
             **{name: rows[name] for name in MESSAGE},
             "own": is_own.cast(pa.int64()),
-            "stream": codes("stream"),
+            "stream": number_values("stream"),
             "digest": rows["digest"],
-            "key": pc.if_else(is_own, pa.scalar(None, pa.int64()), codes("key")),
+            "key": pc.if_else(is_own, pa.scalar(None, pa.int64()), number_values("key")),
             "unnamed": pc.and_(pc.invert(is_own), pc.is_null(rows["key"])).cast(pa.int64()),
-            "subject": codes("sent_subject"),
+            "subject": number_values("sent_subject"),
             "one": pa.repeat(pa.scalar(1, pa.int64()), count),
         }
     )
     edges = [(name, end) for name in ("digest", "key", "subject") for end in ("min", "max")]
-    sums = [(name, "sum") for name in ("own", "one", "unnamed")]
-    told = numbers.group_by(list(MESSAGE), use_threads=False).aggregate([*edges, *sums, ("stream", "count_distinct")])
-    expected = pc.add(pa.array([readers[item] for item in told["virtual"].to_pylist()], pa.int64()), 1)
-    is_same = pc.and_(pc.equal(told["own_sum"], 1), pc.equal(told["one_sum"], expected))
-    is_same = pc.and_(is_same, pc.equal(told["stream_count_distinct"], expected))
-    is_same = pc.and_(is_same, pc.equal(told["unnamed_sum"], 0))
+    aggregates = [*edges, *((name, "sum") for name in ("own", "one", "unnamed")), ("stream", "count_distinct")]
+    by_message = numbers.group_by(list(MESSAGE), use_threads=False).aggregate(aggregates)
+    expected = pc.add(pa.array([readers[item] for item in by_message["virtual"].to_pylist()], pa.int64()), 1)
+    is_same = pc.and_(pc.equal(by_message["own_sum"], 1), pc.equal(by_message["one_sum"], expected))
+    is_same = pc.and_(is_same, pc.equal(by_message["stream_count_distinct"], expected))
+    is_same = pc.and_(is_same, pc.equal(by_message["unnamed_sum"], 0))
     for name in ("digest", "key", "subject"):
         # Where nobody says a subject there is none to compare.
-        alike = pc.equal(told[f"{name}_min"], told[f"{name}_max"])
+        alike = pc.equal(by_message[f"{name}_min"], by_message[f"{name}_max"])
         is_same = pc.and_(is_same, pc.fill_null(alike, True))
-    those = told.filter(pc.invert(is_same)).select(list(MESSAGE))
-    return rows.join(those, keys=list(MESSAGE), join_type="left semi")
+    differing = by_message.filter(pc.invert(is_same)).select(list(MESSAGE))
+    return rows.join(differing, keys=list(MESSAGE), join_type="left semi")
 
 
-def _behind(rows: pa.Table, backsteps: DataFrame) -> pa.Table:
+def _find_behind(rows: pa.Table, backsteps: DataFrame) -> pa.Table:
     """Rows of readers with *backsteps*, except those above every backstep."""
     reader = [*ORIGIN, "stream"]
     result = backsteps.select(*reader, "least", "before").toArrow()

@@ -26,7 +26,7 @@ _CAUSE: Final = re.compile(r"^(?:: |Caused by: )?(?:[\w.$]+(?:Exception|Error)):
 _NO_FILE: Final = "FAILED_READ_FILE"
 """Spark's error condition for a file that is damaged or has the wrong format."""
 _FILE: Final = re.compile(r"while reading file (?P<name>\S+?)\.?(?:\s|$)")
-_OF_TABLE: Final = re.compile(r"/(?P<name>[a-z]+)/[^/\s]+\.parquet\b")
+_TABLE_FILE: Final = re.compile(r"/(?P<name>[a-z]+)/[^/\s]+\.parquet\b")
 """A table is a directory."""
 _MADE_BY: Final = {"copies": "normalise"} | dict.fromkeys(
     ("buckets", "backsteps", "suspects", "differences"), "reconcile"
@@ -74,7 +74,7 @@ def rebuild_hint(table: str) -> str:
 
 
 def _damage_hint(text: str) -> str:
-    matches = _OF_TABLE.findall(text)
+    matches = _TABLE_FILE.findall(text)
     return (
         f"a file of the table `{matches[-1]}` is damaged: {rebuild_hint(matches[-1])}"
         if matches

@@ -29,7 +29,7 @@ from vstream.value_class import value_class
 
 @value_class
 class InjectionRequest:
-    """Where to inject_and_journal a fault, and who is told. *command* is what the user typed."""
+    """Where to inject a fault, and who is told. *command* is what the user typed."""
 
     target: TargetServers
     topology: Topology

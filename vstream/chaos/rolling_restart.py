@@ -59,7 +59,7 @@ async def restart(
     done = []
     for server in servers:
         began = time.monotonic()
-        step = asyncio.ensure_future(_bounce(request, server, is_lame_duck=is_lame_duck, program=program))
+        step = asyncio.ensure_future(_restart_server(request, server, is_lame_duck=is_lame_duck, program=program))
         try:
             watch = await asyncio.shield(step)
         except asyncio.CancelledError:
@@ -79,7 +79,7 @@ async def restart(
     return tuple(done)
 
 
-async def _bounce(
+async def _restart_server(
     request: InjectionRequest, server: str, *, is_lame_duck: bool, program: Program | None
 ) -> Callable[[], None]:
     """End *server* and spawn it, with *program* if there is one. What it returns raises LabError if the server has died since."""

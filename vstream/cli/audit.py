@@ -209,7 +209,7 @@ class _Printer:
         elif self.output == "junit":
             typer.echo(view.to_junit(report, only_findings=self.only_findings))
         else:
-            console.print_lines(view.report(report, only_findings=self.only_findings))
+            console.print_lines(view.render_report(report, only_findings=self.only_findings))
         self.write_page(report)
         if self.html is not None:
             console.print_note(f"the page is {self.html}")
@@ -332,16 +332,16 @@ def open_source(
     if request.tables is not None:
         check_tables_directory(request.tables)
     if is_capture:
-        return load_audit().capture(request, path)
+        return load_audit().capture_source(request, path)
     if is_directory:
         if request.streams and request.tables == uri_of(target):
             raise typer.BadParameter(
                 "it would replace the audit with a subset of its streams: choose another directory",
                 param_hint="--tables",
             )
-        return load_audit().tables(request, target)
+        return load_audit().tables_source(request, target)
     servers = _find_servers(path, request, templates, lab)
-    return load_audit().servers(request, servers)
+    return load_audit().servers_source(request, servers)
 
 
 def _find_servers(path: Path, request: AuditRequest, templates: Path | None, lab: str | None) -> AuditedServers:

@@ -20,7 +20,7 @@ from vstream.errors import VstreamError
 from vstream.health.live.refresh_readers import refresh_readers
 from vstream.health.live.refresh_watch import Refresher, watch
 from vstream.health.live.rescue import MetaGroup, choose_groups, find_groups, rescue
-from vstream.health.repair.pipeline import RepairKind, RepairRequest, repair, select
+from vstream.health.repair.pipeline import RepairKind, RepairRequest, choose_repairs, repair
 from vstream.lab.find_servers import Servers, find_servers
 from vstream.lab.target_servers import find_target_servers
 from vstream.topology.model import Topology
@@ -51,7 +51,7 @@ def repair_messages(
     `vstream repair messages --stream foo --kind replay --yes`, `vstream repair messages --format json`
     """
     loaded = options.load_topology(topology).require()
-    kinds, streams = select(loaded, kind or [], stream or [])
+    kinds, streams = choose_repairs(loaded, kind or [], stream or [])
     servers = find_servers(loaded, lab)
     request = RepairRequest(
         topology=loaded,

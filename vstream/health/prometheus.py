@@ -38,19 +38,15 @@ def render_metrics(topology: str, status: Status | None, uses: Mapping[CrossRegi
     """The metrics of *status*; if it is None, that nothing answered. *uses* is None where nobody has listened."""
     up = _Family("vstream_up", "Whether any server answered at the last look.")
     up.add(status is not None)
-    families = [
-        up,
-        *(
-            ()
-            if status is None
-            else (*_describe_status(status), *_servers(status), *_streams(status), *_pairs(status), *_beacons(status))
-        ),
-        *(() if status is None or uses is None else [_cross_region(uses)]),
-    ]
+    families = [up]
+    if status is not None:
+        families += [*_describe_status(status), *_describe_servers(status), *_describe_streams(status)]
+        families += [*_describe_pairs(status), *_describe_beacons(status)]
+        families += [] if uses is None else [_count_cross_region(uses)]
     return "\n".join(line for family in families for line in family.lines(topology)) + "\n"
 
 
-def _cross_region(uses: Mapping[CrossRegionUse, float]) -> _Family:
+def _count_cross_region(uses: Mapping[CrossRegionUse, float]) -> _Family:
     family = _Family(
         "vstream_client_of_other_region",
         "When a client that is connected in a region last asked about a stream of another; for an hour.",
@@ -80,7 +76,7 @@ def _describe_status(status: Status) -> Iterator[_Family]:
     yield from (at, took, problems, unknown)
 
 
-def _servers(status: Status) -> Iterator[_Family]:
+def _describe_servers(status: Status) -> Iterator[_Family]:
     up = _Family("vstream_server_up", "Whether the server answered on its monitoring port.")
     mapping_ok = _Family(
         "vstream_server_mapping_ok",
@@ -120,7 +116,7 @@ def _servers(status: Status) -> Iterator[_Family]:
     yield from (up, mapping_ok, info, sent, control, streams, works)
 
 
-def _streams(status: Status) -> Iterator[_Family]:
+def _describe_streams(status: Status) -> Iterator[_Family]:
     led = _Family("vstream_stream_led", "Whether the physical stream has a leader.")
     messages = _Family("vstream_stream_messages", "How many messages the physical stream holds.")
     size = _Family("vstream_stream_bytes", "How many bytes the physical stream holds.")
@@ -137,7 +133,7 @@ def _streams(status: Status) -> Iterator[_Family]:
     yield from (led, messages, size, last, away)
 
 
-def _pairs(status: Status) -> Iterator[_Family]:
+def _describe_pairs(status: Status) -> Iterator[_Family]:
     pending = _Family("vstream_pair_pending_messages", "How many messages of the origin the reader has still to take.")
     sequence = _Family(
         "vstream_pair_taken_sequence", "Up to where the reader has taken the origin; absent if not known."
@@ -164,7 +160,7 @@ def _pairs(status: Status) -> Iterator[_Family]:
     yield from (pending, sequence, age, left, retention, states)
 
 
-def _beacons(status: Status) -> Iterator[_Family]:
+def _describe_beacons(status: Status) -> Iterator[_Family]:
     age = _Family(
         "vstream_beacon_age_seconds", "Age of the newest beacon of the origin in the reader; absent if there is none."
     )

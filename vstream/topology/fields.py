@@ -75,7 +75,7 @@ def _parse_window(value: object) -> int:
     return _parse_duration(value)
 
 
-def _wait(value: object) -> int:
+def _parse_wait(value: object) -> int:
     if value == units.UNLIMITED:
         raise PydanticCustomError("duration", "a wait must have an end: write it like `30s`")
     wait = _parse_duration(value)
@@ -85,7 +85,7 @@ def _wait(value: object) -> int:
 
 
 def _parse_marker_time(value: object) -> int:
-    time = _wait(value)
+    time = _parse_wait(value)
     if time < _SECOND:
         raise PydanticCustomError("duration", "servers refuse a delete marker TTL below 1s")
     return time
@@ -107,26 +107,26 @@ def _parse_rate(value: object) -> int:
     return _parse_with("rate", units.parse_rate, value)
 
 
-def _share(value: object) -> float:
+def _parse_share(value: object) -> float:
     if not isinstance(value, str):
         raise PydanticCustomError("share", "a loss is a percentage such as `1%`")
     return _parse_with("share", units.parse_share, value)
 
 
-def _size(value: object) -> int:
+def _parse_size(value: object) -> int:
     if not isinstance(value, str) and not _is_number(value):
         raise PydanticCustomError("size", "a size is a number of bytes or a text such as `512MiB`")
     return _parse_with("size", units.parse_size, str(value))
 
 
 def _parse_limit(value: object) -> int:
-    size = _size(value)
+    size = _parse_size(value)
     if size == 0:
         raise PydanticCustomError("size", "to a server, 0 bytes means no limit: write `unlimited` if you mean it")
     return size
 
 
-def _message_size(value: object) -> int:
+def _parse_message_size(value: object) -> int:
     size = _parse_limit(value)
     if size > _MAX_INT32:
         raise PydanticCustomError(
@@ -135,7 +135,7 @@ def _message_size(value: object) -> int:
     return size
 
 
-def _count(value: object) -> int:
+def _parse_count(value: object) -> int:
     if value == units.UNLIMITED:
         return -1
     if isinstance(value, int) and not isinstance(value, bool) and 0 < value <= units.MAX_INT64:
@@ -208,7 +208,7 @@ def _refuse_repeated(values: Sequence[str], noun: str) -> None:
         seen.add(value)
 
 
-def _as_list(kind: str, expected: str) -> Callable[[object], Sequence[str]]:
+def _make_list_check(kind: str, expected: str) -> Callable[[object], Sequence[str]]:
     """A check that a value is a list of texts; *kind* and *expected* name the value in its error."""
 
     def check(value: object) -> Sequence[str]:
@@ -224,14 +224,14 @@ def _as_list(kind: str, expected: str) -> Callable[[object], Sequence[str]]:
     return check
 
 
-_region_list = _as_list("regions", "regions are `all` or a list of region names")
-_name_list = _as_list("names", "expected a text or a list of texts")
+_check_regions = _make_list_check("regions", "regions are `all` or a list of region names")
+_check_names = _make_list_check("names", "expected a text or a list of texts")
 
 
 def _parse_regions(value: object) -> tuple[str, ...] | Literal["all"]:
     if value == "all":
         return "all"
-    names = _region_list(value)
+    names = _check_regions(value)
     if not names:
         raise PydanticCustomError("regions", "name at least one region, or write `all`")
     _refuse_repeated(names, "region")
@@ -239,7 +239,7 @@ def _parse_regions(value: object) -> tuple[str, ...] | Literal["all"]:
 
 
 def _parse_server_names(value: object) -> tuple[str, ...]:
-    names = _name_list(value)
+    names = _check_names(value)
     for index, name in enumerate(names):
         if not re.fullmatch(NAME_PATTERN, name):
             raise PydanticCustomError(
@@ -282,13 +282,13 @@ def _parse_members(value: object) -> dict[str, str | None] | Literal["all"]:
             "members",
             "members are `all`, a list of regions, or a map of regions to host names (`west: w9.example.net`)",
         )
-    names = _region_list(value)
+    names = _check_regions(value)
     _refuse_repeated(names, "region")
     return dict.fromkeys(names)
 
 
 def _names(value: object) -> tuple[str, ...]:
-    return (value,) if isinstance(value, str) else tuple(_name_list(value))
+    return (value,) if isinstance(value, str) else tuple(_check_names(value))
 
 
 def _parse_label(value: object) -> object:
@@ -318,32 +318,30 @@ def _parse_tag_row(index: int, row: object) -> tuple[str, ...]:
 
 _TEXTS = {"type": "array", "items": {"type": "string"}}
 _TAG = {"type": "string", "pattern": TAG_PATTERN}
+_TIME = {"type": "string", "pattern": f"^{units.TIME_PATTERN}$"}
 _INTEGER = {"type": "integer", "minimum": 1, "maximum": units.MAX_INT64}
+_SMALL_INTEGER = {**_INTEGER, "maximum": _MAX_INT32}
 _UNLIMITED = {"const": units.UNLIMITED}
 _BYTES = [{"type": "string", "pattern": units.SIZE_PATTERN}, {**_INTEGER, "minimum": 0}]
 
 Age = Annotated[int, BeforeValidator(_parse_age), WithJsonSchema({"type": "string", "pattern": units.DURATION_PATTERN})]
-Window = Annotated[
-    int, BeforeValidator(_parse_window), WithJsonSchema({"type": "string", "pattern": f"^{units.TIME_PATTERN}$"})
-]
-Wait = Annotated[int, BeforeValidator(_wait), WithJsonSchema({"type": "string", "pattern": f"^{units.TIME_PATTERN}$"})]
-MarkerTime = Annotated[
-    int, BeforeValidator(_parse_marker_time), WithJsonSchema({"type": "string", "pattern": f"^{units.TIME_PATTERN}$"})
-]
+Window = Annotated[int, BeforeValidator(_parse_window), WithJsonSchema(_TIME)]
+Wait = Annotated[int, BeforeValidator(_parse_wait), WithJsonSchema(_TIME)]
+MarkerTime = Annotated[int, BeforeValidator(_parse_marker_time), WithJsonSchema(_TIME)]
 Label = Annotated[str, BeforeValidator(_parse_label)]
 """A key of metadata: plans and reports print it."""
 Waits = Annotated[tuple[Wait, ...], BeforeValidator(_parse_waits)]
-LinkTime = Annotated[
-    int, BeforeValidator(_parse_link_time), WithJsonSchema({"type": "string", "pattern": f"^{units.TIME_PATTERN}$"})
-]
+LinkTime = Annotated[int, BeforeValidator(_parse_link_time), WithJsonSchema(_TIME)]
 Rate = Annotated[int, BeforeValidator(_parse_rate), WithJsonSchema({"type": "string", "pattern": units.RATE_PATTERN})]
-Share = Annotated[float, BeforeValidator(_share), WithJsonSchema({"type": "string", "pattern": units.SHARE_PATTERN})]
-Size = Annotated[int, BeforeValidator(_size), WithJsonSchema({"anyOf": _BYTES})]
+Share = Annotated[
+    float, BeforeValidator(_parse_share), WithJsonSchema({"type": "string", "pattern": units.SHARE_PATTERN})
+]
+Size = Annotated[int, BeforeValidator(_parse_size), WithJsonSchema({"anyOf": _BYTES})]
 Limit = Annotated[int, BeforeValidator(_parse_limit), WithJsonSchema({"anyOf": [_BYTES[0], _INTEGER]})]
 MessageSize = Annotated[
-    int, BeforeValidator(_message_size), WithJsonSchema({"anyOf": [_BYTES[0], {**_INTEGER, "maximum": _MAX_INT32}]})
+    int, BeforeValidator(_parse_message_size), WithJsonSchema({"anyOf": [_BYTES[0], _SMALL_INTEGER]})
 ]
-Count = Annotated[int, BeforeValidator(_count), WithJsonSchema({"anyOf": [_UNLIMITED, _INTEGER]})]
+Count = Annotated[int, BeforeValidator(_parse_count), WithJsonSchema({"anyOf": [_UNLIMITED, _INTEGER]})]
 Version = Annotated[
     tuple[int, int],
     BeforeValidator(_parse_version),

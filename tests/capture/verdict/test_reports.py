@@ -47,7 +47,7 @@ def verdict(tmp_path: Path) -> Verdict:
 
 def text(verdict: Verdict, width: int = 200) -> str:
     console = Console(width=width, record=True, soft_wrap=True, file=StringIO())
-    for part in view.report(verdict, 200):
+    for part in view.render_report(verdict, 200):
         console.print(part)
     return console.export_text()
 

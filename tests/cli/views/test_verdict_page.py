@@ -28,7 +28,7 @@ from vstream.capture.records import (
 from vstream.capture.verdict.check import check
 from vstream.capture.verdict.verdict import Verdict
 from vstream.cli.views import charts
-from vstream.cli.views.verdict import report
+from vstream.cli.views.verdict import render_report
 from vstream.cli.views.verdict_page import render_page
 
 EVIL = "\x1b[31m\x00\x9b<script>alert('x')</script>\"onload=x&amp;</style>{{7*7}}<<7*7>>"
@@ -244,7 +244,7 @@ def test_times_on_the_axis_are_those_of_the_tables(tmp_path: Path) -> None:
     row = cells[cells.index("kill-region west") :]
     assert row[2:4] == ["2.5 s", "3.5 s"]
     table = Console(width=200, record=True, file=StringIO())
-    table.print(*report(verdict, 200))
+    table.print(*render_report(verdict, 200))
     shown = table.export_text()
     assert re.search(r"confirmed +2.5 s .* 3.5 s ", shown), shown
     assert (bar["style"] or "").startswith("left: 31.25%; width: 12.5%")
@@ -254,7 +254,7 @@ def test_times_on_the_axis_are_those_of_the_tables(tmp_path: Path) -> None:
 def test_no_column_of_the_report_is_cut_on_a_narrow_screen(tmp_path: Path, width: int) -> None:
     verdict = check(eventful().write(tmp_path))
     screen = Console(width=width, record=True, file=StringIO())
-    for part in report(verdict, width):
+    for part in render_report(verdict, width):
         screen.print(part)
     shown = screen.export_text()
     assert "…" not in shown

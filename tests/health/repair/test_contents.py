@@ -17,7 +17,7 @@ from vstream.health.repair.pipeline import (
     RepairRequest,
     RepairResult,
     SourcingRepairs,
-    select,
+    choose_repairs,
 )
 from vstream.health.repair.plan import DuplicatePair, Held, Reach, Replay, Tally, find_missing_sequences
 from vstream.health.repair.refill import find_standstills
@@ -267,7 +267,7 @@ STREAMS = "streams: {foo: {subjects: [foo.>], write: {max_age: 1h}}}\n"
 def read_refusal(routing: str, *kinds: RepairKind, streams: tuple[str, ...] = ()) -> str:
     topology = load_topology.load(f"{MAPPED}routing: {routing}\n{STREAMS}".encode(), "acme.yaml").require()
     with pytest.raises(VstreamError) as caught:
-        select(topology, kinds, streams)
+        choose_repairs(topology, kinds, streams)
     return caught.value.message
 
 
@@ -282,7 +282,7 @@ def test_what_was_never_tried_is_refused() -> None:
 
 def test_where_some_were_never_tried_the_others_are_looked_for() -> None:
     topology = load_topology.load(f"{MAPPED}routing: accounts\n{STREAMS}".encode(), "acme.yaml").require()
-    assert select(topology, [], []) == (frozenset({RepairKind.RESUME, RepairKind.REFILL}), frozenset({"foo"}))
+    assert choose_repairs(topology, [], []) == (frozenset({RepairKind.RESUME, RepairKind.REFILL}), frozenset({"foo"}))
 
 
 @pytest.mark.parametrize("is_approved", [False, True])

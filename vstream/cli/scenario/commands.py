@@ -204,7 +204,7 @@ def _show(verdict: Verdict, output: str, html: Path | None = None) -> None:
     elif output == "junit":
         typer.echo(to_junit(verdict))
     else:
-        console.print_lines(verdict_view.report(verdict, console.stdout().width))
+        console.print_lines(verdict_view.render_report(verdict, console.stdout().width))
     if html is not None:
         save_output(html, render_page(verdict))
         console.print_note(f"the page was written to {html}")

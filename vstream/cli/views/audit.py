@@ -104,7 +104,7 @@ def progress() -> Iterator[StageProgress]:
         stages.end()
 
 
-def report(report: Report, *, only_findings: bool = False) -> Iterator[RenderableType]:
+def render_report(report: Report, *, only_findings: bool = False) -> Iterator[RenderableType]:
     """The lines of the whole report; with *only_findings*, without figures."""
     yield render_headline(report)
     for severity in Severity:
@@ -305,12 +305,12 @@ def _render_orders(report: Report) -> Table:
             clean(order.virtual),
             clean(order.region),
             clean(order.compared_with),
-            share(order.inverted, order.neighbours),
+            format_share(order.inverted, order.neighbours),
         )
     return table
 
 
-def share(part: int, whole: int) -> str:
+def format_share(part: int, whole: int) -> str:
     """A part of a whole in percent; an exact zero differs from a small value."""
     if not whole:
         return "–"

@@ -17,7 +17,7 @@ from vstream import __version__, resources
 from vstream.audit.codes import CHAPTER
 from vstream.audit.report import Delay, MessageFinding, Report
 from vstream.cli.views import charts
-from vstream.cli.views.audit import describe_evidence, describe_recovery, format_duration, share, summarize
+from vstream.cli.views.audit import describe_evidence, describe_recovery, format_duration, format_share, summarize
 from vstream.diagnostics import Severity
 from vstream.render.environment import environment
 
@@ -76,7 +76,7 @@ def render_page(report: Report) -> str:
         strips=[strip for strip in strips if not strip["is_clean"]],
         clean_strips=[strip for strip in strips if strip["is_clean"]],
         strip_legend=_LEGEND,
-        share=share,
+        share=format_share,
         settled=describe_recovery,
         moment=_format_moment,
         data=_embed_data(timeline, plots),

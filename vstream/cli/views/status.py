@@ -100,12 +100,12 @@ def _render_table(title: str) -> Table:
 
 
 def _list_abilities(region: report.RegionStatus) -> list[Text]:
-    shares = [_share(share) for share in (region.publish, region.direct_get, region.consumers)]
+    shares = [_render_share(share) for share in (region.publish, region.direct_get, region.consumers)]
     control = {True: Text("✓", style="green"), False: Text("✗", style="bold red"), None: Text("?", style="bold yellow")}
     return [*shares, control[region.control]]
 
 
-def _share(share: report.Share) -> Text:
+def _render_share(share: report.Share) -> Text:
     if share.is_full:
         return Text("✓" if share.of else "–", style="green" if share.of else "dim")
     if share.fails:
@@ -126,10 +126,10 @@ def render_matrix(status: report.Status, before: report.Status | None = None) ->
 
     origins = [place for place in status.places if any(origin == place for origin, _ in worst)]
     readers = [place for place in status.places if any(reader == place for _, reader in worst)]
-    return _square("lag: written in → not yet in", origins, readers, show)
+    return _make_square("lag: written in → not yet in", origins, readers, show)
 
 
-def _square(title: str, origins: Sequence[str], readers: Sequence[str], show: Callable[[str, str], Text]) -> Table:
+def _make_square(title: str, origins: Sequence[str], readers: Sequence[str], show: Callable[[str, str], Text]) -> Table:
     """From where → to where: what *show* makes of each two."""
     table = _render_table(title)
     for heading in ("", *readers):
@@ -158,7 +158,7 @@ def render_traffic(status: report.Status, before: report.Status) -> Table:
     rates = status.sent_per_second(before)
     clusters = sorted({cluster for _, cluster in rates})
     regions = [region.name for region in status.regions]
-    return _square("sent per second: region → cluster", regions, clusters, partial(_render_sent_cell, rates))
+    return _make_square("sent per second: region → cluster", regions, clusters, partial(_render_sent_cell, rates))
 
 
 def _render_sent_cell(rates: Mapping[tuple[str, str], float | None], region: str, cluster: str) -> Text:
@@ -290,7 +290,7 @@ def render_beacon_matrix(regions: Sequence[str], seen: Sequence[BeaconSighting])
     for sighting in seen:
         by_pair.setdefault((sighting.origin, sighting.reader), []).append(sighting)
     title = "newest beacon: published in → found in"
-    return _square(title, regions, regions, lambda *pair: _render_beacon_cell(by_pair.get(pair, ())))
+    return _make_square(title, regions, regions, lambda *pair: _render_beacon_cell(by_pair.get(pair, ())))
 
 
 def _render_beacon_cell(sightings: Sequence[BeaconSighting]) -> Text:

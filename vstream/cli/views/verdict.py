@@ -30,15 +30,16 @@ _MOST_WRONG = 20
 _NONE = Text("–", style="dim")
 
 
-def report(verdict: Verdict, width: int) -> Iterator[RenderableType]:
+def render_report(verdict: Verdict, width: int) -> Iterator[RenderableType]:
     """All of it, from top to bottom, on a screen of *width* columns."""
     yield render_headline(verdict)
     yield from _render_cases(verdict)
     yield from _render_examples(verdict)
     faults = [_render_faults(verdict.faults, verdict.zero)] if verdict.faults else []
     streams = verdict.streams
-    for table in (_render_streams(streams), *_windows(verdict), *faults, *_arrivals(streams), *_consumers(streams)):
-        yield from _split(table, width)
+    tables = (_render_streams(streams), *_render_windows(verdict), *faults, *_render_arrivals(streams))
+    for table in (*tables, *_render_consumers(streams)):
+        yield from _split_wide_table(table, width)
     yield _render_recorder(verdict)
     for warning in verdict.warnings:
         yield Text.assemble(("warning: ", "bold yellow"), clean(warning))
@@ -102,7 +103,7 @@ def _render_table(title: str, *columns: str, left: int = 2) -> Table:
     return table
 
 
-def _split(table: Table, width: int) -> Iterator[Table]:
+def _split_wide_table(table: Table, width: int) -> Iterator[Table]:
     """*table*; or where it is too wide, several with some of its columns each, and with those that name a row."""
     # Two spaces and what is between columns.
     sizes = [3 + max(map(cell_len, map(str, (column.header, *column.cells)))) for column in table.columns]
@@ -119,7 +120,7 @@ def _split(table: Table, width: int) -> Iterator[Table]:
         first = last
 
 
-def _number(count: int | None, *, is_bad: bool = False) -> Text:
+def _render_count(count: int | None, *, is_bad: bool = False) -> Text:
     if count is None:
         return _NONE
     return Text(f"{count:,}", style="bold red" if is_bad and count else "")
@@ -161,15 +162,15 @@ def _render_streams(streams: Sequence[StreamVerdict]) -> Table:
             table.add_row(
                 stream.name,
                 region,
-                *(_number(getattr(tally, field)) if tally is not None else _NONE for field in _PUBLISH_COUNTS),
-                _number(served_here.lost.count if served_here is not None and is_read else None, is_bad=True),
-                _number(served_here.recovered.count if served_here is not None and is_read else None),
-                *(_number(count if is_known else None, is_bad=True) for count in copies),
+                *(_render_count(getattr(tally, field)) if tally is not None else _NONE for field in _PUBLISH_COUNTS),
+                _render_count(served_here.lost.count if served_here is not None and is_read else None, is_bad=True),
+                _render_count(served_here.recovered.count if served_here is not None and is_read else None),
+                *(_render_count(count if is_known else None, is_bad=True) for count in copies),
             )
     return table
 
 
-def _windows(verdict: Verdict) -> Iterator[Table]:
+def _render_windows(verdict: Verdict) -> Iterator[Table]:
     table = _render_table(
         "by window", "window", "region", "published", "longest gap", "median", "p99", "read", "median", "control plane"
     )
@@ -186,16 +187,16 @@ def _windows(verdict: Verdict) -> Iterator[Table]:
             table.add_row(
                 name,
                 f"{region}, {stream}" if several else region,
-                *_publish_cells(rows.get(key)),
-                *_read(reads.get(key)),
-                _share(control[region]) if region in control else _NONE,
+                *_render_publishes(rows.get(key)),
+                *_render_reads(reads.get(key)),
+                _render_share(control[region]) if region in control else _NONE,
             )
             name = ""
     if table.row_count:
         yield table
 
 
-def _share(value: float | None) -> Text:
+def _render_share(value: float | None) -> Text:
     if value is None:
         return _NONE
     if value == 1:
@@ -207,22 +208,22 @@ def _render_time(nanoseconds: int | None) -> Text:
     return _NONE if nanoseconds is None else Text(duration(nanoseconds))
 
 
-def _publish_cells(publishes: Availability | None) -> tuple[Text, Text, Text, Text]:
+def _render_publishes(publishes: Availability | None) -> tuple[Text, Text, Text, Text]:
     if publishes is None or not publishes.attempted:
         return _NONE, _NONE, _NONE, _NONE
     gap = Text(duration(publishes.longest_gap)) if publishes.longest_gap else _NONE
     return (
-        _share(publishes.share),
+        _render_share(publishes.share),
         gap,
         _render_time(publishes.time.p50 if publishes.time else None),
         _render_time(publishes.time.p99 if publishes.time else None),
     )
 
 
-def _read(reads: Availability | None) -> tuple[Text, Text]:
+def _render_reads(reads: Availability | None) -> tuple[Text, Text]:
     if reads is None or not reads.attempted:
         return _NONE, _NONE
-    return _share(reads.share), _render_time(reads.time.p50 if reads.time else None)
+    return _render_share(reads.share), _render_time(reads.time.p50 if reads.time else None)
 
 
 def _render_faults(faults: Sequence[FaultVerdict], zero: int) -> Table:
@@ -238,7 +239,7 @@ def _render_faults(faults: Sequence[FaultVerdict], zero: int) -> Table:
             clean(fault.asked),
             outcome,
             duration(fault.injected - zero),
-            _number(sum(outage.failed for outage in verdict.outages)),
+            _render_count(sum(outage.failed for outage in verdict.outages)),
             _render_time(min((outage.first_failure for outage in verdict.outages), default=None)),
             _show_last(recovered, "not before the next fault"),
             _render_time(None if fault.healed is None else fault.healed - zero),
@@ -254,7 +255,7 @@ def _show_last(times: Sequence[int | None], never: str) -> Text:
     return Text(duration(max(measured))) if measured else _NONE
 
 
-def _arrivals(streams: Sequence[StreamVerdict]) -> Iterator[Table]:
+def _render_arrivals(streams: Sequence[StreamVerdict]) -> Iterator[Table]:
     table = _render_table("arrival: from → to", "stream", "from → to", "messages", "median", "p99", "most")
     for stream in streams:
         for arrival in stream.arrivals:
@@ -269,7 +270,7 @@ def _arrivals(streams: Sequence[StreamVerdict]) -> Iterator[Table]:
         yield table
 
 
-def _consumers(streams: Sequence[StreamVerdict]) -> Iterator[Table]:
+def _render_consumers(streams: Sequence[StreamVerdict]) -> Iterator[Table]:
     table = _render_table("consumers", "consumer", "delivered", "redelivered", "repeated", "skipped", "behind", left=1)
     for stream in streams:
         for consumer in stream.consumers:

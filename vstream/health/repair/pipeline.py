@@ -168,7 +168,7 @@ class RepairResult:
         }
 
 
-def select(
+def choose_repairs(
     topology: Topology, kinds: Sequence[RepairKind], streams: Sequence[str]
 ) -> tuple[frozenset[RepairKind], frozenset[str]]:
     """The kinds and virtual streams to repair, by default all. Raises VstreamError for unknown ones, and those never tried."""
