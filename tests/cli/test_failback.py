@@ -89,7 +89,7 @@ def test_what_nobody_answered_for_is_not_said_to_differ(
         apply.command(tmp_path / "lost.yaml")
     assert ended.value.exit_code == 3
     with pytest.raises(typer.Exit) as ended:
-        apply.report(planned, ApplyResult(done=()), plan, is_verbose=False)
+        apply.report_applied(planned, ApplyResult(done=()), plan, is_verbose=False)
     assert (ended.value.exit_code, "differ" in capsys.readouterr().err) == (3, False)
     with pytest.raises(RefusedError):
         pipeline.require_nothing_else(

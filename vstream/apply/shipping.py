@@ -59,9 +59,8 @@ def make_shipped_mappings(request: PlanRequest, plan: Plan, shipping: Shipping) 
     living = {region: endpoint for region, endpoint in request.endpoints.items() if region not in request.lost}
     system = {region: endpoint.system for region, endpoint in living.items() if endpoint.system is not None}
     if shipping.command is not None:
-        fill_in(
-            shipping.command, servers[0], Path("directory")
-        )  # what is wrong with it is said before anything is done
+        # What is wrong with it is said before anything is done.
+        fill_in(shipping.command, servers[0], Path("directory"))
     names = {server.server.name for server in servers if not server.is_hub}
     if shipping.command is not None and names <= {*plan.unknown_servers}:
         raise VstreamError(

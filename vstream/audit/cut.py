@@ -134,7 +134,7 @@ def build_cut(
     """
     # Arrow takes no null for a structure whose fields cannot be null.
     told = collect_arrow(streams.withColumn("transform", F.col("transform").cast("struct<src: string, dest: string>")))
-    rows = sorted(map(_plain_row, plain_rows(told)), key=lambda row: (row.virtual, row.stream))
+    rows = sorted(map(_make_plain_row, plain_rows(told)), key=lambda row: (row.virtual, row.stream))
     by_virtual: dict[str, list[Any]] = {}
     for row in rows:
         by_virtual.setdefault(row.virtual, []).append(closed.narrow(row, is_origin=is_origin(row)))
@@ -146,16 +146,16 @@ def build_cut(
             (virtual, row.stream, is_origin(row), row.mirror or (None if row.sources else alone)) for row in rows_of_one
         ]
         readers = [row for row in rows_of_one if not is_origin(row) and row.role != CATALOG and row.error is None]
-        rows_value = _origins(virtual, rows_of_one, len(readers))
+        rows_value = _make_origin_rows(virtual, rows_of_one, len(readers))
         origins += rows_value
         seen = {row.stream: row for row in rows_of_one if row.error is None}
-        expected += [(*origin, *_reader(row, origin[1], seen)) for origin in rows_value for row in readers]
+        expected += [(*origin, *_make_reader_row(row, origin[1], seen)) for origin in rows_value for row in readers]
         names = [None, *(origin[1] for origin in rows_value)]
         for row in rows_of_one:
             origin_names = [row.stream] if is_origin(row) else names
             tracks += [(virtual, name, row.stream, row.region, is_origin(row)) for name in origin_names]
     spark = streams.sparkSession
-    mirrors = {(virtual, row.stream) for virtual, own_rows in by_virtual.items() for row in _mirrors(own_rows)}
+    mirrors = {(virtual, row.stream) for virtual, own_rows in by_virtual.items() for row in _list_mirrors(own_rows)}
     return CutTables(
         rows=[row for row in rows if row.role != CATALOG],
         roles=make_table(spark, roles, _ROLES),
@@ -167,7 +167,7 @@ def build_cut(
         bounds={row[:2]: row[3:5] for row in origins},
         readers={row[0]: row[-1] for row in origins},
         counters=frozenset(row.virtual for row in rows if row.sources and row.limits and _COUNTING in row.limits),
-        holes=() if is_narrow or is_sampled else [_hole(row) for row in rows if _has_hole(row)],
+        holes=() if is_narrow or is_sampled else [_make_hole_row(row) for row in rows if _has_hole(row)],
         is_narrow=is_narrow,
         is_sampled=is_sampled,
         closed=closed,
@@ -184,7 +184,7 @@ def closed_routes(spark: SparkSession, closed: ClosedPart) -> DataFrame:
     return make_table(spark, rows, _CLOSED)
 
 
-def _plain_row(row: Any) -> Any:
+def _make_plain_row(row: Any) -> Any:
     plain = _StreamRow(*row)
     plain.sources = [_SourceRow(**source) for source in plain.sources]
     plain.limits = None if plain.limits is None else dict(plain.limits)
@@ -197,7 +197,7 @@ def _has_hole(row: Any) -> bool:
     return is_origin(row) and row.error is None and bool(row.num_deleted) and not can_have
 
 
-def _hole(row: Any) -> tuple[Any, ...]:
+def _make_hole_row(row: Any) -> tuple[Any, ...]:
     return row.virtual, row.stream, row.region, row.first_seq, row.last_seq, row.path == CAPTURE
 
 
@@ -206,13 +206,13 @@ def is_origin(row: Any) -> bool:
     return row.role in {_WRITE, _ORIGIN}
 
 
-def _mirrors(streams: Sequence[Any]) -> list[Any]:
+def _list_mirrors(streams: Sequence[Any]) -> list[Any]:
     """The mirrors among the streams of one virtual stream; in old captures, only the roles show them."""
     is_mirrored = any(row.role in {_ORIGIN, _ORDER} for row in streams)
     return [row for row in streams if row.mirror is not None or (is_mirrored and row.role == _READ and not row.sources)]
 
 
-def _origins(virtual: str, streams: Sequence[Any], readers: int) -> list[tuple[Any, ...]]:
+def _make_origin_rows(virtual: str, streams: Sequence[Any], readers: int) -> list[tuple[Any, ...]]:
     rows = []
     for row in streams:
         if is_origin(row):
@@ -228,7 +228,7 @@ def _origins(virtual: str, streams: Sequence[Any], readers: int) -> list[tuple[A
                     row.limits is None or bool((OLDEST_FIRST | _SELECTIVE) & row.limits.keys()),
                     row.limits is None or bool(_SELECTIVE & row.limits.keys()),
                     row.limits is not None and _TTL in row.limits,
-                    None if row.limits is None or _SELECTIVE & row.limits.keys() else _age(row.limits),
+                    None if row.limits is None or _SELECTIVE & row.limits.keys() else _find_age(row.limits),
                     1 if row.limits is None else row.limits.get("first_seq", 1),
                     readers,
                 )
@@ -240,14 +240,14 @@ def _origins(virtual: str, streams: Sequence[Any], readers: int) -> list[tuple[A
     ]
 
 
-def _cursor(row: Any, origin: str, seen: Mapping[str, Any]) -> int | None:
+def _find_cursor(row: Any, origin: str, seen: Mapping[str, Any]) -> int | None:
     """How far a reader has sourced *origin*, None if unknown; *seen* are the streams of the virtual stream by name."""
     if row.mirror == origin:
         # It has its stream's sequences, and its last one stays when messages go.
         return int(row.last_seq) or None
     if row.mirror is not None:
         through = seen.get(row.mirror)
-        return _cursor(through, origin, seen) if through is not None and row.last_seq >= through.last_seq else None
+        return _find_cursor(through, origin, seen) if through is not None and row.last_seq >= through.last_seq else None
     cursors = [source.last_seq for source in row.sources if source.origin == origin]
     if not cursors:
         return None
@@ -268,30 +268,30 @@ def _has_taken_all(row: Any, seen: Mapping[str, Any]) -> bool:
     return origins <= seen.keys() and row.last_seq == sum(seen[origin].last_seq for origin in origins)
 
 
-def _reader(row: Any, origin: str, seen: Mapping[str, Any]) -> tuple[Any, ...]:
+def _make_reader_row(row: Any, origin: str, seen: Mapping[str, Any]) -> tuple[Any, ...]:
     limits = row.limits
     keys = limits.keys() if limits is not None else frozenset()
     return (
         row.stream,
         row.region,
-        _cursor(row, origin, seen),
+        _find_cursor(row, origin, seen),
         row.cut_at_ns,
         row.read_at_ns,
         row.path == CAPTURE,
         row.last_seq > row.messages,
         row.first_seq > 1,
         limits is None or bool(OLDEST_FIRST & keys),
-        _age(limits),
+        _find_age(limits),
         bool(_ANY & keys),
         _TTL in keys,
         1 if limits is None else limits.get(_BY_SUBJECT),
         _ROLL_UPS in keys,
-        _window(row, origin, seen),
+        _find_window(row, origin, seen),
         f"{UNTIL_KEY}{origin}" in keys,
     )
 
 
-def _window(row: Any, origin: str, seen: Mapping[str, Any]) -> int | None:
+def _find_window(row: Any, origin: str, seen: Mapping[str, Any]) -> int | None:
     # Who takes messages from another reader lacks what that one has left out.
     if origin not in {source.origin for source in row.sources}:
         return None
@@ -300,6 +300,6 @@ def _window(row: Any, origin: str, seen: Mapping[str, Any]) -> int | None:
     return None if row.limits is None else row.limits.get(_WINDOW)
 
 
-def _age(limits: Mapping[str, int] | None) -> int | None:
+def _find_age(limits: Mapping[str, int] | None) -> int | None:
     """The age at which messages are removed, in nanoseconds, if no other limit removes the oldest ones."""
     return limits["max_age"] if limits is not None and limits.keys() & OLDEST_FIRST == {"max_age"} else None

@@ -103,11 +103,11 @@ def command(
         require_same(run(make_plan(planned.request)), plan)
     shipping = Shipping(command=ship_with, loaded_timeout=loaded_timeout)
     applied, left = run(apply_with_progress(planned, gate_timeout, shipping))
-    report(planned, applied, left, is_verbose=verbose)
+    report_applied(planned, applied, left, is_verbose=verbose)
     _exit_if_unknown(left or plan, file)
 
 
-def report(planned: ServerPlan, applied: ApplyResult, left: Plan | None, *, is_verbose: bool) -> None:
+def report_applied(planned: ServerPlan, applied: ApplyResult, left: Plan | None, *, is_verbose: bool) -> None:
     """Say what was done and what is left, and end with the exit code of that unless all is done."""
     console.print_lines(outcome.render_applied(applied, loaded_path(planned.request.topology)))
     if applied.gate_timeouts:

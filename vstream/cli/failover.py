@@ -11,7 +11,7 @@ import typer
 from vstream.apply.pipeline import resume_reading
 from vstream.apply.shipping import Shipping
 from vstream.cli import options
-from vstream.cli.apply import GateTimeout, apply_with_progress, report
+from vstream.cli.apply import GateTimeout, apply_with_progress, report_applied
 from vstream.cli.asyncio_runner import run
 from vstream.cli.exit_codes import NO, UNKNOWN
 from vstream.cli.plan import plan_with_progress
@@ -67,7 +67,7 @@ def carry_out_edit(edit: TopologyEdit, planned: ServerPlan, how: EditOptions) ->
     shipping = Shipping(command=how.ship_with, loaded_timeout=None)
     applied, left = run(apply_with_progress(planned, how.gate_timeout, shipping))
     if not how.is_json or not applied.is_complete or (left is not None and not left.is_empty):
-        report(planned, applied, left, is_verbose=False)
+        report_applied(planned, applied, left, is_verbose=False)
     behind = run(resume_reading(edit.topology, find_target_servers(edit.topology, planned.where.lab)))
     if behind:
         console.print_note(f"{', '.join(behind)} will source again later: `vstream repair sources` says when.")

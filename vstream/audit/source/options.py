@@ -106,34 +106,34 @@ def parse_options(options: Mapping[str, str]) -> Options:
     values = without_catalog_properties(options)
     for name in values:
         _check_name(name)
-    access = _access(values)
-    streams = _streams(values)
+    access = _parse_access(values)
+    streams = _parse_streams(values)
     if not streams:
         raise VstreamError("no stream is given", hint='.option("stream", "foo-read-west")')
     if not access.servers and not access.context:
         raise VstreamError("no server is given", hint='.option("servers", "nats://127.0.0.1:4222")')
     region = values.get("region", "")
-    starts = _starts(values, streams)
+    starts = _parse_starts(values, streams)
     return Options(
         access=access,
         stream_ref=tuple(StreamRef(stream=stream, region=region, virtual=stream, role="") for stream in streams),
-        read_by=_read_by(values),
+        read_by=_parse_read_by(values),
         subjects=_split_words(values.get("subject", "")),
         columns=_split_words(values.get("columns", "")),
-        start_seq=_number(values, "start_seq"),
-        end_seq=_number(values, "end_seq"),
-        since_ns=_moment(values, "since"),
-        until_ns=_moment(values, "until"),
-        rows_per_task=_number(values, "rows_per_task") or ROWS,
-        rows_per_batch=_number(values, "rows_per_batch"),
-        min_rows_per_batch=_number(values, "min_rows_per_batch"),
-        max_batch_delay=_seconds(values, "max_batch_delay", "15m"),
-        fails_on_loss=_flag(values, "fail_on_data_loss", default="true"),
-        start="earliest" if starts else _one_of(values, "start", ("earliest", "latest"), "earliest"),
+        start_seq=_parse_number(values, "start_seq"),
+        end_seq=_parse_number(values, "end_seq"),
+        since_ns=_parse_moment(values, "since"),
+        until_ns=_parse_moment(values, "until"),
+        rows_per_task=_parse_number(values, "rows_per_task") or ROWS,
+        rows_per_batch=_parse_number(values, "rows_per_batch"),
+        min_rows_per_batch=_parse_number(values, "min_rows_per_batch"),
+        max_batch_delay=_parse_seconds(values, "max_batch_delay", "15m"),
+        fails_on_loss=_parse_flag(values, "fail_on_data_loss", default="true"),
+        start="earliest" if starts else _parse_choice(values, "start", ("earliest", "latest"), "earliest"),
         starts=starts,
-        headers=_flag(values, "headers"),
-        payload=_flag(values, "payload"),
-        pushdown=_flag(values, "pushdown"),
+        headers=_parse_flag(values, "headers"),
+        payload=_parse_flag(values, "payload"),
+        pushdown=_parse_flag(values, "pushdown"),
     )
 
 
@@ -177,7 +177,7 @@ def without_catalog_properties(options: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def _streams(options: Mapping[str, str]) -> tuple[str, ...]:
+def _parse_streams(options: Mapping[str, str]) -> tuple[str, ...]:
     """The named streams: from the option `stream`, or from the argument of `load`, which Spark calls `path`."""
     loaded = _split_words(options.get("path", ""))
     named = _split_words(options.get("stream", ""))
@@ -189,7 +189,7 @@ def _streams(options: Mapping[str, str]) -> tuple[str, ...]:
     return loaded or named
 
 
-def _starts(options: Mapping[str, str], streams: Sequence[str]) -> dict[str, int]:
+def _parse_starts(options: Mapping[str, str], streams: Sequence[str]) -> dict[str, int]:
     """The sequence of the first message to read, by stream, where `start` is JSON."""
     text = options.get("start", "").strip()
     if not text.startswith("{"):
@@ -208,8 +208,8 @@ def _starts(options: Mapping[str, str], streams: Sequence[str]) -> dict[str, int
     return dict(starts)
 
 
-def _read_by(options: Mapping[str, str]) -> str | None:
-    value = _one_of(options, "read_by", (_AUTO, *PATHS), _AUTO)
+def _parse_read_by(options: Mapping[str, str]) -> str | None:
+    value = _parse_choice(options, "read_by", (_AUTO, *PATHS), _AUTO)
     return None if value == _AUTO else value
 
 
@@ -228,7 +228,7 @@ def _check_name(name: str) -> None:
         )
 
 
-def _access(options: Mapping[str, str]) -> Access:
+def _parse_access(options: Mapping[str, str]) -> Access:
     servers = _split_words(options.get("servers", ""))
     for url in servers:
         if "@" in urlsplit(url if "://" in url else f"nats://{url}").netloc:
@@ -239,7 +239,7 @@ def _access(options: Mapping[str, str]) -> Access:
     texts: dict[str, Any] = {
         name: options[name] for name in ACCESS_FIELDS - {"servers", "timeout"} if options.get(name)
     }
-    timeout = _number(options, "timeout")
+    timeout = _parse_number(options, "timeout")
     if timeout:
         texts["timeout"] = float(timeout)
     return Access(servers=servers, **texts)
@@ -249,7 +249,7 @@ def _split_words(text: str) -> tuple[str, ...]:
     return tuple(word.strip() for word in text.split(",") if word.strip())
 
 
-def _number(options: Mapping[str, str], name: str) -> int | None:
+def _parse_number(options: Mapping[str, str], name: str) -> int | None:
     if name not in options:
         return None
     try:
@@ -261,28 +261,28 @@ def _number(options: Mapping[str, str], name: str) -> int | None:
     return value
 
 
-def _seconds(options: Mapping[str, str], name: str, default: str) -> float:
+def _parse_seconds(options: Mapping[str, str], name: str, default: str) -> float:
     try:
         return parse_duration(options.get(name, default)) / 10**9
     except ValueError as error:
         raise VstreamError(f"option `{name}`: {error}") from None
 
 
-def _flag(options: Mapping[str, str], name: str, default: str = "false") -> bool:
+def _parse_flag(options: Mapping[str, str], name: str, default: str = "false") -> bool:
     text = options.get(name, default).lower()
     if text not in _FLAGS:
         raise VstreamError(f"option `{name}` must be true or false, not `{text}`")
     return _FLAGS[text]
 
 
-def _one_of(options: Mapping[str, str], name: str, choices: tuple[str, ...], default: str) -> str:
+def _parse_choice(options: Mapping[str, str], name: str, choices: tuple[str, ...], default: str) -> str:
     value = options.get(name, default)
     if value not in choices:
         raise VstreamError(f"option `{name}` must be one of {', '.join(choices)}, not `{value}`")
     return value
 
 
-def _moment(options: Mapping[str, str], name: str) -> int | None:
+def _parse_moment(options: Mapping[str, str], name: str) -> int | None:
     """An ISO 8601 time as nanoseconds since 1970; a time without a zone is UTC."""
     if name not in options:
         return None

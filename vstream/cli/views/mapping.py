@@ -192,7 +192,9 @@ def _render_rules(answer: Simulation, resolution: Resolution, *, with_outcomes: 
         for entry in answer.overridden(candidate):
             yield Text(f"    (the rule with the same source at {place(entry.key_span)} is ignored)")
         for outcome in candidate.outcomes if with_outcomes else ():
-            yield Text.assemble(f"    {outcome.probability_percent:>3} %  ", (_becomes(outcome), _STYLE[outcome.kind]))
+            yield Text.assemble(
+                f"    {outcome.probability_percent:>3} %  ", (_describe_outcome(outcome), _STYLE[outcome.kind])
+            )
 
 
 _ORDER = {True: ", if the server tries it before the other rules", False: ", if the server tries another rule first"}
@@ -204,7 +206,7 @@ _STYLE = {
 }
 
 
-def _becomes(outcome: Outcome) -> str:
+def _describe_outcome(outcome: Outcome) -> str:
     match outcome.kind:
         case OutcomeKind.DROPPED:
             return "lost: no subscriber gets it"
@@ -219,8 +221,8 @@ def _becomes(outcome: Outcome) -> str:
 
 def _describe_shares(candidate: Candidate) -> str:
     if len(candidate.outcomes) == 1:
-        return _becomes(candidate.outcomes[0])
-    return ", ".join(f"{outcome.probability_percent} % {_becomes(outcome)}" for outcome in candidate.outcomes)
+        return _describe_outcome(candidate.outcomes[0])
+    return ", ".join(f"{outcome.probability_percent} % {_describe_outcome(outcome)}" for outcome in candidate.outcomes)
 
 
 def _render_other_accounts(answer: Simulation) -> Iterator[Text]:
@@ -253,10 +255,10 @@ def _show_beyond_leaves(answer: Simulation) -> Iterator[Text]:
             yield Text(f"  {subject} does not reach {side}: {clean(reason)}" + (f" at {place(span)}" if span else ""))
             continue
         by = f", by the connection{where}" + "".join(f", then {_describe_link(link)}" for link in arrival.imports)
-        yield Text(f"  {_share(arrival.percent)}seen on {side} as {subject}{by}")
+        yield Text(f"  {_format_share(arrival.percent)}seen on {side} as {subject}{by}")
 
 
-def _share(percent: float | None) -> str:
+def _format_share(percent: float | None) -> str:
     if percent is None:
         return "may be "
     return f"{percent:g} % " if percent < _ALL else ""
@@ -264,7 +266,7 @@ def _share(percent: float | None) -> str:
 
 def _describe_arrival(arrival: AccountArrival) -> str:
     path = ", then ".join(_describe_link(link) for link in arrival.links)
-    return f"{_share(arrival.percent)}seen in account `{clean(arrival.account)}` as {clean(show_bytes(arrival.subject))}, by {path}"
+    return f"{_format_share(arrival.percent)}seen in account `{clean(arrival.account)}` as {clean(show_bytes(arrival.subject))}, by {path}"
 
 
 def _describe_link(link: AccountLink) -> str:
@@ -309,11 +311,11 @@ def render_accounts(
     sources = {row.source for row in rows if row.cluster}
     for row in rows:
         elsewhere = "any other cluster" if row.source in sources else "every cluster"
-        table.add_row(*map(Text, _cells(row, elsewhere)))
+        table.add_row(*map(Text, _render_cells(row, elsewhere)))
     yield table
 
 
-def _cells(row: AccountRow, elsewhere: str) -> tuple[str, ...]:
+def _render_cells(row: AccountRow, elsewhere: str) -> tuple[str, ...]:
     share = f"{row.percent} % " if row.percent < _ALL else ""
     destination = "lost" if row.destination is None else clean(show_bytes(row.destination))
     where = clean(row.cluster) if row.cluster else elsewhere

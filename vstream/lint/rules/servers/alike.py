@@ -293,26 +293,26 @@ def _compare(group: list[ServerConf], trait: _Trait) -> Iterator[Violation]:
             )
 
 
-def _cluster_name(server: ServerConf) -> Reading:
+def _read_cluster_name(server: ServerConf) -> Reading:
     name = server.cluster_name
     return (f"`{name.text}`", name.span) if name is not None and name.text else None
 
 
-def _domain(server: ServerConf) -> Reading:
+def _read_domain(server: ServerConf) -> Reading:
     if server.jetstream is None or not server.jetstream.is_enabled:
         return None
     domain = find_jetstream_domain(server)
     return (f"`{domain.text}`", domain.span) if domain else ("none", server.jetstream.key_span)
 
 
-def _system_account(server: ServerConf) -> Reading:
+def _read_system_account(server: ServerConf) -> Reading:
     if has_any(server.root, "operator", "operators"):
         return None
     account = server.system_account
     return (f"`{account.text}`", account.span) if account and account.text else ("`$SYS`", place(server))
 
 
-def _guest(server: ServerConf) -> Reading:
+def _read_guest(server: ServerConf) -> Reading:
     guest = option(server.root, "no_auth_user")
     if guest is not None and guest.text:
         return f"`{guest.text}`", guest.span
@@ -320,10 +320,10 @@ def _guest(server: ServerConf) -> Reading:
 
 
 def _has_gateway_tls(server: ServerConf) -> Reading:
-    return _presence(server.gateway.conf) if server.gateway else None
+    return _read_presence(server.gateway.conf) if server.gateway else None
 
 
-def _presence(conf: ConfMap | None) -> Reading:
+def _read_presence(conf: ConfMap | None) -> Reading:
     if conf is None:
         return None
     tls = entry(conf, "tls")
@@ -364,14 +364,14 @@ def _find_strangers(group: list[ServerConf]) -> Iterator[Violation]:
             )
 
 
-_DOMAIN: Final = _Trait("the domain is", "they are not one JetStream", _domain)
-_SYSTEM: Final = _Trait("the system account is", "they do not see each other's events", _system_account)
+_DOMAIN: Final = _Trait("the domain is", "they are not one JetStream", _read_domain)
+_SYSTEM: Final = _Trait("the system account is", "they do not see each other's events", _read_system_account)
 _TRAITS: Final = (
-    _Trait("the cluster is called", "they refuse each other", _cluster_name),
+    _Trait("the cluster is called", "they refuse each other", _read_cluster_name),
     _DOMAIN,
     _SYSTEM,
-    _Trait("routes have", "they cannot connect", lambda server: _presence(server.cluster)),
-    _Trait("clients without a login are", "what they may do depends on the server", _guest),
+    _Trait("routes have", "they cannot connect", lambda server: _read_presence(server.cluster)),
+    _Trait("clients without a login are", "what they may do depends on the server", _read_guest),
 )
 _GATEWAY_TRAITS: Final = (_Trait("the gateway has", "they cannot connect", _has_gateway_tls), _DOMAIN, _SYSTEM)
 
@@ -437,7 +437,7 @@ def _compare_users(group: list[ServerConf]) -> Iterator[Violation]:
         for user in server.users:
             holders.setdefault((user.account, user.name), []).append((server, user))
     for having in holders.values():
-        every = [_rights(user) for _, user in having]
+        every = [_list_rights(user) for _, user in having]
         usual = max(every, key=every.count)
         example_server, example = having[every.index(usual)]
         for (_, user), rights in zip(having, every, strict=True):
@@ -467,7 +467,7 @@ def _compare_users(group: list[ServerConf]) -> Iterator[Violation]:
             )
 
 
-def _rights(user: UserConf) -> dict[str, frozenset[str]]:
+def _list_rights(user: UserConf) -> dict[str, frozenset[str]]:
     """What *user* is allowed and denied, each with its subjects."""
     rights = {}
     for word, permission in (("publish", user.publish), ("subscribe", user.subscribe)):
