@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -139,20 +139,22 @@ def test_a_message_is_only_deduplicated_where_its_reader_does_that(
     ]
 
 
-LIMITS: dict[str, tuple[dict[str, int], dict[str, int]]] = {
+Limits = dict[str, int | bool]
+LIMITS: dict[str, tuple[Limits, Limits]] = {
     "last": ({}, {"max_msgs_per_subject": 1}),
     "three": ({}, {"max_msgs_per_subject": 3}),
     "aged": ({}, {"max_age": 2 * 10**9}),
     "passed": ({"max_age": 2 * 10**9}, {}),
     "full": ({"max_msgs": MESSAGES_EACH}, {}),
+    "fills": ({"max_msgs": MESSAGES_EACH + 5}, {"max_msgs": 2 * MESSAGES_EACH + 5}),
+    "seven": ({}, {"max_msgs_per_subject": 7}),
+    "short": ({"allow_msg_ttl": True}, {"allow_msg_ttl": True, "max_msgs_per_subject": 1}),
 }
 """By virtual stream, the limits of its write streams and of its read streams."""
 
 
-def test_what_limits_remove_while_streams_are_read_is_not_lost(
-    spark: SparkSession, server: JetStreamServer, tmp_path: Path
-) -> None:
-    """Clients go on publishing, to the same subjects, between the cut and the end of reading."""
+def make_limited(server: JetStreamServer) -> list[RenderedStream]:
+    """The streams of LIMITS, filled; those called *fills* and *seven* have not reached their limits."""
     physical = []
     for virtual, (write, read) in LIMITS.items():
         names = [f"{virtual}-w-{region}" for region in REGIONS]
@@ -169,9 +171,23 @@ def test_what_limits_remove_while_streams_are_read_is_not_lost(
             fill(server, name, [(f"{name}.quiet-{name[-4:]}", b"", None), *_rounds(name, MESSAGES_EACH - 1)], **write)
     for virtual in LIMITS:
         _wait_until(server, virtual, "r", "last_seq", 2 * MESSAGES_EACH)
+    return physical
+
+
+def test_what_limits_remove_while_streams_are_read_is_not_lost(
+    spark: SparkSession, server: JetStreamServer, tmp_path: Path
+) -> None:
+    """Clients go on publishing, to the same subjects, between the cut and the end of reading."""
+    physical = make_limited(server)
     for region in REGIONS:
         fill(server, f"full-w-{region}", _rounds(f"full-w-{region}", 1))
     _wait_until(server, "full", "r", "last_seq", 2 * MESSAGES_EACH + len(REGIONS))
+    # What replaces this message is gone from everywhere when streams are read.
+    replaced = "short-w-west.replaced"
+    fill(server, "short-w-west", [(replaced, b"", None), (replaced, b"", {"Nats-TTL": "1s"})])
+    _wait_until(server, "short", "r", "last_seq", 2 * MESSAGES_EACH + 2)
+    _wait_until(server, "short", "w", "num_deleted", 1, regions=["west"])
+    server.api("STREAM.MSG.DELETE.fills-r-east", {"seq": 2 * MESSAGES_EACH - 1})
     quiet = server.api("STREAM.MSG.GET.three-r-east", {"last_by_subj": "three.quiet-west"})["message"]["seq"]
     server.api("STREAM.MSG.DELETE.three-r-east", {"seq": quiet})
     at_servers = dict.fromkeys(REGIONS, Endpoint(urls=(server.url,)))
@@ -195,7 +211,10 @@ def test_what_limits_remove_while_streams_are_read_is_not_lost(
         assert sorted(same_tables.messages.collect()) == messages
     pipeline = AuditPipeline(store=TableStore(spark), context=AuditContext(subject="test"))
     report = pipeline.run(tables.messages, tables.streams)
-    assert [(name[:4], *place) for name, *place in errors(report)] == [("lost", "three-r-east", 1)]
+    assert sorted((name[:4], *place) for name, *place in errors(report)) == [
+        ("lost", "fills-r-east", 1),
+        ("lost", "three-r-east", 1),
+    ]
     assert not [finding for finding in report.findings if finding.leaves_open]
 
 
@@ -203,10 +222,12 @@ def _rounds(stream: str, count: int) -> list[tuple[str, bytes, dict[str, str] | 
     return [(f"{stream}.{stream[-4:]}{number % 5}", b"%d" % number, None) for number in range(count)]
 
 
-def _wait_until(server: JetStreamServer, virtual: str, role: str, name: str, least: int) -> None:
+def _wait_until(
+    server: JetStreamServer, virtual: str, role: str, name: str, least: int, regions: Sequence[str] = REGIONS
+) -> None:
     deadline = time.monotonic() + 60
-    for region in REGIONS:
-        while server.api(f"STREAM.INFO.{virtual}-{role}-{region}")["state"][name] < least:
+    for region in regions:
+        while server.api(f"STREAM.INFO.{virtual}-{role}-{region}")["state"].get(name, 0) < least:
             assert time.monotonic() < deadline
             time.sleep(0.05)
 
@@ -310,6 +331,44 @@ def test_a_stream_that_is_made_anew_is_followed_from_its_beginning(
     wait_for(filled_server, 2 * MESSAGES_EACH)
     again = follower.round()
     assert (again.verdict(), again.messages) == (AuditVerdict.PASS, 6 * MESSAGES_EACH)
+
+
+def test_following_does_not_call_lost_what_newer_messages_replaced(
+    spark: SparkSession, server: JetStreamServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What earlier rounds have read is gone by now, and more comes and goes between the cut and the end of reading."""
+    physical = [stream for stream in make_limited(server) if stream.virtual in {"last", "seven", "full", "fills"}]
+    virtuals = sorted({stream.virtual for stream in physical})
+    number = 2 * MESSAGES_EACH
+
+    def publish() -> None:
+        nonlocal number
+        number += 2 * MESSAGES_EACH
+        for virtual in virtuals:
+            for name in (f"{virtual}-w-{region}" for region in REGIONS):
+                fill(server, name, _rounds(name, MESSAGES_EACH))
+            _wait_until(server, virtual, "r", "last_seq", number)
+
+    def take_cuts(*args: Any) -> list[StreamCut]:
+        cuts = extract.take_planned_cuts(*args)
+        publish()
+        return cuts
+
+    monkeypatch.setattr(follow, "take_planned_cuts", take_cuts)
+    at_servers = dict.fromkeys(REGIONS, Endpoint(urls=(server.url,)))
+    context = AuditContext(subject="test", models=dict.fromkeys(virtuals, "virtual"))
+    follower = Follower(spark=spark, streams=physical, endpoints=at_servers, scratch=tmp_path, context=context)
+    for _ in range(2):
+        publish()
+        assert errors(follower.round()) == []
+    for virtual in ("last", "fills"):
+        reader = f"{virtual}-r-east"
+        fill(server, f"{virtual}-w-west", [(f"{virtual}-w-west.{subject}", b"", None) for subject in ("cold", "k")])
+        _wait_until(server, virtual, "r", "last_seq", number + 2)
+        cold = server.api(f"STREAM.MSG.GET.{reader}", {"last_by_subj": f"{virtual}.cold"})["message"]["seq"]
+        server.api(f"STREAM.MSG.DELETE.{reader}", {"seq": cold})
+    lost = sorted((name[:4], *place) for name, *place in errors(follower.round()))
+    assert lost == [("lost", "fills-r-east", 1), ("lost", "last-r-east", 1)]
 
 
 def fill_more(server: JetStreamServer, region: str, number: int) -> None:

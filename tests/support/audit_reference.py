@@ -372,15 +372,13 @@ class Audit:
             is_age_only = not {"max_msgs", "max_bytes"} & limits.keys()
             if is_age_only and reader["cut_at_ns"] < old_at <= reader["read_at_ns"]:
                 return True
-        if reader["messages"] is not None and reader["last_seq"] - reader["messages"] <= 0:
+        is_whole = reader["messages"] is not None and reader["last_seq"] - reader["messages"] <= 0
+        if is_whole and "has_holes" not in (limits or ()):
             return False
         if limits is not None and "retention" in limits:
             return True
-        if (
-            (limits is None or removes(limits, oldest=True))
-            and reader["first_seq"] > 1
-            and (not sourced or seq < min(sourced))
-        ):
+        has_lost_oldest = reader["first_seq"] > 1 or "lost_oldest" in (limits or ())
+        if (limits is None or removes(limits, oldest=True)) and has_lost_oldest and is_oldest:
             is_age_only = limits is not None and not {"max_msgs", "max_bytes"} & limits.keys()
             if limits is None or not is_age_only:
                 return True
@@ -390,16 +388,23 @@ class Audit:
         keeps = 1 if limits is None else limits.get("max_msgs_per_subject")
         if keeps is not None and key is None:
             return True
-        may_roll_up = limits is not None and "allow_rollup_hdrs" in limits and is_nowhere
-        is_oldest = reader["first_seq"] > 1 and (not sourced or seq < min(sourced))
-        if may_roll_up and is_oldest and rows and min(row.time for row in rows) + SKEW >= written:
+        rolls_up = limits is not None and "allow_rollup_hdrs" in limits
+        latest = max((row.time for row in rows if row.key == key), default=0)
+        may_roll_up = rolls_up and (is_nowhere or latest + SKEW >= reader["cut_at_ns"])
+        if may_roll_up and has_lost_oldest and is_oldest and rows and min(row.time for row in rows) + SKEW >= written:
             return True
-        same_key = [row for row in rows if row.key == key]
+        same_key = sorted((row for row in rows if row.key == key), key=lambda row: row.seq)[-(keeps or 0) :]
         if same_key and min(copy.time for copy in same_key) + SKEW < written:
             return False
         if any((copy.origin, copy.former) == (origin, former) and copy.origin_seq < seq for copy in same_key):
             return False
+        written_streams = [self.streams[name] for name in self.origins if name in self.streams]
+        are_gone = any(
+            stream["error"] is None and stream["last_seq"] > stream["messages"] for stream in written_streams
+        )
         newer = len(same_key) + self._newer_absent(reader, message, key, written, rows)
+        if keeps is not None and limits is not None and "allow_msg_ttl" in limits and is_nowhere and are_gone:
+            return True
         return (keeps is not None and newer >= keeps) or (may_roll_up and bool(same_key))
 
     def _newer_absent(

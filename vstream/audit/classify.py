@@ -32,6 +32,7 @@ when the message was written, in nanoseconds since 1970, as far as that is known
 
 MISSING: Final = frozenset({"lost-prefix", "lost-middle", "lost-tail", "expired", "late", "displaced"})
 """Kinds of differences in which a reader lacks a message that it should have."""
+_EACH: Final = {"digest": "digests", "key": "keys", "sent_subject": "subjects"}
 _IDS: Final = 1_000
 """Message ids that are looked up one by one."""
 LATE_NS: Final = 30_000_000_000
@@ -72,13 +73,8 @@ def _tabulate_messages(copies: DataFrame, cut: CutTables, suspects: DataFrame, s
         .groupBy(*MESSAGE, "is_origin", "stream", "region")
         .agg(
             F.count(F.lit(1)).alias("number"),
-            F.min("seq").alias("seq"),
-            F.min("time_ns").alias("time_ns"),
-            F.array(F.min("digest"), F.max("digest")).alias("digests"),
-            F.array(F.min("key"), F.max("key")).alias("keys"),
-            F.array(F.min("sent_subject"), F.max("sent_subject")).alias("subjects"),
-            F.min("msg_id").alias("msg_id"),
-            F.min("ttl_ns").alias("ttl_ns"),
+            *(F.min(name).alias(name) for name in ("seq", "time_ns", "msg_id", "ttl_ns")),
+            *(F.array(F.min(name), F.max(name)).alias(names) for name, names in _EACH.items()),
         )
     )
     cell = F.struct("stream", "region", "number", "seq", "time_ns", "digests", "keys", "subjects", "msg_id")
@@ -114,10 +110,8 @@ def _classify_present(grid: DataFrame) -> DataFrame:
         grid.withColumn("copy", F.explode("copies"))
         .select(
             *MESSAGE,
-            copy["stream"].alias("stream"),
-            copy["region"].alias("region"),
+            *(copy[name].alias(name) for name in ("stream", "region", "seq")),
             F.explode(F.array_compact(kinds)).alias("kind"),
-            copy["seq"].alias("seq"),
             copy["number"].alias("copies"),
             F.coalesce(original["time_ns"], F.col("first_arrival")).alias("time_ns"),
             F.col("usual_key").alias("key"),
@@ -218,30 +212,34 @@ def _find_oldest_sourced(copies: DataFrame, cut: CutTables) -> DataFrame:
 
 def _with_kept(cells: DataFrame, copies: DataFrame, cut: CutTables) -> DataFrame:
     """
-    Add to *cells* how many messages of the key the reader has, and since when, if these may have replaced others.
+    Add to *cells* how many messages of the key the reader has, and from when to when, if these may have replaced others.
 
     *kept_from* is the lowest sequence of their own origin among these. *has_since* is the time of
     the reader's oldest message of any key.
     """
     if not cut.keeps_last:
         nothing = F.lit(None).cast("bigint")
-        return cells.withColumns({"kept": nothing, "kept_since": nothing, "kept_from": nothing, "has_since": nothing})
+        return cells.withColumns(dict.fromkeys(("kept", "kept_since", "kept_until", "kept_from", "has_since"), nothing))
     by_key = ["virtual", "stream", "key"]
     # Names of streams have no spaces.
     origin = F.concat_ws(" ", "origin", "former")
+    times = F.min("time_ns").alias("since"), F.max("time_ns").alias("until")
+    # What was read one after the other may be more than the reader had at a time.
+    newest = F.row_number().over(Window.partitionBy(*by_key).orderBy(F.col("seq").desc()))
     stored = (
         copies.where(~F.col("is_origin"))
         .join(
-            cells.where(F.col("keeps").isNotNull() | F.col("may_roll_up")).select(*by_key).distinct(),
-            by_key,
-            how="left_semi",
+            cells.where(F.col("keeps").isNotNull() | F.col("may_roll_up")).select(*by_key, "keeps").distinct(), by_key
         )
+        .withColumn("newest", newest)
+        .where(F.col("keeps").isNull() | (F.col("newest") <= F.col("keeps")))
         .groupBy(*by_key, origin.alias("of"))
-        .agg(F.count(F.lit(1)).alias("number"), F.min("time_ns").alias("since"), F.min("origin_seq").alias("from"))
+        .agg(F.count(F.lit(1)).alias("number"), *times, F.min("origin_seq").alias("from"))
         .groupBy(*by_key)
         .agg(
             F.sum("number").alias("kept"),
             F.min("since").alias("kept_since"),
+            F.max("until").alias("kept_until"),
             F.map_from_entries(F.collect_list(F.struct("of", "from"))).alias("froms"),
         )
     )
@@ -310,11 +308,15 @@ def _explain_absence() -> Column:
     is_older_kept = F.coalesce(F.col("kept_from") < seq, F.lit(False))
     are_newer_kept = (F.col("kept_since") + SKEW_NS >= F.col("time_ns")) & ~is_older_kept
     newer = F.coalesce("kept", F.lit(0)) + F.col("newer_absent")
-    is_newer_kept = F.col("key").isNull() | ((newer >= F.col("keeps")) & (F.col("kept").isNull() | are_newer_kept))
+    # What replaced it in all regions may be gone from everywhere: its time to live was short.
+    is_enough = (newer >= F.col("keeps")) | (F.col("may_hide") & (F.size("copies") == 0))
+    is_newer_kept = F.col("key").isNull() | (is_enough & (F.col("kept").isNull() | are_newer_kept))
     # Who rolls a subject up in one region, or all subjects, leaves in the others' write streams what is gone from all read streams.
     is_all_newer = F.col("lost_oldest") & is_oldest & (F.col("has_since") + SKEW_NS >= F.col("time_ns"))
     are_newer = F.coalesce(are_newer_kept, F.lit(False)) | F.coalesce(is_all_newer, F.lit(False))
-    is_rolled_up = F.col("may_roll_up") & (F.size("copies") == 0) & are_newer
+    # Of another region it may have been read before it was rolled up.
+    is_nowhere = (F.size("copies") == 0) | (F.col("kept_until") + SKEW_NS >= F.col("reader_cut_ns"))
+    is_rolled_up = F.col("may_roll_up") & F.coalesce(is_nowhere, F.lit(False)) & are_newer
     by_age = F.col("may_lose_oldest") & is_oldest & is_newly_old
     by_limit = by_age | F.col("has_holes") & (
         F.col("may_lose_any")

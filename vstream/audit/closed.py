@@ -19,7 +19,8 @@ from vstream.audit.source.values import StreamCut
 from vstream.topology.stream_config import header_name
 from vstream.value_class import value_class
 
-OLDEST_FIRST: Final = frozenset({"max_age", "max_msgs", "max_bytes"})
+SIZES: Final = frozenset({"max_msgs", "max_bytes"})
+OLDEST_FIRST: Final = SIZES | {"max_age"}
 """Limits that remove the oldest messages of a stream."""
 _HARMLESS: Final = OLDEST_FIRST | {"duplicate_window", "first_seq"}
 """Limits that remove no messages but the oldest ones."""

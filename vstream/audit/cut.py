@@ -26,12 +26,14 @@ SKEW_NS: Final = 1_000_000_000
 """Clock difference between machines below which a time proves nothing, in nanoseconds."""
 
 _ANY: Final = frozenset({"retention"})
-_TTL: Final = "allow_msg_ttl"
+TTL: Final = "allow_msg_ttl"
 _COUNTING: Final = "allow_msg_counter"
 _BY_SUBJECT: Final = "max_msgs_per_subject"
 _ROLL_UPS: Final = "allow_rollup_hdrs"
 REPLACING: Final = frozenset({_BY_SUBJECT, _ROLL_UPS})
 """Settings by which a message removes older ones of its subject."""
+HAS_HOLES, LOST_OLDEST = "has_holes", "lost_oldest"
+"""Both among the limits: after the cut, these have removed messages, or the oldest ones."""
 _SELECTIVE: Final = _ANY | REPLACING
 """Settings that can remove messages in the middle of a stream."""
 _WINDOW: Final = "duplicate_window"
@@ -51,7 +53,7 @@ _ORIGINS = make_schema("""
 _READERS = make_schema("""
     stream string, region string, cursor bigint, reader_cut_ns bigint, reader_read_ns bigint, is_capture boolean,
     has_holes boolean, lost_oldest boolean, may_lose_oldest boolean, max_age bigint, may_lose_any boolean,
-    has_ttl boolean, keeps bigint, may_roll_up boolean, window bigint, takes_no_more boolean
+    has_ttl boolean, may_hide boolean, keeps bigint, may_roll_up boolean, window bigint, takes_no_more boolean
 """)
 _CLOSED = make_schema("virtual string, stream string, origin string, until bigint, read_to bigint, until_ns bigint")
 _EXPECTED = StructType([*_ORIGINS.fields, *_READERS.fields])
@@ -84,9 +86,10 @@ class CutTables:
 
     *cursor* is how far the reader has sourced, null if its server does not report that. *keeps* is the minimum number
     of messages of a subject that it keeps, null without such a limit; *max_age* is null unless age alone removes the
-    oldest. *may_roll_up* says whether a message may remove all others of its subject. *window* is how long, in
-    nanoseconds, the reader drops a message of the origin with the id of another; null if unknown, and 0 if the reader
-    has stored everything that arrived, and so dropped nothing. *takes_no_more*: the origin's region was given up.
+    oldest. *may_hide*: what replaced a message may have ended. *may_roll_up* says whether a message may remove all
+    others of its subject. *window* is how long, in nanoseconds, the reader drops a message of the origin with the id of
+    another; null if unknown, and 0 if the reader has stored everything that arrived, and so dropped nothing.
+    *takes_no_more*: the origin's region was given up.
     """
     identities: Mapping[tuple[str, str], str]
     """By *virtual* and origin: the identity that servers since 2.15 give it, if known."""
@@ -193,7 +196,7 @@ def _make_plain_row(row: Any) -> Any:
 
 
 def _has_hole(row: Any) -> bool:
-    can_have = row.limits is None or (_SELECTIVE | {_TTL}) & row.limits.keys()
+    can_have = row.limits is None or (_SELECTIVE | {TTL}) & row.limits.keys()
     return is_origin(row) and row.error is None and bool(row.num_deleted) and not can_have
 
 
@@ -227,7 +230,7 @@ def _make_origin_rows(virtual: str, streams: Sequence[Any], readers: int) -> lis
                     row.read_at_ns,
                     row.limits is None or bool((OLDEST_FIRST | _SELECTIVE) & row.limits.keys()),
                     row.limits is None or bool(_SELECTIVE & row.limits.keys()),
-                    row.limits is not None and _TTL in row.limits,
+                    row.limits is not None and TTL in row.limits,
                     None if row.limits is None or _SELECTIVE & row.limits.keys() else _find_age(row.limits),
                     1 if row.limits is None else row.limits.get("first_seq", 1),
                     readers,
@@ -278,12 +281,13 @@ def _make_reader_row(row: Any, origin: str, seen: Mapping[str, Any]) -> tuple[An
         row.cut_at_ns,
         row.read_at_ns,
         row.path == CAPTURE,
-        row.last_seq > row.messages,
-        row.first_seq > 1,
+        row.last_seq > row.messages or HAS_HOLES in keys,
+        row.first_seq > 1 or LOST_OLDEST in keys,
         limits is None or bool(OLDEST_FIRST & keys),
         _find_age(limits),
         bool(_ANY & keys),
-        _TTL in keys,
+        TTL in keys,
+        TTL in keys and any(is_origin(each) and each.last_seq > each.messages for each in seen.values()),
         1 if limits is None else limits.get(_BY_SUBJECT),
         _ROLL_UPS in keys,
         _find_window(row, origin, seen),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from hashlib import sha256
 from itertools import takewhile
@@ -22,8 +22,8 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from vstream.audit import ship_credentials as reaching
-from vstream.audit.closed import OLDEST_FIRST
-from vstream.audit.cut import CAPTURE, REPLACING, SKEW_NS, is_origin
+from vstream.audit.closed import OLDEST_FIRST, SIZES
+from vstream.audit.cut import CAPTURE, HAS_HOLES, LOST_OLDEST, REPLACING, SKEW_NS, is_origin
 from vstream.audit.daemon_executor import DaemonExecutor
 from vstream.audit.sample import sample_subjects
 from vstream.audit.schema import MESSAGES
@@ -46,6 +46,8 @@ _BEHIND_NS: Final = 5 * 10**9
 """Nanoseconds by which a reader's clock may be behind the clock of the server that stored the message first."""
 _ROWS: Final = 20_000
 """Messages in one task of a thread."""
+Arrivals = tuple[list[pa.RecordBatch], dict[StreamRef, StreamCut]]
+"""The messages that `read_arrivals` found, and later cuts of streams that go on removing messages."""
 _THREADS: Final = 8
 """Number of threads; they mostly wait for servers."""
 
@@ -68,13 +70,14 @@ class ExtractPlan:
         """Number of messages to read."""
         return sum(item.messages for item in self.read if item.is_readable)
 
-    def stream_rows(self, arrivals: Iterable[pa.RecordBatch]) -> list[tuple[Any, ...]]:
+    def stream_rows(self, arrivals: Arrivals) -> list[tuple[Any, ...]]:
         """The rows of `schema.STREAMS`, to be called when all messages, and *arrivals*, have been read."""
         read_in_ns = round((time.monotonic() - self.asked_at) * 1e9)
         counts = Counter[str]()
-        for batch in arrivals:
+        for batch in arrivals[0]:
             counts[batch["stream"][0].as_py()] += batch.num_rows
-        return [stream_row(item, read_in_ns, counts[item.stream_ref.stream]) for item in self.cuts]
+        refs = {item.stream_ref: item for item in self.cuts}
+        return [stream_row(item, read_in_ns, counts[ref.stream], arrivals[1].get(ref)) for ref, item in refs.items()]
 
 
 @value_class
@@ -140,39 +143,37 @@ def extract(plan: ExtractPlan, given_up: Event | None = None) -> ExtractedTables
     begun = [threads.submit(batches, tasks) for tasks in groups]
     try:
         result = [batch for item in begun for batch in item.result()]
-        arrivals = [] if is_over.is_set() else read_arrivals(plan, schema)
+        arrivals = ([], {}) if is_over.is_set() else read_arrivals(plan, schema)
     except NotReachableError as error:
         # Others could be read, so there is something to audit.
         raise VstreamError(error.message, hint=error.hint) from error
     finally:
         is_over.set()
         threads.shutdown(wait=False, cancel_futures=True)
-    messages = pa.Table.from_batches([*result, *arrivals], schema)
+    messages = pa.Table.from_batches([*result, *arrivals[0]], schema)
     return ExtractedTables(messages=messages, streams=plan.stream_rows(arrivals))
 
 
-def read_arrivals(plan: ExtractPlan, schema: pa.Schema) -> list[pa.RecordBatch]:
+def read_arrivals(plan: ExtractPlan, schema: pa.Schema, limits: frozenset[str] = SIZES) -> Arrivals:
     """
     What came to readers that keep the last messages of subjects alone, while the messages of *plan* were read.
 
     Such a reader has gone on removing messages, for newer ones that its cut does not have. They are read until none is
     left. What is then the newest of a subject has been there since it came, so it was read, and shows what it replaced.
-    Raises VstreamError if a stream cannot be asked or read again.
+    Streams with any of *limits* are asked, too: they may have reached them since. Raises VstreamError if a stream cannot
+    be asked or read again.
     """
-    before = {item.stream_ref: item for item in plan.read if _replaces_messages(item)}
-    grown = []
+    asked = (item for item in plan.read if item.error is None and (REPLACING | limits) & (item.limits or {}).keys())
+    before, later, grown = {item.stream_ref: item for item in asked}, {}, []
     for item in cut.take_cuts(list(before), plan.access):
         if item.error is not None:
             raise VstreamError(f"stream `{item.stream_ref.stream}` could not be asked again: {item.error}")
-        earlier = before[item.stream_ref]
-        if item.last_seq > earlier.last_seq:
+        earlier, later[item.stream_ref] = before[item.stream_ref], item
+        replaces = not is_origin(item.stream_ref) and REPLACING & (earlier.limits or {}).keys()
+        if replaces and item.last_seq > earlier.last_seq:
             grown.append(replace(item, first_seq=earlier.last_seq + 1, subjects=earlier.subjects))
     tasks = split_tasks(grown, plan.access, rows=max((item.messages for item in grown), default=1))
-    return [batch for task in tasks for batch in reading.read_range(replace(task, goes_on=True), schema)]
-
-
-def _replaces_messages(cut: StreamCut) -> bool:
-    return cut.is_readable and not is_origin(cut.stream_ref) and bool(REPLACING & (cut.limits or {}).keys())
+    return [batch for task in tasks for batch in reading.read_range(replace(task, goes_on=True), schema)], later
 
 
 def tell_by_servers(moment_ns: int, cuts: Sequence[StreamCut]) -> int:
@@ -189,18 +190,7 @@ def _narrow_to_recent(cut: StreamCut, access: Access, since_ns: int) -> StreamCu
     narrow = narrow_cut(cut, access, Bounds(since_ns=since_ns if is_origin(cut.stream_ref) else since_ns - _BEHIND_NS))
     # What arrives late of an origin that has written nothing since is older, too.
     first = narrow.first_seq if narrow.messages else cut.last_seq + 1
-    return without_limits(replace(narrow, first_seq=first, messages=cut.messages if narrow.messages else 0), cut)
-
-
-def without_limits(narrow: StreamCut, cut: StreamCut) -> StreamCut:
-    """
-    *narrow*, a later part of *cut*, without the limits that cannot have removed messages from it.
-
-    Limits that remove the oldest messages first have not reached it while the stream has older messages.
-    """
-    if is_origin(cut.stream_ref) or cut.limits is None or not cut.messages or cut.first_seq >= narrow.first_seq:
-        return narrow
-    return replace(narrow, limits={name: limit for name, limit in cut.limits.items() if name not in OLDEST_FIRST})
+    return replace(narrow, first_seq=first, messages=cut.messages if narrow.messages else 0)
 
 
 def with_planned_limits(cut: StreamCut, planned: Mapping[str, int]) -> StreamCut:
@@ -232,8 +222,10 @@ def require_readable(cuts: list[StreamCut]) -> list[StreamCut]:
     raise NotReachableError(f"no stream can be read: {cuts[0].error}", hint=choose_hint(cuts[0].error or ""))
 
 
-def stream_row(cut: StreamCut, read_in_ns: int = 0, arrivals: int = 0) -> tuple[Any, ...]:
-    """Convert *cut* to a row of `schema.STREAMS`; its messages had been read *read_in_ns* after it, in nanoseconds."""
+def stream_row(
+    cut: StreamCut, read_in_ns: int = 0, arrivals: int = 0, later: StreamCut | None = None
+) -> tuple[Any, ...]:
+    """Convert *cut* to a row of `schema.STREAMS`; its messages were read by *read_in_ns* after it, as was *later*."""
     requested = cut.stream_ref
     is_read = cut.error is None
     return (
@@ -252,18 +244,23 @@ def stream_row(cut: StreamCut, read_in_ns: int = 0, arrivals: int = 0) -> tuple[
         cut.path,
         cut.error,
         [(cursor.origin, cursor.last_seq) for cursor in cut.sources],
-        None if cut.limits is None else _limits_in_reach(cut, cut.limits),
+        None if cut.limits is None else _limits_in_reach(cut, cut.limits, later or cut),
         _identity(cut),
         cut.mirror,
         cut.transform,
     )
 
 
-def _limits_in_reach(cut: StreamCut, limits: Mapping[str, int]) -> dict[str, int]:
-    """*limits* of *cut* without those that have removed nothing: it never had so many messages, or is not a quarter full."""
+def _limits_in_reach(cut: StreamCut, limits: Mapping[str, int], later: StreamCut) -> dict[str, int]:
+    """*limits* of *cut* without those that *later* had removed nothing of it, and with what they have begun to remove."""
+    began = {HAS_HOLES: later.last_seq > later.messages, LOST_OLDEST: later.first_seq > max(1, cut.first_seq)}
+    limits = {**limits, **{name: 1 for name, has_begun in began.items() if has_begun and later is not cut}}
     if cut.path == CAPTURE or limits.keys() & {"retention", "allow_msg_ttl", "allow_rollup_hdrs"}:
-        return dict(limits)
-    reached = {"max_msgs": cut.last_seq, "max_bytes": 4 * cut.bytes + _LARGEST}
+        return limits
+    # It never had so many messages, is not a quarter full, or is a later part, with older messages still before it.
+    reached = {"max_msgs": later.last_seq, "max_bytes": 4 * later.bytes + _LARGEST}
+    if later.first_seq < cut.first_seq and later.messages and not is_origin(cut.stream_ref):
+        reached = dict.fromkeys(SIZES, 0)
     return {name: limit for name, limit in limits.items() if name not in reached or limit < reached[name]}
 
 

@@ -14,18 +14,21 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_schema
 
 from vstream.audit import ship_credentials as reaching
+from vstream.audit.closed import OLDEST_FIRST
 from vstream.audit.context import AuditContext
-from vstream.audit.cut import is_origin
-from vstream.audit.extract import stream_row, take_planned_cuts, tell_by_servers, without_limits
+from vstream.audit.cut import REPLACING, TTL, is_origin
+from vstream.audit.extract import ExtractPlan, read_arrivals, take_planned_cuts, tell_by_servers
 from vstream.audit.frames import read_messages
-from vstream.audit.local_frames import make_table
+from vstream.audit.local_frames import from_arrow, make_table
 from vstream.audit.report import Report
 from vstream.audit.request import FIGURES
-from vstream.audit.schema import MESSAGES, STREAMS
+from vstream.audit.schema import MESSAGES, STREAMS, make_schema
 from vstream.audit.source import register
 from vstream.audit.source.datasource import narrow_cut
 from vstream.audit.source.pushdown import Bounds
@@ -40,6 +43,7 @@ WINDOW_NS: Final = 600 * 10**9
 """Default length of the audited window, in nanoseconds."""
 _SLACK_NS: Final = 60 * 10**9
 """Rows are kept for so many nanoseconds longer than the window: clocks differ, and a read ends after its cut."""
+_FIRSTS: Final = make_schema("stream string, first bigint, since bigint")
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,18 +90,23 @@ class Follower:
         cuts = take_planned_cuts(self.streams, access)
         since_ns = tell_by_servers(time.time_ns(), cuts) - self.window_ns
         with explain_spark_errors():
-            self._read(cuts, access, since_ns)
-            read_in_ns = round((time.monotonic() - asked_at) * 1e9)
-            rows = self._rows(cuts, since_ns)
+            fresh = self._read(cuts, access, since_ns)
+            plan = ExtractPlan(cuts=tuple(cuts), read=tuple(fresh), access=access, asked_at=asked_at)
+            schema = to_arrow_schema(MESSAGES)
+            arrivals = read_arrivals(plan, schema, OLDEST_FIRST)
+            rows = self._rows(cuts, since_ns, arrivals[1])
+            plan = replace(plan, cuts=tuple(self._narrow(cuts, rows, since_ns)))
+            streams = make_table(self.spark, plan.stream_rows(arrivals), STREAMS)
+            came = from_arrow(self.spark, pa.Table.from_batches(arrivals[0], schema), MESSAGES)
             context = replace(self.context, is_narrow=True)
             try:
                 pipeline = AuditPipeline(store=TableStore(self.spark), context=context, figures=self.figures)
-                return pipeline.run(rows, self._streams(cuts, rows, since_ns, read_in_ns))
+                return pipeline.run(rows.unionByName(came), streams)
             finally:
                 self.spark.catalog.clearCache()
 
-    def _read(self, cuts: Sequence[StreamCut], access: Mapping[str, Access], since_ns: int) -> None:
-        """Store the new messages. A round that fails leaves no trace."""
+    def _read(self, cuts: Sequence[StreamCut], access: Mapping[str, Access], since_ns: int) -> Sequence[StreamCut]:
+        """Store the new messages, and return what was read of each stream. A round that fails leaves no trace."""
         number = self._number = self._number + 1
         places = dict(self._places)
         fresh = []
@@ -105,7 +114,9 @@ class Follower:
             if item.error is not None:
                 continue
             place = places.get(item.stream_ref)
-            if place is None or place.created != item.created or item.last_seq < place.next_seq - 1:
+            # What a newer message or its time has removed elsewhere is not told apart from what earlier rounds still hold.
+            loses_any = not is_origin(item.stream_ref) and (REPLACING | {TTL}) & (item.limits or {}).keys()
+            if loses_any or place is None or place.created != item.created or item.last_seq < place.next_seq - 1:
                 fresh.append(narrow_cut(item, access[item.stream_ref.region], Bounds(since_ns=since_ns)))
                 places[item.stream_ref] = _ReadPosition(item.last_seq + 1, item.created, number)
                 continue
@@ -119,44 +130,29 @@ class Follower:
         for old in [old for old, ended in self._ended.items() if ended < since_ns - _SLACK_NS]:
             shutil.rmtree(self.scratch / "rounds" / f"round={old}", ignore_errors=True)
             del self._ended[old]
+        return fresh
 
-    def _rows(self, cuts: Sequence[StreamCut], since_ns: int) -> DataFrame:
+    def _rows(self, cuts: Sequence[StreamCut], since_ns: int, later: Mapping[StreamRef, StreamCut]) -> DataFrame:
         root = f"file://{self.scratch}/rounds"
         paths = [f"{root}/round={number}" for number in sorted(self._ended)]
         schema = f"{', '.join(f'{item.name} {item.dataType.simpleString()}' for item in MESSAGES.fields)}, round int"
         rows = self.spark.read.schema(schema).option("basePath", root).parquet(*paths)
-        for entry in cuts:
-            name, place = entry.stream_ref.stream, self._places.get(entry.stream_ref)
-            if entry.error is not None or place is None:
-                rows = rows.where(F.col("stream") != name)
-            elif place.since > min(self._ended):
-                rows = rows.where((F.col("stream") != name) | (F.col("round") >= place.since))
-        return rows.where(F.col("time_ns") >= since_ns - _SLACK_NS).select(*MESSAGES.names).persist()
+        asked = [(item.stream_ref, later.get(item.stream_ref, item)) for item in cuts if item.error is None]
+        firsts = [(ref.stream, item.first_seq, self._places[ref].since) for ref, item in asked]
+        # What limits have removed since would else be missing in the midst of what is judged.
+        rows = rows.join(F.broadcast(make_table(self.spark, firsts, _FIRSTS)), "stream")
+        is_there = (F.col("seq") >= F.col("first")) & (F.col("round") >= F.col("since"))
+        return rows.where(is_there & (F.col("time_ns") >= since_ns - _SLACK_NS)).select(*MESSAGES.names).persist()
 
-    def _streams(self, cuts: Sequence[StreamCut], rows: DataFrame, since_ns: int, read_in_ns: int) -> DataFrame:
-        """The table `streams` for the window: each origin begins with its first message in the window."""
-        result = {}
-        for item in (
-            rows.groupBy("stream")
-            .agg(
-                F.count(F.lit(1)).alias("messages"),
-                F.min("seq").alias("first_seq"),
-                F.min(F.when(F.col("time_ns") >= since_ns, F.col("seq"))).alias("first_since"),
-            )
-            .collect()
-        ):
-            result[item.stream] = item
+    def _narrow(self, cuts: Sequence[StreamCut], rows: DataFrame, since_ns: int) -> list[StreamCut]:
+        """*cuts* of the window alone: each origin begins with its first message in the window."""
+        since = F.min(F.when(F.col("time_ns") >= since_ns, F.col("seq"))).alias("first_since")
+        counted = rows.groupBy("stream").agg(F.count(F.lit(1)), F.min("seq"), since)
+        result = {stream: counts for stream, *counts in counted.collect()}
         narrow = []
         for entry in cuts:
-            counts = result.get(entry.stream_ref.stream)
-            first = None
-            if counts is not None:
-                first = counts.first_since if is_origin(entry.stream_ref) else counts.first_seq
-            seen = replace(
-                entry,
-                first_seq=entry.last_seq + 1 if first is None else first,
-                messages=counts.messages if counts else 0,
-            )
-            shown = entry if entry.error is not None else without_limits(seen, entry)
-            narrow.append(stream_row(shown, read_in_ns))
-        return make_table(self.spark, narrow, STREAMS)
+            messages, first, first_since = result.get(entry.stream_ref.stream, (0, None, None))
+            first = first_since if is_origin(entry.stream_ref) else first
+            seen = replace(entry, first_seq=entry.last_seq + 1 if first is None else first, messages=messages)
+            narrow.append(entry if entry.error is not None else seen)
+        return narrow

@@ -61,7 +61,7 @@ class AuditTables:
         if self.plan is None:
             return schema.empty_table(), self.streams
         arrivals = read_arrivals(self.plan, schema)
-        return pa.Table.from_batches(arrivals, schema), make_table(spark, self.plan.stream_rows(arrivals), STREAMS)
+        return pa.Table.from_batches(arrivals[0], schema), make_table(spark, self.plan.stream_rows(arrivals), STREAMS)
 
 
 def read_live(
@@ -79,7 +79,7 @@ def read_live(
     groups = _plan_groups(spark, plan.read, access)
     return AuditTables(
         messages=_read_groups(spark, groups, columns),
-        streams=make_table(spark, plan.stream_rows(()), STREAMS),
+        streams=make_table(spark, plan.stream_rows(([], {})), STREAMS),
         plan=plan,
         groups=tuple(groups) if is_local(spark) else (),
     )
