@@ -22,6 +22,7 @@ from prometheus_client.samples import Sample
 
 from tests.support.command import environment, vstream
 from tests.support.ports import free_port
+from vstream.errors import NoRespondersError
 from vstream.jetstream.connection import connect
 from vstream.lab import lab
 
@@ -58,9 +59,16 @@ def running(directory: Path, *options: str) -> Iterator[Path]:
 
 async def publish(region: str, subject: str, times: int = 1) -> None:
     async with connect(lab.list_endpoints(LAB)[region], region) as connection:
-        for number in range(times):
-            answer = await connection.request_json(subject, {"number": number})
-            assert "error" not in answer, answer
+        # At once after `apply`, servers of this region may not have heard yet that a stream elsewhere takes the subject.
+        deadline, answer = time.monotonic() + 60, None
+        while answer is None:
+            try:
+                answer = await connection.request_json(subject, {"number": 0})
+            except NoRespondersError:
+                assert time.monotonic() < deadline
+                await asyncio.sleep(0.05)
+        answers = [answer] + [await connection.request_json(subject, {"number": number}) for number in range(1, times)]
+        assert not any("error" in answer for answer in answers), answers
 
 
 def until_seen(file: Path, holds: Callable[[dict[str, Any]], bool], within: float = 90) -> dict[str, Any]:
