@@ -16,7 +16,7 @@ from pathlib import Path
 from statistics import median_low
 from string import ascii_lowercase, ascii_uppercase, digits
 from threading import Event
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -46,8 +46,15 @@ _BEHIND_NS: Final = 5 * 10**9
 """Nanoseconds by which a reader's clock may be behind the clock of the server that stored the message first."""
 _ROWS: Final = 20_000
 """Messages in one task of a thread."""
-Arrivals = tuple[list[pa.RecordBatch], dict[StreamRef, StreamCut]]
-"""The messages that `read_arrivals` found, and later cuts of streams that go on removing messages."""
+
+
+class Arrivals(NamedTuple):
+    """What `read_arrivals` found: messages, and *later* cuts of the streams that go on removing messages."""
+
+    batches: list[pa.RecordBatch]
+    later: dict[StreamRef, StreamCut]
+
+
 _THREADS: Final = 8
 """Number of threads; they mostly wait for servers."""
 
@@ -74,10 +81,10 @@ class ExtractPlan:
         """The rows of `schema.STREAMS`, to be called when all messages, and *arrivals*, have been read."""
         read_in_ns = round((time.monotonic() - self.asked_at) * 1e9)
         counts = Counter[str]()
-        for batch in arrivals[0]:
+        for batch in arrivals.batches:
             counts[batch["stream"][0].as_py()] += batch.num_rows
         refs = {item.stream_ref: item for item in self.cuts}
-        return [stream_row(item, read_in_ns, counts[ref.stream], arrivals[1].get(ref)) for ref, item in refs.items()]
+        return [stream_row(item, read_in_ns, counts[ref.stream], arrivals.later.get(ref)) for ref, item in refs.items()]
 
 
 @value_class
@@ -143,14 +150,14 @@ def extract(plan: ExtractPlan, given_up: Event | None = None) -> ExtractedTables
     begun = [threads.submit(batches, tasks) for tasks in groups]
     try:
         result = [batch for item in begun for batch in item.result()]
-        arrivals = ([], {}) if is_over.is_set() else read_arrivals(plan, schema)
+        arrivals = Arrivals([], {}) if is_over.is_set() else read_arrivals(plan, schema)
     except NotReachableError as error:
         # Others could be read, so there is something to audit.
         raise VstreamError(error.message, hint=error.hint) from error
     finally:
         is_over.set()
         threads.shutdown(wait=False, cancel_futures=True)
-    messages = pa.Table.from_batches([*result, *arrivals[0]], schema)
+    messages = pa.Table.from_batches([*result, *arrivals.batches], schema)
     return ExtractedTables(messages=messages, streams=plan.stream_rows(arrivals))
 
 
@@ -173,7 +180,8 @@ def read_arrivals(plan: ExtractPlan, schema: pa.Schema, limits: frozenset[str] =
         if replaces and item.last_seq > earlier.last_seq:
             grown.append(replace(item, first_seq=earlier.last_seq + 1, subjects=earlier.subjects))
     tasks = split_tasks(grown, plan.access, rows=max((item.messages for item in grown), default=1))
-    return [batch for task in tasks for batch in reading.read_range(replace(task, goes_on=True), schema)], later
+    batches = [batch for task in tasks for batch in reading.read_range(replace(task, goes_on=True), schema)]
+    return Arrivals(batches, later)
 
 
 def tell_by_servers(moment_ns: int, cuts: Sequence[StreamCut]) -> int:

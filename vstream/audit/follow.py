@@ -94,10 +94,10 @@ class Follower:
             plan = ExtractPlan(cuts=tuple(cuts), read=tuple(fresh), access=access, asked_at=asked_at)
             schema = to_arrow_schema(MESSAGES)
             arrivals = read_arrivals(plan, schema, OLDEST_FIRST)
-            rows = self._rows(cuts, since_ns, arrivals[1])
+            rows = self._rows(cuts, since_ns, arrivals.later)
             plan = replace(plan, cuts=tuple(self._narrow(cuts, rows, since_ns)))
             streams = make_table(self.spark, plan.stream_rows(arrivals), STREAMS)
-            came = from_arrow(self.spark, pa.Table.from_batches(arrivals[0], schema), MESSAGES)
+            came = from_arrow(self.spark, pa.Table.from_batches(arrivals.batches, schema), MESSAGES)
             context = replace(self.context, is_narrow=True)
             try:
                 pipeline = AuditPipeline(store=TableStore(self.spark), context=context, figures=self.figures)

@@ -22,7 +22,7 @@ from pyspark.sql.types import StructField, StructType
 
 from vstream.audit import inventory
 from vstream.audit import ship_credentials as reaching
-from vstream.audit.extract import ExtractedTables, ExtractPlan, read_arrivals
+from vstream.audit.extract import Arrivals, ExtractedTables, ExtractPlan, read_arrivals
 from vstream.audit.local_frames import from_arrow, make_table
 from vstream.audit.request import HERE
 from vstream.audit.schema import HEADERS, MESSAGES, PAYLOAD, STREAMS, make_schema
@@ -61,7 +61,9 @@ class AuditTables:
         if self.plan is None:
             return schema.empty_table(), self.streams
         arrivals = read_arrivals(self.plan, schema)
-        return pa.Table.from_batches(arrivals[0], schema), make_table(spark, self.plan.stream_rows(arrivals), STREAMS)
+        return pa.Table.from_batches(arrivals.batches, schema), make_table(
+            spark, self.plan.stream_rows(arrivals), STREAMS
+        )
 
 
 def read_live(
@@ -79,7 +81,7 @@ def read_live(
     groups = _plan_groups(spark, plan.read, access)
     return AuditTables(
         messages=_read_groups(spark, groups, columns),
-        streams=make_table(spark, plan.stream_rows(([], {})), STREAMS),
+        streams=make_table(spark, plan.stream_rows(Arrivals([], {})), STREAMS),
         plan=plan,
         groups=tuple(groups) if is_local(spark) else (),
     )

@@ -261,7 +261,7 @@ class TopologySource(AuditSource):
             state=state,
             advance=result,
             streams=make_table(spark, plan.stream_rows(arrivals), STREAMS),
-            arrivals=from_arrow(spark, pa.Table.from_batches(arrivals[0], schema), MESSAGES),
+            arrivals=from_arrow(spark, pa.Table.from_batches(arrivals.batches, schema), MESSAGES),
             messages=plan.messages,
         )
 
