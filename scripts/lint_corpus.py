@@ -29,8 +29,8 @@ from typing import TYPE_CHECKING
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from vstream.cli import files
-from vstream.cli.lint_files import find_surroundings
+from vstream.cli import input_files
+from vstream.cli.lint_settings import find_surroundings
 from vstream.diagnostics import Severity
 from vstream.lab import binaries
 from vstream.lint.engine import lint
@@ -142,8 +142,8 @@ def state_of(configuration: Configuration, directory: Path, server: Path) -> str
 def find_defects(configuration: Configuration, directory: Path) -> Iterator[Defect]:
     """What makes `vstream lint FILE` end with 1."""
     name = str(directory / configuration.copy)
-    roots = files.Roots([name])
-    report = lint(files.read_sources([name], roots=roots), find_surroundings(roots, None))
+    roots = input_files.Roots([name])
+    report = lint(input_files.read_sources([name], roots=roots), find_surroundings(roots, None))
     for finding in report.diagnostics:
         if finding.severity is not Severity.NOTE and finding.span:
             yield Defect(

@@ -29,7 +29,7 @@ from filelock import FileLock, Timeout
 
 from vstream.errors import VstreamError
 from vstream.jetstream.connection import connect
-from vstream.lab import lab, ports, records
+from vstream.lab import lab, ports, server_records
 from vstream.lab.state import lab_directory, labs_directory, list_lab_directories
 
 VSTREAM = [sys.executable, "-m", "vstream"]
@@ -248,7 +248,7 @@ async def streams_placed(up: subprocess.Popen[str]) -> float | None:
 def first_server() -> float | None:
     """When the first server of the lab was started, as the time of the day."""
     directory = lab_directory(NAME)
-    servers = [records.read(directory, server) for server in records.recorded_servers(directory)]
+    servers = [server_records.read(directory, server) for server in server_records.recorded_servers(directory)]
     times = [server.create_time for server in servers if server is not None and server.create_time is not None]
     return min(times, default=None)
 

@@ -6,6 +6,7 @@ A later version of an output may have more keys. Where a key goes or changes its
 
 from __future__ import annotations
 
+import re
 from typing import Any, Final
 
 from typing_extensions import TypedDict
@@ -212,7 +213,7 @@ class RenderOutput(Output):
     exposures: list[str]
 
 
-class ExplainOutput(Output):
+class LintExplainOutput(Output):
     """Manual pages of findings: code, name, severity, and text as Markdown. *retired*: what became of a code that went."""
 
     pages: list[Plain]
@@ -228,7 +229,7 @@ class ResolvedRegionOutput(TypedDict):
     read: str | None
 
 
-class ResolveOutput(Output):
+class MapStreamOutput(Output):
     """The physical streams behind a virtual stream, region by region."""
 
     regions: list[ResolvedRegionOutput]
@@ -457,7 +458,7 @@ class PlanOutput(Output):
     routing: Plain
 
 
-class DriftOutput(Output):
+class PlanDriftOutput(Output):
     """Whether the servers are still what the topology says."""
 
     topology: str
@@ -567,7 +568,7 @@ class StatusOutput(Output):
     beacons: list[BeaconOutput]
 
 
-class BeaconsOutput(Output):
+class ProbeBeaconsOutput(Output):
     """How old the newest beacons are, and which could not be published."""
 
     topology: str
@@ -710,7 +711,7 @@ class RepairOutput(Output):
     open: list[str]
 
 
-class LabsOutput(Output):
+class LabStatusOutput(Output):
     """The labs of this machine, and their servers."""
 
     labs: list[Plain]
@@ -723,7 +724,7 @@ class LabDoctorOutput(Output):
     findings: list[Plain]
 
 
-class LinksOutput(Output):
+class LabLinksOutput(Output):
     """The links of a lab: what is in effect, and of what it is made."""
 
     lab: str
@@ -752,7 +753,7 @@ class _FaultOptions(TypedDict, total=False):
     restarted: list[Plain]
 
 
-class FaultOutput(Output, _FaultOptions):
+class ChaosFaultOutput(Output, _FaultOptions):
     """A fault that was injected, with its effects; with `--for`, also how soon all was healthy again."""
 
     asked: str
@@ -806,26 +807,26 @@ class DrainOutput(Output):
     done: bool
 
 
-class FaultsOutput(Output):
+class ChaosStatusOutput(Output):
     """The open faults of a lab, each with whether it is over by itself."""
 
     faults: list[Plain]
 
 
-class HealOutput(Output):
+class ChaosHealOutput(Output):
     """The faults that were undone, and how soon all was healthy again."""
 
     healed: list[OpenFaultOutput]
     healthy_after_seconds: float | None
 
 
-class ScenariosOutput(Output):
+class ScenarioListOutput(Output):
     """The scenarios that come with vstream, and those of this directory."""
 
     scenarios: list[Plain]
 
 
-class VerdictOutput(Output):
+class ScenarioVerdictOutput(Output):
     """The verdict about a scenario's run."""
 
     format: int
@@ -852,7 +853,7 @@ class VerdictOutput(Output):
 _ExploreCounts = TypedDict("_ExploreCounts", {"pass": int, "fail": int, "unknown": int})
 
 
-class ExploreOutput(Output, _ExploreCounts):
+class ScenarioExploreOutput(Output, _ExploreCounts):
     """The runs of random scenarios."""
 
     seed: int
@@ -864,53 +865,13 @@ class ExploreOutput(Output, _ExploreCounts):
 
 
 VERSION: Final = 1
-OUTPUTS: Final[dict[str, Any]] = {
-    "audit": AuditOutput,
-    "backup": BackupOutput,
-    "bundle": BundleOutput,
-    "chaos-fault": FaultOutput,
-    "chaos-heal": HealOutput,
-    "chaos-status": FaultsOutput,
-    "consumer-failover": ConsumerFailoverOutput,
-    "consumer-position": ConsumerPositionOutput,
-    "consumer-sync": ConsumerSyncOutput,
-    "doctor": DoctorOutput,
-    "drain": DrainOutput,
-    "failback": FailoverOutput,
-    "failover": FailoverOutput,
-    "findings": FindingsOutput,
-    "graph": GraphOutput,
-    "import": ImportOutput,
-    "keys": KeysOutput,
-    "lab-doctor": LabDoctorOutput,
-    "lab-links": LinksOutput,
-    "lab-status": LabsOutput,
-    "lint-baseline": LintBaselineOutput,
-    "lint-statistics": LintStatisticsOutput,
-    "lint-explain": ExplainOutput,
-    "map": MapOutput,
-    "map-all": MapAllOutput,
-    "map-stream": ResolveOutput,
-    "plan": PlanOutput,
-    "plan-drift": DriftOutput,
-    "probe": ProbeOutput,
-    "probe-beacons": BeaconsOutput,
-    "render": RenderOutput,
-    "repair": RepairOutput,
-    "rescue": RescueOutput,
-    "restore": RestoreOutput,
-    "resync": ResyncOutput,
-    "resync-watch": ResyncWatchOutput,
-    "scenario-explore": ExploreOutput,
-    "scenario-list": ScenariosOutput,
-    "scenario-verdict": VerdictOutput,
-    "size": SizeOutput,
-    "size-simulation": SizeSimulationOutput,
-    "survive": SurviveOutput,
-    "status": StatusOutput,
-    "trace": TraceOutput,
-}
-"""Every output by its name."""
+FailbackOutput = FailoverOutput
+_CLASSES = {name.removesuffix("Output"): item for name, item in globals().items() if name.endswith("Output")}
+OUTPUTS: Final[dict[str, Any]] = {}
+"""Every output by its name: `ChaosStatusOutput` is `chaos-status`."""
+for _name in sorted(_CLASSES):
+    if "schema" in _CLASSES[_name].__annotations__ and _name:
+        OUTPUTS[re.sub(r"(?!^)([A-Z])", r"-\1", _name).lower()] = _CLASSES[_name]
 
 
 def schema_id(name: str) -> str:

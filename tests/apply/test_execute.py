@@ -10,7 +10,7 @@ from tests.support.night import repetitions
 from tests.support.plans import FakeServers, make_plan, make_refusal, no_answer, render_streams
 from vstream.apply import execute as module
 from vstream.apply.execute import ApplyResult, execute_plan
-from vstream.cli.views import applied as outcome
+from vstream.cli.views import apply as outcome
 from vstream.errors import NotPermittedError
 from vstream.jetstream import error_codes
 from vstream.topology.bundle import Bundle

@@ -19,9 +19,9 @@ from vstream.chaos import journal
 from vstream.chaos.faults.restart import Restart
 from vstream.chaos.journal import Journal
 from vstream.jetstream.connection import connect
-from vstream.lab import lab, records
-from vstream.lab.records import ServerRecord
+from vstream.lab import lab, server_records
 from vstream.lab.server import NatsServer
+from vstream.lab.server_records import ServerRecord
 from vstream.lab.state import lab_directory
 
 pytestmark = pytest.mark.lab
@@ -119,15 +119,15 @@ def test_what_the_lab_did_not_start_is_never_signalled(file: Path) -> None:
     """A record that points to another process, as after a process id was given away, is not believed."""
     directory = lab_directory(LAB)
     require_success(chaos(file, "kill-server", "west-1"))
-    record = records.read(directory, "west-1")
+    record = server_records.read(directory, "west-1")
     assert record is not None
     stranger = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     try:
-        records.write(
+        server_records.write(
             directory,
             ServerRecord(
                 server="west-1",
-                state=records.RUNNING,
+                state=server_records.RUNNING,
                 argv=record.argv,
                 config=record.config,
                 version=record.version,

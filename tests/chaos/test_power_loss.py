@@ -13,7 +13,7 @@ from vstream.chaos import inject, journal
 from vstream.chaos.faults.power_loss import PowerLoss
 from vstream.chaos.journal import Journal
 from vstream.errors import LabError
-from vstream.lab import records, start
+from vstream.lab import server_records, start
 from vstream.lab.server import NatsServer
 from vstream.lab.state import LabDirectory
 
@@ -32,10 +32,16 @@ def ran(directory: LabDirectory, pid: int) -> None:
     """The servers have run, last as process *pid*."""
     for server in FAULT.servers:
         argv = ("nats-server", "-c", "x")
-        records.write(
+        server_records.write(
             directory,
-            records.ServerRecord(
-                server=server, state=records.RUNNING, argv=argv, config="x", version="2.15.1", pid=pid, create_time=0.0
+            server_records.ServerRecord(
+                server=server,
+                state=server_records.RUNNING,
+                argv=argv,
+                config="x",
+                version="2.15.1",
+                pid=pid,
+                create_time=0.0,
             ),
         )
 

@@ -32,7 +32,7 @@ _STARTUP = {
     "vstream.cli.exit_codes",
     "vstream.cli.lazy_group",
     "vstream.errors",
-    "vstream.permissions",
+    "vstream.credentials",
 }
 
 

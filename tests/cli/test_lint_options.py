@@ -18,7 +18,7 @@ from tests.cli.test_lint import DEAD, TOPOLOGY, TYPO
 from tests.support.command import Ran, check_output, environment, vstream
 from tests.support.paths import ROOT
 from vstream.cli.app import app
-from vstream.cli.lint_files import read_stamps
+from vstream.cli.lint_settings import read_stamps
 from vstream.lint.config import read_config
 from vstream.lint.selection import AS_NAMED, known_codes
 

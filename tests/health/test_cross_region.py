@@ -11,10 +11,10 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.health.doctor.test_examine import TOPOLOGY, healthy
+from vstream.health.assess import assess
 from vstream.health.cross_region import AdvisoryReader, CrossRegionUse
 from vstream.health.live.cross_region_listener import CrossRegionListener
 from vstream.health.prometheus import render_metrics
-from vstream.health.status import assess
 from vstream.lint import load_topology
 
 CLIENT = {

@@ -17,10 +17,10 @@ from rich.console import Console
 from tests.health.doctor.test_examine import TOPOLOGY, healthy
 from tests.support.command import vstream
 from vstream.cli.views.status import render_screen
+from vstream.health.assess import assess
 from vstream.health.prometheus import render_metrics
-from vstream.health.report import PairState, Share, Status
 from vstream.health.snapshot import NS, BeaconSighting, Lag
-from vstream.health.status import assess
+from vstream.health.status import PairState, Share, Status
 
 NAME = re.compile(r"vstream_[a-z_]+")
 

@@ -34,7 +34,7 @@ READ_FILES = {
     "lab/links/proxy_process.py",
     "jetstream/endpoints.py",
     "lab/links/state.py",
-    "lab/records.py",
+    "lab/server_records.py",
     "lab/state.py",
     "health/live/rescue.py",
     "audit/source/options.py",

@@ -17,6 +17,7 @@ from tests.support.command import vstream
 from tests.support.paths import TESTS
 from tests.support.ports import free_port
 from tests.support.single_server import run_configured
+from vstream.credentials import PLAINTEXT, read_variable
 from vstream.errors import MalformedAnswerError, NotReachableError, ServerError, VstreamError
 from vstream.jetstream import monitoring
 from vstream.jetstream.admin import JetStreamAdmin
@@ -24,7 +25,6 @@ from vstream.jetstream.answers import MOST_JSON, decode_object
 from vstream.jetstream.connection import connect, open_connection
 from vstream.jetstream.endpoints import list_endpoint_problems, resolve_context
 from vstream.jetstream.reconnecting import open_reconnecting
-from vstream.permissions import PLAINTEXT, read_variable
 from vstream.topology.model import Endpoint
 
 CERTIFICATES = TESTS / "fixtures" / "certificates"

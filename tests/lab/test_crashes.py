@@ -19,7 +19,7 @@ from tests.support.night import with_night
 from tests.support.paths import ROOT
 from vstream.cli.exit_codes import INTERRUPTED
 from vstream.errors import LabError
-from vstream.lab import lab, records
+from vstream.lab import lab, server_records
 from vstream.lab.readiness import ReadinessProgress, ReadinessStage
 from vstream.lab.server import NatsServer
 from vstream.lab.state import lab_directory
@@ -103,9 +103,9 @@ async def test_a_server_whose_record_was_never_completed_is_found_all_the_same(s
     starter = _starter("3", "die-before-record")
     starter.communicate()
     assert starter.returncode == -signal.SIGKILL
-    intent = records.read(lab_directory("killed"), "r0-0")
+    intent = server_records.read(lab_directory("killed"), "r0-0")
     assert intent is not None
-    assert (intent.state, intent.pid) == (records.STARTING, None)
+    assert (intent.state, intent.pid) == (server_records.STARTING, None)
     assert states("killed") == {"r0-0": "running", "r1-0": "stopped", "r2-0": "stopped"}
     await lab.down("killed")
     assert processes_in(state) == []
@@ -116,10 +116,12 @@ async def test_a_server_whose_starter_was_killed_before_it_had_its_own_arguments
 ) -> None:
     await lab.up("killed", topology(1, 1), render, lab.LabSetup(binary=binary), on_progress=ignore_progress)
     directory = lab_directory("killed")
-    record = records.read(directory, "r0-0")
+    record = server_records.read(directory, "r0-0")
     assert record is not None
     await lab.down("killed")
-    records.write(directory, dataclasses.replace(record, state=records.STARTING, pid=None, create_time=None))
+    server_records.write(
+        directory, dataclasses.replace(record, state=server_records.STARTING, pid=None, create_time=None)
+    )
     child = _before_exec(record, directory.path)
     down = asyncio.create_task(lab.down("killed"))
     with pytest.raises(TimeoutError):
@@ -143,15 +145,15 @@ async def test_a_lab_outlives_the_process_group_that_started_it(state: Path) -> 
 async def test_a_recorded_pid_that_belongs_to_somebody_else_is_never_signalled(binary: Path) -> None:
     await lab.up("a", topology(1, 1), render, lab.LabSetup(binary=binary), on_progress=ignore_progress)
     directory = lab_directory("a")
-    record = records.read(directory, "r0-0")
+    record = server_records.read(directory, "r0-0")
     assert record is not None
     await lab.down("a")
     stranger = _stranger()
-    records.write(
+    server_records.write(
         directory,
-        records.ServerRecord(
+        server_records.ServerRecord(
             server="r0-0",
-            state=records.RUNNING,
+            state=server_records.RUNNING,
             argv=record.argv,
             config=record.config,
             version=record.version,
@@ -197,7 +199,7 @@ def _starter(regions: str, *arguments: str) -> subprocess.Popen[str]:
     )
 
 
-def _before_exec(record: records.ServerRecord, cwd: Path) -> subprocess.Popen[bytes]:
+def _before_exec(record: server_records.ServerRecord, cwd: Path) -> subprocess.Popen[bytes]:
     """A process that becomes the server of *record* when it is told to."""
     becomes = f"import os; input(); os.execv({record.argv[0]!r}, {list(record.argv)!r})"
     return subprocess.Popen([sys.executable, "-c", becomes], cwd=cwd, stdin=subprocess.PIPE)

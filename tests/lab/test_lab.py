@@ -21,6 +21,7 @@ from vstream.lab.readiness import ReadinessProgress, ReadinessStage, is_complete
 from vstream.lab.server import NatsServer
 from vstream.lab.state import lab_directory
 from vstream.topology.bundle import Artifact, Bundle, ServerAddress
+from vstream.topology.naming import LAB_BASE_PORT, LAST_PORT
 
 pytestmark = [pytest.mark.lab, pytest.mark.usefixtures("state")]
 
@@ -46,7 +47,7 @@ async def test_three_regions_come_up_ready_and_go_down_within_a_second(state: Pa
     ]
     assert {server.version for server in status.servers} == {binaries.version_of(binary)}
     assert all(
-        ports.FIRST <= port < ports.END for server in status.servers for port in ports.server_ports(server.address)
+        LAB_BASE_PORT <= port <= LAST_PORT for server in status.servers for port in ports.server_ports(server.address)
     )
     for region, endpoint in lab.list_endpoints("a").items():
         # Where another leader was elected since, it has to hear the others first.

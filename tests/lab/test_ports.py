@@ -16,6 +16,7 @@ from vstream.lab.add_regions import add_servers
 from vstream.lab.binaries import Program
 from vstream.lab.links.state import Backend
 from vstream.lab.state import LabDirectory, LabRecord
+from vstream.topology.naming import LAST_PORT
 
 DIRECTORY = LabDirectory("x", Path("/state/labs/x"))
 
@@ -62,7 +63,7 @@ def test_a_port_that_somebody_listens_on_moves_the_whole_lab(monkeypatch: pytest
 
 def test_no_port_of_the_ephemeral_range_is_ever_chosen(all_free: None) -> None:
     assert ports.choose_block(1, reserved=range(14000, 32700)) == 32700
-    assert ports.choose_block(17, reserved=range(14000, 32700)) + 17 * 4 == ports.END
+    assert ports.choose_block(17, reserved=range(14000, 32700)) + 17 * 4 == LAST_PORT + 1
     with pytest.raises(LabError, match="no 72 consecutive ports are free between 14000 and 32767"):
         ports.choose_block(18, reserved=range(14000, 32700))
 

@@ -10,12 +10,12 @@ from tests.support.lab_bundle import topology
 from vstream.chaos import journal
 from vstream.chaos.faults.kill import Kill
 from vstream.chaos.journal import Journal, OpenFault
-from vstream.lab import conf, passwords, ports, records
+from vstream.lab import conf, passwords, ports, server_records
 from vstream.lab.binaries import Program
 from vstream.lab.links import choose, state
 from vstream.lab.links.proxy_process import ProxyProcess
 from vstream.lab.links.state import Answer, Backend
-from vstream.lab.records import ServerRecord
+from vstream.lab.server_records import ServerRecord
 from vstream.lab.state import LabDirectory, LabRecord
 from vstream.lint.load_topology import load, render_bundle
 from vstream.topology.bundle import SYSTEM_PASSWORD_PATH
@@ -35,7 +35,9 @@ async def test_what_a_lab_keeps_is_readable_by_nobody_else_whatever_the_umask_is
             programs = {address.server.name: Program(Path("nats-server"), "2.15.1") for address in addresses}
             directory.write(LabRecord(topology="test", servers=addresses, programs=programs))
             argv = ("nats-server", "-c", "x")
-            records.write(directory, ServerRecord(server="r0-0", state="starting", argv=argv, config="x", version="1"))
+            server_records.write(
+                directory, ServerRecord(server="r0-0", state="starting", argv=argv, config="x", version="1")
+            )
             ProxyProcess(directory).write(choose.initial_links(addresses, Backend.PROXY, {}))
             answer = Answer(pid=1, generation=1, answered=1, connections={})
             state.replace_file(directory.links / "answer.json", state.encode_answer(answer))

@@ -14,9 +14,9 @@ import pytest
 
 from tests.support.lab_bundle import topology
 from vstream.errors import LabError
-from vstream.lab import conf, ports, processes, records, state
+from vstream.lab import conf, ports, processes, server_records, state
 from vstream.lab.binaries import Program
-from vstream.lab.records import ServerRecord
+from vstream.lab.server_records import ServerRecord
 from vstream.lab.state import LabDirectory, LabRecord, lab_directory, list_lab_directories
 from vstream.topology.bundle import Artifact
 
@@ -48,10 +48,10 @@ def a_record(directory: LabDirectory) -> LabRecord:
 
 def a_server(directory: LabDirectory, pid: int, create_time: float) -> ServerRecord:
     config = directory.config("r0-0")
-    argv = records.arguments(Path("/bin/nats-server"), config)
+    argv = server_records.arguments(Path("/bin/nats-server"), config)
     return ServerRecord(
         server="r0-0",
-        state=records.RUNNING,
+        state=server_records.RUNNING,
         argv=argv,
         config=str(config),
         version="2.15.1",
@@ -146,9 +146,9 @@ async def _hold(directory: LabDirectory, patience: float | None = None) -> None:
 def test_a_record_is_no_process(directory: LabDirectory) -> None:
     """This test runs with the recorded pid and start time, but was not started with the server's configuration."""
     directory.create()
-    records.write(directory, a_server(directory, os.getpid(), psutil.Process().create_time()))
-    assert records.read(directory, "r0-0") is not None
-    assert records.process_of(directory, "r0-0") is None
+    server_records.write(directory, a_server(directory, os.getpid(), psutil.Process().create_time()))
+    assert server_records.read(directory, "r0-0") is not None
+    assert server_records.process_of(directory, "r0-0") is None
 
 
 def test_a_process_can_be_recognised_as_soon_as_it_was_started(tmp_path: Path) -> None:
@@ -183,7 +183,7 @@ def test_a_process_with_other_arguments_is_no_server_although_it_names_the_confi
     assert reader.stdout is not None
     assert reader.stdout.readline() == "up\n"
     assert config in psutil.Process(reader.pid).cmdline()
-    assert not records.scan_processes(directory)
+    assert not server_records.scan_processes(directory)
     reader.communicate()
 
 
@@ -191,8 +191,8 @@ def test_a_process_with_other_arguments_is_no_server_although_it_names_the_confi
 def test_a_damaged_server_record_is_no_record_but_is_known(directory: LabDirectory, text: str) -> None:
     directory.create()
     (directory.run / "r0-0.json").write_text(text)
-    assert records.read(directory, "r0-0") is None
-    assert records.recorded_servers(directory) == ("r0-0",)
+    assert server_records.read(directory, "r0-0") is None
+    assert server_records.recorded_servers(directory) == ("r0-0",)
 
 
 def test_a_bundle_on_disk_is_exactly_the_bundle(directory: LabDirectory) -> None:

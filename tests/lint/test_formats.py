@@ -10,7 +10,7 @@ import jsonschema
 import pytest
 
 from tests.support.paths import TESTS
-from vstream.cli.views import diagnostics, findings
+from vstream.cli.views import finding_formats, findings
 from vstream.diagnostics import Edit, Finding, Related, Severity, Span
 from vstream.lint.manual import PAGES
 
@@ -32,12 +32,12 @@ ALL = (FULL, BARE, NOTE)
 
 
 def test_sarif_validates() -> None:
-    jsonschema.validate(json.loads(findings.to_sarif(ALL, PAGES)), SUBSET)
-    jsonschema.validate(json.loads(findings.to_sarif((), PAGES)), SUBSET)
+    jsonschema.validate(json.loads(finding_formats.to_sarif(ALL, PAGES)), SUBSET)
+    jsonschema.validate(json.loads(finding_formats.to_sarif((), PAGES)), SUBSET)
 
 
 def test_sarif_says_what_the_finding_says() -> None:
-    (run,) = json.loads(findings.to_sarif(ALL, PAGES))["runs"]
+    (run,) = json.loads(finding_formats.to_sarif(ALL, PAGES))["runs"]
     rules: list[dict[str, Any]] = run["tool"]["driver"]["rules"]
     first, bare, note = run["results"]
     assert [rules[result["ruleIndex"]]["id"] for result in (first, bare, note)] == ["VS330", "VS999", "VS007"]
@@ -55,12 +55,12 @@ def test_sarif_says_what_the_finding_says() -> None:
 
 def test_absolute_files_are_uris_in_sarif() -> None:
     finding = Finding(code="VS004", severity=Severity.ERROR, message="", where=Span("/a b", 1, 1, 1, 2))
-    (run,) = json.loads(findings.to_sarif([finding], PAGES))["runs"]
+    (run,) = json.loads(finding_formats.to_sarif([finding], PAGES))["runs"]
     assert run["results"][0]["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] == "file:///a%20b"
 
 
 def test_annotations_are_one_line_each_and_escaped() -> None:
-    first, bare, note = findings.to_github(ALL)
+    first, bare, note = finding_formats.to_github(ALL)
     assert first == (
         "::error title=VS330,file=nats/a b%25.cfg,line=2,endLine=2,col=3,endColumn=9::"
         "nats/a b%25.cfg:2:3: 100 %25 wrong: `a,b`%0Aand \\x1b[31mred%0Ahint: do, or do not"
@@ -72,12 +72,12 @@ def test_annotations_are_one_line_each_and_escaped() -> None:
 @pytest.mark.parametrize(("file", "expected"), [("a:b,c", "a%3Ab%2Cc"), ("a\nb", "a\\nb")])
 def test_names_of_files_cannot_end_a_property(file: str, expected: str) -> None:
     finding = Finding(code="VS004", severity=Severity.ERROR, message="", where=Span(file, 1, 1, 1, 2))
-    (line,) = findings.to_github([finding])
+    (line,) = finding_formats.to_github([finding])
     assert f"file={expected}," in line
 
 
 def test_junit_counts_errors_and_warnings_as_failures() -> None:
-    root = ET.fromstring(findings.to_junit(ALL, ["n", "clean.cfg"]))
+    root = ET.fromstring(finding_formats.to_junit(ALL, ["n", "clean.cfg"]))
     suites = {suite.get("name"): suite for suite in root}
     assert (root.get("tests"), root.get("failures")) == ("4", "2")
     assert [case.get("name") for case in suites["nats/a b%.cfg"]] == ["VS330:2:3"]
@@ -87,7 +87,7 @@ def test_junit_counts_errors_and_warnings_as_failures() -> None:
 
 
 def test_the_text_shows_lines_with_carets_related_places_and_the_hint() -> None:
-    lines = [line.plain for line in diagnostics.render_full([FULL], {SPAN.file: "one\n  \tabc\x1bd\n", "other": "two"})]
+    lines = [line.plain for line in findings.render_full([FULL], {SPAN.file: "one\n  \tabc\x1bd\n", "other": "two"})]
     assert lines == [
         "nats/a b%.cfg:2:3: error VS330: 100 % wrong: `a,b`\\nand \\x1b[31mred",
         "  |",
@@ -105,11 +105,11 @@ def test_the_text_shows_lines_with_carets_related_places_and_the_hint() -> None:
 def test_of_a_line_that_is_too_long_the_part_that_matters_is_shown() -> None:
     finding = Finding(code="VS001", severity=Severity.ERROR, message="", where=Span("f", 1, 1000, 1, 1003))
     _, _, line, carets, _ = (
-        text.plain for text in diagnostics.render_full([finding], {"f": "x" * 999 + "abc" + "y" * 5000})
+        text.plain for text in findings.render_full([finding], {"f": "x" * 999 + "abc" + "y" * 5000})
     )
     assert len(line) < 180
     assert line[carets.index("^") : carets.rindex("^") + 1] == "abc"
 
 
 def test_a_place_that_does_not_exist_is_named_without_its_line() -> None:
-    assert [line.plain for line in diagnostics.render_full([NOTE], {})] == ["n:1:1: note VS007: nothing", ""]
+    assert [line.plain for line in findings.render_full([NOTE], {})] == ["n:1:1: note VS007: nothing", ""]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from vstream.cli.views import mapping
+from vstream.cli.views import map as map_view
 from vstream.lint.read import Source, gather
 from vstream.lint.simulate import Simulation, simulate
 
@@ -15,7 +15,7 @@ def answer(text: str, subject: str, cluster: str | None = "west") -> Simulation:
 
 
 def words(text: str, subject: str, cluster: str | None = "west") -> list[str]:
-    return [line.plain for line in mapping.render_resolution(answer(text, subject, cluster))]
+    return [line.plain for line in map_view.render_resolution(answer(text, subject, cluster))]
 
 
 BY_CLUSTER = """\
@@ -89,7 +89,7 @@ def test_mappings_that_are_refused_are_named() -> None:
 
 
 def test_the_json_of_an_answer_has_everything() -> None:
-    document: dict[str, Any] = mapping.as_json(answer(BY_CLUSTER, "foo.a"))
+    document: dict[str, Any] = map_view.as_json(answer(BY_CLUSTER, "foo.a"))
     assert document["candidates"] == [
         {
             "source": "foo.*",

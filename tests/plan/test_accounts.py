@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.plans import FakeServers, make_plan, render_streams, topology
 from vstream.apply.execute import execute_plan
-from vstream.cli.views import applied as outcome
+from vstream.cli.views import apply as outcome
 from vstream.cli.views import plan as view
 from vstream.lint.load_topology import render_bundle
 from vstream.plan.context import Observed

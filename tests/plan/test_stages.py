@@ -12,7 +12,7 @@ import pytest
 from tests.support.plans import FakeServers, make_plan, make_refusal, no_answer, render_streams
 from vstream.apply import execute as module
 from vstream.apply.execute import ApplyResult, ApplyWatch, execute_plan
-from vstream.cli.views import applied as outcome
+from vstream.cli.views import apply as outcome
 from vstream.cli.views import plan as view
 from vstream.plan import saved
 from vstream.plan.plan import Plan

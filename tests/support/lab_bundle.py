@@ -15,7 +15,7 @@ from collections.abc import Sequence
 import typer
 
 from vstream.cli.asyncio_runner import run
-from vstream.lab import binaries, lab, records
+from vstream.lab import binaries, lab, server_records
 from vstream.lab.readiness import ReadinessProgress
 from vstream.lab.state import LabDirectory
 from vstream.topology.bundle import Artifact, Bundle, ServerAddress
@@ -91,14 +91,14 @@ def _config(address: ServerAddress, everyone: Sequence[ServerAddress], extra: st
 
 def die_before_completing_a_record() -> None:
     """Make this process end as by kill -9 after it has spawned its first server, before it has written down which."""
-    write = records.write
+    write = server_records.write
 
-    def deadly(directory: LabDirectory, record: records.ServerRecord) -> None:
-        if record.state == records.RUNNING:
+    def deadly(directory: LabDirectory, record: server_records.ServerRecord) -> None:
+        if record.state == server_records.RUNNING:
             os.kill(os.getpid(), signal.SIGKILL)
         write(directory, record)
 
-    records.write = deadly
+    server_records.write = deadly
 
 
 async def main(regions: str, servers: str, when: str = "") -> None:

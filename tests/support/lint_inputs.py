@@ -10,7 +10,8 @@ from xml.etree import ElementTree as ET
 from hypothesis import strategies as st
 
 from tests.support.paths import ROOT
-from vstream.cli.views import diagnostics, findings, mapping
+from vstream.cli.views import finding_formats, findings
+from vstream.cli.views import map as map_view
 from vstream.lint.engine import LintReport, Surroundings, lint
 from vstream.lint.linter import apply_fixes, diff
 from vstream.lint.load_scenario import LoadedScenario
@@ -142,13 +143,13 @@ def check_files(files: Mapping[str, bytes]) -> LintReport:
     around = surroundings(files)
     sources = [Source(name=name, content=content) for name, content in files.items()]
     report = lint(sources, around)
-    shown = "\n".join(line.plain for line in diagnostics.render_full(report.diagnostics, report.texts))
+    shown = "\n".join(line.plain for line in findings.render_full(report.diagnostics, report.texts))
     assert shown.isprintable() or "\n" in shown
-    assert len(list(diagnostics.render_concise(report.diagnostics))) == len(report.diagnostics)
-    json.loads(json.dumps(diagnostics.as_json(report.diagnostics)))
-    json.loads(findings.to_sarif(report.diagnostics, PAGES))
-    ET.fromstring(findings.to_junit(report.diagnostics, report.files))
-    for line in findings.to_github(report.diagnostics):
+    assert len(list(findings.render_concise(report.diagnostics))) == len(report.diagnostics)
+    json.loads(json.dumps(findings.as_json(report.diagnostics)))
+    json.loads(finding_formats.to_sarif(report.diagnostics, PAGES))
+    ET.fromstring(finding_formats.to_junit(report.diagnostics, report.files))
+    for line in finding_formats.to_github(report.diagnostics):
         assert line.isprintable(), line
     for diagnostic in report.diagnostics:
         assert diagnostic.code in PAGES, diagnostic
@@ -165,6 +166,6 @@ def check_files(files: Mapping[str, bytes]) -> LintReport:
     workspace = gather(sources, read=around.read, env=around.env).workspace()
     for block in workspace.blocks:
         answer = simulate(block, "foo.a.b", "west", ("east",))
-        json.dumps(mapping.as_json(answer))
-        list(mapping.render_resolution(answer))
+        json.dumps(map_view.as_json(answer))
+        list(map_view.render_resolution(answer))
     return report

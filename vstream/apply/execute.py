@@ -46,7 +46,7 @@ _PATIENCE = {
     error_codes.STREAM_MOVE_IN_PROGRESS: 60.0,
 }
 """Seconds for which a request is repeated that was refused with one of these codes: nothing has happened."""
-GATE_PATIENCE = 300.0
+GATE_TIMEOUT: float = 300
 """Maximum seconds for a gate: servers retry a lost source after at most two minutes."""
 GATE_POLL = 0.25
 MOVE_BEGINS = 15.0
@@ -108,7 +108,7 @@ class ApplyWatch:
     on_done: Callable[[Change], None] = lambda _change: None
     on_wait: Callable[[Gate, str], None] = lambda _gate, _missing: None
     """Told what a gate lacks, at each look."""
-    patience: float = GATE_PATIENCE
+    patience: float = GATE_TIMEOUT
 
 
 WITHOUT_WATCH = ApplyWatch()

@@ -11,8 +11,8 @@ from typing import Any
 from vstream.audit.source.cut import any_answers
 from vstream.audit.source.login import context_file, find_file
 from vstream.audit.source.values import Access, StreamRef
+from vstream.credentials import is_plaintext_allowed, read_variable
 from vstream.jetstream.endpoints import list_endpoint_problems
-from vstream.permissions import is_plaintext_allowed, read_variable
 from vstream.topology.model import Endpoint
 
 _FILES = ("creds", "nkey", "password_file", "token_file", "tls_ca", "tls_cert", "tls_key")

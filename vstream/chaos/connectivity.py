@@ -17,8 +17,8 @@ from functools import partial
 from vstream.errors import LabError, NotConnectedError, NotReachableError
 from vstream.jetstream.connection import Reply
 from vstream.jetstream.reconnecting import ReconnectingConnection, open_reconnecting
-from vstream.lab.identity import OwnServers
 from vstream.lab.links.state import LinkState, Pair
+from vstream.lab.server_records import OwnServers
 from vstream.lab.target_servers import TargetServers
 
 _POLL = 0.005

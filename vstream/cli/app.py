@@ -49,9 +49,9 @@ PANELS = {
         "region": CommandEntry(
             help="Empty a region, give up one that is dead, or take it back in.",
             commands={
-                "drain": CommandEntry("drain", "Empty a region or relieve a server, until it is safe to stop."),
-                "failover": CommandEntry("failover", "Give up a region that is dead for good, and continue."),
-                "failback": CommandEntry("failback", "Take a rebuilt region back in."),
+                "drain": CommandEntry("region_drain", "Empty a region or relieve a server, until it is safe to stop."),
+                "failover": CommandEntry("region_failover", "Give up a region that is dead for good, and continue."),
+                "failback": CommandEntry("region_failback", "Take a rebuilt region back in."),
             },
         ),
         "backup": CommandEntry(
@@ -132,7 +132,7 @@ app = typer.Typer(
 def _allow_plaintext(is_allowed: bool) -> None:
     if is_allowed:
         # Processes that this one starts connect, too.
-        os.environ[import_module("vstream.permissions").PLAINTEXT] = "1"
+        os.environ[import_module("vstream.credentials").PLAINTEXT] = "1"
 
 
 def _print_version(is_asked: bool) -> None:

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from vstream.apply.execute import ApplyResult, ApplyWatch
+from vstream.apply.execute import GATE_TIMEOUT, ApplyResult, ApplyWatch
 from vstream.apply.mappings import choose_mapping_admin
 from vstream.apply.pipeline import apply_and_replan
 from vstream.apply.shipping import Shipping
@@ -17,7 +17,7 @@ from vstream.cli import options
 from vstream.cli.asyncio_runner import exit_on_signals, run
 from vstream.cli.exit_codes import NO, UNKNOWN
 from vstream.cli.plan import Adopt, Lost, Verbose, plan_with_progress
-from vstream.cli.views import applied as outcome
+from vstream.cli.views import apply as outcome
 from vstream.cli.views import console
 from vstream.cli.views import plan as view
 from vstream.cli.views.progress import progress_bar
@@ -48,7 +48,7 @@ def command(
     allow_many: Annotated[
         bool, typer.Option("--allow-many", help="Allow changing or deleting more than 30 % of the existing streams.")
     ] = False,
-    gate_timeout: GateTimeout = 300,
+    gate_timeout: GateTimeout = GATE_TIMEOUT,
     ship_with: Annotated[
         str | None,
         typer.Option(

@@ -10,11 +10,11 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from vstream.cli import configs, options
+from vstream.cli import options, server_configs
 from vstream.cli.asyncio_runner import run
 from vstream.cli.exit_codes import NO, OK, UNKNOWN
 from vstream.cli.lazy_group import load_mode, refuse_named
-from vstream.cli.views import console, diagnostics
+from vstream.cli.views import console, findings
 from vstream.cli.views.json_output import print_json
 from vstream.cli.views.progress import progress_bar
 from vstream.diagnostics import Severity
@@ -61,10 +61,10 @@ def command(
     loaded = document.require()
     if support is not None:
         refuse_named(context, "has no effect with --bundle", "output", "files")
-        load_mode("vstream.cli.bundle").collect_bundle(loaded, document.text, support, lab, templates, deadline)
+        load_mode("vstream.cli.doctor_bundle").collect_bundle(loaded, document.text, support, lab, templates, deadline)
         return
     servers = find_servers(loaded, lab)
-    config_files = configs.read_configs(loaded, servers, files)
+    config_files = server_configs.read_configs(loaded, servers, files)
     bundle = build_bundle(loaded, servers, templates)
     with progress_bar() as progress:
         progress.add_task(f"asking {servers.description}", total=None)
@@ -89,7 +89,7 @@ def describe_examination(diagnosis: Diagnosis) -> Iterator[Text]:
     for finding in diagnosis.findings:
         shown[finding.code] += 1
         if shown[finding.code] <= _MOST:
-            yield from diagnostics.render_finding(finding)
+            yield from findings.render_finding(finding)
         elif shown[finding.code] == _MOST + 1:
             more = number[finding.code] - _MOST
             yield Text(f"  and {more:,} more {finding.code}: `--format json` lists all", style="dim")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from vstream import errors
 from vstream.cli.exit_codes import NO, OK, UNKNOWN, USAGE
-from vstream.cli.views import diagnostics
+from vstream.cli.views import findings
 from vstream.cli.views.console import print_error, stderr
 
 _CANNOT_WRITE = {errno.ENOSPC, errno.EDQUOT, errno.EIO}
@@ -67,7 +67,7 @@ def _explain(error: Exception) -> errors.VstreamError:
 
 def _print_findings(error: errors.InvalidInputError) -> None:
     sources = {finding.span.file: _read(finding.span.file) for finding in error.diagnostics if finding.span}
-    for line in diagnostics.render_full(error.diagnostics, sources):
+    for line in findings.render_full(error.diagnostics, sources):
         stderr().print(line)
     stderr().print(f"{error.message} found")
 

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.text import Text
 
-from vstream.cli import files as input_files
-from vstream.cli import lint_files
+from vstream.cli import input_files, lint_settings
 from vstream.cli.exit_codes import NO, OK, UNKNOWN
 from vstream.cli.lazy_group import chosen_overlays, load_mode, refuse_named
 from vstream.cli.views import console
@@ -162,7 +161,7 @@ def command(
         is_json = output is LintFormat.JSON
         effective = {"explained", "output"} if is_json or output is LintFormat.FULL else {"explained"}
         refuse_named(context, "has no effect with --explain", *(context.params.keys() - effective))
-        load_mode("vstream.cli.explain").explain(explained, is_json=is_json)
+        load_mode("vstream.cli.lint_explain").explain(explained, is_json=is_json)
         return
     options = LintOptions(
         files=tuple(files or ()),
@@ -218,15 +217,15 @@ def _watch(options: LintOptions) -> None:
             typer.echo(_CLEAR, nl=False)
         run = _LintRun(options)
         # Taken before the run, so that no change is missed that comes while it reads.
-        before = lint_files.read_stamps(run.names, run.other_files)
+        before = lint_settings.read_stamps(run.names, run.other_files)
         try:
             run.run()
         except VstreamError as error:
             console.print_error(error)
         # Which other files there are, the run alone knows. One that was not there before counts as changed if it is there now.
-        before = {**lint_files.read_stamps((), run.other_files), **before}
+        before = {**lint_settings.read_stamps((), run.other_files), **before}
         console.print_note("watching for changes; Ctrl-C ends it")
-        lint_files.wait_for_change(run.names, before, run.other_files)
+        lint_settings.wait_for_change(run.names, before, run.other_files)
 
 
 class _LintRun:
@@ -235,12 +234,12 @@ class _LintRun:
     def __init__(self, options: LintOptions) -> None:
         self._options = options
         self.names: Sequence[str] = options.files or (["."] if options.topology is None else [str(options.topology)])
-        self.other_files: list[str] = [*lint_files.CONFIG_FILES, *map(str, options.env_file)]
+        self.other_files: list[str] = [*lint_settings.CONFIG_FILES, *map(str, options.env_file)]
 
     def run(self) -> int:
         """Print what was found; returns the exit code. Raises VstreamError."""
         options = self._options
-        settings = lint_files.find_settings(lint_files.common_directory(self.names))
+        settings = lint_settings.find_settings(lint_settings.common_directory(self.names))
         config = merge(settings, options)
         baseline = config.baseline and settings.path(config.baseline) if options.baseline is None else options.baseline
         if options.write_baseline and not baseline:
@@ -260,7 +259,7 @@ class _LintRun:
         if options.fix:
             before = checked.report.texts
             checked, after = linter.fix(inputs, checked)
-            lint_files.save_texts(after)
+            lint_settings.save_texts(after)
             changes = [*diff(before, after)]
         if options.write_baseline and baseline:
             checked = self._write_baseline(linter, Path(baseline), checked)
@@ -273,10 +272,10 @@ class _LintRun:
                 hint="vstream lint looks for *.conf, *.cfg, *.json, *.jwt, *.yaml and *.yml",
             )
         self._print_summary(checked)
-        return lint_files.exit_code(checked.report, linter.config)
+        return lint_settings.exit_code(checked.report, linter.config)
 
     def _linter(
-        self, config: LintConfig, settings: lint_files.Settings, baseline: Path | None
+        self, config: LintConfig, settings: lint_settings.Settings, baseline: Path | None
     ) -> tuple[Linter, input_files.Roots | None]:
         options = self._options
         topology = options.topology or (settings.path(config.topology) if config.topology else None)
@@ -286,7 +285,7 @@ class _LintRun:
         known_names = [*self.names, *declared_names, *running_names]
         roots = None if options.allow_outside else input_files.Roots(known_names)
         env_files = [*map(settings.path, config.env_files), *options.env_file]
-        variables = lint_files.read_environment([*config.env, *options.env], env_files)
+        variables = lint_settings.read_environment([*config.env, *options.env], env_files)
         overlays = declared = None
         if topology or chosen_overlays():
             # Most runs need neither, and what reads them takes long to import.
@@ -295,16 +294,16 @@ class _LintRun:
             declared = reader.load_topology(topology).require() if topology else None
         linter = Linter(
             config=config,
-            surroundings=lint_files.find_surroundings(roots, variables, overlays=overlays),
+            surroundings=lint_settings.find_surroundings(roots, variables, overlays=overlays),
             topology=declared,
             server_version=parse_version(config.server_version),
-            baseline=lint_files.load_baseline(baseline, may_be_missing=options.write_baseline) if baseline else None,
+            baseline=lint_settings.load_baseline(baseline, may_be_missing=options.write_baseline) if baseline else None,
             running=list(input_files.read_sources(running_names, roots=roots)),
         )
         return linter, roots
 
     def _write_baseline(self, linter: Linter, path: Path, checked: Checked) -> Checked:
-        baseline = linter.update_baseline(checked.before_baseline, lint_files.anchor_at(path.parent))
+        baseline = linter.update_baseline(checked.before_baseline, lint_settings.anchor_at(path.parent))
         save_output(path, format_json("lint-baseline", baseline.as_json()) + "\n")
         new, _ = baseline.split(checked.before_baseline.diagnostics)
         entries = sum(baseline.counts.values())
@@ -320,7 +319,7 @@ class _LintRun:
         return NO if after else OK
 
     def _print(
-        self, checked: Checked, settings: lint_files.Settings, changes: Sequence[str], docs_url: str | None
+        self, checked: Checked, settings: lint_settings.Settings, changes: Sequence[str], docs_url: str | None
     ) -> None:
         output = self._options.output or default_format()
         for change in changes:
@@ -347,7 +346,7 @@ class _LintRun:
             console.print_note(f"{hidden:,} more {'is' if hidden == 1 else 'are'} in the baseline")
 
 
-def merge(settings: lint_files.Settings, options: LintOptions) -> LintConfig:
+def merge(settings: lint_settings.Settings, options: LintOptions) -> LintConfig:
     """The settings with what the options say. Raises VstreamError."""
     config, codes = settings.config, known_codes()
     selected, ignored, added = (
@@ -364,7 +363,7 @@ def merge(settings: lint_files.Settings, options: LintOptions) -> LintConfig:
     )
     exclude = config.exclude
     if options.exclude:
-        anchor = exclude.anchor if exclude.patterns else lint_files.anchor_at(Path.cwd())
+        anchor = exclude.anchor if exclude.patterns else lint_settings.anchor_at(Path.cwd())
         exclude = FilePatterns(patterns=(*exclude.patterns, *options.exclude), anchor=anchor)
     parse_version(options.server_version)
     return replace(

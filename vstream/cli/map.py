@@ -10,11 +10,11 @@ from typing import Annotated, Any, Literal
 import typer
 from rich.console import RenderableType
 
-from vstream.cli import files as input_files
-from vstream.cli import options
+from vstream.cli import input_files, options
 from vstream.cli.exit_codes import NO
 from vstream.cli.lazy_group import OverlayFiles, choose_overlays, load_mode, refuse_named
-from vstream.cli.views import console, mapping
+from vstream.cli.views import console
+from vstream.cli.views import map as view
 from vstream.cli.views.console import stdout
 from vstream.cli.views.json_output import print_json
 from vstream.lint.load_topology import LoadedTopology, load
@@ -89,7 +89,7 @@ def command(
         refuse_named(context, "has no effect with --trace", "is_all", "stream", "account")
         paths = _name_files(subject, files, is_all=False)
         is_json = output == "json"
-        load_mode("vstream.cli.trace").print_trace(subject, paths, regions, lab, timeout=timeout, is_json=is_json)
+        load_mode("vstream.cli.map_trace").print_trace(subject, paths, regions, lab, timeout=timeout, is_json=is_json)
         return
     refuse_named(context, "needs --trace", "timeout", "lab")
     if len(regions) > 1:
@@ -105,7 +105,7 @@ def command(
         console.print_note(note, style="yellow")
     if subject is not None and not is_all:
         answer = client.publish(subject)
-        _print(output, "map", mapping.as_json(answer), mapping.render_resolution(answer))
+        _print(output, "map", view.as_json(answer), view.render_resolution(answer))
         refusals = answer.refusals
     else:
         refusals = _print_all(client, client.cluster if place else None, output)
@@ -144,11 +144,11 @@ def _print_streams(stream: str, files: list[str], region: str | None, *, is_json
     virtual = options.find_stream(topology, stream, [region] if region else [])
     if is_json:
         regions = [region] if region else virtual.regions
-        print_json("map-stream", {"regions": [mapping.describe_region(topology, virtual, name) for name in regions]})
+        print_json("map-stream", {"regions": [view.describe_region(topology, virtual, name) for name in regions]})
     elif region is not None:
         typer.echo(naming.local_name(physical.read_stream_in(virtual, region)))
     else:
-        stdout().print(mapping.render_streams(topology, virtual))
+        stdout().print(view.render_streams(topology, virtual))
 
 
 def _print_all(client: PublishingClient, cluster: str | None, output: str) -> tuple[Refusal, ...]:
@@ -156,8 +156,8 @@ def _print_all(client: PublishingClient, cluster: str | None, output: str) -> tu
     flow = client.flow or AccountFlow({}, ())
     rows = tabulate_account(client.block, flow, list_streams(client.workspace, flow), cluster)
     name = client.block.account or GLOBAL_ACCOUNT
-    content = mapping.account_json(name, cluster, rows, refusals)
-    _print(output, "map-all", content, mapping.render_accounts(name, cluster, rows, refusals))
+    content = view.account_json(name, cluster, rows, refusals)
+    _print(output, "map-all", content, view.render_accounts(name, cluster, rows, refusals))
     return refusals
 
 

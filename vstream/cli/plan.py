@@ -80,7 +80,7 @@ def command(
     if is_drift:
         chosen = {"--output": out, "--format markdown": output == "markdown", "--adopt": adopt, "--lost": lost}
         options.refuse_beside("--drift", {**chosen, "--detailed-exitcode": detailed_exitcode})
-        check_drift = load_mode("vstream.cli.drift").check_drift
+        check_drift = load_mode("vstream.cli.plan_drift").check_drift
         check_drift(loaded.require(), lab, templates, deadline=deadline, files=files, is_json=output == "json")
         return
     if files is not None:

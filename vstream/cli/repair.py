@@ -10,7 +10,7 @@ import typer
 from vstream.cli import options
 from vstream.cli.asyncio_runner import run
 from vstream.cli.exit_codes import NO, UNKNOWN
-from vstream.cli.failover import find_system_endpoints
+from vstream.cli.region_failover import find_system_endpoints
 from vstream.cli.views import console
 from vstream.cli.views import repair as view
 from vstream.cli.views.json_output import print_json

@@ -11,7 +11,8 @@ import typer
 from vstream.cli import options
 from vstream.cli.asyncio_runner import run
 from vstream.cli.exit_codes import NO, UNKNOWN
-from vstream.cli.views import console, rehearsal
+from vstream.cli.views import console
+from vstream.cli.views import scenario as scenario_view
 from vstream.cli.views import survive as view
 from vstream.cli.views.json_output import print_json
 from vstream.lint.load_topology import LoadedTopology
@@ -87,5 +88,5 @@ def _rehearse(
     )
     for line in view.outline(request):
         console.print_note(line)
-    with rehearsal.show_run([region.name for region in topology.regions]) as on_event:
+    with scenario_view.show_run([region.name for region in topology.regions]) as on_event:
         return run(runner.rehearse(request, on_event))

@@ -7,7 +7,7 @@ from importlib import import_module
 
 import typer
 
-from vstream.cli import files, lint_files, options
+from vstream.cli import input_files, lint_settings, options
 from vstream.cli.lint import Format, default_format, parse_version, print_lines
 from vstream.cli.views import console
 from vstream.cli.views.lint import report_lines, summary_lines
@@ -40,19 +40,19 @@ def command(
     content = options.read_bytes(topology, limit=MAX_BYTES + 1)
     name = STDIN if str(topology) == "-" else str(topology)
     bundles: list[Bundle] = []
-    settings = lint_files.find_settings(lint_files.common_directory([name]))
+    settings = lint_settings.find_settings(lint_settings.common_directory([name]))
     config = settings.config
     linter = Linter(
         config=config,
-        surroundings=lint_files.find_surroundings(
-            files.Roots([name]),
-            lint_files.read_environment(config.env, [*map(settings.path, config.env_files)]),
+        surroundings=lint_settings.find_surroundings(
+            input_files.Roots([name]),
+            lint_settings.read_environment(config.env, [*map(settings.path, config.env_files)]),
             templates=templates,
             rendered=bundles,
             overlays=options.read_overlays(),
         ),
         server_version=parse_version(config.server_version),
-        baseline=lint_files.load_baseline(settings.path(config.baseline), may_be_missing=False)
+        baseline=lint_settings.load_baseline(settings.path(config.baseline), may_be_missing=False)
         if config.baseline
         else None,
     )
@@ -61,7 +61,7 @@ def command(
     if report.diagnostics:
         for line in summary_lines(report, is_fixing=False):
             console.print_note(line)
-    code = lint_files.exit_code(report, config)
+    code = lint_settings.exit_code(report, config)
     if not report.has_any(Severity.ERROR):
         _print_outline(content, name, bundles, "has warnings, no errors" if code else "is valid")
     if code:
@@ -80,8 +80,8 @@ def _print_outline(content: bytes, name: str, bundles: list[Bundle], verdict: st
             console.print_note(note)
     else:
         # What reads scenarios takes long to import, and a topology does not need it.
-        loaded = import_module("vstream.lint.load_scenario").load(content, name, files.read_included)
-        outline = import_module("vstream.cli.views.rehearsal").outline(loaded.require())
+        loaded = import_module("vstream.lint.load_scenario").load(content, name, input_files.read_included)
+        outline = import_module("vstream.cli.views.scenario").outline(loaded.require())
         console.print_note(f"{name} {verdict}: {outline}")
 
 

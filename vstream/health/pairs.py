@@ -7,8 +7,8 @@ from contextlib import suppress
 from dataclasses import replace
 
 from vstream.formatting import format_duration
-from vstream.health.report import PairState, PairStatus
 from vstream.health.snapshot import NS, Lag, Snapshot, SourceSnapshot, StreamSnapshot, to_unix_seconds
+from vstream.health.status import PairState, PairStatus
 from vstream.topology.model import Topology
 from vstream.topology.replication import PhysicalStream, ReplicationPair, replication_pairs
 from vstream.topology.stream_config import StreamConfig

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from vstream.health.assess import assess
 from vstream.health.doctor.configs import ConfigFile
 from vstream.health.doctor.examine import Diagnosis, examine
 from vstream.health.live.collect import collect_snapshot
-from vstream.health.report import Status
-from vstream.health.status import assess
+from vstream.health.status import Status
 from vstream.topology.bundle import Bundle
 from vstream.topology.model import Endpoint, Topology
 

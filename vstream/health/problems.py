@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from vstream.formatting import format_duration, format_size, list_names
 from vstream.health.loaded_mappings import LoadedMappings, list_serving
 from vstream.health.pairs import is_unmeasured
-from vstream.health.report import PairState, PairStatus, Problem, RegionStatus
 from vstream.health.snapshot import RegionSnapshot, Snapshot
+from vstream.health.status import PairState, PairStatus, Problem, RegionStatus
 from vstream.health.stream_faults import StreamFault, find_consumer_faults
 from vstream.topology.model import Topology
 from vstream.topology.replication import PhysicalStream, list_durables

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from vstream.health.cross_region import CrossRegionUse
-from vstream.health.report import PairState, Status
+from vstream.health.status import PairState, Status
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 

@@ -6,8 +6,8 @@ import os
 import re
 from collections.abc import Iterable, Iterator
 
+from vstream.credentials import ALLOWED_VARIABLES
 from vstream.diagnostics import SHAPES
-from vstream.permissions import ALLOWED_VARIABLES
 from vstream.topology.model import Endpoint
 
 REDACTED = "<redacted>"

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from vstream.health.pairs import assess_pairs
-from vstream.health.report import PairState, PairStatus
 from vstream.health.snapshot import Snapshot, StreamSnapshot
+from vstream.health.status import PairState, PairStatus
 from vstream.topology.model import Role, Topology
 from vstream.topology.profiles import profile_of
 from vstream.topology.replication import list_physical_streams

@@ -1,160 +1,364 @@
-"""What follows from a snapshot: what works in each region, how far each pair of streams is behind, and what is wrong."""
+"""The status of a whole topology: what works, how far each pair of regions is behind, and what is wrong."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, field
+from enum import Enum
 
-from vstream.health.loaded_mappings import LoadedMappings, MappedOperation, compare_mappings, list_serving
-from vstream.health.pairs import assess_pairs
-from vstream.health.problems import find_problems, find_unknown
-from vstream.health.report import ConsumerStatus, RegionStatus, Share, Status, StreamStatus
-from vstream.health.snapshot import RegionSnapshot, Snapshot
-from vstream.health.stream_faults import StreamFault, find_stream_faults
-from vstream.topology import physical
-from vstream.topology.bundle import Bundle
-from vstream.topology.model import Topology, VirtualStream
-from vstream.topology.replication import Durable, PhysicalStream, list_durables, list_physical_streams
-
-NO_BUNDLE = "the expected rules were not rendered"
+from vstream.health.snapshot import BeaconSighting, ServerSnapshot
+from vstream.syntax.json_types import Json
+from vstream.value_class import value_class
 
 
-def assess(topology: Topology, snapshot: Snapshot, bundle: Bundle | str = NO_BUNDLE) -> Status:
-    """
-    The status of *topology* that *snapshot* shows.
+class PairState(Enum):
+    """The state of a reader with one of its origins, from good to bad."""
 
-    *bundle* says what servers are to have loaded; or a text, why that is not known.
-    """
-    streams = list_physical_streams(topology)
-    loaded = compare_mappings(topology, bundle, snapshot)
-    pairs = assess_pairs(topology, streams, snapshot)
-    faults = tuple(find_stream_faults(topology, snapshot))
-    regions = tuple(_assess_region(topology, snapshot, loaded, faults, region) for region in snapshot.regions)
-    places = [region.name for region in topology.regions]
-    if topology.stretch:
-        places.append(topology.stretch.cluster)
-    return Status(
-        topology=topology.name,
-        at=snapshot.at,
-        took=snapshot.took,
-        places=tuple(places),
-        servers=snapshot.servers,
-        meta_leader=_find_meta_leader(snapshot) if topology.hubs is None else None,
-        has_one_meta_group=topology.hubs is None,
-        regions=regions,
-        streams=tuple(_assess_streams(streams, snapshot)),
-        pairs=pairs,
-        problems=tuple(find_problems(topology, streams, snapshot, loaded, faults, regions, pairs)),
-        unknown=tuple(find_unknown(topology, snapshot, loaded, regions, pairs)),
-        mappings_ok={server.name: loaded.is_ok(server.name) for server in snapshot.servers},
-        consumers=tuple(_assess_consumer(durable, snapshot) for durable in list_durables(topology)),
-        beacons=snapshot.beacons,
-    )
+    OK = "ok"
+    """Everything has arrived, or is in transit."""
+    BEHIND = "behind"
+    """A message has been waiting for longer than it should."""
+    SILENT = "silent"
+    """It has not heard its origin for longer than a working source is silent, even if nothing waits."""
+    UNKNOWN = "unknown"
+    """One of the two does not answer, or does not say how far it is."""
+    ROLLED_BACK = "rolled-back"
+    """The origin ends before what the reader has taken: what is published next is skipped."""
+    LOSSY = "lossy"
+    """The origin has dropped messages that the reader had not taken."""
 
 
-def _assess_consumer(durable: Durable, snapshot: Snapshot) -> ConsumerStatus:
-    observed = snapshot.consumers.get((durable.stream, durable.name))
-    return ConsumerStatus(
-        virtual=durable.virtual,
-        name=durable.name,
-        region=durable.region,
-        stream=durable.stream,
-        exists=_exists(durable, snapshot),
-        pending=observed.pending if observed else None,
-        unacknowledged=observed.unacknowledged if observed else None,
-        redelivered=observed.redelivered if observed else None,
-        waiting=observed.waiting if observed else None,
-        ack_floor=observed.ack_floor if observed else None,
-    )
+_BADNESS = {state: badness for badness, state in enumerate(PairState)}
 
 
-def _exists(durable: Durable, snapshot: Snapshot) -> bool | None:
-    """Whether the consumer exists; None where nobody answered for it."""
-    key = durable.stream, durable.name
-    if key in snapshot.consumers:
-        return snapshot.consumers[key] is not None
-    return False if durable.stream in snapshot.absent else None
+@value_class
+class PairStatus:
+    """One origin and one reader of it. Ages and times are in seconds."""
+
+    virtual: str
+    origin: str
+    origin_place: str
+    reader: str
+    reader_place: str
+    state: PairState
+    detail: str
+    cursor: int | None = None
+    """The last sequence that the reader has taken, None where that is not known."""
+    last: int | None = None
+    """The origin's last sequence."""
+    pending: int | None = None
+    """Upper bound of messages that have not arrived; None if not known."""
+    age: float | None = None
+    """Age of the oldest of them; None if there is none."""
+    left: float | None = None
+    """Time until the origin drops a message that the reader has not taken; None if it keeps all, or nothing waits."""
+    retention: float | None = None
+    """How long the origin keeps a message at present; None for ever."""
+
+    @property
+    def margin(self) -> float | None:
+        """How long an outage between the two may last, or continue, before messages are lost; None for ever."""
+        if self.retention is None:
+            return None
+        return 0.0 if self.state is PairState.LOSSY else max(0.0, self.retention - (self.age or 0.0))
+
+    @property
+    def badness(self) -> tuple[int, float, float, int]:
+        """A key to find the worst of several."""
+        left = -self.left if self.left is not None else float("-inf")
+        return _BADNESS[self.state], left, self.age or 0.0, self.pending or 0
+
+    def as_dict(self) -> dict[str, Json]:
+        """As JSON would have it."""
+        return {
+            "stream": self.virtual,
+            "origin": self.origin,
+            "origin_place": self.origin_place,
+            "reader": self.reader,
+            "reader_place": self.reader_place,
+            "state": self.state.value,
+            "detail": self.detail,
+            "last_seq": self.last,
+            "cursor": self.cursor,
+            "pending": self.pending,
+            "oldest_pending_age_s": None if self.age is None else round(self.age, 3),
+            "lossy_in_s": None if self.left is None else round(self.left, 3),
+            "kept_s": None if self.retention is None else round(self.retention, 3),
+            "margin_s": None if self.margin is None else round(self.margin, 3),
+        }
 
 
-def _find_meta_leader(snapshot: Snapshot) -> str | None:
-    """The meta leader that most servers name. One that does not answer is none: they name a dead one for seconds."""
-    silent = {server.name for server in snapshot.servers if not server.may_serve}
-    names = [server.meta_leader for server in snapshot.servers if server.meta_leader]
-    named = Counter(name for name in names if name not in silent)
-    return max(sorted(named), key=lambda leader: named[leader], default=None)
+class StatusVerdict(Enum):
+    """What a status comes to."""
+
+    OK = "ok"
+    DEGRADED = "degraded"
+    """Something is wrong."""
+    UNKNOWN = "unknown"
+    """No problem was found, but not everything could be checked."""
 
 
-def _assess_streams(streams: Sequence[PhysicalStream], snapshot: Snapshot) -> Iterator[StreamStatus]:
-    for stream in streams:
-        observed = snapshot.streams.get(stream.name)
-        yield StreamStatus(
-            virtual=stream.virtual,
-            name=stream.name,
-            place=stream.place,
-            role=stream.role.value,
-            leader=observed.leader if observed else None,
-            current=observed.current if observed else 0,
-            replicas=observed.replicas if observed else 0,
-            messages=observed.messages if observed else None,
-            bytes=observed.bytes if observed else None,
-            last=observed.last_seq if observed else None,
-        )
+@value_class
+class Share:
+    """The number of a region's virtual streams for which something works."""
+
+    works: int
+    of: int
+    unknown: int = 0
+    """The number for which that is not known: what a server has loaded could not be read."""
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it works for all."""
+        return self.works == self.of
+
+    @property
+    def fails(self) -> int:
+        """The number for which it is known to fail."""
+        return self.of - self.works - self.unknown
+
+    def as_dict(self) -> dict[str, Json]:
+        """As JSON would have it."""
+        return {"works": self.works, "of": self.of, "unknown": self.unknown}
 
 
-def _assess_region(
-    topology: Topology,
-    snapshot: Snapshot,
-    loaded: LoadedMappings,
-    faults: Sequence[StreamFault],
-    region: RegionSnapshot,
-) -> RegionStatus:
-    servers = [server for server in snapshot.servers if server.region == region.name]
-    streams = [stream for stream in topology.streams if region.name in stream.regions]
-    refusing = {fault.stream for fault in faults if fault.stops_storing}
-    readable = snapshot.streams.keys() - {fault.stream for fault in faults if fault.stops_direct_get}
+@value_class
+class RegionStatus:
+    """What clients in a region can do."""
 
-    def has_leader(name: str) -> bool:
-        observed = snapshot.streams.get(name)
-        return observed is not None and observed.leader is not None
+    name: str
+    servers: int
+    reached: int
+    unknown: int
+    """Servers of which nobody knows whether they run: no monitoring address leads to them."""
+    problem: str | None
+    """Why a client cannot connect there, None if it can."""
+    publish: Share
+    direct_get: Share
+    consumers: Share
+    """Existing consumers."""
+    led: int
+    """The number of streams whose write stream or origin has a leader, whatever the mapping rules are."""
+    control: bool | None
+    """Whether consumers and streams can be created or changed: the meta leader answers from here. None if not known."""
 
-    def takes_publishes(stream: VirtualStream) -> bool:
-        name = physical.write_stream_in(stream, region.name)
-        # An origin is elsewhere: it must be reached from here, too.
-        if name in refusing:
-            return False
-        return has_leader(name) and (not stream.origin or region.origins.get(name, "not asked") is None)
+    def as_dict(self) -> dict[str, Json]:
+        """As JSON would have it."""
+        return {
+            "name": self.name,
+            "servers": self.servers,
+            "servers_reached": self.reached,
+            "servers_unknown": self.unknown,
+            "problem": self.problem,
+            "publish": self.publish.as_dict(),
+            "direct_get": self.direct_get.as_dict(),
+            "existing_consumers": self.consumers.as_dict(),
+            "new_consumers": self.control,
+            "applies": self.control,
+        }
 
-    def serves_direct_get(stream: VirtualStream) -> bool:
-        return physical.read_stream_in(stream, region.name) in readable
 
-    def serves_consumers(stream: VirtualStream) -> bool:
-        return has_leader(physical.read_stream_in(stream, region.name))
+@value_class
+class Problem:
+    """A problem, or something that is not known, and what follows from it."""
 
-    serving_servers = list_serving(topology, region.name, snapshot.servers)
-    broken = loaded.broken_on(server.name for server in serving_servers)
-    # A server that does not answer has no clients. One that nobody asked, or that did not say it, may have any rules.
-    is_seen = any(loaded.is_ok(server.name) is not None for server in serving_servers)
-    is_seen = is_seen and not any(server.may_serve and loaded.is_ok(server.name) is None for server in serving_servers)
+    about: str
+    text: str
+    code: str | None = None
+    """The finding of `vstream doctor` that explains it."""
 
-    # Where servers answer, or nobody could ask them, that vstream cannot connect says nothing about their clients.
-    is_unknown = region.problem is not None and any(server.may_serve for server in serving_servers)
+    def as_dict(self) -> dict[str, Json]:
+        """As JSON would have it."""
+        return {"about": self.about, "text": self.text, "code": self.code}
 
-    def count(operation: MappedOperation, is_served: Callable[[VirtualStream], bool]) -> Share:
-        if is_unknown and not snapshot.was_connected:
-            return Share(works=0, of=len(streams), unknown=len(streams))
-        served = [stream for stream in streams if is_served(stream) and not broken.break_for(stream, operation)]
-        works = len(served) if is_seen else 0
-        return Share(works=works, of=len(streams), unknown=len(served) - works)
 
-    return RegionStatus(
-        name=region.name,
-        servers=len(servers),
-        reached=sum(server.is_reached for server in servers),
-        unknown=sum(server.url is None and not server.is_reached for server in servers),
-        problem=region.problem,
-        publish=count(MappedOperation.PUBLISH, takes_publishes),
-        direct_get=count(MappedOperation.DIRECT_GET, serves_direct_get),
-        consumers=count(MappedOperation.CONSUME, serves_consumers),
-        led=sum(map(takes_publishes, streams)),
-        control=None if is_unknown else region.problem is None and region.control is None,
-    )
+@value_class
+class StreamStatus:
+    """One physical stream."""
+
+    virtual: str
+    name: str
+    place: str
+    role: str
+    leader: str | None
+    current: int
+    replicas: int
+    messages: int | None
+    bytes: int | None
+    last: int | None
+
+    def as_dict(self) -> dict[str, Json]:
+        """As JSON would have it."""
+        return {
+            "stream": self.virtual,
+            "name": self.name,
+            "place": self.place,
+            "role": self.role,
+            "leader": self.leader,
+            "replicas": self.replicas,
+            "replicas_current": self.current,
+            "messages": self.messages,
+            "bytes": self.bytes,
+            "last_seq": self.last,
+        }
+
+
+@value_class
+class ConsumerStatus:
+    """One durable in one region. Numbers are None where it does not answer."""
+
+    virtual: str
+    name: str
+    region: str
+    stream: str
+    exists: bool | None
+    """None where that is not known."""
+    pending: int | None = None
+    """Messages that were not delivered yet."""
+    unacknowledged: int | None = None
+    redelivered: int | None = None
+    waiting: int | None = None
+    """Pull requests that wait for messages."""
+    ack_floor: int | None = None
+    """The sequence of its stream up to which everything was acknowledged."""
+
+    def as_dict(self) -> dict[str, Json]:
+        """As JSON would have it."""
+        fields = asdict(self)
+        return {"stream": fields.pop("virtual"), "on": fields.pop("stream"), **fields}
+
+
+@value_class
+class Status:
+    """Everything. *at* is in seconds since 1970."""
+
+    topology: str
+    at: float
+    took: float
+    places: tuple[str, ...]
+    servers: tuple[ServerSnapshot, ...]
+    meta_leader: str | None
+    """Also None where each region has a meta group of its own."""
+    has_one_meta_group: bool
+    regions: tuple[RegionStatus, ...]
+    streams: tuple[StreamStatus, ...]
+    pairs: tuple[PairStatus, ...]
+    problems: tuple[Problem, ...]
+    unknown: tuple[Problem, ...] = ()
+    """What could not be checked."""
+    mappings_ok: Mapping[str, bool | None] = field(default_factory=dict)
+    """By server: whether it has loaded the mapping rules of the topology; None where that is not known."""
+    consumers: tuple[ConsumerStatus, ...] = ()
+    beacons: tuple[BeaconSighting, ...] = ()
+
+    @property
+    def thinnest(self) -> PairStatus | None:
+        """The pair of different places whose margin is the smallest; None if no message is ever dropped."""
+        apart = [pair for pair in self.pairs if pair.origin_place != pair.reader_place and pair.margin is not None]
+        return min(apart, key=lambda pair: pair.margin or 0.0, default=None)
+
+    @property
+    def verdict(self) -> StatusVerdict:
+        """Problems come before what is not known."""
+        if self.problems:
+            return StatusVerdict.DEGRADED
+        return StatusVerdict.UNKNOWN if self.unknown else StatusVerdict.OK
+
+    def worst(self, virtual: str | None = None) -> dict[tuple[str, str], PairStatus]:
+        """The worst pair from each place to each place, of one virtual stream or of all."""
+        worst: dict[tuple[str, str], PairStatus] = {}
+        for pair in self.pairs:
+            if virtual in {None, pair.virtual}:
+                key = pair.origin_place, pair.reader_place
+                worst[key] = max(worst.get(key, pair), pair, key=lambda candidate: candidate.badness)
+        return worst
+
+    def count_sent_bytes(self) -> dict[tuple[str, str], int | None]:
+        """By region and cluster: the bytes sent there over gateways that are connected; None while not every server says it."""
+        sent: dict[tuple[str, str], list[int | None]] = {}
+        clusters = sorted({cluster for server in self.servers for cluster in server.gateways or ()})
+        for server in self.servers:
+            for cluster in clusters:
+                if cluster not in {server.region, server.cluster}:
+                    count = None if server.gateways is None else server.gateways.get(cluster, 0)
+                    sent.setdefault((server.region, cluster), []).append(count)
+        return {ends: sum_known(counts) for ends, counts in sent.items()}
+
+    def sent_per_second(self, before: Status) -> dict[tuple[str, str], float | None]:
+        """As `count_sent_bytes`, for each second since *before*; None, too, where a gateway was connected anew."""
+        earlier = before.count_sent_bytes()
+        rates = {}
+        for ends, count in self.count_sent_bytes().items():
+            sent = None if count is None or (first := earlier.get(ends)) is None else count - first
+            rates[ends] = None if sent is None or sent < 0 else sent / (self.at - before.at)
+        return rates
+
+    def as_dict(self, before: Status | None = None) -> dict[str, Json]:
+        """As JSON would have it; with the rates since the look *before*."""
+        rates = {} if before is None else self.sent_per_second(before)
+        return {
+            "topology": self.topology,
+            "at": round(self.at, 3),
+            "took_s": round(self.took, 3),
+            "verdict": self.verdict.value,
+            "is_well": self.verdict is StatusVerdict.OK,
+            "meta_leader": self.meta_leader,
+            "margin": None if (thin := self.thinnest) is None else thin.as_dict(),
+            "problems": [problem.as_dict() for problem in self.problems],
+            "unknown": [problem.as_dict() for problem in self.unknown],
+            "regions": [region.as_dict() for region in self.regions],
+            "servers": [self._server_as_dict(server) for server in self.servers],
+            "matrix": self.cells_as_dicts(),
+            "streams": [stream.as_dict() for stream in self.streams],
+            "pairs": [pair.as_dict() for pair in self.pairs],
+            "traffic": [
+                _traffic_as_dict(ends, sent, rates.get(ends)) for ends, sent in self.count_sent_bytes().items()
+            ],
+            "consumers": [consumer.as_dict() for consumer in self.consumers],
+            "beacons": [sighting.as_dict() for sighting in self.beacons],
+        }
+
+    def _server_as_dict(self, server: ServerSnapshot) -> dict[str, Json]:
+        return {
+            "name": server.name,
+            "region": server.region,
+            "reached": server.is_reached,
+            "version": server.version,
+            "jetstream": server.has_jetstream,
+            "meta_leader": server.meta_leader,
+            "mapping_ok": self.mappings_ok.get(server.name),
+            "problem": server.problem,
+        }
+
+    def cells_as_dicts(self) -> list[Json]:
+        """From each place to each place: the worst pair, and what is to come in all of them."""
+        pending: dict[tuple[str, str], list[int | None]] = {}
+        for pair in self.pairs:
+            pending.setdefault((pair.origin_place, pair.reader_place), []).append(pair.pending)
+        return [_cell_as_dict(pair, sum_known(pending[places])) for places, pair in self.worst().items()]
+
+
+def _cell_as_dict(worst: PairStatus, pending: int | None) -> dict[str, Json]:
+    return {
+        "origin_place": worst.origin_place,
+        "reader_place": worst.reader_place,
+        "state": worst.state.value,
+        "stream": worst.virtual,
+        "pending": pending,
+        "oldest_pending_age_s": None if worst.age is None else round(worst.age, 3),
+        "lossy_in_s": None if worst.left is None else round(worst.left, 3),
+    }
+
+
+def _traffic_as_dict(ends: tuple[str, str], sent: int | None, rate: float | None) -> dict[str, Json]:
+    return {"from": ends[0], "to": ends[1], "sent_bytes": sent, "bytes_per_s": rate}
+
+
+def sum_known(numbers: Iterable[int | None]) -> int | None:
+    """The sum, None if any of them is not known."""
+    total = 0
+    for number in numbers:
+        if number is None:
+            return None
+        total += number
+    return total

@@ -11,8 +11,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from vstream.credentials import check_plaintext, load_certificates, read_credentials, read_seed, read_variable
 from vstream.errors import VstreamError
-from vstream.permissions import check_plaintext, load_certificates, read_credentials, read_seed, read_variable
 from vstream.topology.accounts import inbox_of
 from vstream.topology.model import Endpoint, Topology, is_context_name
 

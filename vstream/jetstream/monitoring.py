@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
 
+from vstream.credentials import load_certificates
 from vstream.errors import HangingError, MalformedAnswerError, NotReachableError, ServerError, VstreamError
 from vstream.jetstream import answers
-from vstream.permissions import load_certificates
 from vstream.topology.model import Endpoint
 from vstream.topology.naming import probe_subject
 from vstream.value_class import value_class

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from vstream.credentials import find_secret_file
 from vstream.errors import LabError, VstreamError
 from vstream.formatting import list_names
 from vstream.jetstream import monitoring
@@ -15,7 +16,6 @@ from vstream.jetstream.keyring import Keyring, default_directory
 from vstream.lab import keys as lab_keys
 from vstream.lab import status as lab
 from vstream.lint.load_topology import render_bundle
-from vstream.permissions import find_secret_file
 from vstream.render import account_view
 from vstream.topology.accounts import inbox_of, password_variable, regional_user, regional_variable
 from vstream.topology.bundle import Bundle, ServerAddress

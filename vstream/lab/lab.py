@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from vstream.errors import VstreamError
-from vstream.lab import conf, passwords, records
+from vstream.lab import conf, passwords, server_records
 from vstream.lab import start as starting
 from vstream.lab.binaries import Program, locate, program
 from vstream.lab.links.proxy_process import ProxyProcess
@@ -92,7 +92,7 @@ async def up(
         setup=setup,
     )
     async with start.directory.lock():
-        running = frozenset(records.scan_processes(start.directory))
+        running = frozenset(server_records.scan_processes(start.directory))
         await (starting.start_missing(start, running) if running else starting.start_all(start))
         return read_status(name)
 

@@ -17,14 +17,11 @@ from vstream.lab.links.state import Backend
 from vstream.lab.state import LabDirectory
 from vstream.topology.bundle import ServerAddress
 from vstream.topology.model import Seat
+from vstream.topology.naming import LAB_BASE_PORT, LAST_PORT, PORTS_PER_SERVER
 
 HOST = "127.0.0.1"
-FIRST = 14000
-END = 32768
-"""The first port that labs do not use."""
 BLOCK = 100
 """Labs start at multiples of this, so that people can remember the ports."""
-PER_SERVER = 4
 
 
 def server_ports(address: ServerAddress) -> tuple[int, int, int, int]:
@@ -68,8 +65,8 @@ def choose_block(count: int, *, fronts: int = 0, reserved: Collection[int] = (),
 
     Raises LabError if there is none.
     """
-    size = PER_SERVER * count + fronts
-    for first in range(FIRST, END - size + 1, BLOCK):
+    size = PORTS_PER_SERVER * count + fronts
+    for first in range(LAB_BASE_PORT, LAST_PORT - size + 2, BLOCK):
         block = range(first, first + size)
         if any(port in reserved for port in block) or not all(map(is_free, block)):
             continue
@@ -77,7 +74,7 @@ def choose_block(count: int, *, fronts: int = 0, reserved: Collection[int] = (),
             return first
         skip -= 1
     raise LabError(
-        f"no {size} consecutive ports are free between {FIRST} and {END - 1}",
+        f"no {size} consecutive ports are free between {LAB_BASE_PORT} and {LAST_PORT}",
         hint="every lab keeps its ports until `vstream lab down NAME --purge`",
     )
 
@@ -87,9 +84,9 @@ def allocate(
 ) -> tuple[ServerAddress, ...]:
     """Addresses for *places* from port *first* on; stores and logs are in *directory*, links are made by *backend*."""
     fronts = backend is Backend.PROXY
-    front = itertools.count(first + PER_SERVER * len(places))
+    front = itertools.count(first + PORTS_PER_SERVER * len(places))
     addresses = []
-    for seat, port in zip(places, range(first, END, PER_SERVER), strict=False):
+    for seat, port in zip(places, range(first, LAST_PORT, PORTS_PER_SERVER), strict=False):
         addresses.append(
             ServerAddress(
                 server=seat.server,

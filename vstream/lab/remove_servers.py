@@ -17,7 +17,7 @@ from vstream.errors import LabError, NoRespondersError, NotReachableError, Serve
 from vstream.jetstream import error_codes
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.connection import connect
-from vstream.lab import records
+from vstream.lab import server_records
 from vstream.lab.links.proxy_process import ProxyProcess
 from vstream.lab.server import stop_all
 from vstream.lab.state import LabDirectory, LabRecord
@@ -101,6 +101,6 @@ async def _forget_servers(directory: LabDirectory, remaining: LabRecord, servers
         )
         await proxy.ask(generation=links.generation + 1)
     for server in servers:
-        records.forget(directory, server)
+        server_records.forget(directory, server)
         directory.config(server).unlink(missing_ok=True)
         shutil.rmtree(directory.data / server, ignore_errors=True)

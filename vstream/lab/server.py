@@ -14,8 +14,8 @@ import psutil
 
 from vstream.errors import LabError, NotReachableError
 from vstream.jetstream import monitoring
-from vstream.lab import processes, records
-from vstream.lab.records import ServerRecord
+from vstream.lab import processes, server_records
+from vstream.lab.server_records import ServerRecord
 from vstream.lab.state import LabDirectory
 
 GRACE = 10.0
@@ -61,7 +61,7 @@ class NatsServer:
 
     def process(self) -> psutil.Process | None:
         """Its process; None if it does not run."""
-        return records.process_of(self.directory, self.name)
+        return server_records.process_of(self.directory, self.name)
 
     def is_running(self) -> bool:
         """Whether its process exists and is ours."""
@@ -73,24 +73,24 @@ class NatsServer:
 
         It may not be ready yet, or may die. Raises LabError if *binary* cannot be run.
         """
-        argv = records.arguments(binary.absolute(), self.config)
+        argv = server_records.arguments(binary.absolute(), self.config)
         intent = ServerRecord(
-            server=self.name, state=records.STARTING, argv=argv, config=str(self.config), version=version
+            server=self.name, state=server_records.STARTING, argv=argv, config=str(self.config), version=version
         )
-        records.write(self.directory, intent)
+        server_records.write(self.directory, intent)
         self.directory.replace_store(self.name)
         try:
             pid = processes.start_process(argv, log=self.err_file, cwd=self.directory.path)
         except OSError as error:
-            records.forget(self.directory, self.name)
+            server_records.forget(self.directory, self.name)
             raise LabError(f"server `{self.name}` cannot be started: {error}") from error
         with suppress(psutil.NoSuchProcess):
             started = psutil.Process(pid).create_time()
-            records.write(
+            server_records.write(
                 self.directory,
                 ServerRecord(
                     server=self.name,
-                    state=records.RUNNING,
+                    state=server_records.RUNNING,
                     argv=argv,
                     config=str(self.config),
                     version=version,
@@ -189,16 +189,16 @@ async def stop_all(directory: LabDirectory, servers: Iterable[str] | None = None
     is killed. Raises LabError if one survives.
     """
     deadline = time.monotonic() + _ARRIVAL
-    while records.is_arriving(directory) and time.monotonic() < deadline:
+    while server_records.is_arriving(directory) and time.monotonic() < deadline:
         await asyncio.sleep(_POLL)
-    running = records.scan_processes(directory)
-    chosen = sorted({*running, *records.recorded_servers(directory)} if servers is None else servers)
+    running = server_records.scan_processes(directory)
+    chosen = sorted({*running, *server_records.recorded_servers(directory)} if servers is None else servers)
     targets = [process for name in chosen for process in running.get(name, ())]
     if immortal := await processes.end(targets, grace=grace):
         pids = ", ".join(str(process.pid) for process in immortal)
         raise LabError(f"servers of lab `{directory.name}` cannot be killed: process {pids}")
     for name in chosen:
-        records.forget(directory, name)
+        server_records.forget(directory, name)
 
 
 def _size(path: Path) -> int:

@@ -20,7 +20,7 @@ from platformdirs import user_cache_path
 
 from vstream.errors import LabError
 from vstream.files import write_private
-from vstream.lab import add_regions, certificates, conf, passwords, ports, readiness, records
+from vstream.lab import add_regions, certificates, conf, passwords, ports, readiness, server_records
 from vstream.lab.binaries import Program
 from vstream.lab.links import choose
 from vstream.lab.links.proxy_process import PortTakenError, ProxyProcess
@@ -119,8 +119,8 @@ async def _start_at_free_ports(start: Start, attempt: int) -> None:
             await _check_configs(start, names)
             if backend is not Backend.NONE:
                 await proxy.ready()
-            for server in records.recorded_servers(start.directory):
-                records.forget(start.directory, server)
+            for server in server_records.recorded_servers(start.directory):
+                server_records.forget(start.directory, server)
             watch = _with_links(proxy, backend, start_servers(start.directory, names, start.programs))
             await _wait_for_ports(start, chosen, watch)
         await _wait_until_ready(start, chosen, watch, started=names)
@@ -258,7 +258,7 @@ def _list_labs_elsewhere(shared: Path) -> Iterator[LabRecord]:
             entry.unlink(missing_ok=True)
         for directory in directories:
             with suppress(LabError):
-                if records.recorded_servers(directory) and (record := directory.read()) is not None:
+                if server_records.recorded_servers(directory) and (record := directory.read()) is not None:
                     yield record
 
 

@@ -13,7 +13,7 @@ import psutil
 
 from vstream.errors import LabError, UnknownNameError
 from vstream.formatting import join_names
-from vstream.lab import keys, passwords, records
+from vstream.lab import keys, passwords, server_records
 from vstream.lab.links.proxy_process import ProxyProcess
 from vstream.lab.links.state import Backend
 from vstream.lab.readiness import monitor_url
@@ -92,7 +92,7 @@ def find_recorded_lab(name: str) -> tuple[LabDirectory, LabRecord]:
 def read_status(name: str) -> LabStatus:
     """The servers of lab *name*, in the order of its topology. Raises LabError if there is no such lab."""
     directory, record = find_recorded_lab(name)
-    running = records.scan_processes(directory)
+    running = server_records.scan_processes(directory)
     statuses = []
     for address in record.servers:
         statuses.append(
@@ -110,7 +110,7 @@ def read_status(name: str) -> LabStatus:
 def is_running(name: str) -> bool:
     """Whether any server of lab *name* runs. Raises LabError if its record cannot be parsed."""
     directory = lab_directory(name)
-    return directory.read() is not None and bool(records.scan_processes(directory))
+    return directory.read() is not None and bool(server_records.scan_processes(directory))
 
 
 def names() -> tuple[str, ...]:
@@ -202,7 +202,7 @@ def _describe_server(
 ) -> ServerStatus:
     name = address.server.name
     uptime = _measure_uptime(process)
-    started = records.read(directory, name)
+    started = server_records.read(directory, name)
     if process is not None and uptime is not None:
         state, pid = ServerState.RUNNING, process.pid
     else:

@@ -20,8 +20,8 @@ from vstream.syntax.yaml import Document
 from vstream.syntax.yaml.overlay import lay_over
 from vstream.topology import buckets, decode
 from vstream.topology.bundle import Bundle, RenderedStream, ServerAddress
-from vstream.topology.language import LANGUAGE
 from vstream.topology.model import Topology
+from vstream.topology.schema_errors import LANGUAGE
 from vstream.topology.signing import Signer
 from vstream.value_class import value_class
 

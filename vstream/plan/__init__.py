@@ -1,1 +1,1 @@
-"""Plan: the changes that the servers need, as a value; and its execution."""
+"""Plan: the changes that the servers need, as a value (`apply` executes it)."""

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from vstream.apply.execute import GATE_PATIENCE
+from vstream.apply.execute import GATE_TIMEOUT
 from vstream.apply.mappings import make_mapping_admin
 from vstream.apply.pipeline import apply_and_replan, resume_reading
 from vstream.errors import UnsupportedError, VstreamError
@@ -189,7 +189,7 @@ async def change_region(environment: Environment, action: ChangeRegion) -> Chang
     await resume_reading(changed.topology, target)
     if action.command is not RegionCommand.DRAIN:
         return ChangedRegion(environment=changed, losses=losses)
-    seen = await empty_region(changed.topology, target, region, within=GATE_PATIENCE, moves=True)
+    seen = await empty_region(changed.topology, target, region, within=GATE_TIMEOUT, moves=True)
     return ChangedRegion(environment=changed, problem="; ".join((*seen.missing, *seen.unknown)) or None)
 
 

@@ -25,7 +25,7 @@ from vstream.capture.store import Capture, RecordWriter
 from vstream.errors import VstreamError
 from vstream.jetstream.reconnecting import ReconnectingConnection, open_reconnecting
 from vstream.lab import lab
-from vstream.lab.identity import OwnServers
+from vstream.lab.server_records import OwnServers
 from vstream.lab.start import shield_from_cancellation
 from vstream.lab.state import lab_directory
 from vstream.runner import manifest

@@ -17,6 +17,7 @@ PHYSICAL_PREFIX = "_vs"
 LAB_BASE_PORT = 14000
 """First port of the default layout on loopback: below 32768, where ephemeral ports begin."""
 LAST_PORT = 32767
+"""On loopback: from 32768 on, the operating system gives ports to outgoing connections."""
 PORTS_PER_SERVER = 4
 """Client, monitor, cluster and gateway."""
 _SERVERS_PER_REGION = 10

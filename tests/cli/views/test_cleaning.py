@@ -27,7 +27,7 @@ from rich.text import Text
 from tests.support.command import environment, vstream
 from tests.support.plans import FakeServers, make_plan, render_streams
 from vstream.cli.keys import key_table
-from vstream.cli.views import diagnostics, findings
+from vstream.cli.views import finding_formats, findings
 from vstream.cli.views import plan as plan_view
 from vstream.cli.views.cleaning import clean, clean_text, fit_encoding, markdown_code, markdown_text
 from vstream.cli.views.console import CleanConsole, print_error
@@ -235,13 +235,13 @@ async def test_views_print_hostile_names_harmlessly(name: str, capsys: pytest.Ca
         Finding(code="VD201", severity=Severity.WARNING, message="dead", where=name, evidence=name, hint=name),
     ]
     printed = [
-        *diagnostics.render_full(hostile, {name: name}),
-        *diagnostics.render_concise(hostile),
+        *findings.render_full(hostile, {name: name}),
+        *findings.render_concise(hostile),
         *await plan_lines(name),
         key_table({name: name}),
     ]
     check_harmless(print_values(*printed))
-    check_harmless(findings.to_junit(hostile, [name]))
+    check_harmless(finding_formats.to_junit(hostile, [name]))
     print_error(VstreamError(name, hint=name))
     check_harmless(capsys.readouterr().err)
 

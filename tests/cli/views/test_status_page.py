@@ -8,9 +8,9 @@ from dataclasses import replace
 from tests.health.doctor.test_examine import TOPOLOGY, healthy
 from vstream.cli.views import status_page
 from vstream.cli.views.status_page import StatusHistory, describe
-from vstream.health.report import Problem, Status
+from vstream.health.assess import assess
 from vstream.health.snapshot import Lag
-from vstream.health.status import assess
+from vstream.health.status import Problem, Status
 
 
 def status(lag: Lag | None = None) -> Status:

@@ -12,13 +12,13 @@ import pytest
 from tests.health.doctor.test_examine import BUNDLE, NOW, TEXT, TOPOLOGY, healthy, with_stream
 from tests.support.paths import ROOT
 from tests.support.plans import unused_consumer
+from vstream.health.assess import assess
 from vstream.health.doctor.check import DoctorCheck, Drift, Patient
 from vstream.health.doctor.configs import ConfigFile
 from vstream.health.doctor.examine import CHECKS, Health, examine
 from vstream.health.loaded_mappings import ForeignToken, LoadedMappings
-from vstream.health.report import StatusVerdict
 from vstream.health.snapshot import Gap, Lag, Repeat, Snapshot, WriteError
-from vstream.health.status import assess
+from vstream.health.status import StatusVerdict
 from vstream.health.stream_faults import find_consumer_faults
 from vstream.lint import load_topology
 from vstream.topology.consumer_config import ConsumerConfig

@@ -14,7 +14,7 @@ from tests.support import probe_lab
 from tests.support.chaos_lab import background, wait_until_copied
 from tests.support.command import vstream
 from tests.support.probe_lab import LAB, REGIONS, World, topology, until
-from vstream.cli import configs
+from vstream.cli import server_configs
 from vstream.diagnostics import Finding
 from vstream.errors import VstreamError
 from vstream.health.doctor.examine import CHECKS, Diagnosis, Health, examine
@@ -36,7 +36,7 @@ pytestmark = pytest.mark.lab
 async def look(world: World) -> Diagnosis:
     facts = await collect_snapshot(topology(), lab.list_endpoints(LAB), deadline=15, is_deep=True)
     return examine(
-        topology(), world.bundle, facts, configs.read_configs(topology(), find_servers(topology(), LAB), None)
+        topology(), world.bundle, facts, server_configs.read_configs(topology(), find_servers(topology(), LAB), None)
     )
 
 

@@ -22,7 +22,7 @@ from vstream.health.repair.pipeline import (
 from vstream.health.repair.plan import DuplicatePair, Held, Reach, Replay, Tally, find_missing_sequences
 from vstream.health.repair.refill import find_standstills
 from vstream.health.repair.sequence_set import SequenceSet
-from vstream.health.report import PairState, PairStatus
+from vstream.health.status import PairState, PairStatus
 from vstream.jetstream.direct import DirectMessage
 from vstream.jetstream.source_header import new_replay_name, parse_provenance, parse_replay
 from vstream.lab.target_servers import TargetServers

@@ -21,7 +21,7 @@ _SHIPPED = (
     "__init__.py",
     "errors.py",
     "formatting.py",
-    "permissions.py",
+    "credentials.py",
     "audit/__init__.py",
     "capture/__init__.py",
     "capture/digest.py",

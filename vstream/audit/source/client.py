@@ -20,9 +20,9 @@ from urllib.parse import urlsplit
 
 from vstream.audit.source.login import Login, load_login
 from vstream.audit.source.values import Access
+from vstream.credentials import check_plaintext
 from vstream.errors import NoRespondersError, NotPermittedError, NotReachableError, VstreamError
 from vstream.jetstream.answers import MOST_PAYLOAD, REFUSED, api_error, check_info, decode_object, read_sequence
-from vstream.permissions import check_plaintext
 
 BLOCK = 1 << 20
 """Minimum buffer size in bytes."""

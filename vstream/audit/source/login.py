@@ -14,8 +14,8 @@ from typing import Any
 from pyspark import SparkFiles
 
 from vstream.audit.source.values import Access
+from vstream.credentials import load_certificates, read_credentials, read_seed, read_variable
 from vstream.errors import VstreamError
-from vstream.permissions import load_certificates, read_credentials, read_seed, read_variable
 from vstream.topology.accounts import inbox_of
 from vstream.topology.model import Endpoint
 from vstream.value_class import value_class

@@ -55,7 +55,7 @@ class Access:
     inbox: str | None = None
     """The prefix of subjects for answers; None for that of the context, or of the user."""
     allow_plaintext: bool = False
-    """Whether credentials may be sent without TLS; see `vstream.permissions`."""
+    """Whether credentials may be sent without TLS; see `vstream.credentials`."""
     api_prefix: str = "$JS.API"
     timeout: float = 10.0
     """Timeout in seconds: for a connection, for an answer, and between bytes while reading."""

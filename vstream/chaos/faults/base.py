@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Protocol, Self
 from vstream.chaos import select
 from vstream.errors import LabError, VstreamError
 from vstream.jetstream import monitoring
-from vstream.lab import records, start
+from vstream.lab import server_records, start
 from vstream.lab.binaries import Program
 from vstream.lab.leaders import POLL
 from vstream.lab.links.state import Pair
@@ -203,9 +203,8 @@ class ServerFault(LabFault):
 
 def are_started(target: TargetServers, servers: Sequence[str]) -> bool:
     """Whether each of *servers* runs or is no longer meant to."""
-    return all(
-        target.process(server).is_running() or records.read(target.directory, server) is None for server in servers
-    )
+    stopped = [server for server in servers if not target.process(server).is_running()]
+    return all(server_records.read(target.directory, server) is None for server in stopped)
 
 
 async def wait_until(
@@ -263,7 +262,7 @@ def start_missing(target: TargetServers, servers: Sequence[str]) -> Callable[[],
     """
     missing = []
     for server in servers:
-        is_wanted = records.read(target.directory, server) is not None
+        is_wanted = server_records.read(target.directory, server) is not None
         if is_wanted and server not in target.held and not target.process(server).is_running():
             missing.append(server)
     return start.start_servers(target.directory, missing, target.latest_record().programs)

@@ -25,7 +25,7 @@ from typing import Any, ClassVar
 from vstream.chaos.faults import base
 from vstream.errors import LabError
 from vstream.files import write_private
-from vstream.lab import records
+from vstream.lab import server_records
 from vstream.lab.start import shield_from_cancellation
 from vstream.lab.target_servers import TargetServers
 from vstream.scenario import faults
@@ -149,7 +149,7 @@ class PowerLoss(base.ServerFault):
 
 def _list_not_started_since(target: TargetServers, dead: Mapping[str, int]) -> Collection[str]:
     """The servers whose last process was that one of *dead*, which was to be killed."""
-    last = {server: records.read(target.directory, server) for server in dead}
+    last = {server: server_records.read(target.directory, server) for server in dead}
     return [server for server, record in last.items() if record is not None and record.pid == dead[server]]
 
 

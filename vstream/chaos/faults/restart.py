@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import ClassVar
 
 from vstream.chaos.faults import base
-from vstream.lab import binaries, records
+from vstream.lab import binaries, server_records
 from vstream.lab.target_servers import TargetServers
 from vstream.scenario import faults
 from vstream.value_class import value_class
@@ -46,7 +46,7 @@ class Restart(base.ServerFault):
 
     def is_over(self, target: TargetServers, fault_id: str) -> bool:
         """Whether they are no longer meant to run."""
-        return all(records.read(target.directory, server) is None for server in self.servers)
+        return all(server_records.read(target.directory, server) is None for server in self.servers)
 
     async def _wait_until_ended(self, target: TargetServers, within: float) -> None:
         await base.wait_until(

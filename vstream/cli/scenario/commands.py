@@ -19,7 +19,8 @@ from vstream.cli.asyncio_runner import run as run_to_end
 from vstream.cli.exit_codes import NO, OK, UNKNOWN
 from vstream.cli.lint import Format, default_format, print_lines
 from vstream.cli.scenario import explore, find
-from vstream.cli.views import console, rehearsal
+from vstream.cli.views import console
+from vstream.cli.views import scenario as view
 from vstream.cli.views import verdict as verdict_view
 from vstream.cli.views.json_output import print_json
 from vstream.cli.views.lint import report_lines, summary_lines
@@ -67,10 +68,10 @@ def run_scenario(
         chosen = replace(chosen, lab=replace(chosen.lab, versions={"*": server_version}))
     lab = f"{re.sub('[^A-Za-z0-9-]', '-', chosen.name)[:40]}-{secrets.token_hex(2)}"
     directory = out or Path("captures") / lab
-    console.print_note(f"{chosen.name}, seed {chosen.seed}: {rehearsal.outline(chosen)}")
+    console.print_note(f"{chosen.name}, seed {chosen.seed}: {view.outline(chosen)}")
     console.print_note(f"lab {lab}; the capture is {directory}")
     try:
-        with rehearsal.show_run(regions) as on_event:
+        with view.show_run(regions) as on_event:
             work = runner.run(chosen, capture_dir=directory, lab_name=lab, keep_lab=keep_lab, on_event=on_event)
             capture = run_to_end(work, interrupted=None)
     except typer.Exit:
@@ -112,7 +113,7 @@ def validate(
             console.print_note(line)
     for name, result in zip(scenarios, loaded, strict=True):
         if result.scenario is not None and not any(diagnostic.is_error for diagnostic in result.diagnostics):
-            console.print_note(f"{name} is valid: {rehearsal.outline(result.scenario)}")
+            console.print_note(f"{name} is valid: {view.outline(result.scenario)}")
     if report.has_any(Severity.ERROR):
         raise typer.Exit(NO)
 
@@ -128,10 +129,10 @@ def list_shipped(
     """
     scenarios: dict[str, Scenario] = {name: find.read_scenario(name).require() for name in find.list_shipped()}
     if output == "json":
-        listed = [rehearsal.scenario_as_dict(name, scenario) for name, scenario in scenarios.items()]
+        listed = [view.scenario_as_dict(name, scenario) for name, scenario in scenarios.items()]
         print_json("scenario-list", {"scenarios": listed})
     else:
-        console.stdout().print(rehearsal.render_table(scenarios))
+        console.stdout().print(view.render_table(scenarios))
         console.print_note("`vstream scenario show NAME` prints one")
 
 

@@ -15,7 +15,8 @@ from vstream.capture.verdict.verdict import CaseStatus
 from vstream.cli import options
 from vstream.cli.asyncio_runner import run as run_to_end
 from vstream.cli.exit_codes import NO, UNKNOWN
-from vstream.cli.views import console, rehearsal
+from vstream.cli.views import console
+from vstream.cli.views import scenario as view
 from vstream.cli.views.json_output import print_json
 from vstream.errors import VstreamError
 from vstream.runner.explore import Exploration, Run, RunOutcome, SearchLimits, explore, outcome
@@ -93,7 +94,7 @@ def command(
                 _make_runner(chosen),
                 out=directory,
                 bounds=bounds,
-                watcher=rehearsal.ExplorationLog(),
+                watcher=view.ExplorationLog(),
                 is_kept=keep,
             )
         )
@@ -102,7 +103,7 @@ def command(
         if output == "json":
             print_json("scenario-explore", exploration.as_dict())
         else:
-            console.print_lines(rehearsal.summarize(exploration))
+            console.print_lines(view.summarize(exploration))
     if exploration.count(CaseStatus.FAIL):
         raise typer.Exit(NO)
     if exploration.count(CaseStatus.UNKNOWN) or not exploration.runs:

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from vstream import resources
-from vstream.cli import files, options
+from vstream.cli import input_files, options
 from vstream.errors import VstreamError
 from vstream.lint.load_scenario import LoadedScenario, load
 from vstream.lint.read import STDIN
@@ -48,7 +48,7 @@ def read_scenario(name: str) -> LoadedScenario:
     """Read and check the scenario that *name* stands for, and its topology. Raises VstreamError if it cannot be read."""
     path = find_scenario(name)
     file = STDIN if name == "-" else str(path)
-    roots = files.Roots([str(path)])
+    roots = input_files.Roots([str(path)])
 
     def is_directory(name: str) -> bool:
         return Path(name).is_dir() and roots.hold(name)

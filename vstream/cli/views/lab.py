@@ -10,8 +10,7 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from vstream.cli.views import diagnostics
-from vstream.cli.views.diagnostics import STYLES
+from vstream.cli.views.findings import STYLES, as_json
 from vstream.diagnostics import Finding, Severity
 from vstream.lab.links.control import Traffic
 from vstream.lab.links.state import Links, LinkState
@@ -122,7 +121,7 @@ def capabilities_as_dict(findings: Sequence[Finding]) -> dict[str, Any]:
     """Findings as plain JSON data."""
     return {
         "can_run_labs": not any(finding.is_error for finding in findings),
-        "findings": diagnostics.as_json(findings),
+        "findings": as_json(findings),
     }
 
 

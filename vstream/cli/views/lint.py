@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
-from vstream.cli.views import diagnostics
+from vstream.cli.views import findings
 from vstream.cli.views.cleaning import clean
 from vstream.cli.views.json_output import format_json
 from vstream.formatting import format_count
@@ -64,7 +64,7 @@ class Manual:
 
 def _formats() -> Any:
     """What writes for other programs. Lines for people do without it, and without what it imports."""
-    return import_module("vstream.cli.views.findings")
+    return import_module("vstream.cli.views.finding_formats")
 
 
 def report_lines(
@@ -84,15 +84,15 @@ def report_lines(
         case LintFormat.GITHUB:
             yield from _formats().to_github(report.diagnostics, manual.pages, manual.url)
         case LintFormat.FULL:
-            yield from diagnostics.render_full(report.diagnostics, report.texts)
+            yield from findings.render_full(report.diagnostics, report.texts)
         case LintFormat.CONCISE:
-            yield from diagnostics.render_concise(report.diagnostics)
+            yield from findings.render_concise(report.diagnostics)
 
 
 def _as_json(report: LintReport, anchor: Anchor, manual: Manual) -> list[dict[str, Any]]:
     url = manual.url
     pages = manual.pages if url and report.diagnostics else {}
-    entries = diagnostics.as_json(report.diagnostics)
+    entries = findings.as_json(report.diagnostics)
     for entry, fingerprint in zip(entries, fingerprints(report.diagnostics, anchor), strict=True):
         entry["fingerprint"] = fingerprint
         entry["url"] = _formats().page_url(pages.get(entry["code"]), url)

@@ -12,16 +12,26 @@ from rich.table import Table
 from rich.text import Text
 
 from vstream.formatting import format_duration, format_size
-from vstream.health import report
 from vstream.health.snapshot import BeaconSighting
+from vstream.health.status import (
+    PairState,
+    PairStatus,
+    Problem,
+    RegionStatus,
+    Share,
+    Status,
+    StatusVerdict,
+    StreamStatus,
+    sum_known,
+)
 
 _MARK = {
-    report.PairState.OK: ("✓", "green"),
-    report.PairState.BEHIND: ("▲", "yellow"),
-    report.PairState.SILENT: ("✗", "bold red"),
-    report.PairState.UNKNOWN: ("?", "bold yellow"),
-    report.PairState.ROLLED_BACK: ("✗", "bold red"),
-    report.PairState.LOSSY: ("✗", "bold red"),
+    PairState.OK: ("✓", "green"),
+    PairState.BEHIND: ("▲", "yellow"),
+    PairState.SILENT: ("✗", "bold red"),
+    PairState.UNKNOWN: ("?", "bold yellow"),
+    PairState.ROLLED_BACK: ("✗", "bold red"),
+    PairState.LOSSY: ("✗", "bold red"),
 }
 _MANY = 12
 """Virtual streams: of more, only those with something wrong are listed."""
@@ -30,12 +40,12 @@ _THIN = 0.5
 """The share of what is kept that is left when an outage margin becomes a worry."""
 
 
-def render_screen(status: report.Status, *, width: int, before: report.Status | None = None) -> RenderableType:
+def render_screen(status: Status, *, width: int, before: Status | None = None) -> RenderableType:
     """Everything, for a terminal that is *width* columns wide. With a look *before*, also what has changed since."""
     return Group(*render_tables(status, width=width, before=before), *render_problems(status))
 
 
-def render_tables(status: report.Status, *, width: int, before: report.Status | None = None) -> list[RenderableType]:
+def render_tables(status: Status, *, width: int, before: Status | None = None) -> list[RenderableType]:
     """All that `screen` shows above what is wrong."""
     parts: list[RenderableType] = [
         render_headline(status),
@@ -55,7 +65,7 @@ def render_tables(status: report.Status, *, width: int, before: report.Status | 
     return parts
 
 
-def render_headline(status: report.Status) -> Text:
+def render_headline(status: Status) -> Text:
     """One line: when, how many servers, who leads."""
     reached = sum(server.is_reached for server in status.servers)
     unknown = sum(region.unknown for region in status.regions)
@@ -76,7 +86,7 @@ def render_headline(status: report.Status) -> Text:
     )
 
 
-def render_regions(status: report.Status, *, width: int) -> Table:
+def render_regions(status: Status, *, width: int) -> Table:
     """What works in each region."""
     table = _render_table("what works")
     short = width < _NARROW
@@ -99,13 +109,13 @@ def _render_table(title: str) -> Table:
     return Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", title_style="bold", pad_edge=False)
 
 
-def _list_abilities(region: report.RegionStatus) -> list[Text]:
+def _list_abilities(region: RegionStatus) -> list[Text]:
     shares = [_render_share(share) for share in (region.publish, region.direct_get, region.consumers)]
     control = {True: Text("✓", style="green"), False: Text("✗", style="bold red"), None: Text("?", style="bold yellow")}
     return [*shares, control[region.control]]
 
 
-def _render_share(share: report.Share) -> Text:
+def _render_share(share: Share) -> Text:
     if share.is_full:
         return Text("✓" if share.of else "–", style="green" if share.of else "dim")
     if share.fails:
@@ -114,7 +124,7 @@ def _render_share(share: report.Share) -> Text:
     return Text("?" if share.unknown == share.of else f"? {share.unknown} of {share.of}", style="bold yellow")
 
 
-def render_matrix(status: report.Status, before: report.Status | None = None) -> Table:
+def render_matrix(status: Status, before: Status | None = None) -> Table:
     """From where → to where: the worst of all streams, and how many messages are still to come; ↑ and ↓ since *before*."""
     worst = status.worst()
     pending = _pending_by_places(status)
@@ -139,12 +149,12 @@ def _make_square(title: str, origins: Sequence[str], readers: Sequence[str], sho
     return table
 
 
-def _pending_by_places(status: report.Status) -> dict[tuple[str, str], int | None]:
+def _pending_by_places(status: Status) -> dict[tuple[str, str], int | None]:
     """How many messages are still to come, by where they are written and where they are read."""
     pending: dict[tuple[str, str], list[int | None]] = {}
     for pair in status.pairs:
         pending.setdefault((pair.origin_place, pair.reader_place), []).append(pair.pending)
-    return {places: report.sum_known(counts) for places, counts in pending.items()}
+    return {places: sum_known(counts) for places, counts in pending.items()}
 
 
 def _format_trend(before: int | None, now: int | None) -> str:
@@ -153,7 +163,7 @@ def _format_trend(before: int | None, now: int | None) -> str:
     return " ↑" if now > before else " ↓"
 
 
-def render_traffic(status: report.Status, before: report.Status) -> Table:
+def render_traffic(status: Status, before: Status) -> Table:
     """From which region → to which cluster: what gateways have sent there in a second since *before*."""
     rates = status.sent_per_second(before)
     clusters = sorted({cluster for _, cluster in rates})
@@ -168,7 +178,7 @@ def _render_sent_cell(rates: Mapping[tuple[str, str], float | None], region: str
     return Text("? not known", style="yellow") if rate is None else Text(format_size(rate))
 
 
-def render_margin(status: report.Status) -> list[Text]:
+def render_margin(status: Status) -> list[Text]:
     """How long an outage may last, or go on, until the first message is lost."""
     thin = status.thinnest
     if thin is None or thin.margin is None or thin.retention is None:
@@ -184,24 +194,24 @@ def render_margin(status: report.Status) -> list[Text]:
     ]
 
 
-def _render_cell(pair: report.PairStatus | None, pending: int | None) -> Text:
+def _render_cell(pair: PairStatus | None, pending: int | None) -> Text:
     if pair is None:
         return Text("·", style="dim")
     mark, style = _MARK[pair.state]
     words = [] if pending is None else [f"{pending:,}"]
-    if pair.state is not report.PairState.OK:
+    if pair.state is not PairState.OK:
         words.append(pair.state.value)
     if pair.age is not None:
         words.append(format_duration(pair.age))
-    if pair.left is not None and pair.state is not report.PairState.OK:
+    if pair.left is not None and pair.state is not PairState.OK:
         words.append(f"(lossy in {format_duration(pair.left)})")
     return Text.assemble((f"{mark} ", style), " ".join(words))
 
 
-def render_streams(status: report.Status, before: report.Status | None = None, *, width: int) -> Table | None:
+def render_streams(status: Status, before: Status | None = None, *, width: int) -> Table | None:
     """The physical streams: all of a few virtual streams, else those with something wrong, a screenful at most."""
     last_before = {} if before is None else {stream.name: stream.last for stream in before.streams}
-    shown: Sequence[report.StreamStatus] = status.streams
+    shown: Sequence[StreamStatus] = status.streams
     if len({stream.virtual for stream in shown}) > _MANY:
         shown = [stream for stream in shown if stream.leader is None or stream.current < stream.replicas][:_MANY]
     if not shown:
@@ -237,7 +247,7 @@ def _format_rate(before: int | None, now: int | None, seconds: float) -> str:
     return f"{max(0, now - before) / seconds:,.0f}"
 
 
-def render_consumers(status: report.Status, *, width: int) -> Table:
+def render_consumers(status: Status, *, width: int) -> Table:
     """The topology's durables: all of a few, else a screenful, those that lack something first."""
     table = _render_table("consumers")
     for heading in ("consumer", "region"):
@@ -260,26 +270,26 @@ def render_consumers(status: report.Status, *, width: int) -> Table:
     return table
 
 
-def render_problems(seen: report.Status) -> list[Text]:
+def render_problems(seen: Status) -> list[Text]:
     """What is wrong and what could not be seen, one line each; then the verdict."""
     lines = [_render_problem("✗ ", "bold red", problem) for problem in seen.problems]
     lines += [_render_problem("? ", "bold yellow", problem) for problem in seen.unknown]
     match seen.verdict:
-        case report.StatusVerdict.OK:
+        case StatusVerdict.OK:
             verdict = Text.assemble(("OK", "bold green"), ": all checks passed")
-        case report.StatusVerdict.DEGRADED:
+        case StatusVerdict.DEGRADED:
             count = len(seen.problems)
             verdict = Text.assemble(("DEGRADED", "bold red"), f": {count} {'problem' if count == 1 else 'problems'}")
             if seen.unknown:
                 verdict.append(", and not everything could be checked")
-        case report.StatusVerdict.UNKNOWN:
+        case StatusVerdict.UNKNOWN:
             verdict = Text.assemble(
                 ("UNKNOWN", "bold yellow"), ": no problem was found, but not everything could be checked"
             )
     return [*lines, verdict]
 
 
-def _render_problem(mark: str, style: str, problem: report.Problem) -> Text:
+def _render_problem(mark: str, style: str, problem: Problem) -> Text:
     code = f" ({problem.code})" if problem.code else ""
     return Text.assemble((mark, style), (problem.about, "bold"), f": {problem.text}{code}")
 

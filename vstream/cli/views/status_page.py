@@ -11,7 +11,7 @@ from vstream import resources
 from vstream.chaos.journal import OpenFault
 from vstream.cli.views.chaos import fault_as_dict
 from vstream.cli.views.cleaning import clean
-from vstream.health.report import PairStatus, Problem, Status, sum_known
+from vstream.health.status import PairStatus, Problem, Status, sum_known
 from vstream.runner.events import ScenarioProgress
 
 MAX_PROBLEMS = 100

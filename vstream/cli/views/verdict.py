@@ -22,7 +22,7 @@ from vstream.capture.verdict.verdict import (
     Verdict,
 )
 from vstream.cli.views.cleaning import clean
-from vstream.cli.views.diagnostics import place, render_finding
+from vstream.cli.views.findings import place, render_finding
 
 MARKS = {CaseStatus.PASS: ("✓", "green"), CaseStatus.FAIL: ("✗", "bold red"), CaseStatus.UNKNOWN: ("?", "bold yellow")}
 _SHOWN_EXAMPLES = 3

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from vstream.codes import Page
 from vstream.diagnostics import Finding, Severity
 from vstream.health.loaded_mappings import LoadedMappings
-from vstream.health.report import Status
 from vstream.health.snapshot import Snapshot
+from vstream.health.status import Status
 from vstream.topology.model import Topology
 from vstream.value_class import value_class
 

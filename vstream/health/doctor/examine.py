@@ -8,12 +8,12 @@ from typing import Final
 
 from vstream.codes import Chapter
 from vstream.diagnostics import Finding, Severity
+from vstream.health.assess import assess
 from vstream.health.doctor import configs, servers, sourcing, streams
 from vstream.health.doctor.check import DoctorFinding, Drift, Patient, checks_of
 from vstream.health.doctor.configs import ConfigFile, count_compared
 from vstream.health.loaded_mappings import compare_mappings
 from vstream.health.snapshot import Snapshot
-from vstream.health.status import assess
 from vstream.syntax.json_types import Json
 from vstream.topology.bundle import Bundle
 from vstream.topology.model import Topology

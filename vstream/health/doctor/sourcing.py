@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from vstream.diagnostics import Severity
 from vstream.formatting import format_duration
 from vstream.health.doctor.check import APPLY, REFRESH, Drift, Patient, Symptom, check
-from vstream.health.report import PairState, PairStatus
 from vstream.health.snapshot import SourceSnapshot
+from vstream.health.status import PairState, PairStatus
 
 STUCK_AFTER = 30.0
 """Seconds that a message may wait while its source is active: a source that catches up needs less."""

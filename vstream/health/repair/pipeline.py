@@ -9,6 +9,7 @@ from enum import Enum
 from typing import Protocol
 
 from vstream.errors import NotReachableError, RefusedError, UnknownNameError
+from vstream.health.assess import assess
 from vstream.health.doctor.sourcing import STUCK_AFTER
 from vstream.health.live.collect import collect_snapshot
 from vstream.health.live.refresh_readers import refresh_readers
@@ -17,8 +18,7 @@ from vstream.health.repair.live.missing import Contents
 from vstream.health.repair.live.scan import Tick
 from vstream.health.repair.plan import Duplicates, Leftover, Replay, Standstill
 from vstream.health.repair.refill import Refill, find_lost_ends, find_standstills
-from vstream.health.report import PairState, PairStatus
-from vstream.health.status import assess
+from vstream.health.status import PairState, PairStatus
 from vstream.jetstream.connection import Connection, connect
 from vstream.jetstream.reconnecting import ReconnectingConnection
 from vstream.lab.target_servers import TargetServers

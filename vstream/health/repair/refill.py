@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from vstream.health.repair.plan import Standstill
-from vstream.health.report import PairState, PairStatus, Status
+from vstream.health.status import PairState, PairStatus, Status
 from vstream.syntax.json_types import Json
 from vstream.value_class import value_class
 

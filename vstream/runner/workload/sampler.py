@@ -21,7 +21,7 @@ from vstream.errors import VstreamError
 from vstream.jetstream import monitoring
 from vstream.jetstream.answers import api_error
 from vstream.jetstream.reconnecting import ReconnectingConnection, open_reconnecting
-from vstream.lab.identity import OwnServers
+from vstream.lab.server_records import OwnServers
 from vstream.runner.workload import process
 from vstream.runner.workload.process import Words
 from vstream.runner.workload.spec import SAMPLER, SampledRegion, SamplerSpec

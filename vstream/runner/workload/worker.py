@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 
 from vstream.jetstream.reconnecting import ReconnectingConnection, open_reconnecting
-from vstream.lab.identity import OwnServers
+from vstream.lab.server_records import OwnServers
 from vstream.runner.workload import process
 from vstream.runner.workload.process import Words
 from vstream.runner.workload.publisher import Publisher

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from functools import partial
 
+from vstream.apply.execute import GATE_TIMEOUT
 from vstream.cli import options
 from vstream.cli.apply import GateTimeout
 from vstream.cli.asyncio_runner import run
-from vstream.cli.failover import EditOptions, RegionName, ShipWith, carry_out_edit, end, read_edit
 from vstream.cli.plan import plan_with_progress
+from vstream.cli.region_failover import EditOptions, RegionName, ShipWith, carry_out_edit, end, read_edit
 from vstream.cli.views import console
 from vstream.cli.views import failover as view
 from vstream.cli.views import plan as plan_view
@@ -27,7 +28,7 @@ def command(
     region: RegionName,
     topology: options.TopologyFile = options.DEFAULT_FILE,
     yes: options.Yes = False,
-    gate_timeout: GateTimeout = 300,
+    gate_timeout: GateTimeout = GATE_TIMEOUT,
     ship_with: ShipWith = None,
     output: options.TextOrJson = "text",
     lab: options.LabName = None,

@@ -8,10 +8,10 @@ from typing import Any
 import typer
 from rich.text import Text
 
-from vstream.cli import configs
+from vstream.cli import server_configs
 from vstream.cli.asyncio_runner import run
 from vstream.cli.exit_codes import NO, UNKNOWN
-from vstream.cli.views import console, diagnostics
+from vstream.cli.views import console, findings
 from vstream.cli.views import plan as view
 from vstream.cli.views.json_output import print_json
 from vstream.cli.views.progress import show_steps
@@ -41,7 +41,7 @@ def check_drift(
     3 if no difference was found but not everything could be compared. Raises VstreamError.
     """
     where = find_servers(topology, lab)
-    config_files = configs.read_configs(topology, where, files)
+    config_files = server_configs.read_configs(topology, where, files)
     with show_steps() as show:
         drift = run(find_drift(topology, where, templates, config_files, deadline=deadline, on_progress=show))
     if is_json:
@@ -74,7 +74,7 @@ def _print_drift(drift: DriftReport) -> None:
     if not plan.is_empty:
         console.print_lines(view.render_plan(plan))
     for finding in (*drift.different, *drift.unknown):
-        console.print_lines(diagnostics.render_finding(finding))
+        console.print_lines(findings.render_finding(finding))
     if plan.is_empty:  # else the plan has said it
         console.print_lines(Text.assemble(("  ? ", "yellow"), sentence) for sentence in view.list_unknowns(plan))
     verdict = "NO DRIFT"

@@ -13,11 +13,11 @@ from rich.console import Console
 from tests.health.doctor.test_examine import BUNDLE, TOPOLOGY, healthy, with_stream
 from tests.support.paths import ROOT
 from vstream.cli.views.status import render_screen
+from vstream.health.assess import assess
 from vstream.health.pairs import has_taken_all
 from vstream.health.prometheus import render_metrics
-from vstream.health.report import PairState, Share, Status, StatusVerdict
 from vstream.health.snapshot import Lag, RegionSnapshot, ServerSnapshot, Snapshot, StreamSnapshot
-from vstream.health.status import assess
+from vstream.health.status import PairState, Share, Status, StatusVerdict
 from vstream.lint import load_topology
 from vstream.plan.rules import list_account_entries, list_rule_entries, spell_destinations
 from vstream.render.bundle import render_loaded

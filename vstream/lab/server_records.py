@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import psutil
@@ -28,6 +29,7 @@ from vstream.value_class import value_class
 STARTING = "starting"
 RUNNING = "running"
 _SUFFIX = ".conf"
+_LOG_SUFFIXES = (".log", ".err")
 
 
 @value_class
@@ -127,3 +129,30 @@ def _recorded_process(directory: LabDirectory, server: str) -> psutil.Process | 
 
 def _path(directory: LabDirectory, server: str) -> Path:
     return directory.run / f"{server}.json"
+
+
+@dataclass(frozen=True, slots=True)
+class OwnServers:
+    """
+    The servers of the lab whose logs are in *logs*. All others are strangers.
+
+    Names and ports say nothing: another lab has the same names, and may have got the
+    ports. A server takes a new id each time it starts, and writes it into its
+    log before it listens.
+    """
+
+    logs: Path
+
+    def knows(self, server: str, server_id: str) -> bool:
+        """Whether the lab started *server* with the id *server_id*; both as in a server's INFO."""
+        if not server_id or server != Path(server).name:
+            return False
+        pattern = re.compile(rb"\bID: +" + re.escape(server_id.encode()) + rb"\s")
+        return any(pattern.search(_read_log(self.logs / f"{server}{suffix}")) for suffix in _LOG_SUFFIXES)
+
+
+def _read_log(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:  # the lab may have been removed
+        return b""

@@ -1,63 +1,14 @@
-"""`vstream map --trace`."""
+"""Where servers take a publish, beside what is expected, in words and as JSON."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
-import typer
 from rich.text import Text
 
-from vstream.cli import options
-from vstream.cli.asyncio_runner import run
-from vstream.cli.exit_codes import NO, UNKNOWN
-from vstream.cli.map import read_workspace
-from vstream.cli.views import console
-from vstream.cli.views.json_output import print_json
-from vstream.errors import UnknownNameError
-from vstream.lab.find_servers import find_servers
-from vstream.lint.publishing_client import find_client
-from vstream.probe.trace import PublishExpectation, PublishTrace, StepKind, TraceStep, expect_publish, trace_publish
-from vstream.topology.physical import client_account
-
-
-def print_trace(
-    subject: str, files: Sequence[str], regions: Sequence[str], lab: str | None, *, timeout: float, is_json: bool
-) -> None:
-    """
-    Show where servers of the topology in *files* take a publish to the literal *subject*, beside what is expected.
-
-    One publish through every address of each region, or of each of *regions*; nothing is stored or delivered.
-    *timeout*: seconds until every server has answered. Exits with 1 where something differs, and with 3 where something
-    cannot be known or a server is older than 2.11. Raises VstreamError, and BadParameter for several files.
-    """
-    if len(files) > 1:
-        raise typer.BadParameter("name one topology", param_hint="FILES")
-    workspace = read_workspace(files)
-    loaded = workspace.topology or options.load_topology(Path(files[0])).require()
-    names = [place.name for place in loaded.regions]
-    for name in regions:
-        if name not in names:
-            raise UnknownNameError(f"there is no region `{name}`", hint=f"there are {', '.join(names)}")
-    where = find_servers(loaded, lab)
-    expected = []
-    for name in regions or names:
-        account = client_account(loaded, name) if loaded.has_accounts else None
-        simulation = find_client(workspace, name, account).publish(subject)
-        expected.append(expect_publish(loaded, name, subject, simulation))
-    traces = run(trace_publish(subject, expected, where.endpoints, timeout=timeout))
-    if is_json:
-        print_json("trace", as_dict(loaded.name, subject, expected, traces))
-    else:
-        console.print_note(f"{loaded.name} on {where.description}")
-        console.print_lines(render(subject, expected, traces))
-    if any(trace.is_expected is False for trace in traces):
-        raise typer.Exit(NO)
-    if any(trace.is_expected is None for trace in traces):
-        raise typer.Exit(UNKNOWN)
-
+from vstream.probe.trace import PublishExpectation, PublishTrace, StepKind, TraceStep
 
 _VERDICTS = {True: "expected", False: "different", None: "unknown"}
 _MARKS = {True: ("✓", "green"), False: ("✗", "bold red"), None: ("?", "bold yellow")}

@@ -1,4 +1,4 @@
-"""What only whoever runs vstream may allow, and never a topology, which chooses the servers; and files with secrets."""
+"""Credentials that a topology names: which variables and files it may use, as whoever runs vstream allows; and reading them."""
 
 from __future__ import annotations
 

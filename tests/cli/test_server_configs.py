@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.command import vstream
-from vstream.cli import configs
+from vstream.cli import server_configs
 from vstream.errors import VstreamError
 from vstream.lab.find_servers import Servers
 from vstream.lint.load_topology import load
@@ -20,12 +20,12 @@ def test_a_file_and_what_it_includes(tmp_path: Path) -> None:
     (tmp_path / "mappings.cfg").write_text("mappings {}\n")
     file = tmp_path / "west-1.conf"
     file.write_text('port: 4222 # the usual\ninclude "/mappings.cfg"\n')
-    first = configs.read_config(file)
+    first = server_configs.read_config(file)
     assert (first.problem, first.path) == (None, str(file))
     file.write_text('include "mappings.cfg"\nport = 4222\n')
-    assert configs.read_config(file).digest == first.digest
+    assert server_configs.read_config(file).digest == first.digest
     (tmp_path / "mappings.cfg").write_text("mappings {a: b}\n")
-    assert configs.read_config(file).digest not in {None, first.digest}
+    assert server_configs.read_config(file).digest not in {None, first.digest}
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ def test_a_file_and_what_it_includes(tmp_path: Path) -> None:
 def test_what_cannot_be_compared_has_a_reason_and_a_place(content: bytes, problem: str, tmp_path: Path) -> None:
     file = tmp_path / "west-1.conf"
     file.write_bytes(content)
-    config = configs.read_config(file)
+    config = server_configs.read_config(file)
     assert config.digest is None
     assert config.problem is not None
     assert problem in config.problem
@@ -48,14 +48,14 @@ def test_what_cannot_be_compared_has_a_reason_and_a_place(content: bytes, proble
 
 def test_server_configurations_are_found_in_a_bundle_or_a_plain_directory(tmp_path: Path) -> None:
     topology = load(TEXT.encode(), "acme.yaml").require()
-    assert configs.read_configs(topology, WHERE, None) == {}
+    assert server_configs.read_configs(topology, WHERE, None) == {}
     with pytest.raises(VstreamError, match="holds no configuration of a server of `acme`"):
-        configs.read_configs(topology, WHERE, tmp_path)
+        server_configs.read_configs(topology, WHERE, tmp_path)
     (tmp_path / "servers").mkdir()
     (tmp_path / "servers" / "west-1.conf").write_text("port: 4222\n")
-    server_configs = configs.read_configs(topology, WHERE, tmp_path)
-    assert server_configs["west-1"].digest is not None
-    assert server_configs["west-2"].problem == f"{tmp_path} holds neither west-2.conf nor servers/west-2.conf"
+    configs = server_configs.read_configs(topology, WHERE, tmp_path)
+    assert configs["west-1"].digest is not None
+    assert configs["west-2"].problem == f"{tmp_path} holds neither west-2.conf nor servers/west-2.conf"
 
 
 def test_configs_of_a_missing_directory_is_one_clear_error(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from vstream.apply.execute import GATE_TIMEOUT
 from vstream.apply.pipeline import resume_reading
 from vstream.apply.shipping import Shipping
 from vstream.cli import options
@@ -15,7 +16,7 @@ from vstream.cli.apply import GateTimeout, apply_with_progress, report_applied
 from vstream.cli.asyncio_runner import run
 from vstream.cli.exit_codes import NO, UNKNOWN
 from vstream.cli.plan import plan_with_progress
-from vstream.cli.views import applied as outcome
+from vstream.cli.views import apply as outcome
 from vstream.cli.views import console
 from vstream.cli.views import failover as view
 from vstream.cli.views import plan as plan_view
@@ -90,7 +91,7 @@ def command(
     also: Annotated[
         list[str] | None, typer.Option(metavar="REGION", help="A region that is dead, too. Can be repeated.")
     ] = None,
-    gate_timeout: GateTimeout = 300,
+    gate_timeout: GateTimeout = GATE_TIMEOUT,
     ship_with: ShipWith = None,
     output: options.TextOrJson = "text",
     lab: options.LabName = None,

@@ -7,12 +7,13 @@ from typing import Annotated, NoReturn
 
 import typer
 
+from vstream.apply.execute import GATE_TIMEOUT
 from vstream.cli import options
 from vstream.cli.apply import GateTimeout
 from vstream.cli.asyncio_runner import run
 from vstream.cli.exit_codes import NO, OK, UNKNOWN
-from vstream.cli.failover import EditOptions, ShipWith, carry_out_edit, end, read_edit
 from vstream.cli.plan import plan_with_progress
+from vstream.cli.region_failover import EditOptions, ShipWith, carry_out_edit, end, read_edit
 from vstream.cli.views import console
 from vstream.cli.views import failover as view
 from vstream.cli.views import plan as plan_view
@@ -37,7 +38,7 @@ def command(
     ] = None,
     yes: options.Yes = False,
     is_undone: Annotated[bool, typer.Option("--undo", help="Let the region take publishes again.")] = False,
-    gate_timeout: GateTimeout = 300,
+    gate_timeout: GateTimeout = GATE_TIMEOUT,
     ship_with: ShipWith = None,
     output: options.TextOrJson = "text",
     lab: options.LabName = None,

@@ -11,7 +11,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from vstream.cli import files as input_files
+from vstream.cli import input_files
 from vstream.cli.exit_codes import NO, OK, UNKNOWN
 from vstream.errors import VstreamError
 from vstream.lint.baseline import Baseline, read_baseline

@@ -11,7 +11,7 @@ import typer
 from tests.support.command import vstream
 from tests.support.lost_region import document
 from vstream.apply.execute import ApplyResult
-from vstream.cli import apply, failback, failover
+from vstream.cli import apply, region_failback, region_failover
 from vstream.cli.failures import report_failure
 from vstream.errors import LabError, RefusedError, VstreamError
 from vstream.lab.find_servers import Servers
@@ -37,20 +37,22 @@ def test_the_file_says_lost_until_the_lab_has_the_servers(tmp_path: Path, monkey
         started.extend(region.name for region in topology.regions)
         raise LabError("killed")
 
-    monkeypatch.setattr(failback, "_start_in_lab", die)
+    monkeypatch.setattr(region_failback, "_start_in_lab", die)
     plans = [_plan_deletion("foo"), _plan_deletion("prices"), _plan_deletion("prices")]
 
     async def plan(*_: object) -> ServerPlan:
         request = PlanRequest(topology=TOPOLOGY, bundle=render_bundle(TOPOLOGY), endpoints={})
         return ServerPlan(where=Servers(endpoints={}, lab=None, description=""), request=request, plan=plans.pop(0))
 
-    monkeypatch.setattr(failback, "find_servers", lambda *_: Servers(endpoints={}, lab="lost", description="lab lost"))
-    monkeypatch.setattr(failback, "plan_with_progress", plan)
-    monkeypatch.setattr(failback, "_runs_in_lab", lambda *_: False)
+    monkeypatch.setattr(
+        region_failback, "find_servers", lambda *_: Servers(endpoints={}, lab="lost", description="lab lost")
+    )
+    monkeypatch.setattr(region_failback, "plan_with_progress", plan)
+    monkeypatch.setattr(region_failback, "_runs_in_lab", lambda *_: False)
     # What is refused is refused before a server starts.
     for error, problem in ((RefusedError, "foo-read-east"), (LabError, "killed"), (LabError, "killed")):
         with pytest.raises(error, match=problem):
-            failback.command(
+            region_failback.command(
                 "west", file, yes=True, gate_timeout=1, ship_with=None, output="text", lab=None, templates=None
             )
         assert file.read_text() == lost
@@ -76,7 +78,7 @@ def test_what_nobody_answered_for_is_not_said_to_differ(
     assert report_failure(caught.value) == 3
     for blocked, code in ((silent,), 3), ((silent, replace(silent, name="bar", reason="it is sealed")), 1):
         with pytest.raises(typer.Exit) as ended:
-            failover.end(TOPOLOGY, replace(plan, blocked=blocked), False, "in again")
+            region_failover.end(TOPOLOGY, replace(plan, blocked=blocked), False, "in again")
         assert ended.value.exit_code == code
     request = PlanRequest(topology=TOPOLOGY, bundle=render_bundle(TOPOLOGY), endpoints={})
     planned = ServerPlan(where=Servers(endpoints={}, lab=None, description=""), request=request, plan=plan)
@@ -130,5 +132,5 @@ def test_only_sources_that_died_with_the_region_are_dropped() -> None:
 def test_a_region_is_not_said_to_be_in_again_where_nobody_knows_what_servers_have_loaded() -> None:
     plan = Plan(topology="lost", observed="", unread_servers=("east-1",), rule_count=1)
     with pytest.raises(typer.Exit) as ended:
-        failover.end(TOPOLOGY, plan, True, "in again")
+        region_failover.end(TOPOLOGY, plan, True, "in again")
     assert ended.value.exit_code == 3

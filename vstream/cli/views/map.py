@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from vstream.cli.views.cleaning import clean
-from vstream.cli.views.diagnostics import place
+from vstream.cli.views.findings import place
 from vstream.diagnostics import Span
 from vstream.formatting import format_count
 from vstream.lint.simulate import AccountRow, Refusal, Simulation

@@ -1,0 +1,160 @@
+"""What follows from a snapshot: what works in each region, how far each pair of streams is behind, and what is wrong."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+
+from vstream.health.loaded_mappings import LoadedMappings, MappedOperation, compare_mappings, list_serving
+from vstream.health.pairs import assess_pairs
+from vstream.health.problems import find_problems, find_unknown
+from vstream.health.snapshot import RegionSnapshot, Snapshot
+from vstream.health.status import ConsumerStatus, RegionStatus, Share, Status, StreamStatus
+from vstream.health.stream_faults import StreamFault, find_stream_faults
+from vstream.topology import physical
+from vstream.topology.bundle import Bundle
+from vstream.topology.model import Topology, VirtualStream
+from vstream.topology.replication import Durable, PhysicalStream, list_durables, list_physical_streams
+
+NO_BUNDLE = "the expected rules were not rendered"
+
+
+def assess(topology: Topology, snapshot: Snapshot, bundle: Bundle | str = NO_BUNDLE) -> Status:
+    """
+    The status of *topology* that *snapshot* shows.
+
+    *bundle* says what servers are to have loaded; or a text, why that is not known.
+    """
+    streams = list_physical_streams(topology)
+    loaded = compare_mappings(topology, bundle, snapshot)
+    pairs = assess_pairs(topology, streams, snapshot)
+    faults = tuple(find_stream_faults(topology, snapshot))
+    regions = tuple(_assess_region(topology, snapshot, loaded, faults, region) for region in snapshot.regions)
+    places = [region.name for region in topology.regions]
+    if topology.stretch:
+        places.append(topology.stretch.cluster)
+    return Status(
+        topology=topology.name,
+        at=snapshot.at,
+        took=snapshot.took,
+        places=tuple(places),
+        servers=snapshot.servers,
+        meta_leader=_find_meta_leader(snapshot) if topology.hubs is None else None,
+        has_one_meta_group=topology.hubs is None,
+        regions=regions,
+        streams=tuple(_assess_streams(streams, snapshot)),
+        pairs=pairs,
+        problems=tuple(find_problems(topology, streams, snapshot, loaded, faults, regions, pairs)),
+        unknown=tuple(find_unknown(topology, snapshot, loaded, regions, pairs)),
+        mappings_ok={server.name: loaded.is_ok(server.name) for server in snapshot.servers},
+        consumers=tuple(_assess_consumer(durable, snapshot) for durable in list_durables(topology)),
+        beacons=snapshot.beacons,
+    )
+
+
+def _assess_consumer(durable: Durable, snapshot: Snapshot) -> ConsumerStatus:
+    observed = snapshot.consumers.get((durable.stream, durable.name))
+    return ConsumerStatus(
+        virtual=durable.virtual,
+        name=durable.name,
+        region=durable.region,
+        stream=durable.stream,
+        exists=_exists(durable, snapshot),
+        pending=observed.pending if observed else None,
+        unacknowledged=observed.unacknowledged if observed else None,
+        redelivered=observed.redelivered if observed else None,
+        waiting=observed.waiting if observed else None,
+        ack_floor=observed.ack_floor if observed else None,
+    )
+
+
+def _exists(durable: Durable, snapshot: Snapshot) -> bool | None:
+    """Whether the consumer exists; None where nobody answered for it."""
+    key = durable.stream, durable.name
+    if key in snapshot.consumers:
+        return snapshot.consumers[key] is not None
+    return False if durable.stream in snapshot.absent else None
+
+
+def _find_meta_leader(snapshot: Snapshot) -> str | None:
+    """The meta leader that most servers name. One that does not answer is none: they name a dead one for seconds."""
+    silent = {server.name for server in snapshot.servers if not server.may_serve}
+    names = [server.meta_leader for server in snapshot.servers if server.meta_leader]
+    named = Counter(name for name in names if name not in silent)
+    return max(sorted(named), key=lambda leader: named[leader], default=None)
+
+
+def _assess_streams(streams: Sequence[PhysicalStream], snapshot: Snapshot) -> Iterator[StreamStatus]:
+    for stream in streams:
+        observed = snapshot.streams.get(stream.name)
+        yield StreamStatus(
+            virtual=stream.virtual,
+            name=stream.name,
+            place=stream.place,
+            role=stream.role.value,
+            leader=observed.leader if observed else None,
+            current=observed.current if observed else 0,
+            replicas=observed.replicas if observed else 0,
+            messages=observed.messages if observed else None,
+            bytes=observed.bytes if observed else None,
+            last=observed.last_seq if observed else None,
+        )
+
+
+def _assess_region(
+    topology: Topology,
+    snapshot: Snapshot,
+    loaded: LoadedMappings,
+    faults: Sequence[StreamFault],
+    region: RegionSnapshot,
+) -> RegionStatus:
+    servers = [server for server in snapshot.servers if server.region == region.name]
+    streams = [stream for stream in topology.streams if region.name in stream.regions]
+    refusing = {fault.stream for fault in faults if fault.stops_storing}
+    readable = snapshot.streams.keys() - {fault.stream for fault in faults if fault.stops_direct_get}
+
+    def has_leader(name: str) -> bool:
+        observed = snapshot.streams.get(name)
+        return observed is not None and observed.leader is not None
+
+    def takes_publishes(stream: VirtualStream) -> bool:
+        name = physical.write_stream_in(stream, region.name)
+        # An origin is elsewhere: it must be reached from here, too.
+        if name in refusing:
+            return False
+        return has_leader(name) and (not stream.origin or region.origins.get(name, "not asked") is None)
+
+    def serves_direct_get(stream: VirtualStream) -> bool:
+        return physical.read_stream_in(stream, region.name) in readable
+
+    def serves_consumers(stream: VirtualStream) -> bool:
+        return has_leader(physical.read_stream_in(stream, region.name))
+
+    serving_servers = list_serving(topology, region.name, snapshot.servers)
+    broken = loaded.broken_on(server.name for server in serving_servers)
+    # A server that does not answer has no clients. One that nobody asked, or that did not say it, may have any rules.
+    is_seen = any(loaded.is_ok(server.name) is not None for server in serving_servers)
+    is_seen = is_seen and not any(server.may_serve and loaded.is_ok(server.name) is None for server in serving_servers)
+
+    # Where servers answer, or nobody could ask them, that vstream cannot connect says nothing about their clients.
+    is_unknown = region.problem is not None and any(server.may_serve for server in serving_servers)
+
+    def count(operation: MappedOperation, is_served: Callable[[VirtualStream], bool]) -> Share:
+        if is_unknown and not snapshot.was_connected:
+            return Share(works=0, of=len(streams), unknown=len(streams))
+        served = [stream for stream in streams if is_served(stream) and not broken.break_for(stream, operation)]
+        works = len(served) if is_seen else 0
+        return Share(works=works, of=len(streams), unknown=len(served) - works)
+
+    return RegionStatus(
+        name=region.name,
+        servers=len(servers),
+        reached=sum(server.is_reached for server in servers),
+        unknown=sum(server.url is None and not server.is_reached for server in servers),
+        problem=region.problem,
+        publish=count(MappedOperation.PUBLISH, takes_publishes),
+        direct_get=count(MappedOperation.DIRECT_GET, serves_direct_get),
+        consumers=count(MappedOperation.CONSUME, serves_consumers),
+        led=sum(map(takes_publishes, streams)),
+        control=None if is_unknown else region.problem is None and region.control is None,
+    )
