@@ -259,12 +259,17 @@ def stream_row(
     )
 
 
+_SUDDEN = frozenset({"retention", "allow_msg_ttl", "allow_rollup_hdrs"})
+"""Limits that remove messages from streams of any size."""
+
+
 def _limits_in_reach(cut: StreamCut, limits: Mapping[str, int], later: StreamCut) -> dict[str, int]:
     """*limits* of *cut* without those that *later* had removed nothing of it, and with what they have begun to remove."""
-    began = {HAS_HOLES: later.last_seq > later.messages, LOST_OLDEST: later.first_seq > max(1, cut.first_seq)}
-    limits = {**limits, **{name: 1 for name, has_begun in began.items() if has_begun and later is not cut}}
-    if cut.path == CAPTURE or limits.keys() & {"retention", "allow_msg_ttl", "allow_rollup_hdrs"}:
-        return limits
+    if later is not cut:
+        began = {HAS_HOLES: later.last_seq > later.messages, LOST_OLDEST: later.first_seq > max(1, cut.first_seq)}
+        limits = {**limits, **{name: 1 for name, has_begun in began.items() if has_begun}}
+    if cut.path == CAPTURE or not _SUDDEN.isdisjoint(limits):
+        return dict(limits)
     # It never had so many messages, is not a quarter full, or is a later part, with older messages still before it.
     reached = {"max_msgs": later.last_seq, "max_bytes": 4 * later.bytes + _LARGEST}
     if later.first_seq < cut.first_seq and later.messages and not is_origin(cut.stream_ref):
