@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from threading import Event
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -23,7 +24,7 @@ from vstream.audit.from_capture import extract_capture
 from vstream.audit.report import AuditVerdict, Report
 from vstream.audit.request import uri_of
 from vstream.audit.schema import MESSAGES, STREAMS
-from vstream.audit.source import datasource
+from vstream.audit.source import cut, datasource
 from vstream.audit.source.values import SourceCursor, StreamCut, StreamRef
 from vstream.audit.spark_errors import explain_spark_errors
 from vstream.audit.stages import AuditPipeline
@@ -71,13 +72,17 @@ def wait_for(server: JetStreamServer, messages: int) -> None:
 
 @pytest.fixture
 def filled_server(server: JetStreamServer) -> JetStreamServer:
+    make_streams(server)
+    return server
+
+
+def make_streams(server: JetStreamServer) -> None:
     for region in REGIONS:
         fill(server, f"w-{region}", [(f"w-{region}.k{n % 5}", b"%d" % n, None) for n in range(MESSAGES_EACH)])
     for region in REGIONS:
         config = {"name": f"r-{region}", "storage": "memory", "allow_direct": True, "sources": sources()}
         server.api(f"STREAM.CREATE.r-{region}", config)
     wait_for(server, 2 * MESSAGES_EACH)
-    return server
 
 
 def endpoints(server: JetStreamServer) -> dict[str, Endpoint]:
@@ -429,12 +434,40 @@ def test_who_has_stored_all_that_came_has_left_nothing_out(
     rows = [
         stream("west", "write", 5),
         stream("east", "write", 5),
-        stream("reader", "read", 5 + of_east, sources=sources, limits=limits),
+        stream("reader", "read", 5 + of_east, sources=sources, limits=limits, path="capture"),
     ]
     cursor_rows = build_cut(spark.createDataFrame(rows, STREAMS)).expected.collect()
     assert {(row.origin, row.window) for row in cursor_rows} == {
         (origin, 0 if of_east == 5 else 100) for origin in ("west", "east")
     }
+
+
+def test_who_has_as_many_messages_as_there_were_may_lack_some(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before 2.15 a server does not say how far a reader is: newer messages make up for one that is on its way."""
+    server = JetStreamServer(tmp_path, version="2.12.8")
+    server.start()
+    take_cuts = cut.take_cuts
+    is_asked = Event()
+
+    def publish_between(refs: Sequence[StreamRef], *args: Any, **more: Any) -> list[StreamCut]:
+        cuts = take_cuts(refs, *args, **more)
+        if refs and is_asked.is_set():
+            fill(server, "w-east", [("w-east.more", b"", None)])
+        return cuts
+
+    try:
+        make_streams(server)
+        # In place of a message that is on its way.
+        server.api("STREAM.MSG.DELETE.r-east", {"seq": 2 * MESSAGES_EACH})
+        assert [name for name, *_ in errors(audit_server(spark, server, tmp_path))] == ["lost-tail"]
+        monkeypatch.setattr(cut, "take_cuts", publish_between)
+        is_asked.set()
+        report = audit_server(spark, server, tmp_path)
+    finally:
+        server.stop()
+    assert errors(report) == []
 
 
 def without_a_column(messages: DataFrame, streams: DataFrame) -> tuple[DataFrame, DataFrame]:

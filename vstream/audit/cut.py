@@ -217,25 +217,14 @@ def _list_mirrors(streams: Sequence[Any]) -> list[Any]:
 
 def _make_origin_rows(virtual: str, streams: Sequence[Any], readers: int) -> list[tuple[Any, ...]]:
     rows = []
-    for row in streams:
-        if is_origin(row):
-            rows.append(
-                (
-                    virtual,
-                    row.stream,
-                    row.region,
-                    row.first_seq,
-                    row.last_seq,
-                    row.cut_at_ns,
-                    row.read_at_ns,
-                    row.limits is None or bool((OLDEST_FIRST | _SELECTIVE) & row.limits.keys()),
-                    row.limits is None or bool(_SELECTIVE & row.limits.keys()),
-                    row.limits is not None and TTL in row.limits,
-                    None if row.limits is None or _SELECTIVE & row.limits.keys() else _find_age(row.limits),
-                    1 if row.limits is None else row.limits.get("first_seq", 1),
-                    readers,
-                )
-            )
+    for row in (row for row in streams if is_origin(row)):
+        keys = row.limits.keys() if row.limits is not None else _SELECTIVE
+        may_lose_any = bool(_SELECTIVE & keys)
+        ends = row.first_seq, row.last_seq, row.cut_at_ns, row.read_at_ns
+        may_lose = bool(OLDEST_FIRST & keys) or may_lose_any, may_lose_any, TTL in keys
+        began = 1 if row.limits is None else row.limits.get("first_seq", 1)
+        age = None if may_lose_any else _find_age(row.limits)
+        rows.append((virtual, row.stream, row.region, *ends, *may_lose, age, began, readers))
     # A migration leaves streams behind that readers still take from; from one that was given up they have taken.
     names = {source.origin for row in streams for source in row.sources} - {row.stream for row in streams}
     return rows + [
@@ -255,7 +244,7 @@ def _find_cursor(row: Any, origin: str, seen: Mapping[str, Any]) -> int | None:
     if not cursors:
         return None
     if None in cursors:
-        # Servers before 2.15 do not say it.
+        # Captures of servers before 2.15 do not say it (`extract` finds it).
         return int(seen[origin].last_seq) if _has_taken_all(row, seen) else None
     # A stream may be sourced twice, with two filters.
     return int(min(cursors))
@@ -265,10 +254,16 @@ def _has_taken_all(row: Any, seen: Mapping[str, Any]) -> bool:
     """
     Whether a reader has ever stored as many messages as its origins had, which its last sequence shows.
 
-    Its cursors do not show it: servers since 2.15 do not count messages there that were dropped as duplicates.
+    Its cursors alone do not: servers since 2.15 do not count messages there that were dropped as duplicates.
     """
-    origins = {source.origin for source in row.sources}
-    return origins <= seen.keys() and row.last_seq == sum(seen[origin].last_seq for origin in origins)
+    if not {source.origin for source in row.sources} <= seen.keys():
+        return False
+    lasts = {source.origin: seen[source.origin].last_seq for source in row.sources}
+    if None in {source.last_seq for source in row.sources}:
+        return bool(row.path == CAPTURE and row.last_seq == sum(lasts.values()))
+    # A stream may be sourced twice, with two filters.
+    cursors = {source.origin: source.last_seq for source in sorted(row.sources, key=lambda source: source.last_seq)}
+    return bool(row.last_seq == sum(cursors.values())) and all(cursors[name] >= last for name, last in lasts.items())
 
 
 def _make_reader_row(row: Any, origin: str, seen: Mapping[str, Any]) -> tuple[Any, ...]:

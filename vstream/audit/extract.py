@@ -130,7 +130,28 @@ def take_planned_cuts(
     """What *streams* contain now, with the limits that the topology gives them. Raises as `plan_extraction`."""
     planned = {stream.config.name: cut.find_limits(stream.config.fields) for stream in streams}
     cuts = require_readable(cut.take_cuts([StreamRef.of(stream) for stream in streams], access, path=path))
-    return [with_planned_limits(item, planned[item.stream_ref.stream]) for item in cuts]
+    return [with_planned_limits(item, planned[item.stream_ref.stream]) for item in _fill_positions(cuts, access)]
+
+
+def _fill_positions(cuts: Sequence[StreamCut], access: Mapping[str, Access]) -> list[StreamCut]:
+    """
+    *cuts* with how far readers are whose servers, before 2.15, do not say it, and which have stored all that there was.
+
+    They have as many messages as their origins. Of origins that go on, newer ones may make up for some on their way.
+    """
+    lasts = {item.stream_ref.stream: item.last_seq for item in cuts if item.error is None}
+    filled = {}
+    for item in cuts:
+        names = {source.origin for source in item.sources}
+        is_told = all(source.last_seq is not None for source in item.sources)
+        if not is_told and names <= lasts.keys() and item.last_seq == sum(lasts[name] for name in names):
+            told = tuple(replace(source, last_seq=lasts[source.origin]) for source in item.sources)
+            filled[item.stream_ref] = replace(item, sources=told)
+    asked = {source.origin for item in filled.values() for source in item.sources}
+    again = cut.take_cuts([item.stream_ref for item in cuts if item.stream_ref.stream in asked], access)
+    moved = {item.stream_ref.stream for item in again if item.last_seq != lasts[item.stream_ref.stream]}
+    sure = {ref: item for ref, item in filled.items() if moved.isdisjoint(each.origin for each in item.sources)}
+    return [sure.get(item.stream_ref, item) for item in cuts]
 
 
 def extract(plan: ExtractPlan, given_up: Event | None = None) -> ExtractedTables:
@@ -234,29 +255,13 @@ def stream_row(
     cut: StreamCut, read_in_ns: int = 0, arrivals: int = 0, later: StreamCut | None = None
 ) -> tuple[Any, ...]:
     """Convert *cut* to a row of `schema.STREAMS`; its messages were read by *read_in_ns* after it, as was *later*."""
-    requested = cut.stream_ref
-    is_read = cut.error is None
-    return (
-        requested.virtual,
-        requested.stream,
-        requested.region,
-        requested.role,
-        cut.first_seq if is_read else None,
-        cut.last_seq if is_read else None,
-        cut.messages if is_read else None,
-        cut.num_deleted if is_read else None,
-        cut.cut_at_ns,
-        cut.cut_at_ns + read_in_ns,
-        arrivals,
-        cut.server_version,
-        cut.path,
-        cut.error,
-        [(cursor.origin, cursor.last_seq) for cursor in cut.sources],
-        None if cut.limits is None else _limits_in_reach(cut, cut.limits, later or cut),
-        _identity(cut),
-        cut.mirror,
-        cut.transform,
-    )
+    ref = cut.stream_ref
+    state = (cut.first_seq, cut.last_seq, cut.messages, cut.num_deleted) if cut.error is None else (None,) * 4
+    times = cut.cut_at_ns, cut.cut_at_ns + read_in_ns
+    sources = [(cursor.origin, cursor.last_seq) for cursor in cut.sources]
+    limits = None if cut.limits is None else _limits_in_reach(cut, cut.limits, later or cut)
+    told = cut.server_version, cut.path, cut.error, sources, limits, _identity(cut), cut.mirror, cut.transform
+    return ref.virtual, ref.stream, ref.region, ref.role, *state, *times, arrivals, *told
 
 
 _SUDDEN = frozenset({"retention", "allow_msg_ttl", "allow_rollup_hdrs"})
