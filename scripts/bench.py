@@ -59,7 +59,7 @@ from bench_routing import LAYOUTS
 
 from vstream.files import state_directory
 from vstream.lab import binaries, lab
-from vstream.lint import load_topology
+from vstream.lint import parse_topology
 from vstream.topology import naming
 from vstream.topology.model import Role
 
@@ -106,7 +106,7 @@ def rendering(sizes: list[int]) -> None:
     for size in sizes:
         content = document(size).encode()
         start = time.process_time()
-        bundle = load_topology.render_bundle(load_topology.load(content, "bench.yaml").require())
+        bundle = parse_topology.render_bundle(parse_topology.parse_topology(content, "bench.yaml").require())
         seconds = time.process_time() - start
         costs[size] = seconds / len(bundle.streams)
         print(
@@ -184,7 +184,7 @@ async def starting(directory: Path, size: int, planned: float) -> None:
     for few in (1, FEW):
         file = directory / f"{few}.yaml"
         file.write_text(document(few, ROUTING))
-        await up(load_topology.load(file.read_bytes(), str(file)).require())
+        await up(parse_topology.parse_topology(file.read_bytes(), str(file)).require())
         if few == FEW:
             await asyncio.to_thread(command, "apply", str(file), "--yes")
         seconds[few] = statistics.median([cpu(*VSTREAM, "plan", str(file)) for _ in range(5)])
@@ -206,7 +206,7 @@ async def up(topology: Topology) -> Endpoint:
     await lab.up(
         "bench",
         topology,
-        lambda addresses: load_topology.render_bundle(topology, addresses=addresses),
+        lambda addresses: parse_topology.render_bundle(topology, addresses=addresses),
         lab.LabSetup(binary=binaries.locate()),
         on_progress=lambda _step: None,
     )
@@ -216,8 +216,8 @@ async def up(topology: Topology) -> Endpoint:
 async def servers(size: int, rounds: int, directory: Path) -> None:
     file = directory / "bench.yaml"
     file.write_text(document(size, ROUTING))
-    topology = load_topology.load(file.read_bytes(), str(file)).require()
-    bundle = load_topology.render_bundle(topology)
+    topology = parse_topology.parse_topology(file.read_bytes(), str(file)).require()
+    bundle = parse_topology.render_bundle(topology)
     count = len(bundle.streams)
     print(f"\n{size:,} virtual streams, {count:,} physical streams, {ROUTING}, R1 in memory, one server per region")
     command("validate", str(file))
@@ -307,8 +307,8 @@ def linting(sizes: list[int], rounds: int, directory: Path) -> None:
     for size in sizes:
         file = directory / "mappings.cfg"
         file.write_text(
-            load_topology.render_bundle(
-                load_topology.load(document(size // RULES_PER_STREAM).encode(), "").require()
+            parse_topology.render_bundle(
+                parse_topology.parse_topology(document(size // RULES_PER_STREAM).encode(), "").require()
             ).text(file.name)
         )
         pairs = [(cpu(server, "-t", "-c", str(file)), cpu(*VSTREAM, "lint", str(file))) for _ in range(rounds)]

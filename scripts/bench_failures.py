@@ -22,7 +22,7 @@ from vstream.capture.verdict.check import check
 from vstream.capture.verdict.verdict import About, CaseStatus
 from vstream.errors import VstreamError
 from vstream.lab import lab
-from vstream.lint.load_scenario import load
+from vstream.lint.parse_scenario import parse_scenario
 from vstream.runner.runner import run
 from vstream.scenario.model import ClientOperation
 
@@ -265,7 +265,7 @@ def problems(verdict: Verdict) -> list[str]:
 def outages(profile: str, version: str, fault: str, servers: int) -> bool:
     """One run, printed; False if something must not be. Its capture is kept then."""
     text = json.dumps(scenario(profile, fault, version, servers)).encode()
-    topology = load(text, "outages.yaml", lambda _name: b"").require()
+    topology = parse_scenario(text, "outages.yaml", lambda _name: b"").require()
     directory = Path(tempfile.mkdtemp(prefix="vstream-outages-"))
     os.environ["VSTREAM_STATE_DIR"] = str(directory / "state")
     try:

@@ -20,7 +20,7 @@ import nats
 from nats.js.api import AckPolicy, ConsumerConfig
 
 from vstream.lab import lab
-from vstream.lint import load_topology
+from vstream.lint import parse_topology
 from vstream.topology.model import Role
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def topology(clients: str, servers: int) -> Topology:
         f"regions: {{west: {{servers: {servers}}}}}\ndefaults: {{write: {{max_age: 1h}}}}\n"
         "streams: {s0: {subjects: [v.s0.>], storage: memory, replicas: 1}}\n"
     )
-    return load_topology.load(text.encode(), "bench.yaml").require()
+    return parse_topology.parse_topology(text.encode(), "bench.yaml").require()
 
 
 def by_stream(bundle: Bundle, clients: str) -> Bundle:
@@ -115,7 +115,7 @@ async def count_missed(render: Callable[[Any], Bundle], wanted: Topology) -> tup
     try:
         endpoint = lab.list_endpoints(NAME)["west"]
         for role in (Role.WRITE, Role.READ):
-            await bench_routing.create(endpoint, load_topology.render_bundle(wanted), role)
+            await bench_routing.create(endpoint, parse_topology.render_bundle(wanted), role)
         clients = [
             await nats.connect(
                 url,
@@ -160,10 +160,10 @@ async def _table() -> None:
         desired = topology(clients, servers=3)
 
         def as_it_is(addresses: Any, wanted: Topology = desired) -> Bundle:
-            return load_topology.render_bundle(wanted, addresses=addresses)
+            return parse_topology.render_bundle(wanted, addresses=addresses)
 
         def render_changed(addresses: Any, wanted: Topology = desired, clients: str = clients) -> Bundle:
-            return by_stream(load_topology.render_bundle(wanted, addresses=addresses), clients)
+            return by_stream(parse_topology.render_bundle(wanted, addresses=addresses), clients)
 
         for title, render in (("as it is", as_it_is), ("a stream import", render_changed)):
             without, tried = await count_missed(render, desired)

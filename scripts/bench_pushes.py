@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from tests.support.moving_region import command
 from tests.support.publish_load import Load, compare, under_load
 from vstream.lab import lab
-from vstream.lint.load_topology import load as loaded
+from vstream.lint.parse_topology import parse_topology as loaded
 from vstream.topology import physical
 
 if TYPE_CHECKING:

@@ -30,7 +30,7 @@ from wire import Wire
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.connection import connect
 from vstream.lab import lab
-from vstream.lint import load_topology
+from vstream.lint import parse_topology
 from vstream.topology.model import Role
 
 if TYPE_CHECKING:
@@ -226,11 +226,11 @@ async def measure(
 
     *change* is what is tried that vstream does not render.
     """
-    desired = load_topology.load(topology(layout, count).encode(), "bench.yaml").require()
+    desired = parse_topology.parse_topology(topology(layout, count).encode(), "bench.yaml").require()
     bundles: list[Bundle] = []
 
     def render(addresses: Any) -> Bundle:
-        bundles.append(change(load_topology.render_bundle(desired, addresses=addresses)))
+        bundles.append(change(parse_topology.render_bundle(desired, addresses=addresses)))
         return bundles[-1]
 
     await lab.up("bench-routing", desired, render, on_progress=lambda _: None, timeout=120)

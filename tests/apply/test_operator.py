@@ -31,7 +31,7 @@ from vstream.lab import keys, lab
 from vstream.lab.readiness import monitor_url
 from vstream.lab.state import lab_directory
 from vstream.lab.status import find_system_endpoint
-from vstream.lint.load_topology import load, render_bundle
+from vstream.lint.parse_topology import parse_topology, render_bundle
 
 pytestmark = pytest.mark.lab
 
@@ -264,7 +264,7 @@ async def what_somebody_else_pushed_is_taken_back(
 ) -> Path:
     """Gives the credentials that applications had by then."""
     ring = keys.keyring("signed")
-    topology = load(text.encode(), "signed.yaml").require()
+    topology = parse_topology(text.encode(), "signed.yaml").require()
     clients = next(claim for claim in render_bundle(topology, signer=ring).claims if claim["name"].startswith("APP"))
     clients["nats"]["signing_keys"][0]["template"]["pub"] = {"allow": [">"]}
     servers = [address for address in lab.list_addresses("signed") if address.region == "west" and not address.is_hub]

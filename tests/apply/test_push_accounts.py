@@ -21,7 +21,7 @@ from vstream.jetstream import monitoring
 from vstream.jetstream.connection import connect
 from vstream.jetstream.keyring import Keyring
 from vstream.lab import binaries
-from vstream.lint.load_topology import load, render_bundle
+from vstream.lint.parse_topology import parse_topology, render_bundle
 from vstream.plan.live.loaded_rules import read_loaded_rules
 from vstream.plan.plan import USERS
 from vstream.plan.rules import list_account_entries, spell_destinations
@@ -66,7 +66,7 @@ def start_server(directory: Path) -> subprocess.Popen[bytes]:
 
 @pytest.fixture
 async def running(tmp_path: Path) -> AsyncIterator[Running]:
-    topology = load(TOPOLOGY.encode(), "alone.yaml").require()
+    topology = parse_topology(TOPOLOGY.encode(), "alone.yaml").require()
     ring = Keyring(tmp_path / "keys")
     ring.complete(topology)
     client, monitor, cluster, gateway = (free_port() for _ in range(4))
@@ -107,7 +107,7 @@ async def running(tmp_path: Path) -> AsyncIterator[Running]:
 @pytest.mark.asyncio
 async def test_what_is_pushed_is_loaded_and_what_is_there_is_not_pushed_again(running: Running) -> None:
     grown = TOPOLOGY.replace("foo: {", "bar: {subjects: [bar.>]}, foo: {")
-    bundle = render_bundle(load(grown.encode(), "alone.yaml").require(), signer=running.ring)
+    bundle = render_bundle(parse_topology(grown.encode(), "alone.yaml").require(), signer=running.ring)
     await running.admin(bundle=bundle).ensure_loaded()
     for claim in bundle.claims:
         if claim["name"] != "SYS":
@@ -149,7 +149,7 @@ async def test_a_server_that_does_not_confirm_is_named(running: Running) -> None
 async def test_tokens_of_another_operator_are_not_loaded(
     running: Running, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(push_accounts, "_LOADED", 1)
+    monkeypatch.setattr(push_accounts, "_LOADED_TIMEOUT", 1)
     good = running.bundle
     foreign_ring = Keyring(tmp_path / "other")
     foreign_ring.complete(running.topology)

@@ -25,7 +25,7 @@ from vstream.audit.stages import AuditPipeline
 from vstream.audit.table_store import TableStore
 from vstream.diagnostics import Severity
 from vstream.lab import lab
-from vstream.lint.load_topology import load, render_bundle
+from vstream.lint.parse_topology import parse_topology, render_bundle
 from vstream.topology import naming, physical
 from vstream.topology.accounts import APP_USER, AUDIT_USER, VSTREAM_USER
 from vstream.topology.model import Consistency, Routing, Topology
@@ -80,7 +80,7 @@ def topology(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest
         assert up.code == 0, up.err
         applied = vstream("apply", file, "--yes")
         assert applied.code == 0, applied.out + applied.err
-        asyncio.run(everybody_publishes(load(file.read_bytes(), file.name).require()))
+        asyncio.run(everybody_publishes(parse_topology(file.read_bytes(), file.name).require()))
         yield file
     finally:
         down = vstream("lab", "down", "audited", "--purge")
@@ -130,7 +130,7 @@ async def delete(name: str, seq: int) -> None:
 
 
 def audit_streams(spark: SparkSession, file: Path, scratch: Path, **how: Any) -> Report:
-    topology = load(file.read_bytes(), file.name).require()
+    topology = parse_topology(file.read_bytes(), file.name).require()
     streams = render_bundle(topology, addresses=lab.list_addresses("audited")).streams
     scratch.mkdir()
     frames_ = frames.read_live(
@@ -154,7 +154,7 @@ def errors(report: Report) -> list[tuple[str, str | None, int]]:
 def test_what_is_missing_in_a_region_is_found_whatever_accounts_its_streams_are_in(
     spark: SparkSession, topology: Path, tmp_path: Path
 ) -> None:
-    desired = load(topology.read_bytes(), topology.name).require()
+    desired = parse_topology(topology.read_bytes(), topology.name).require()
     report = audit_streams(spark, topology, tmp_path / "direct", path="direct")
     # Not even pending: streams that hold nothing lack nothing either.
     assert (report.verdict(), report.findings) == (AuditVerdict.PASS, ()), report.as_dict()

@@ -63,22 +63,22 @@ def record(directory: BackupDirectory) -> BackupRecord:
 
 def test_a_backup_is_one_when_all_of_it_is_written(tmp_path: Path) -> None:
     directory = BackupDirectory(tmp_path / "dir")
-    directory.begin(b"version: 1\n")
+    directory.create(b"version: 1\n")
     with pytest.raises(RefusedError, match="not finished"):
         directory.read()
     with pytest.raises(RefusedError, match="not finished"):
-        directory.begin(b"version: 1\n")
+        directory.create(b"version: 1\n")
     directory.snapshot_file("w").write_bytes(b"snapshot")
     directory.finish(record(directory))
     assert directory.read() == record(directory)
     directory.verify(directory.read())
     with pytest.raises(RefusedError, match="not empty"):
-        directory.begin(b"version: 1\n")
+        directory.create(b"version: 1\n")
 
 
 def test_a_file_that_is_missing_or_changed_is_named(tmp_path: Path) -> None:
     directory = BackupDirectory(tmp_path)
-    directory.begin(b"version: 1\n")
+    directory.create(b"version: 1\n")
     for name in ("w", "R_w/foo"):
         directory.snapshot_file(name).write_bytes(b"snapshot")
     directory.finish(record(directory))
@@ -97,7 +97,7 @@ def test_what_is_no_backup_is_said(tmp_path: Path) -> None:
     with pytest.raises(VstreamError, match="cannot be understood"):
         BackupDirectory(tmp_path).read()
     directory = BackupDirectory(tmp_path / "later")
-    directory.begin(b"")
+    directory.create(b"")
     directory.finish(replace(record(directory), format=2))
     with pytest.raises(VstreamError, match="of format 2"):
         directory.read()
@@ -108,7 +108,7 @@ def test_a_backup_of_somebody_else_has_no_file_of_this_machine_sent(tmp_path: Pa
     secret = tmp_path / "id_ed25519"
     secret.write_text("a private key")
     directory = BackupDirectory(tmp_path / "dir")
-    directory.begin(b"version: 1\n")
+    directory.create(b"version: 1\n")
     directory.snapshot_file("w").symlink_to(secret)
     checksums = directory.checksums()
     directory.finish(replace(record(directory), checksums=checksums if is_named else {}))
@@ -122,7 +122,7 @@ def test_a_backup_of_somebody_else_has_no_file_of_this_machine_sent(tmp_path: Pa
 def test_a_backup_of_somebody_else_has_nothing_outside_of_it_read(tmp_path: Path, name: str) -> None:
     (tmp_path / "id_ed25519").write_text("a private key")
     directory = BackupDirectory(tmp_path / "dir")
-    directory.begin(b"version: 1\n")
+    directory.create(b"version: 1\n")
     directory.snapshot_file("w").write_bytes(b"snapshot")
     whole = record(directory)
     os.mkfifo(directory.path / "pipe")
@@ -137,7 +137,7 @@ def test_a_backup_of_somebody_else_has_nothing_outside_of_it_read(tmp_path: Path
 )
 def test_a_record_of_another_shape_is_one_error(tmp_path: Path, change: dict[str, Any]) -> None:
     directory = BackupDirectory(tmp_path / "dir")
-    directory.begin(b"version: 1\n")
+    directory.create(b"version: 1\n")
     directory.finish(replace(record(directory), streams=(replace(make_saved("w", "write", 9), **change),)))
     with pytest.raises(VstreamError, match=r"backup\.json cannot be understood"):
         directory.read()
@@ -153,7 +153,7 @@ def test_a_record_that_is_a_link_is_not_read(tmp_path: Path) -> None:
 def test_nobody_else_reads_a_backup_also_where_the_directory_was_there(tmp_path: Path) -> None:
     directory = tmp_path / "dir"
     directory.mkdir(mode=0o755)
-    BackupDirectory(directory).begin(b"version: 1\n")
+    BackupDirectory(directory).create(b"version: 1\n")
     assert directory.stat().st_mode & 0o777 == 0o700
 
 

@@ -24,7 +24,7 @@ from vstream.audit.source.values import StreamRef
 from vstream.errors import NotPermittedError
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.connection import connect
-from vstream.lint.load_topology import load, render_bundle
+from vstream.lint.parse_topology import parse_topology, render_bundle
 from vstream.syntax import natsconf
 from vstream.topology.accounts import inbox_of
 from vstream.topology.model import Role
@@ -325,7 +325,7 @@ async def test_probe_and_audit_are_refused_where_others_are_answered(server: Per
     """Each has a prefix of its own, which the user's name in `connect` decides."""
     inboxes = [inbox_of(user) for user in ("vstream", "probe", "audit")]
     text = server.file.read_text().replace(f"user: {server.user},", f"user: {server.user_of(role)},")
-    itself = load(text.encode(), "t.yaml").require().region("west").endpoint
+    itself = parse_topology(text.encode(), "t.yaml").require().region("west").endpoint
     assert itself is not None
     async with connect(itself, "west") as connection:
         assert (await connection.request_json("$SYS.REQ.USER.INFO", timeout=permitted_server.PATIENCE))["data"]

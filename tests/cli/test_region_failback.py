@@ -16,7 +16,7 @@ from vstream.cli.failures import report_failure
 from vstream.errors import LabError, RefusedError, VstreamError
 from vstream.lab.find_servers import Servers
 from vstream.lab.plan_servers import ServerPlan
-from vstream.lint.load_topology import load, render_bundle
+from vstream.lint.parse_topology import parse_topology, render_bundle
 from vstream.plan import pipeline
 from vstream.plan.pipeline import PlanRequest
 from vstream.plan.plan import UNANSWERED, Blocked, Delete, FieldChange, Plan, Update
@@ -24,7 +24,7 @@ from vstream.plan.risk import Risk
 from vstream.topology.model import Role, Topology
 from vstream.topology.stream_config import STREAM_KEY, StreamConfig
 
-TOPOLOGY = load(document("lost", 1).encode(), "lost.yaml").require()
+TOPOLOGY = parse_topology(document("lost", 1).encode(), "lost.yaml").require()
 
 
 def test_the_file_says_lost_until_the_lab_has_the_servers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,7 +114,7 @@ def _plan_deletion(virtual: str) -> Plan:
 
 
 def test_only_sources_that_died_with_the_region_are_dropped() -> None:
-    lost = load(
+    lost = parse_topology(
         document("lost", 1).replace("  west:\n", "  west:\n    lost: {prices: central}\n").encode(), "lost.yaml"
     )
 

@@ -10,7 +10,7 @@ from tests.support.command import vstream
 from vstream.cli import server_configs
 from vstream.errors import VstreamError
 from vstream.lab.find_servers import Servers
-from vstream.lint.load_topology import load
+from vstream.lint.parse_topology import parse_topology
 
 TEXT = 'version: 1\nname: acme\nserver_version: "2.12"\nregions: {west: {servers: 2}}\nstreams: {}\n'
 WHERE = Servers(endpoints={}, lab=None, description="")
@@ -47,7 +47,7 @@ def test_what_cannot_be_compared_has_a_reason_and_a_place(content: bytes, proble
 
 
 def test_server_configurations_are_found_in_a_bundle_or_a_plain_directory(tmp_path: Path) -> None:
-    topology = load(TEXT.encode(), "acme.yaml").require()
+    topology = parse_topology(TEXT.encode(), "acme.yaml").require()
     assert server_configs.read_configs(topology, WHERE, None) == {}
     with pytest.raises(VstreamError, match="holds no configuration of a server of `acme`"):
         server_configs.read_configs(topology, WHERE, tmp_path)

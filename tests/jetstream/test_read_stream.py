@@ -67,7 +67,7 @@ async def test_what_was_lost_on_its_way_is_asked_for_again(
     server: JetStreamServer, monkeypatch: pytest.MonkeyPatch, lost: set[int]
 ) -> None:
     await asyncio.to_thread(fill, server, "foo", [("foo.x", b"", None)] * 10)
-    monkeypatch.setattr(read_stream, "_SILENCE", 0.3)
+    monkeypatch.setattr(read_stream, "_SILENCE_TIMEOUT", 0.3)
     async with connect(Endpoint(urls=(server.url,)), "west") as connection:
         collect, asked = connection.collect, list[str]()
 
@@ -98,7 +98,7 @@ async def test_a_message_that_is_lost_on_its_way_is_asked_for_again(
     server: JetStreamServer, monkeypatch: pytest.MonkeyPatch, lost: set[int]
 ) -> None:
     await asyncio.to_thread(fill, server, "foo", [("foo.x", b"", None)] * 4)
-    monkeypatch.setattr(read_stream, "_SILENCE", 0.3)
+    monkeypatch.setattr(read_stream, "_SILENCE_TIMEOUT", 0.3)
     async with reconnecting(server) as connection:
         subscribe, losing = connection.subscribe, [True]
 

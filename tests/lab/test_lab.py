@@ -141,7 +141,7 @@ async def test_the_ports_of_a_killed_server_stay_its_own_in_every_state_director
 @pytest.fixture
 def quiet_ports(monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks where no other lab looks first: while this one is down, another test's would take its ports."""
-    monkeypatch.setattr(ports, "FIRST", 20_000)
+    monkeypatch.setattr(ports, "LAB_BASE_PORT", 20_000)
 
 
 @pytest.mark.usefixtures("quiet_ports")

@@ -22,7 +22,7 @@ from vstream.jetstream.keyring import Keyring
 from vstream.lab import lab
 from vstream.lab.binaries import locate
 from vstream.lab.state import lab_directory
-from vstream.lint.load_topology import load
+from vstream.lint.parse_topology import parse_topology
 from vstream.render import account_view
 from vstream.topology.model import Security, Topology
 
@@ -46,7 +46,7 @@ def run_besieged(directory: Path, profile: str, mode: str) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("VSTREAM_STATE_DIR", str(directory / "state"))
         patch.setenv("VSTREAM_KEYS", str(directory / "keys"))
-        topology = load(file.read_bytes(), str(file)).require()
+        topology = parse_topology(file.read_bytes(), str(file)).require()
         if topology.security is Security.CERTIFICATES:
             issue_certificates(topology, directory / "keys" / LAB)
         try:

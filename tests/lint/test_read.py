@@ -12,7 +12,7 @@ from vstream.diagnostics import Finding, Severity
 from vstream.lint import detect
 from vstream.lint.detect import FileKind
 from vstream.lint.engine import lint
-from vstream.lint.load_topology import load
+from vstream.lint.parse_topology import parse_topology
 from vstream.lint.read import Gathered, Source, gather
 from vstream.lint.workspace import MappingForm, StreamRole
 
@@ -264,7 +264,7 @@ def test_the_role_of_a_stream_is_known_or_guessed(
 
 def test_a_topology_tells_the_role_of_a_stream_without_metadata() -> None:
     text = TOPOLOGY.replace("streams:\n", "streams:\n  users: {consistency: homed, home: west, subjects: [users.>]}\n")
-    topology = load(text.encode(), "t.yaml").require()
+    topology = parse_topology(text.encode(), "t.yaml").require()
     files = gather_files(
         s_json='{"name": "users", "subjects": ["users.>"]}', t_json='{"name": "u", "sources": [{"name": "users"}]}'
     )

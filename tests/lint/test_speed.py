@@ -10,9 +10,9 @@ from tests.support.call_counts import count_calls
 from tests.support.lint_inputs import surroundings
 from tests.support.night import repetitions
 from tests.support.topologies import many_streams
-from vstream.lint import load_topology
+from vstream.lint import parse_topology as parsing
 from vstream.lint.engine import lint
-from vstream.lint.load_topology import load, render_bundle
+from vstream.lint.parse_topology import parse_topology, render_bundle
 from vstream.lint.read import Source, gather
 from vstream.lint.reading.accounts import read_account_flow
 from vstream.lint.simulate import ListeningStream, tabulate_account
@@ -55,7 +55,7 @@ def test_rules_that_all_overlap_take_no_more_than_those_that_do_not() -> None:
 
 def test_work_on_rendered_files_grows_with_the_streams_and_not_with_their_square() -> None:
     def count(streams: int) -> int:
-        bundle = render_bundle(load(many_streams(streams), "t.yaml").require())
+        bundle = render_bundle(parse_topology(many_streams(streams), "t.yaml").require())
         files = [Source(name=file.path, content=file.text.encode()) for file in bundle.artifacts]
         return count_calls(lambda: lint(files, surroundings({})))
 
@@ -83,7 +83,7 @@ def test_the_table_of_an_account_grows_with_rules_and_streams_and_not_with_their
 
 
 def test_of_a_topology_with_many_servers_a_few_are_rendered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(load_topology, "_MOST_SERVERS", 24)
+    monkeypatch.setattr(parsing, "_MOST_SERVERS", 24)
 
     def count(servers: int) -> int:
         regions = ", ".join(f"{name}: {{servers: {servers}}}" for name in "abcd")

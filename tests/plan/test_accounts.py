@@ -10,7 +10,7 @@ from tests.support.plans import FakeServers, make_plan, render_streams, topology
 from vstream.apply.execute import execute_plan
 from vstream.cli.views import apply as outcome
 from vstream.cli.views import plan as view
-from vstream.lint.load_topology import render_bundle
+from vstream.lint.parse_topology import render_bundle
 from vstream.plan.context import Observed
 from vstream.plan.live.loaded_rules import read_account
 from vstream.plan.plan import Plan, Stage

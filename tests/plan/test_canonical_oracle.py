@@ -17,7 +17,7 @@ from tests.support.plans import make_plan
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.connection import connect
 from vstream.lab import lab
-from vstream.lint.load_topology import load, render_bundle
+from vstream.lint.parse_topology import parse_topology, render_bundle
 from vstream.plan.context import Observed
 from vstream.topology.bundle import Bundle
 from vstream.topology.model import Role, Topology
@@ -153,7 +153,7 @@ def own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
 
 
 def load_checked(content: dict[str, Any]) -> Topology:
-    return load(json.dumps(content).encode(), "oracle.yaml").require()
+    return parse_topology(json.dumps(content).encode(), "oracle.yaml").require()
 
 
 async def create_and_list(of: Bundle) -> Observed:

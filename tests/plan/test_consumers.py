@@ -141,5 +141,5 @@ async def test_a_plan_with_consumers_survives_its_file() -> None:
     assert {type(change) for change in mixed.changes} == {CreateConsumer, UpdateConsumer}
     for written_plan in (made, mixed):
         text = saved.dump(saved.SavedPlan(plan=written_plan, topology_file="t.yaml", topology_text="", lab=None))
-        assert saved.load(text, "plan.json").plan == written_plan
+        assert saved.parse(text, "plan.json").plan == written_plan
     assert made.observed != mixed.observed

@@ -19,7 +19,7 @@ from tests.support.publish_load import Load, check_contents, under_load
 from vstream.errors import NotReachableError
 from vstream.health.live.consumer_sync import ConsumerSync
 from vstream.lab import lab
-from vstream.lint.load_topology import load
+from vstream.lint.parse_topology import parse_topology
 from vstream.plan.live.observe import connect_all
 
 pytestmark = pytest.mark.lab
@@ -173,7 +173,7 @@ async def rest(region: str, durable: str, number: int) -> list[str]:
 
 
 async def is_recorded_again_where_a_region_comes_back_empty(text: bytes) -> None:
-    topology = load(text, "durable.yaml").require()
+    topology = parse_topology(text, "durable.yaml").require()
     keeper = ConsumerSync(topology, ["foo"])
     async with connect_all(topology, lab.list_endpoints(NAME)) as connections, client_in("east") as client:
         await keeper.keep(connections)

@@ -46,7 +46,7 @@ def dump_plan() -> str:
 
 
 def test_a_saved_plan_reads_back_as_it_was() -> None:
-    loaded = saved.load(dump_plan(), "plan.json")
+    loaded = saved.parse(dump_plan(), "plan.json")
     assert loaded.plan == rich_plan()
     assert (loaded.lab, loaded.adopt, loaded.topology_file) == ("acme", ("x",), "t.yaml")
 
@@ -58,18 +58,18 @@ def test_a_plan_is_saved_as_the_same_text_each_time() -> None:
 @pytest.mark.parametrize("text", ["", "{}", "[]", "null", "version: 1", '{"format": 1}', "[" * 100_000])
 def test_what_is_no_plan_is_refused(text: str) -> None:
     with pytest.raises(PlanError, match="is not a plan file"):
-        saved.load(text, "plan.json")
+        saved.parse(text, "plan.json")
 
 
 def test_an_edited_plan_is_refused() -> None:
     data = json.loads(dump_plan())
     data["plan"]["changes"][0]["config"]["max_msgs"] = 1
     with pytest.raises(PlanError, match="was changed after it was written"):
-        saved.load(json.dumps(data), "plan.json")
+        saved.parse(json.dumps(data), "plan.json")
 
 
 def test_another_format_is_refused() -> None:
     data = json.loads(dump_plan())
     data["format"] = 99
     with pytest.raises(PlanError, match="has format 99"):
-        saved.load(json.dumps(data), "plan.json")
+        saved.parse(json.dumps(data), "plan.json")

@@ -372,7 +372,7 @@ async def test_stages_are_shown_in_order_and_saved() -> None:
 async def test_a_saved_plan_has_its_gates_and_handovers() -> None:
     plan = plan_change(await servers_with(TWO), regions(ALL))
     text = saved.dump(saved.SavedPlan(plan=plan, topology_file="t.yaml", topology_text="", lab=None))
-    assert saved.load(text, "plan.json").plan == plan
+    assert saved.parse(text, "plan.json").plan == plan
 
 
 class FakeRacks:
@@ -401,7 +401,7 @@ async def test_servers_that_leave_go_last_and_only_if_all_before_was_done() -> N
     assert applied.is_complete
     assert (applied.retired, racks.retired) == (("east-1",), ["east-1"])
     saved_text = saved.dump(saved.SavedPlan(plan=again, topology_file="t.yaml", topology_text="", lab=None))
-    assert saved.load(saved_text, "plan.json").plan == again
+    assert saved.parse(saved_text, "plan.json").plan == again
     only = replace(plan, changes=(), rules=())
     assert not only.is_empty
     assert only.is_destructive
@@ -413,7 +413,7 @@ async def test_a_write_stream_that_is_made_again_begins_after_what_its_readers_t
     servers.positions = {f"foo-read-{name}": {"foo-write-west": at} for name, at in (("west", 41), ("central", 38))}
     plan = plan_change(servers, regions(TWO))
     text = saved.dump(saved.SavedPlan(plan=plan, topology_file="t.yaml", topology_text="", lab=None))
-    assert saved.load(text, "plan.json").plan == plan
+    assert saved.parse(text, "plan.json").plan == plan
     assert any(
         "starts after the last message that foo-read-central, foo-read-west sourced" in line.plain
         for line in view.render_plan(plan)

@@ -19,7 +19,7 @@ from tests.support.chart_pods import CERTIFICATES, PASSWORD, Pods, make_configur
 from tests.support.command import Ran, vstream
 from vstream import resources
 from vstream.lab.find_servers import find_signer
-from vstream.lint.load_topology import load, render_bundle
+from vstream.lint.parse_topology import parse_topology, render_bundle
 from vstream.render.targets import render_target
 from vstream.topology.bundle import loaded_path
 
@@ -43,7 +43,7 @@ DOCUMENT = {
 @contextmanager
 def running_site(directory: Path, document: dict[str, Any], version: str | None = None) -> Iterator[tuple[Path, Pods]]:
     """The pods of the topology *document*, and its file, with `connect`."""
-    topology = load(json.dumps(document).encode(), "acme.yaml").require()
+    topology = parse_topology(json.dumps(document).encode(), "acme.yaml").require()
     bundle = render_bundle(topology, signer=find_signer(topology, None))
     releases = read_releases(render_target("helm", topology, bundle, [resources.templates()]))
     pods = Pods(directory / "pods", topology, {name: make_configuration(values) for name, values in releases.items()})

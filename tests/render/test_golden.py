@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.golden import Golden
 from tests.support.paths import ROOT
-from vstream.lint.load_topology import load, render_bundle, render_streams
+from vstream.lint.parse_topology import parse_topology, render_bundle, render_streams
 
 GOLDEN = ROOT / "tests" / "golden"
 TOPOLOGIES = {path.stem: path for path in sorted([*(ROOT / "examples").glob("*.yaml"), *GOLDEN.glob("*.yaml")])}
@@ -14,7 +14,7 @@ TOPOLOGIES = {path.stem: path for path in sorted([*(ROOT / "examples").glob("*.y
 
 @pytest.mark.parametrize("name", TOPOLOGIES)
 def test_a_topology_renders_to_exactly_these_files(name: str, golden: Golden) -> None:
-    loaded = load(TOPOLOGIES[name].read_bytes(), f"{name}.yaml")
+    loaded = parse_topology(TOPOLOGIES[name].read_bytes(), f"{name}.yaml")
     assert loaded.diagnostics == ()
     rendered = render_bundle(loaded.require())
     assert tuple(render_streams(loaded.require())) == rendered.streams

@@ -14,7 +14,7 @@ from nats.js.errors import APIError
 
 from tests.support import permitted_server
 from tests.support.command import vstream
-from vstream.lint.load_topology import load, render_bundle
+from vstream.lint.parse_topology import parse_topology, render_bundle
 from vstream.render import jwt
 from vstream.syntax import natsconf
 from vstream.topology.naming import DIGEST_PREFIX
@@ -64,7 +64,9 @@ async def ask_to_connect(server: permitted_server.PermittedServer) -> str:
 
 def test_limits_change_what_a_plan_compares(tmp_path: Path) -> None:
     def mark(more: str) -> str:
-        topology = load(permitted_server.topology_text("accounts", tmp_path, more).encode(), "t.yaml").require()
+        topology = parse_topology(
+            permitted_server.topology_text("accounts", tmp_path, more).encode(), "t.yaml"
+        ).require()
         return next(
             export.subject
             for export in render_bundle(topology).accounts[0].exports
@@ -77,7 +79,9 @@ def test_limits_change_what_a_plan_compares(tmp_path: Path) -> None:
 
 def test_tokens_have_the_same_limits(tmp_path: Path) -> None:
     text = permitted_server.topology_text("accounts", tmp_path, LIMITS.replace("{limits", "{mode: operator, limits"))
-    root = natsconf.parse(render_bundle(load(text.encode(), "t.yaml").require()).text("operator.cfg"), "x").root
+    root = natsconf.parse(
+        render_bundle(parse_topology(text.encode(), "t.yaml").require()).text("operator.cfg"), "x"
+    ).root
     preloaded: dict[str, str] = dict(natsconf.to_python(root))["resolver_preload"]  # type: ignore[arg-type, assignment]
     limits = {token["name"]: token["nats"]["limits"] for token in map(jwt.decode, preloaded.values())}
     assert (limits["APP"]["conn"], limits["APP"]["subs"]) == (2, 5)

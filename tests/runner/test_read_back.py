@@ -11,7 +11,7 @@ import pytest
 from tests.support.paths import ROOT
 from vstream.capture.records import CapturedStream
 from vstream.capture.store import Capture
-from vstream.lint.load_topology import load, render_bundle
+from vstream.lint.parse_topology import parse_topology, render_bundle
 from vstream.runner.read_back import read_back
 from vstream.topology.bundle import RenderedStream
 
@@ -29,7 +29,10 @@ def test_a_capture_says_what_is_mirrored_by_the_name_that_it_is_captured_by(rout
     def capture_stream(stream: RenderedStream) -> CapturedStream:
         return asyncio.run(read_back(nobody, stream, [], Capture(tmp_path), within=-1))
 
-    streams = [capture_stream(stream) for stream in render_bundle(load(text.encode(), EXAMPLE.name).require()).streams]
+    streams = [
+        capture_stream(stream)
+        for stream in render_bundle(parse_topology(text.encode(), EXAMPLE.name).require()).streams
+    ]
     roles = {stream.name: stream.role for stream in streams}
     mirrors = [stream for stream in streams if stream.mirror is not None]
     assert {(mirror.role, roles[mirror.mirror or ""]) for mirror in mirrors} == {("read", "origin"), ("read", "order")}

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from tests.support.scenario_runs import HERE, NS, scenario
-from vstream.lint import load_topology
+from vstream.lint import parse_topology
 from vstream.plan.topology_edit import TopologyEdit
 from vstream.runner import workers
 from vstream.runner.environment import Environment, topology_of
@@ -55,7 +55,7 @@ def make_environment(wanted: Scenario) -> Environment:
     return Environment(
         lab="cast",
         topology=topology,
-        bundle=load_topology.render_bundle(topology),
+        bundle=parse_topology.render_bundle(topology),
         endpoints=endpoints,
         clients=endpoints,
         logs=Path("log"),

@@ -14,8 +14,8 @@ from tests.support.paths import TESTS
 from tests.support.scenarios import ACME, FILES, HEAD, STEPS, load_text, problems, read, scenario
 from tests.support.topologies import concise
 from vstream.errors import InvalidInputError
-from vstream.lint.load_scenario import load
-from vstream.lint.load_topology import load as load_topology
+from vstream.lint.parse_scenario import parse_scenario
+from vstream.lint.parse_topology import parse_topology as load_topology
 from vstream.scenario import faults
 from vstream.scenario.actions import ACTIONS
 from vstream.scenario.model import (
@@ -294,10 +294,12 @@ def test_paths_are_relative_to_the_file() -> None:
         return ACME
 
     text = f"scenario: 1\nname: s\ntopology: ../t/acme.yaml\nlab: {{templates: mine}}\n{STEPS}"
-    loading = load(text.encode(), "some/where/s.yaml", reading).require()
+    loading = parse_scenario(text.encode(), "some/where/s.yaml", reading).require()
     assert asked == [loading.topology_file] == ["some/where/../t/acme.yaml"]
     assert loading.lab.templates == "some/where/mine"
-    assert load(text.replace("../t", "/t").encode(), "s.yaml", reading).require().topology_file == "/t/acme.yaml"
+    assert (
+        parse_scenario(text.replace("../t", "/t").encode(), "s.yaml", reading).require().topology_file == "/t/acme.yaml"
+    )
 
 
 def test_the_texts_are_kept_as_they_are() -> None:

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from tests.support.night import repetitions
 from tests.support.paths import ROOT
 from tests.support.topologies import concise
-from vstream.lint.load_scenario import load
-from vstream.lint.load_topology import load as load_topology
+from vstream.lint.parse_scenario import parse_scenario
+from vstream.lint.parse_topology import parse_topology as load_topology
 from vstream.scenario import faults
 from vstream.scenario.generate import ScenarioData, generate, to_yaml
 from vstream.scenario.model import Converge, Inject, Measure, Scenario
@@ -42,7 +42,7 @@ def load_data(data: ScenarioData) -> Scenario:
     def read(name: str) -> bytes:
         raise AssertionError(name)
 
-    loading = load(to_yaml(data).encode(), "s.yaml", read)
+    loading = parse_scenario(to_yaml(data).encode(), "s.yaml", read)
     assert concise(loading.diagnostics) == ""
     return loading.require()
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from vstream.lint import load_scenario
-from vstream.lint.load_topology import load
+from vstream.lint import parse_scenario
+from vstream.lint.parse_topology import parse_topology
 from vstream.scenario.generate import to_yaml
 from vstream.scenario.survival import SurvivalScenario, compose, is_testable
 from vstream.topology.survival import Ability, Failure, survival_table
@@ -23,12 +23,12 @@ streams:
 
 
 def _scenarios() -> tuple[SurvivalScenario, ...]:
-    topology = load(_TEXT, "acme.yaml").require()
+    topology = parse_topology(_TEXT, "acme.yaml").require()
     return compose(topology, survival_table(topology), rate=20)
 
 
 def test_every_cell_that_can_be_shown_is_in_one_of_few_failures() -> None:
-    cells = survival_table(load(_TEXT, "acme.yaml").require())
+    cells = survival_table(parse_topology(_TEXT, "acme.yaml").require())
     scenarios = _scenarios()
     shown = {key for scenario in scenarios for keys in scenario.asked.values() for key in keys}
     testable = {(cell.stream, cell.failure, cell.ability) for cell in cells if is_testable(cell.ruling)}
@@ -50,14 +50,14 @@ def test_every_cell_that_can_be_shown_is_in_one_of_few_failures() -> None:
 def test_the_scenarios_are_valid_and_each_expectation_is_found_again() -> None:
     for scenario in _scenarios():
         text = to_yaml({**scenario.data, "topology": "acme.yaml"}).encode()
-        loaded = load_scenario.load(text, "survive.yaml", lambda _: _TEXT)
+        loaded = parse_scenario.parse_scenario(text, "survive.yaml", lambda _: _TEXT)
         assert loaded.diagnostics == ()
         expectations = {(item.measure, item.window, item.stream, item.region) for item in loaded.require().expectations}
         assert set(scenario.asked) <= expectations
 
 
 def test_a_loss_of_power_may_take_what_nobody_asked_about() -> None:
-    topology = load(_TEXT, "acme.yaml").require()
+    topology = parse_topology(_TEXT, "acme.yaml").require()
     cells = [cell for cell in survival_table(topology) if cell.failure is Failure.POWER]
     consumers = [cell for cell in cells if cell.ability is Ability.CONSUMERS and cell.stream == "sensors"]
     (scenario,) = compose(topology, consumers, rate=20)

@@ -27,7 +27,7 @@ from vstream.jetstream.connection import Connection, connect
 from vstream.jetstream.snapshots import take_snapshot
 from vstream.lab import lab
 from vstream.lab.state import lab_directory
-from vstream.lint.load_topology import load, render_bundle
+from vstream.lint.parse_topology import parse_topology, render_bundle
 
 LAB = "broken"
 OTHER_VERSION = "2.14.6"
@@ -157,7 +157,7 @@ class BrokenLab:
         return configuration.replace('include "../accounts.cfg"', accounts.replace('include "', 'include "../'))
 
     def _bundle(self) -> Any:
-        topology = load(self.file.read_bytes(), self.file.name).require()
+        topology = parse_topology(self.file.read_bytes(), self.file.name).require()
         return render_bundle(topology, addresses=lab.list_addresses(LAB))
 
     async def reset(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tests.support.plans import unused_consumer
-from vstream.lint.load_topology import render_bundle
+from vstream.lint.parse_topology import render_bundle
 from vstream.plan.canonical import to_canonical
 from vstream.plan.importing.discovered import ClusterEndpoint, Discovered, DiscoveredServer
 from vstream.plan.rules import spell_destinations

@@ -18,7 +18,7 @@ from vstream.lab import binaries, lab
 from vstream.lab.find_servers import find_servers
 from vstream.lab.plan_servers import plan_servers
 from vstream.lab.remove_servers import LabServerAdmin
-from vstream.lint.load_topology import render_bundle
+from vstream.lint.parse_topology import render_bundle
 from vstream.plan.live.gate_checks import LiveGateChecker
 from vstream.plan.live.observe import choose_connection, connect_all
 from vstream.plan.plan import Plan

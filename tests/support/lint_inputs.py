@@ -14,10 +14,10 @@ from vstream.cli.views import finding_formats, findings
 from vstream.cli.views import map as map_view
 from vstream.lint.engine import LintReport, Surroundings, lint
 from vstream.lint.linter import apply_fixes, diff
-from vstream.lint.load_scenario import LoadedScenario
-from vstream.lint.load_scenario import load as load_any_scenario
-from vstream.lint.load_topology import load, render_sample
 from vstream.lint.manual import PAGES
+from vstream.lint.parse_scenario import ParsedScenario
+from vstream.lint.parse_scenario import parse_scenario as load_any_scenario
+from vstream.lint.parse_topology import parse_topology, render_sample
 from vstream.lint.read import Source, gather
 from vstream.lint.simulate import simulate
 
@@ -131,11 +131,11 @@ def surroundings(files: Mapping[str, bytes]) -> Surroundings:
             return files[name]
         raise FileNotFoundError(2, "No such file or directory", name)
 
-    def load_scenario(content: bytes, name: str) -> LoadedScenario:
+    def load_scenario(content: bytes, name: str) -> ParsedScenario:
         return load_any_scenario(content, name, read)
 
     env = {"PASSWORD": "secret", "PATH": "/bin"}
-    return Surroundings(read=read, env=env, load=load, load_scenario=load_scenario, render=render_sample)
+    return Surroundings(read=read, env=env, load=parse_topology, load_scenario=load_scenario, render=render_sample)
 
 
 def check_files(files: Mapping[str, bytes]) -> LintReport:

@@ -14,7 +14,7 @@ import psutil
 from tests.support.command import Ran, vstream
 from tests.support.publish_load import Load, compare, under_load
 from vstream.lab import lab
-from vstream.lint.load_topology import load as loaded
+from vstream.lint.parse_topology import parse_topology as loaded
 from vstream.topology import physical
 
 OLD = ("west", "central", "east")

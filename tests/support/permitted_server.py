@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tests.support.ports import free_port
 from vstream.lab import binaries
-from vstream.lint.load_topology import load, render_bundle
+from vstream.lint.parse_topology import parse_topology, render_bundle
 from vstream.topology.bundle import placeholder_for
 
 PATIENCE = 60.0
@@ -51,7 +51,7 @@ class PermittedServer:
         self.routing = routing
         self.file = directory / "allowed.yaml"
         self.file.write_text(topology_text(routing, directory, more))
-        self.topology = load(self.file.read_bytes(), str(self.file)).require()
+        self.topology = parse_topology(self.file.read_bytes(), str(self.file)).require()
         self.user = "vstream-west" if routing == "regional" else "vstream"
         bundle = render_bundle(self.topology)
         self._accounts = bundle.text("accounts.cfg")

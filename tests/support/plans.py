@@ -10,7 +10,7 @@ from functools import cache
 from typing import Any
 
 from vstream.errors import NotReachableError, ServerError
-from vstream.lint.load_topology import load, render_bundle
+from vstream.lint.parse_topology import parse_topology, render_bundle
 from vstream.plan.canonical import to_canonical
 from vstream.plan.context import Observed
 from vstream.plan.diff import diff
@@ -82,7 +82,7 @@ def render_streams(streams: Mapping[str, Any] | None = None, **over: Any) -> Bun
 # Many tests want the same ones. Each has a copy of its own, which takes a twentieth of the time.
 @cache
 def _pickled_topology(document: str) -> bytes:
-    return pickle.dumps(load(document.encode(), "topology.yaml").require())
+    return pickle.dumps(parse_topology(document.encode(), "topology.yaml").require())
 
 
 @cache

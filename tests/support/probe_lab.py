@@ -17,7 +17,7 @@ from vstream.errors import NotReachableError, VstreamError
 from vstream.jetstream.connection import Connection, open_connection
 from vstream.lab import lab
 from vstream.lab.readiness import ReadinessProgress
-from vstream.lint import load_topology
+from vstream.lint import parse_topology
 from vstream.probe.checks import ProbeOptions, run_probe
 from vstream.probe.report import Check, CheckStatus, Hop, ProbeReport, Progress
 from vstream.topology.bundle import Bundle, ServerAddress
@@ -45,11 +45,11 @@ streams:
 
 
 def topology() -> Topology:
-    return load_topology.load(TOPOLOGY, "probed.yaml").require()
+    return parse_topology.parse_topology(TOPOLOGY, "probed.yaml").require()
 
 
 def render(addresses: Sequence[ServerAddress]) -> Bundle:
-    return load_topology.render_bundle(topology(), addresses=addresses)
+    return parse_topology.render_bundle(topology(), addresses=addresses)
 
 
 def physical(role: Role, region: str) -> str:

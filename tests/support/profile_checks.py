@@ -9,7 +9,7 @@ from tests.support.command import vstream
 from vstream.audit.extract import extract, plan_extraction
 from vstream.audit.schema import STREAMS
 from vstream.lab import lab
-from vstream.lint.load_topology import load, render_bundle
+from vstream.lint.parse_topology import parse_topology, render_bundle
 from vstream.topology.accounts import AUDIT_USER
 
 
@@ -24,7 +24,7 @@ def check_import_is_refused(name: str, routing: str, target: Path) -> None:
 
 def check_audit_reads_everything(name: str, file: Path, scratch: Path) -> None:
     """Every message of every stream of the topology *file* is read by the user that may do nothing else."""
-    topology = load(file.read_bytes(), file.name).require()
+    topology = parse_topology(file.read_bytes(), file.name).require()
     streams = render_bundle(topology, addresses=lab.list_addresses(name)).streams
     tables = extract(plan_extraction(streams, lab.list_endpoints(name, AUDIT_USER), scratch))
     rows = [dict(zip(STREAMS.names, row, strict=True)) for row in tables.streams]

@@ -15,7 +15,7 @@ from vstream.apply.mappings import LabMappings
 from vstream.jetstream.admin import JetStreamAdmin, ask_until_available
 from vstream.jetstream.connection import connect
 from vstream.lab import lab
-from vstream.lint.load_topology import load, render_bundle
+from vstream.lint.parse_topology import parse_topology, render_bundle
 from vstream.topology.bundle import MAPPINGS_PATH, Bundle
 from vstream.topology.model import Role
 from vstream.topology.stream_config import StreamConfig
@@ -54,7 +54,9 @@ async def run_recipe(file: Path, version: str) -> None:
     document = json.dumps(DOCUMENT)
     await asyncio.to_thread(file.write_text, document)
     assert (await asyncio.to_thread(vstream, "lab", "up", file, "--server-version", version)).code == 0
-    rendered = render_bundle(load(document.encode(), file.name).require(), addresses=lab.list_addresses("blog"))
+    rendered = render_bundle(
+        parse_topology(document.encode(), file.name).require(), addresses=lab.list_addresses("blog")
+    )
     async with connect(lab.list_endpoints("blog")["west"], "west") as connection:
         admin = JetStreamAdmin(connection)
         for stream in rendered.streams:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.support.topologies import concise
-from vstream.lint.load_scenario import LoadedScenario, load
+from vstream.lint.parse_scenario import ParsedScenario, parse_scenario
 from vstream.scenario.model import Scenario
 
 ACME = b"""\
@@ -61,9 +61,9 @@ def read(name: str) -> bytes:
     return FILES[name]
 
 
-def load_text(text: str, file: str = "s.yaml") -> LoadedScenario:
+def load_text(text: str, file: str = "s.yaml") -> ParsedScenario:
     """*text*, loaded."""
-    return load(text.encode(), file, read)
+    return parse_scenario(text.encode(), file, read)
 
 
 def scenario(text: str) -> Scenario:

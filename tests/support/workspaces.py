@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from tests.support.paths import TESTS
 from vstream.diagnostics import Finding
-from vstream.lint.load_topology import load
+from vstream.lint.parse_topology import parse_topology
 from vstream.lint.read import Source, gather
 from vstream.lint.registry import Rule, run_rules
 from vstream.lint.rules import servers, streams
@@ -54,7 +54,7 @@ def workspace(files: Mapping[str, str], *, server_version: ServerVersion | None 
     assert [diagnostic.message for diagnostic in gathered.diagnostics] == []
     topology = None
     for source in gathered.topologies:
-        loaded = load(source.content, source.name)
+        loaded = parse_topology(source.content, source.name)
         assert [(diagnostic.code, diagnostic.message) for diagnostic in loaded.diagnostics] == []
         topology = loaded.topology
     before = gather(running, read=read)

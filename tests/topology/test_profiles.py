@@ -13,7 +13,7 @@ from tests.support.paths import ROOT
 from vstream.cli.init import STARTER
 from vstream.diagnostics import Severity
 from vstream.lint.engine import lint
-from vstream.lint.load_topology import load
+from vstream.lint.parse_topology import parse_topology
 from vstream.lint.read import Source
 from vstream.topology import profiles
 from vstream.topology.document import TopologyDocument
@@ -42,7 +42,7 @@ class TestEveryProfile:
 
     def test_has_a_starter_that_is_valid(self, profile: Profile) -> None:
         text = STARTER.format(name="acme", routing=profile.starter, root=profile.starter_root, pad=" ", gap=" ")
-        loaded = load(text.encode(), "topology.yaml")
+        loaded = parse_topology(text.encode(), "topology.yaml")
         assert loaded.diagnostics == ()
         assert loaded.topology is not None
         assert loaded.topology.routing is profile.routing
@@ -50,7 +50,7 @@ class TestEveryProfile:
     def test_knows_which_subjects_its_rules_rename(self, profile: Profile) -> None:
         """The subject `""` is what nobody asked for."""
         text = STARTER.format(name="acme", routing=profile.starter, root=profile.starter_root, pad=" ", gap=" ")
-        topology = load(text.encode(), "topology.yaml").require()
+        topology = parse_topology(text.encode(), "topology.yaml").require()
         (stream, *_), region = topology.streams, topology.regions[0].name
         subject = stream.subjects[0].replace(">", "a").replace("*", "a")
         mapped = [profile.maps(topology, region, asked) for asked in (subject, f"_vs.{subject}", "", "$JS.API.INFO")]
@@ -62,7 +62,7 @@ class TestEveryProfile:
 
     def test_accounts_are_written_unless_streams_are_in_the_account_of_clients(self, profile: Profile) -> None:
         text = STARTER.format(name="acme", routing=profile.starter, root=profile.starter_root, pad=" ", gap=" ")
-        topology = load(text.encode(), "topology.yaml").require()
+        topology = parse_topology(text.encode(), "topology.yaml").require()
         assert topology.has_accounts is not profile.has_physical_names, "look at `Topology.has_accounts`"
 
     def test_every_profile_is_described(self, profile: Profile) -> None:

@@ -13,7 +13,7 @@ from hypothesis import given
 
 from tests.support import shapes
 from tests.support.paths import ROOT
-from vstream.lint.load_topology import load
+from vstream.lint.parse_topology import parse_topology
 from vstream.topology.document import json_schema
 
 EXAMPLES = sorted((ROOT / "examples").glob("*.yaml"))
@@ -47,7 +47,9 @@ def parse_yaml(path: Path) -> Any:
 
 
 def is_refused_by_shape(value: Any) -> bool:
-    return any(diagnostic.code.startswith("VS00") for diagnostic in load(shapes.as_file(value), "t.yaml").diagnostics)
+    return any(
+        diagnostic.code.startswith("VS00") for diagnostic in parse_topology(shapes.as_file(value), "t.yaml").diagnostics
+    )
 
 
 def test_the_topology_schema_is_valid_for_its_draft(validator: Any) -> None:
@@ -65,7 +67,7 @@ def test_every_setting_is_explained_where_its_name_does_not(validator: Any) -> N
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
 def test_every_example_is_accepted_by_both(path: Path, validator: Any) -> None:
-    assert load(path.read_bytes(), path.name).diagnostics == ()
+    assert parse_topology(path.read_bytes(), path.name).diagnostics == ()
     validator.validate(parse_yaml(path))
 
 

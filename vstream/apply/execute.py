@@ -10,6 +10,7 @@ from typing import TypeVar
 from vstream.apply.port import GateChecker, MappingAdmin, ReaderAdmin, ServerAdmin, StreamAdmin
 from vstream.errors import NoRespondersError, NotPermittedError, NotReachableError, ServerError, VstreamError
 from vstream.jetstream import error_codes
+from vstream.lab.leaders import ELECTION_TIMEOUT
 from vstream.plan.consumer_failover import continue_from
 from vstream.plan.plan import (
     Change,
@@ -35,11 +36,9 @@ IN_FLIGHT = 32
 ATTEMPTS = 3
 """How often a request is sent that gets no answer."""
 PAUSE = 0.5
-_ELECTION = 20.0
-"""Seconds. An election takes 4 to 9; on a busy machine, more."""
-_PATIENCE = {
-    error_codes.CLUSTER_NOT_AVAILABLE: _ELECTION,
-    error_codes.CLUSTER_NOT_LEADER: _ELECTION,
+_REFUSAL_TIMEOUTS = {
+    error_codes.CLUSTER_NOT_AVAILABLE: ELECTION_TIMEOUT,
+    error_codes.CLUSTER_NOT_LEADER: ELECTION_TIMEOUT,
     # Servers report every 10 seconds that they are there: of one that has just started, two reports may be lost or late.
     error_codes.NO_SUITABLE_PEERS: 32.0,
     # Until its former servers let the stream go.
@@ -49,7 +48,7 @@ _PATIENCE = {
 GATE_TIMEOUT: float = 300
 """Maximum seconds for a gate: servers retry a lost source after at most two minutes."""
 GATE_POLL = 0.25
-MOVE_BEGINS = 15.0
+MOVE_START_TIMEOUT = 15.0
 """Seconds within which a moved stream gets another leader. Before that, it looks settled."""
 
 
@@ -239,7 +238,7 @@ class _PlanRun:
             while waiting:
                 await self._poll(waiting)
                 settled = [gate for gate, missing in waiting.items() if not missing]
-                if time.monotonic() < began + MOVE_BEGINS:
+                if time.monotonic() < began + MOVE_START_TIMEOUT:
                     settled = [gate for gate in settled if gate.stream not in moving or await self._has_moved(gate)]
                 if settled:
                     await self._refresh_settled(settled, readers)
@@ -366,10 +365,10 @@ async def _retry(request: Callable[[], Awaitable[_Answer]], *, is_repeatable: bo
             if not is_repeatable or unanswered == ATTEMPTS:
                 raise
         except NoRespondersError:
-            if time.monotonic() - began > _ELECTION:
+            if time.monotonic() - began > ELECTION_TIMEOUT:
                 raise
         except ServerError as failure:
-            if time.monotonic() - began > _PATIENCE.get(failure.err_code, -1):
+            if time.monotonic() - began > _REFUSAL_TIMEOUTS.get(failure.err_code, -1):
                 raise
         await asyncio.sleep(PAUSE)
 

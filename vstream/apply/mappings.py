@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 from vstream.apply.port import MappingAdmin
 from vstream.apply.push_accounts import make_account_admin, with_system_login
-from vstream.apply.shipping import Shipping, make_shipped_mappings
+from vstream.apply.shipping import ShippingOptions, make_shipped_mappings
 from vstream.errors import LabError
 from vstream.lab import keys, lab
 from vstream.lab.find_servers import Servers, find_signer
@@ -57,7 +57,9 @@ def make_mapping_admin(name: str, bundle: Bundle, *, lost: Collection[str] = ())
     )
 
 
-def choose_mapping_admin(request: PlanRequest, plan: Plan, servers: Servers, shipping: Shipping) -> MappingAdmin | None:
+def choose_mapping_admin(
+    request: PlanRequest, plan: Plan, servers: Servers, shipping: ShippingOptions
+) -> MappingAdmin | None:
     """How *servers* come to load what is planned; None where only whoever runs them can make them. Raises VstreamError."""
     topology, lost = request.topology, request.lost
     if servers.lab is not None:

@@ -18,9 +18,9 @@ from vstream.plan.pipeline import PlanRequest, make_plan
 from vstream.plan.plan import Plan
 from vstream.topology.model import Topology
 
-_REFRESH = 30.0
+_REFRESH_TIMEOUT = 30.0
 """Seconds that readers get to take again from what has moved."""
-_CAUGHT_UP = 120.0
+_REGION_TIMEOUT = 120.0
 """The same, after a change of a whole region."""
 
 
@@ -59,7 +59,7 @@ async def apply_and_replan(
 
 async def resume_reading(topology: Topology, target: TargetServers) -> tuple[str, ...]:
     """Make read streams that stand still source again at once. Returns those that will do so later."""
-    result = await refresh_readers(topology, target, timeout=_CAUGHT_UP, spares=True)
+    result = await refresh_readers(topology, target, timeout=_REGION_TIMEOUT, spares=True)
     return tuple(stream.stream for stream in result.streams if stream.active is None)
 
 
@@ -72,6 +72,6 @@ class _LiveReaderAdmin:
 
     async def refresh(self, readers: Sequence[str]) -> tuple[str, ...]:
         """See ReaderAdmin."""
-        result = await refresh_readers(self.topology, self.find_target(), timeout=_REFRESH, only=readers)
+        result = await refresh_readers(self.topology, self.find_target(), timeout=_REFRESH_TIMEOUT, only=readers)
         silent = [stream for stream in result.streams if stream.active is None or not stream.is_stepped_down]
         return tuple(f"`{stream.stream}`: {stream.note}" for stream in silent)

@@ -28,9 +28,9 @@ from vstream.value_class import value_class
 Claims = dict[str, Any]
 
 _UPDATE = "$SYS.REQ.CLAIMS.UPDATE"
-_ANSWERS = 5.0
+_ANSWER_TIMEOUT = 5.0
 """Seconds for all servers to answer."""
-_LOADED = 15.0
+_LOADED_TIMEOUT = 15.0
 """Seconds until a server must have loaded what it confirmed. It takes milliseconds."""
 _POLL = 0.1
 _OK = 200
@@ -125,7 +125,7 @@ class SignedAccounts:
 
     async def _wait(self, url: str, claims: Claims) -> None:
         """Until the server that monitors at *url* has loaded *claims*. Raises VstreamError if it does not."""
-        deadline = time.monotonic() + _LOADED
+        deadline = time.monotonic() + _LOADED_TIMEOUT
         while True:
             try:
                 loaded = await read_loaded_claims(url, claims["sub"], monitoring.TIMEOUT)
@@ -237,9 +237,9 @@ async def _collect_answers(
     try:
         await client.publish(subject, payload, reply=inbox)
         try:
-            async with asyncio.timeout(_ANSWERS):
+            async with asyncio.timeout(_ANSWER_TIMEOUT):
                 while not answers or not is_enough(answers):
-                    answers.append((await subscription.next_msg(timeout=_ANSWERS)).data)
+                    answers.append((await subscription.next_msg(timeout=_ANSWER_TIMEOUT)).data)
         except TimeoutError:
             pass
     finally:

@@ -31,20 +31,20 @@ from vstream.value_class import value_class
 
 ReadMissing: TypeAlias = Callable[[], Awaitable[Mapping[str, Sequence[str]]]]
 """Reads what each server has not loaded of what is planned: the sources of rules by the server's name, none if unread."""
-_SHIPPING = 300.0
+_COMMAND_TIMEOUT = 300.0
 """Seconds that the command gets for one server."""
 _PING = "$SYS.REQ.SERVER.PING"
-_ANSWERS = 5.0
+_ANSWER_TIMEOUT = 5.0
 """Seconds that all servers get to answer."""
-_RELOAD = 20.0
+_RELOAD_TIMEOUT = 20.0
 """Seconds for a server to load its files."""
-_SETTLED = 15.0
+_LOADED_TIMEOUT = 15.0
 """Seconds until a reloaded server must report the new rules. It takes milliseconds."""
 _POLL = 0.25
 
 
 @value_class
-class Shipping:
+class ShippingOptions:
     """What `apply` was told about files."""
 
     command: str | None
@@ -53,7 +53,7 @@ class Shipping:
     """Seconds to wait until rules are loaded that somebody else has servers load."""
 
 
-def make_shipped_mappings(request: PlanRequest, plan: Plan, shipping: Shipping) -> MappingAdmin | None:
+def make_shipped_mappings(request: PlanRequest, plan: Plan, shipping: ShippingOptions) -> MappingAdmin | None:
     """How servers come to load what is planned; None where only whoever runs them can make them. Raises VstreamError."""
     servers = [server for server in request.bundle.servers if server.region not in request.lost]
     living = {region: endpoint for region, endpoint in request.endpoints.items() if region not in request.lost}
@@ -150,10 +150,10 @@ def fill_in(command: str, server: ServerAddress, directory: Path) -> list[str]:
 def _run(words: Sequence[str], server: str) -> None:
     try:
         ran = subprocess.run(
-            words, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_SHIPPING, check=False
+            words, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_COMMAND_TIMEOUT, check=False
         )
     except subprocess.TimeoutExpired:
-        raise VstreamError(f"`{words[0]}` for server `{server}` did not end within {_SHIPPING:g} s") from None
+        raise VstreamError(f"`{words[0]}` for server `{server}` did not end within {_COMMAND_TIMEOUT:g} s") from None
     except OSError as error:
         raise VstreamError(f"`{words[0]}` cannot be run: {error.strerror}", hint="check `--ship-with`") from None
     if ran.returncode:
@@ -190,7 +190,7 @@ class ShippedMappings:
         if self.ship is not None or self.patience is None:
             for reload in self.reloads:
                 await reload.run(self._check_canary)
-        patience = _SETTLED if self.patience is None else self.patience
+        patience = _LOADED_TIMEOUT if self.patience is None else self.patience
         behind = await self._wait_with_reloads(patience)
         if behind:
             hint = "compare the file on that server with `vstream render`, and its log; then apply again"
@@ -204,15 +204,15 @@ class ShippedMappings:
         after one more reload: so what is behind for long is told to reload.
         """
         until = time.monotonic() + patience
-        behind = await wait_loaded(self.missing, None, min(_SETTLED, patience))
+        behind = await wait_loaded(self.missing, None, min(_LOADED_TIMEOUT, patience))
         while behind and time.monotonic() < until:
             for reload in self.reloads:
                 await reload.run(None, only=behind.keys())
-            behind = await wait_loaded(self.missing, None, min(_SETTLED, until - time.monotonic()))
+            behind = await wait_loaded(self.missing, None, min(_LOADED_TIMEOUT, until - time.monotonic()))
         return behind
 
     async def _check_canary(self, server: str) -> None:
-        behind = await wait_loaded(self.missing, server, _SETTLED)
+        behind = await wait_loaded(self.missing, server, _LOADED_TIMEOUT)
         if behind:
             hint = "ship the files that `vstream render` writes to every server, then apply again"
             raise _blame(behind, "after a reload, so no other server was told to reload", hint)
@@ -282,7 +282,7 @@ async def read_server_ids(connection: Connection, servers: Sequence[str]) -> dic
         return ids.keys() >= set(servers)
 
     try:
-        await connection.collect(_PING, is_last=is_last, timeout=_ANSWERS)
+        await connection.collect(_PING, is_last=is_last, timeout=_ANSWER_TIMEOUT)
     except (NoRespondersError, NotPermittedError):
         raise VstreamError(
             "the user under `connect.….system` is not in the system account: no server answers it",
@@ -301,7 +301,7 @@ async def read_server_ids(connection: Connection, servers: Sequence[str]) -> dic
 async def reload_server(connection: Connection, server: str, server_id: str) -> None:
     """Make *server* read its files again. Raises VstreamError with its reason if it refuses them."""
     subject = f"$SYS.REQ.SERVER.{server_id}.RELOAD"
-    answer = await connection.request_json(subject, timeout=_RELOAD)
+    answer = await connection.request_json(subject, timeout=_RELOAD_TIMEOUT)
     with explain_malformed(subject):
         error = answer.get("error")
         if error:

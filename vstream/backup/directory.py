@@ -100,7 +100,7 @@ class BackupDirectory:
             state = "holds a backup that was not finished" if is_begun else "is not empty"
             raise RefusedError(f"{self.path} {state}", hint="name another directory, or remove this one first")
 
-    def begin(self, topology_text: bytes) -> None:
+    def create(self, topology_text: bytes) -> None:
         """Make the directory, for its owner alone. Raises RefusedError if something is in it."""
         self.require_empty()
         check_writable(self.path)

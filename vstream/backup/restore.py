@@ -42,14 +42,14 @@ MARK = "vstream.restore"
 """Metadata of a stream that is being restored: the id of its backup."""
 WHOLE = "vstream.restored"
 """Metadata of a stream that is being restored, once a server has confirmed it as complete."""
-_LET_GO = 10.0
+_FORGET_TIMEOUT = 10.0
 """Seconds. Servers forget a restore whose next chunk does not come for 5 s."""
 _GIVEN_UP = 6.0
 """
 Seconds until they have given it up for certain. Then they say that it failed, and the meta leader removes whatever stream of that
 name is younger than 5 s (nats-server, processStreamAssignmentResults): nothing may be made again before.
 """
-_WHOLE = 60.0
+_CONSUMERS_TIMEOUT = 60.0
 """Seconds until a restored stream has its consumers."""
 _PAUSE = 0.25
 _SOON = 1.0
@@ -202,7 +202,7 @@ class _Restored:
 
     async def _wait_until_whole(self) -> dict[str, Any]:
         """Its state once its consumers exist: servers announce them after the stream."""
-        deadline = time.monotonic() + _WHOLE
+        deadline = time.monotonic() + _CONSUMERS_TIMEOUT
         while True:
             info = await self._read_info()
             if info is not None and await self._is_whole(info):
@@ -247,7 +247,7 @@ class _Restored:
 
     async def _send(self) -> None:
         config = self._config_with({MARK: self._request.record.id})
-        deadline = time.monotonic() + _LET_GO
+        deadline = time.monotonic() + _FORGET_TIMEOUT
         while True:
             chunks = self._request.directory.read_chunks(self._saved.name, CHUNK)
             try:
@@ -260,7 +260,7 @@ class _Restored:
                         raise
                     # A restore that broke off leaves the name of a stream with several replicas, and no stream.
                     await self._admin.forget(self._saved.name)
-                    deadline += _LET_GO
+                    deadline += _FORGET_TIMEOUT
             await asyncio.sleep(_PAUSE)
 
     async def _bring_consumers_back(self, last: int) -> None:

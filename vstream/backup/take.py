@@ -40,7 +40,7 @@ from vstream.topology.stream_config import StreamConfig, source_name
 from vstream.value_class import value_class
 
 _ORIGINS = frozenset({Role.WRITE, Role.ORIGIN})
-_PATIENCE = 30.0
+_READ_TIMEOUT = 30.0
 """Seconds without a message, and seconds until a replica has what its leader had."""
 _PAUSE = 0.2
 """Seconds between two looks at a replica that is behind."""
@@ -97,7 +97,7 @@ async def take_backup(
     try:
         directory.require_empty()
         async with connect_for_reading(request.topology, request.endpoints, needs_all=True) as connections:
-            directory.begin(request.text)  # once every region has answered: nothing is left where one did not
+            directory.create(request.text)  # once every region has answered: nothing is left where one did not
             manifest = _begin_manifest(request, connections, started)
             directory.capture.write_manifest(manifest)
             saved = {}
@@ -198,7 +198,7 @@ async def read_saved(
     What has been removed since is left out. *names* are those of all streams. Raises NotReachableError where a replica
     stays behind its leader.
     """
-    last, deadline = int(saved.state["last_seq"]), time.monotonic() + _PATIENCE
+    last, deadline = int(saved.state["last_seq"]), time.monotonic() + _READ_TIMEOUT
     positions, mirror = dict(saved.positions), _find_mirror(saved)
     if mirror is not None:
         positions[mirror] = last
@@ -207,7 +207,7 @@ async def read_saved(
         while int(saved.state["messages"]) and next_seq <= last:
             held = next_seq
             async with aclosing(
-                read_messages(connection, saved.name, from_seq=next_seq, patience=_PATIENCE)
+                read_messages(connection, saved.name, from_seq=next_seq, patience=_READ_TIMEOUT)
             ) as messages:
                 async for message in messages:
                     next_seq = message.seq + 1

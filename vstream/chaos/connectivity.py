@@ -22,7 +22,7 @@ from vstream.lab.server_records import OwnServers
 from vstream.lab.target_servers import TargetServers
 
 _POLL = 0.005
-_CONNECT = 10.0
+_CONNECT_TIMEOUT = 10.0
 _PIECES = 16
 _LEAST_PAYLOAD = 2**8
 _PAYLOAD = 2**18
@@ -226,7 +226,11 @@ async def probe_connectivity(target: TargetServers, *, patience: float) -> Async
                 continue
             try:
                 clients[region] = await open_reconnecting(
-                    endpoint, region, name="vstream", knows=OwnServers(target.directory.log).knows, within=_CONNECT
+                    endpoint,
+                    region,
+                    name="vstream",
+                    knows=OwnServers(target.directory.log).knows,
+                    within=_CONNECT_TIMEOUT,
                 )
             except NotReachableError:
                 continue  # as a region that does not serve

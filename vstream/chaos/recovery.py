@@ -16,7 +16,7 @@ from vstream.lab.links.state import Pair
 from vstream.lab.readiness import Member, ReadinessProgress, ReadinessStage, monitor_url
 from vstream.lab.target_servers import TargetServers
 
-_PATIENCE = 1.0
+_MESSAGE_TIMEOUT = 1.0
 """Seconds to wait for a message before it is sent again."""
 
 
@@ -59,7 +59,7 @@ async def wait_until_healthy(
 async def _wait_until_connected(
     target: TargetServers, cuts: Collection[Pair], deadline: float, on_progress: Callable[[ReadinessProgress], None]
 ) -> None:
-    async with probe_connectivity(target, patience=_PATIENCE) as probe:
+    async with probe_connectivity(target, patience=_MESSAGE_TIMEOUT) as probe:
         pairs = probe.pairs - set(cuts)
         on_progress(ReadinessProgress(ReadinessStage.HEARD, 0, len(pairs)))
         if missing := await probe.find_silent(pairs, within=deadline - time.monotonic()):

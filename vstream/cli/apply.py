@@ -12,7 +12,7 @@ import typer
 from vstream.apply.execute import GATE_TIMEOUT, ApplyResult, ApplyWatch
 from vstream.apply.mappings import choose_mapping_admin
 from vstream.apply.pipeline import apply_and_replan
-from vstream.apply.shipping import Shipping
+from vstream.apply.shipping import ShippingOptions
 from vstream.cli import options
 from vstream.cli.asyncio_runner import exit_on_signals, run
 from vstream.cli.exit_codes import NO, UNKNOWN
@@ -23,7 +23,7 @@ from vstream.cli.views import plan as view
 from vstream.cli.views.progress import progress_bar
 from vstream.lab.plan_servers import ServerPlan
 from vstream.lab.target_servers import find_target_servers
-from vstream.lint.load_topology import load
+from vstream.lint.parse_topology import parse_topology
 from vstream.plan import saved
 from vstream.plan.pipeline import make_plan, require_same
 from vstream.plan.plan import Delete, Plan
@@ -101,7 +101,7 @@ def command(
         _ask()
         # Nobody knows how long the question was on the screen.
         require_same(run(make_plan(planned.request)), plan)
-    shipping = Shipping(command=ship_with, loaded_timeout=loaded_timeout)
+    shipping = ShippingOptions(command=ship_with, loaded_timeout=loaded_timeout)
     applied, left = run(apply_with_progress(planned, gate_timeout, shipping))
     report_applied(planned, applied, left, is_verbose=verbose)
     _exit_if_unknown(left or plan, file)
@@ -133,8 +133,8 @@ async def _plan(
     if lab or adopt or lost or options.read_overlays():
         variables = "VSTREAM_LAB and VSTREAM_OVERLAY"
         raise typer.BadParameter(f"a saved plan has its options: drop --lab, --adopt, --lost, --overlay, {variables}")
-    file = saved.load(options.read_bytes(path, limit=-1).decode("utf-8", "replace"), str(path))
-    topology = load(file.topology_text.encode(), file.topology_file).require()
+    file = saved.parse(options.read_bytes(path, limit=-1).decode("utf-8", "replace"), str(path))
+    topology = parse_topology(file.topology_text.encode(), file.topology_file).require()
     fresh = await plan_with_progress(topology, file.lab, templates, adopt=frozenset(file.adopt), lost=file.lost)
     require_same(fresh.plan, file.plan)
     return fresh
@@ -173,7 +173,7 @@ def _exit_if_unknown(plan: Plan, file: str) -> None:
 
 
 async def apply_with_progress(
-    planned: ServerPlan, gate_timeout: float, shipping: Shipping
+    planned: ServerPlan, gate_timeout: float, shipping: ShippingOptions
 ) -> tuple[ApplyResult, Plan | None]:
     """Apply, then plan again: what is left is what counts."""
     topology, where = planned.request.topology, planned.where

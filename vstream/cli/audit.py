@@ -38,7 +38,7 @@ from vstream.errors import VstreamError
 from vstream.files import save_output
 from vstream.jetstream.endpoints import check_endpoints
 from vstream.lab.find_servers import endpoints_as_user, find_servers
-from vstream.lint.load_topology import render_streams
+from vstream.lint.parse_topology import render_streams
 from vstream.topology.accounts import AUDIT_USER
 from vstream.topology.model import Topology
 from vstream.topology.units import parse_duration

@@ -22,7 +22,7 @@ from vstream.health.live import consumer_position, consumer_sync
 from vstream.health.live.consumer_position import ConsumerMove, MoveRequest
 from vstream.health.live.consumer_sync import SyncedConsumer
 from vstream.lab.find_servers import find_servers
-from vstream.lint.load_topology import render_bundle
+from vstream.lint.parse_topology import render_bundle
 from vstream.plan import consumer_failover
 from vstream.plan.consumer_failover import Position
 from vstream.plan.live.observe import connect_all

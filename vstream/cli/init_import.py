@@ -18,7 +18,7 @@ from vstream.cli.views.json_output import print_json
 from vstream.errors import LabError
 from vstream.files import save_output
 from vstream.lab import lab as running_labs
-from vstream.lint.load_topology import load
+from vstream.lint.parse_topology import parse_topology
 from vstream.plan import saved
 from vstream.plan.importing.topology import ImportedTopology, import_topology
 from vstream.plan.live.discover import discover
@@ -84,7 +84,7 @@ def _check_connects(name: str, connects: Mapping[str, dict[str, object]], monito
         "regions": {region: {"servers": 1} for region in regions or ["x"]},
         "connect": {region: {**connect, **monitor} for region, connect in regions.items()},
     }
-    for finding in load(json.dumps(document).encode(), "options").diagnostics:
+    for finding in parse_topology(json.dumps(document).encode(), "options").diagnostics:
         if finding.is_error:
             raise typer.BadParameter(f"{finding.message}{f' ({finding.hint})' if finding.hint else ''}")
 

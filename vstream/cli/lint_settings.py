@@ -21,8 +21,8 @@ from vstream.lint.selection import Anchor, known_codes
 from vstream.value_class import value_class
 
 if TYPE_CHECKING:
-    from vstream.lint.load_scenario import LoadedScenario
-    from vstream.lint.load_topology import LoadedTopology
+    from vstream.lint.parse_scenario import ParsedScenario
+    from vstream.lint.parse_topology import ParsedTopology
     from vstream.topology.bundle import Bundle
     from vstream.topology.model import Topology
 
@@ -44,17 +44,17 @@ def find_surroundings(
     """
     read = input_files.read_included if roots is None else roots.read
 
-    def load(content: bytes, name: str) -> LoadedTopology:
-        loaded: LoadedTopology = import_module("vstream.lint.load_topology").load(content, name, overlays)
+    def load(content: bytes, name: str) -> ParsedTopology:
+        loaded: ParsedTopology = import_module("vstream.lint.parse_topology").parse_topology(content, name, overlays)
         return loaded
 
-    def load_scenario(content: bytes, name: str) -> LoadedScenario:
-        module = import_module("vstream.lint.load_scenario")
-        loaded: LoadedScenario = module.load(content, name, read, os.path.isdir)
+    def load_scenario(content: bytes, name: str) -> ParsedScenario:
+        module = import_module("vstream.lint.parse_scenario")
+        loaded: ParsedScenario = module.parse_scenario(content, name, read, os.path.isdir)
         return loaded
 
     def render(topology: Topology) -> Bundle:
-        bundle: Bundle = import_module("vstream.lint.load_topology").render_sample(topology, templates)
+        bundle: Bundle = import_module("vstream.lint.parse_topology").render_sample(topology, templates)
         if rendered is not None:
             rendered.append(bundle)
         return bundle

@@ -17,7 +17,7 @@ from vstream.cli.views import console
 from vstream.cli.views import map as view
 from vstream.cli.views.console import stdout
 from vstream.cli.views.json_output import print_json
-from vstream.lint.load_topology import LoadedTopology, load
+from vstream.lint.parse_topology import ParsedTopology, parse_topology
 from vstream.lint.publishing_client import PublishingClient, find_client, list_streams, load_workspace
 from vstream.lint.simulate import Refusal, refusals_of, tabulate_account
 from vstream.lint.workspace import Workspace
@@ -118,8 +118,8 @@ def read_workspace(names: Sequence[str]) -> Workspace:
     gc.disable()  # As in `vstream lint`: large trees without cycles.
     roots = input_files.Roots(names)
 
-    def load_with_overlays(content: bytes, name: str) -> LoadedTopology:
-        return load(content, name, options.read_overlays())
+    def load_with_overlays(content: bytes, name: str) -> ParsedTopology:
+        return parse_topology(content, name, options.read_overlays())
 
     return load_workspace(input_files.read_sources(names, roots=roots), roots.read, load_with_overlays)
 

@@ -15,8 +15,7 @@ from vstream.cli import lazy_group
 from vstream.cli.views import console
 from vstream.errors import InvalidInputError, UnknownNameError, VstreamError
 from vstream.files import leaves_repository, state_directory
-from vstream.lint.load_topology import LoadedTopology
-from vstream.lint.load_topology import load as parse_topology
+from vstream.lint.parse_topology import ParsedTopology, parse_topology
 from vstream.syntax.yaml import MAX_BYTES
 from vstream.topology.model import Topology, VirtualStream
 
@@ -132,7 +131,7 @@ def read_bytes(path: Path, *, limit: int) -> bytes:
         raise VstreamError(f"{path} cannot be read: {error.strerror}") from None
 
 
-def load_topology(path: Path) -> LoadedTopology:
+def load_topology(path: Path) -> ParsedTopology:
     """Read and check a topology file, with the overlays of this command."""
     return parse_topology(*_read_topology(path))
 

@@ -19,7 +19,7 @@ from vstream.cli.views.progress import show_progress
 from vstream.errors import RefusedError
 from vstream.lab import lab as labs
 from vstream.lab.find_servers import Servers, find_servers, render_lab
-from vstream.plan.live.witnesses import PEER_PATIENCE, require_empty, wait_for_members
+from vstream.plan.live.witnesses import PEER_TIMEOUT, require_empty, wait_for_members
 from vstream.plan.pipeline import require_nothing_lost
 from vstream.topology.model import Topology
 
@@ -87,7 +87,7 @@ def _start_in_lab(name: str, topology: Topology) -> None:
                 topology,
                 partial(render_lab, name, topology, None),
                 on_progress=show,
-                timeout=PEER_PATIENCE,
+                timeout=PEER_TIMEOUT,
             )
         )
 

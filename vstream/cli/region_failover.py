@@ -10,7 +10,7 @@ import typer
 
 from vstream.apply.execute import GATE_TIMEOUT
 from vstream.apply.pipeline import resume_reading
-from vstream.apply.shipping import Shipping
+from vstream.apply.shipping import ShippingOptions
 from vstream.cli import options
 from vstream.cli.apply import GateTimeout, apply_with_progress, report_applied
 from vstream.cli.asyncio_runner import run
@@ -65,7 +65,7 @@ def carry_out_edit(edit: TopologyEdit, planned: ServerPlan, how: EditOptions) ->
     if not how.is_allowed or planned.plan.blocked:
         return planned.plan, False
     edit.save()
-    shipping = Shipping(command=how.ship_with, loaded_timeout=None)
+    shipping = ShippingOptions(command=how.ship_with, loaded_timeout=None)
     applied, left = run(apply_with_progress(planned, how.gate_timeout, shipping))
     if not how.is_json or not applied.is_complete or (left is not None and not left.is_empty):
         report_applied(planned, applied, left, is_verbose=False)

@@ -15,7 +15,7 @@ from vstream.cli.views.json_output import print_json
 from vstream.errors import VstreamError
 from vstream.formatting import format_count
 from vstream.lab.find_servers import find_signer
-from vstream.lint.load_topology import render_bundle
+from vstream.lint.parse_topology import render_bundle
 from vstream.render.targets import render_target
 from vstream.render.targets.hosts import list_missing_files
 from vstream.render.write_bundle import write_bundle

@@ -25,7 +25,7 @@ from vstream.lab.find_servers import Servers, find_servers
 from vstream.lab.target_servers import find_target_servers
 from vstream.topology.model import Topology
 
-_CAUGHT_UP = 60.0
+_SOURCE_TIMEOUT = 60.0
 
 
 def repair_messages(
@@ -177,7 +177,7 @@ def _refresh(topology: Topology, where: Servers, groups: Sequence[MetaGroup]) ->
         console.print_note(f"Dead: {', '.join(gone)}. Go on with `vstream region failover {command}`.")
         return
     try:
-        run(refresh_readers(topology, find_target_servers(topology, where.lab), timeout=_CAUGHT_UP))
+        run(refresh_readers(topology, find_target_servers(topology, where.lab), timeout=_SOURCE_TIMEOUT))
     except VstreamError as error:
         console.print_note(
             f"Not all read streams were refreshed: {error.message}. `vstream repair sources` tries again."

@@ -15,7 +15,7 @@ from vstream.cli.views import console
 from vstream.cli.views import scenario as scenario_view
 from vstream.cli.views import survive as view
 from vstream.cli.views.json_output import print_json
-from vstream.lint.load_topology import LoadedTopology
+from vstream.lint.parse_topology import ParsedTopology
 from vstream.runner import survival as runner
 from vstream.runner.survival import CellStatus, SurvivalRehearsal
 from vstream.scenario.survival import compose
@@ -74,7 +74,7 @@ def command(
 
 
 def _rehearse(
-    loaded: LoadedTopology, cells: list[SurvivalCell], out: Path | None, version: str | None, rate: int
+    loaded: ParsedTopology, cells: list[SurvivalCell], out: Path | None, version: str | None, rate: int
 ) -> SurvivalRehearsal:
     topology = loaded.require()
     lab = f"survive-{secrets.token_hex(2)}"

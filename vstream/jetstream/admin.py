@@ -36,9 +36,9 @@ PAGES_IN_FLIGHT = 8
 _PAGE = 256
 """Streams of one page, where an answer does not say (server/jetstream_api.go, JSApiListLimit)."""
 _PAUSE = 0.25
-_RELOAD = 2.0
+_RELOAD_TIMEOUT = 2.0
 """Seconds. It takes a fifth of one, on a busy machine."""
-_UNANSWERED = 2.0
+_UNANSWERED_TIMEOUT = 2.0
 """Seconds to wait for a request that a server carries out without answering, or that a dead server would answer."""
 
 
@@ -96,7 +96,7 @@ class JetStreamAdmin:
         return streams, sorted(missing - streams.keys())
 
     async def _list(self, subject: str, offset: int, **options: Any) -> dict[str, Any]:
-        until = time.monotonic() + _RELOAD
+        until = time.monotonic() + _RELOAD_TIMEOUT
         while True:
             try:
                 return await ask_until_available(lambda: self._ask(subject, {"offset": offset}, **options))
@@ -125,7 +125,7 @@ class JetStreamAdmin:
             if time.monotonic() > until:
                 raise NotReachableError(f"the meta group still knows `{name}` after {2 * DEADLINE:g} s")
             try:
-                await self._ask_api("STREAM.DELETE", name, None, timeout=_UNANSWERED)
+                await self._ask_api("STREAM.DELETE", name, None, timeout=_UNANSWERED_TIMEOUT)
             except NotPermittedError:
                 raise
             except (NotReachableError, ServerError):

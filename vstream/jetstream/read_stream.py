@@ -24,7 +24,7 @@ _NS = 1_000_000_000
 _ACK = "$JS.ACK."
 _PAUSE = 0.1
 """Seconds between two requests to a consumer that nobody has found."""
-_SILENCE = 10.0
+_SILENCE_TIMEOUT = 10.0
 """Seconds without a message after which the request, or what answered it, counts as lost."""
 _IDLE = 60
 """Seconds after which servers remove the consumer of a reader that has gone away."""
@@ -235,7 +235,7 @@ async def _pull(connection: Connection, subject: str, batch: int, timeout: float
     deadline = time.monotonic() + timeout
     while True:
         try:
-            return await connection.collect(subject, body, is_last=is_last, timeout=min(timeout, _SILENCE))
+            return await connection.collect(subject, body, is_last=is_last, timeout=min(timeout, _SILENCE_TIMEOUT))
         except NotPermittedError:
             raise
         except NotReachableError:
@@ -252,7 +252,7 @@ async def _read_next(
 ) -> StoredMessage | None:
     """The next message, or None where nobody listens for the request."""
     try:
-        async with asyncio.timeout(min(patience, _SILENCE)):
+        async with asyncio.timeout(min(patience, _SILENCE_TIMEOUT)):
             message = await arrived.get()
     except TimeoutError:
         raise NotReachableError(f"nothing more came of stream `{stream}` within {patience:g} s") from None

@@ -28,12 +28,12 @@ CHUNK = 128 * 1024
 """Bytes."""
 _WINDOW = 4 * 1024 * 1024
 """Bytes that may be on their way."""
-_PATIENCE = 15.0
+_ANSWER_TIMEOUT = 15.0
 """Seconds for one answer: the servers' own limit is 5."""
-_ALL_TAKEN = 300.0
+_RESTORE_TIMEOUT = 300.0
 """Seconds that a server gets to build a stream from what it was sent."""
 _ENDED_WELL = (None, "", "204")
-_GIVEN_UP = 5.0
+_CHUNK_TIMEOUT = 5.0
 """Seconds without a chunk after which a server forgets a restore."""
 _PAUSE = 0.05
 
@@ -61,7 +61,7 @@ async def take_snapshot(connection: Connection, stream: str, write: Callable[[by
     subscription = await client.subscribe(inbox, cb=take)
     try:
         request = {"deliver_subject": inbox, "chunk_size": CHUNK, "window_size": _WINDOW, "jsck": True}
-        answer = await connection.request_json(subject, request, timeout=_PATIENCE)
+        answer = await connection.request_json(subject, request, timeout=_ANSWER_TIMEOUT)
         if (error := api_error(answer, subject)) is not None:
             raise error
         while (chunk := await _read_chunk(arrived, stream)).data:
@@ -81,10 +81,10 @@ async def take_snapshot(connection: Connection, stream: str, write: Callable[[by
 
 async def _read_chunk(arrived: asyncio.Queue[Any], stream: str) -> Any:
     try:
-        async with asyncio.timeout(_PATIENCE):
+        async with asyncio.timeout(_ANSWER_TIMEOUT):
             return await arrived.get()
     except TimeoutError:
-        raise NotReachableError(f"no more of the snapshot of `{stream}` within {_PATIENCE:g} s") from None
+        raise NotReachableError(f"no more of the snapshot of `{stream}` within {_ANSWER_TIMEOUT:g} s") from None
 
 
 def _check_end(headers: Mapping[str, str], subject: str) -> None:
@@ -105,21 +105,21 @@ async def restore_snapshot(
     """
     subject = naming.api_subject("STREAM.RESTORE", config.name)
     fields = {**config.fields, "name": naming.local_name(config.name)}
-    answer = await connection.request_json(subject, {"config": fields, "state": dict(state)}, timeout=_PATIENCE)
+    answer = await connection.request_json(subject, {"config": fields, "state": dict(state)}, timeout=_ANSWER_TIMEOUT)
     if (error := api_error(answer, subject)) is not None:
         raise error
     with explain_malformed(subject):
         target = str(answer["deliver_subject"])
     for chunk in chain(chunks, (b"",)):
         # An empty one ends it, and is answered when the stream is there.
-        data = await _send_chunk(connection, target, chunk, _PATIENCE if chunk else _ALL_TAKEN)
+        data = await _send_chunk(connection, target, chunk, _ANSWER_TIMEOUT if chunk else _RESTORE_TIMEOUT)
         if data and (error := api_error(decode_object(data, subject), subject)) is not None:
             raise error
 
 
 async def _send_chunk(connection: Connection, target: str, chunk: bytes, timeout: float) -> bytes:
     """The answer to *chunk*. It takes a moment until other clusters know that a server listens on *target*."""
-    deadline = time.monotonic() + _GIVEN_UP
+    deadline = time.monotonic() + _CHUNK_TIMEOUT
     while True:
         try:
             return (await connection.request(target, chunk, timeout=timeout)).data

@@ -15,7 +15,7 @@ from vstream.jetstream import monitoring
 from vstream.jetstream.keyring import Keyring, default_directory
 from vstream.lab import keys as lab_keys
 from vstream.lab import status as lab
-from vstream.lint.load_topology import render_bundle
+from vstream.lint.parse_topology import render_bundle
 from vstream.render import account_view
 from vstream.topology.accounts import inbox_of, password_variable, regional_user, regional_variable
 from vstream.topology.bundle import Bundle, ServerAddress

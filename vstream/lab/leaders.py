@@ -15,9 +15,9 @@ from vstream.lab.target_servers import TargetServers
 from vstream.value_class import value_class
 
 POLL = 0.05
-ELECTION = 20.0
+ELECTION_TIMEOUT = 20.0
 """Seconds for an election. It takes 4 to 9 after a leader was killed, and milliseconds after a step-down."""
-_PATIENCE = 2.0
+REQUEST_TIMEOUT = 2.0
 """Seconds for one request: a stream without a leader does not answer at all."""
 
 
@@ -45,7 +45,7 @@ async def read_stream_leadership(connection: Connection, stream: str) -> StreamL
     Raises LabError if there is no such stream, NotReachableError if nobody answers for it.
     """
     try:
-        info = await JetStreamAdmin(connection).info(stream, timeout=_PATIENCE)
+        info = await JetStreamAdmin(connection).info(stream, timeout=REQUEST_TIMEOUT)
     except ServerError as error:
         if error.err_code == error_codes.STREAM_NOT_FOUND:
             raise LabError(
@@ -106,14 +106,14 @@ async def require_meta_leader(target: TargetServers) -> str:
 
 
 async def wait_for_successor(find: Callable[[], Awaitable[str | None]], old: str) -> tuple[str | None, float]:
-    """The leader that *find* names instead of *old*, and after how many seconds; None after ELECTION."""
+    """The leader that *find* names instead of *old*, and after how many seconds; None after ELECTION_TIMEOUT."""
     began = time.monotonic()
     while True:
         leader = await find()
         elapsed = time.monotonic() - began
         if leader is not None and leader != old:
             return leader, elapsed
-        if elapsed > ELECTION:
+        if elapsed > ELECTION_TIMEOUT:
             return None, elapsed
         await asyncio.sleep(POLL)
 

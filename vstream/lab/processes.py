@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 
 _POLL = 0.01
-_KILL_PATIENCE = 10.0
+_KILL_TIMEOUT = 10.0
 
 
 def start_process(argv: Sequence[str], *, log: Path, cwd: Path) -> int:
@@ -74,7 +74,7 @@ async def end(processes: Iterable[psutil.Process], *, grace: float) -> list[psut
     survivors = await _wait_until_gone(asked, grace)
     for process in survivors:
         send(process, signal.SIGKILL)
-    return await _wait_until_gone(survivors, _KILL_PATIENCE)
+    return await _wait_until_gone(survivors, _KILL_TIMEOUT)
 
 
 async def _wait_until_gone(processes: Iterable[psutil.Process], timeout: float) -> list[psutil.Process]:

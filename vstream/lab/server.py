@@ -21,7 +21,7 @@ from vstream.lab.state import LabDirectory
 GRACE = 10.0
 """Seconds that a server has after SIGTERM. An idle one needs 20 ms."""
 _CHECK_TIMEOUT = 30.0
-_ARRIVAL = 5.0
+_SPAWN_TIMEOUT = 5.0
 """Seconds that a spawned process has to become the server. It takes milliseconds."""
 _POLL = 0.01
 _BLOCK = 65536
@@ -188,7 +188,7 @@ async def stop_all(directory: LabDirectory, servers: Iterable[str] | None = None
     They are found in the process table, so records need not be right. A server that ignores SIGTERM for *grace* seconds
     is killed. Raises LabError if one survives.
     """
-    deadline = time.monotonic() + _ARRIVAL
+    deadline = time.monotonic() + _SPAWN_TIMEOUT
     while server_records.is_arriving(directory) and time.monotonic() < deadline:
         await asyncio.sleep(_POLL)
     running = server_records.scan_processes(directory)

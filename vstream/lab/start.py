@@ -22,6 +22,7 @@ from vstream.errors import LabError
 from vstream.files import write_private
 from vstream.lab import add_regions, certificates, conf, passwords, ports, readiness, server_records
 from vstream.lab.binaries import Program
+from vstream.lab.leaders import ELECTION_TIMEOUT
 from vstream.lab.links import choose
 from vstream.lab.links.proxy_process import PortTakenError, ProxyProcess
 from vstream.lab.links.state import Backend, LinkState, Pair
@@ -37,7 +38,7 @@ _Result = TypeVar("_Result")
 TLS_BY_DEFAULT = False
 """A lab of nine servers takes 20 to 33 % longer to start with it (7.1, 8.7, 11.6 s beside 5.9, 6.9, 8.7)."""
 _ATTEMPTS = 4
-_PORTS_PATIENCE = 10.0
+_PORTS_TIMEOUT = 10.0
 _QUOTED_LINES = 5
 _UNHEARD_IN = "2.10."
 """
@@ -45,8 +46,6 @@ Where gateways connect at the same moment, these servers can lose the interest i
 meta group then never hears one of its followers (7 of 60 starts of three servers; 2.11.11 and 2.12.8: none of 50),
 or two servers never elect one (13 of 810 starts on a busy machine). Connecting anew heals it.
 """
-_ELECTION = 20.0
-"""Seconds: an election takes up to 9, and a second one may be needed."""
 
 
 @value_class
@@ -369,7 +368,7 @@ async def _wait_until_ready(
     await wait(ReadinessStage.LINKED, readiness.check_links, start.deadline)
     may_be_unheard = [name for name in started if start.programs[name].version.startswith(_UNHEARD_IN)]
     while True:
-        deadline = min(start.deadline, time.monotonic() + _ELECTION) if may_be_unheard else start.deadline
+        deadline = min(start.deadline, time.monotonic() + ELECTION_TIMEOUT) if may_be_unheard else start.deadline
         try:
             await wait(ReadinessStage.LED, readiness.check_meta_leader, deadline)
         except LabError:
@@ -394,7 +393,7 @@ async def _claim_ports() -> AsyncIterator[Path]:
         place = user_cache_path("vstream", ensure_exists=True)
     except OSError:
         place = labs_directory()
-    async with hold_lock(place / "ports.lock", patience=_PORTS_PATIENCE):
+    async with hold_lock(place / "ports.lock", patience=_PORTS_TIMEOUT):
         yield place
 
 

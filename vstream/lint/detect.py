@@ -97,7 +97,7 @@ def unreadable_file(file: str, message: str, hint: str, span: Span | None = None
     return Finding(code="VS004", severity=Severity.ERROR, message=message, where=place, hint=hint)
 
 
-def count_values(text: str) -> int:
+def count_marks(text: str) -> int:
     """How many values *text* has at most, as a configuration."""
     return sum(map(text.count, _MARKS))
 

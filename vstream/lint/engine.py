@@ -20,8 +20,8 @@ from vstream.syntax.natsconf.nodes import Comment, Reference
 from vstream.value_class import value_class
 
 if TYPE_CHECKING:
-    from vstream.lint.load_scenario import LoadedScenario
-    from vstream.lint.load_topology import LoadedTopology
+    from vstream.lint.parse_scenario import ParsedScenario
+    from vstream.lint.parse_topology import ParsedTopology
     from vstream.topology.bundle import Bundle
     from vstream.topology.model import ServerVersion, Topology
 
@@ -30,8 +30,8 @@ _TLS_FILES = b'cert_file: "server.pem"\nkey_file: "server-key.pem"\nca_file: "ca
 """What `tls.cfg` is to name, which its owner writes."""
 
 
-Load: TypeAlias = "Callable[[bytes, str], LoadedTopology]"
-LoadScenario: TypeAlias = "Callable[[bytes, str], LoadedScenario]"
+Load: TypeAlias = "Callable[[bytes, str], ParsedTopology]"
+LoadScenario: TypeAlias = "Callable[[bytes, str], ParsedScenario]"
 Render: TypeAlias = "Callable[[Topology], Bundle]"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from vstream.errors import InvalidInputError, UnknownNameError, VstreamError
-from vstream.lint.load_topology import LoadedTopology, render_bundle
+from vstream.lint.parse_topology import ParsedTopology, render_bundle
 from vstream.lint.read import Read, Source, gather
 from vstream.lint.reading.accounts import find_account_flow, find_accounts_without_rules, make_empty_block
 from vstream.lint.reading.leafnodes import read_leaf_links, read_leaf_side
@@ -51,7 +51,7 @@ class PublishingClient:
         )
 
 
-def load_workspace(sources: Iterable[Source], read: Read, load: Callable[[bytes, str], LoadedTopology]) -> Workspace:
+def load_workspace(sources: Iterable[Source], read: Read, load: Callable[[bytes, str], ParsedTopology]) -> Workspace:
     """The files *sources*, with what a topology among them, which *load* checks, renders to. Raises VstreamError."""
     gathered = gather(sources, read=read)
     topology = None

@@ -233,7 +233,7 @@ class _Gatherer:
     # Configurations
 
     def _add_conf(self, text: str, source: Source) -> None:
-        marks = detect.count_values(text)
+        marks = detect.count_marks(text)
         if marks > detect.MAX_MARKS:
             message = f"more than {detect.MAX_MARKS:,} values: too much for a configuration"
             finding = detect.unreadable_file(source.name, message, "is this the right file?")
@@ -293,7 +293,7 @@ class _Including:
             self._contents[name] = text
         text = self._contents[name]
         self._size += len(text)
-        self._marks += detect.count_values(text)
+        self._marks += detect.count_marks(text)
         if self._size > detect.MAX_BYTES or self._marks > detect.MAX_MARKS:
             raise ValueError("this file makes the configuration too large")
         self.names[name] = None

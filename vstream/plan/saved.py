@@ -142,7 +142,7 @@ def dump(saved: SavedPlan) -> str:
     return json.dumps({"format": FORMAT, "digest": _digest(body), **body}, indent=2, ensure_ascii=False) + "\n"
 
 
-def load(text: str, file: str) -> SavedPlan:
+def parse(text: str, file: str) -> SavedPlan:
     """Read a plan file. Raises PlanError if it is none, was edited, or comes from another version of the format."""
     try:
         data = json.loads(text)

@@ -34,7 +34,7 @@ _Result = TypeVar("_Result")
 
 _IN_FLIGHT = 32
 """Number of parallel requests: more make servers slower, not faster."""
-_ASKING = 15.0
+_FORMS_TIMEOUT = 15.0
 """Seconds for all forms of one stream, whatever is left until the deadline. They need 2 s."""
 _NO_CANARY = "no canary: the topology names no canary subject for it"
 
@@ -239,7 +239,7 @@ class _Probe:
 
     async def _ask_all(self, targets: Mapping[str, ProbeTarget], flight: CanaryFlight | None) -> None:
         """Every form in each region, of the canaries of *flight* where there are any: also after a canary that never came."""
-        until = max(self._deadline, time.monotonic() + _ASKING)
+        until = max(self._deadline, time.monotonic() + _FORMS_TIMEOUT)
         async with asyncio.TaskGroup() as tasks:
             for target in targets.values():
                 tasks.create_task(self._ask(replace(target, deadline=until), flight))

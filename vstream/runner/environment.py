@@ -21,10 +21,10 @@ from vstream.lab.links.state import Backend
 from vstream.lab.state import lab_directory
 from vstream.lab.status import find_system_endpoint
 from vstream.lab.target_servers import target_lab_of
-from vstream.lint.load_topology import load
+from vstream.lint.parse_topology import parse_topology
 from vstream.plan.live.lost_region import give_up, measure_losses
 from vstream.plan.live.observe import choose_connection, connect_all, observe
-from vstream.plan.live.witnesses import PEER_PATIENCE, hear_witnesses
+from vstream.plan.live.witnesses import PEER_TIMEOUT, hear_witnesses
 from vstream.plan.pipeline import PlanRequest, make_plan
 from vstream.plan.topology_edit import TopologyEdit
 from vstream.plan.transitions.remove_region import RegionLoss
@@ -74,7 +74,7 @@ class Environment:
 
 def topology_of(scenario: Scenario) -> Topology:
     """The topology of *scenario*. Raises InvalidInputError with everything wrong in it."""
-    return load(scenario.topology_text.encode(), scenario.topology_file).require()
+    return parse_topology(scenario.topology_text.encode(), scenario.topology_file).require()
 
 
 async def prepare_lab(scenario: Scenario, topology: Topology, name: str, report: Callable[[str], None]) -> Environment:
@@ -178,7 +178,7 @@ async def change_region(environment: Environment, action: ChangeRegion) -> Chang
                 edit.topology,
                 partial(render_lab, environment.lab, edit.topology, environment.templates),
                 on_progress=lambda _step: None,
-                timeout=PEER_PATIENCE,
+                timeout=PEER_TIMEOUT,
             )
         case RegionCommand.FAILOVER:
             edit, losses = await _give_up(environment, (region, *action.also))

@@ -21,10 +21,10 @@ from vstream.value_class import value_class
 
 Pause = Callable[[int], Awaitable[None]]
 
-_HEAL = 120.0
-_ROLL = 180.0
+_HEAL_TIMEOUT = 120.0
+_RESTART_TIMEOUT = 180.0
 """Seconds per server."""
-_RESYNC = 240.0
+_RESYNC_TIMEOUT = 240.0
 """Seconds. A stream of one replica cannot be stepped down: it asks again when it does so by itself."""
 
 
@@ -129,7 +129,7 @@ class FaultRecorder:
                     injection.servers,
                     is_lame_duck=injection.is_lame_duck,
                     program=injection.program,
-                    timeout=_ROLL,
+                    timeout=_RESTART_TIMEOUT,
                     on_restarted=lambda _one: None,
                     on_progress=lambda _step: None,
                 )
@@ -166,7 +166,7 @@ class FaultRecorder:
         """
         await self._heal([step for step in self._open if ids is None or step in ids])
 
-    async def _heal(self, ids: Sequence[str], *, within: float = _HEAL) -> None:
+    async def _heal(self, ids: Sequence[str], *, within: float = _HEAL_TIMEOUT) -> None:
         chosen = {step: self._open[step] for step in ids}
         if not chosen:
             return
@@ -197,7 +197,7 @@ class FaultRecorder:
 
     async def resync(self) -> str | None:
         """As `vstream repair sources`. Returns why it is not complete."""
-        result = await refresh_readers(self._environment.topology, self._target, timeout=_RESYNC)
+        result = await refresh_readers(self._environment.topology, self._target, timeout=_RESYNC_TIMEOUT)
         behind = [f"{stream.stream}: {stream.note}" for stream in result.streams if stream.caught_up is None]
         return "; ".join(behind) or None
 

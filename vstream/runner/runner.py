@@ -57,19 +57,19 @@ _AHEAD = 200_000_000
 """Nanoseconds from the start signal until the first message is due."""
 _BREATH = 300_000_000
 """Nanoseconds between a window and the next fault."""
-_CONNECT = 20.0
+_CONNECT_TIMEOUT = 20.0
 _READY = 60.0
-_DRAIN = 60.0
-_FINISH = 30.0
+_DRAIN_TIMEOUT = 60.0
+_FINISH_TIMEOUT = 30.0
 QUIET = 240.0
 """Seconds for the final convergence. A lost source is retried after at most two minutes."""
-_READ_BACK = 120.0
+_READ_BACK_TIMEOUT = 120.0
 """Seconds per stream."""
 _READ_BACK_APART = 20.0
 """The same, where regions have had their time already, and do not agree."""
-_GIVE_UP = 1.0
+_GIVE_UP_TIMEOUT = 1.0
 """Seconds for servers to become healthy if they are taken down anyway."""
-_HEAL_KEPT = 60.0
+_HEAL_TIMEOUT = 60.0
 _TICK = 0.1
 _UNWRITABLE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG, errno.EIO})
 
@@ -178,7 +178,7 @@ class _ScenarioRun:
                 region.name,
                 name=f"{region.name}/runner",
                 knows=OwnServers(environment.logs).knows,
-                within=_CONNECT,
+                within=_CONNECT_TIMEOUT,
             )
         for target in list_targets(self._scenario, environment, 0, tried_regions(self._scenario)):
             await OperationChecks(target, self._connections[target.region], self._now).prepare()
@@ -303,7 +303,7 @@ class _ScenarioRun:
         self._report_activity("waiting for the last answers")
         self._manifest.workload_ended(self._now())
         waits = [publishers.give_up / _NS for publishers in self._scenario.workload.publishers]
-        await self._workers.stop(self._now, within=_DRAIN + max(waits, default=0.0))
+        await self._workers.stop(self._now, within=_DRAIN_TIMEOUT + max(waits, default=0.0))
         self._report_activity("healing what is open")
         await self._faults.heal(None)
         began = self._now()
@@ -320,8 +320,8 @@ class _ScenarioRun:
             )
         )
         self._report_activity("reading every stream")
-        await self._workers.finish(within=_FINISH)
-        await self._read_back(environment, within=_READ_BACK if result.is_reached else _READ_BACK_APART)
+        await self._workers.finish(within=_FINISH_TIMEOUT)
+        await self._read_back(environment, within=_READ_BACK_TIMEOUT if result.is_reached else _READ_BACK_APART)
         self._manifest.mark_complete()
 
     async def _read_back(self, environment: Environment, *, within: float) -> None:
@@ -337,7 +337,7 @@ class _ScenarioRun:
         try:
             await self._end_clients()
             if self._faults is not None:
-                await self._faults.close(within=_HEAL_KEPT if keep_lab else _GIVE_UP)
+                await self._faults.close(within=_HEAL_TIMEOUT if keep_lab else _GIVE_UP_TIMEOUT)
             self._close(self._windows, *self._tried.values())
             self._manifest.servers(self._lab)
             self._manifest.count_lines()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from vstream.capture.verdict.check import check
 from vstream.capture.verdict.verdict import About, Case, CaseStatus, Verdict
-from vstream.lint import load_scenario
+from vstream.lint import parse_scenario
 from vstream.runner import runner
 from vstream.runner.events import Event
 from vstream.scenario.generate import to_yaml
@@ -83,7 +83,9 @@ async def rehearse(request: RehearsalRequest, on_event: Callable[[Event], None])
         if request.version is not None:
             data["lab"] = {"versions": request.version}
         text = to_yaml(data).encode()
-        loaded = load_scenario.load(text, "scenario.yaml", lambda _: request.topology_text.encode()).require()
+        loaded = parse_scenario.parse_scenario(
+            text, "scenario.yaml", lambda _: request.topology_text.encode()
+        ).require()
         directory = request.directory / str(number)
         capture = await runner.run(loaded, capture_dir=directory, lab_name=f"{request.lab}-{number}", on_event=on_event)
         captures.append(directory)

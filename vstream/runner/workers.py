@@ -34,7 +34,7 @@ from vstream.topology import naming
 
 _POLL = 0.02
 _MAX_LINE = 1 << 22
-_ENDING = 5.0
+_EXIT_TIMEOUT = 5.0
 """Seconds that a process has to exit after its input has ended."""
 
 
@@ -133,7 +133,7 @@ class WorkerProcess:
             return
         if self._process.stdin is not None:
             self._process.stdin.close()
-        await self.wait(_ENDING)
+        await self.wait(_EXIT_TIMEOUT)
 
 
 class Workers:

@@ -13,7 +13,7 @@ from vstream.cli.lab.options import choose_lab
 from vstream.errors import LabError, UnknownNameError
 from vstream.lab import target_servers
 from vstream.lab.target_servers import TargetServers
-from vstream.lint import load_topology
+from vstream.lint import parse_topology
 
 REGIONS = "regions: {west: {servers: 1, cluster: c-west}, central: {servers: 1}, east: {servers: 1}}"
 ACROSS = (
@@ -29,7 +29,7 @@ def wide() -> TargetServers:
         f'version: 1\nname: wide\nserver_version: "2.12"\n{REGIONS}\nstretch: {{members: all}}\n'
         "streams: {stock: {subjects: [stock.>], consistency: stretch}}\n"
     )
-    topology = load_topology.load(text.encode(), "wide.yaml").require()
+    topology = parse_topology.parse_topology(text.encode(), "wide.yaml").require()
     return target_servers.target_deployment(topology, {}, None)
 
 

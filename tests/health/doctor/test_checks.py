@@ -20,7 +20,7 @@ from vstream.health.loaded_mappings import ForeignToken, LoadedMappings
 from vstream.health.snapshot import Gap, Lag, Repeat, Snapshot, WriteError
 from vstream.health.status import StatusVerdict
 from vstream.health.stream_faults import find_consumer_faults
-from vstream.lint import load_topology
+from vstream.lint import parse_topology
 from vstream.topology.consumer_config import ConsumerConfig
 from vstream.topology.model import Endpoint
 from vstream.topology.replication import list_durables
@@ -143,9 +143,9 @@ def test_consumers_that_differ_are_found() -> None:
         b"regions: {west: {servers: 1}, central: {servers: 1}, east: {servers: 1}}\n"
         b"streams: {foo: {subjects: [foo.>], write: {max_age: 1h}, consumers: {jobs: {regions: [west]}}}}\n"
     )
-    topology = load_topology.load(text, "acme.yaml").require()
+    topology = parse_topology.parse_topology(text, "acme.yaml").require()
     (durable,) = list_durables(topology)
-    bundle = load_topology.render_bundle(topology)
+    bundle = parse_topology.render_bundle(topology)
     silent = examine(topology, bundle, healthy())
     absent = examine(topology, bundle, replace(healthy(), consumers={(durable.stream, durable.name): None}))
     unused = unused_consumer(ConsumerConfig(stream=durable.stream, durable=durable.name, fields={}), created="")
@@ -265,7 +265,9 @@ def test_a_stream_that_listens_to_nobody_is_seen(
 
 
 def test_what_an_operation_needs_is_off() -> None:
-    topology = load_topology.load(TEXT.replace(b"max_age: 1h", b"max_age: 1h, allow_rollup: true"), "a").require()
+    topology = parse_topology.parse_topology(
+        TEXT.replace(b"max_age: 1h", b"max_age: 1h, allow_rollup: true"), "a"
+    ).require()
     seen = config("foo-write-west", allow_rollup_hdrs=False)
     texts = {(problem.about, problem.text) for problem in assess(topology, seen, BUNDLE).problems}
     assert ("foo-write-west", "it refuses messages that need `allow_rollup_hdrs`, which is off") in texts
@@ -274,8 +276,8 @@ def test_what_an_operation_needs_is_off() -> None:
 def test_a_stream_that_is_not_where_it_survives_is_seen_by_status() -> None:
     moved = assess(TOPOLOGY, stream("foo-write-west", cluster="east"), BUNDLE)
     assert [(problem.about, problem.code) for problem in moved.problems] == [("foo-write-west", "VD501")]
-    topology = load_topology.load(TEXT.replace(b"servers: 1", b"servers: 3"), "acme.yaml").require()
-    few = assess(topology, healthy(topology=topology), load_topology.render_bundle(topology))
+    topology = parse_topology.parse_topology(TEXT.replace(b"servers: 1", b"servers: 3"), "acme.yaml").require()
+    few = assess(topology, healthy(topology=topology), parse_topology.render_bundle(topology))
     assert [(problem.about, problem.code) for problem in few.problems] == [
         ("6 streams have 1 of 3 replicas", "VD504"),
     ]
@@ -296,7 +298,7 @@ def test_a_stream_that_is_not_where_it_survives_is_seen_by_status() -> None:
 def test_a_consumer_that_delivers_something_else_is_seen(
     expected: dict[str, Any], observed: dict[str, Any], evidence: str | None
 ) -> None:
-    topology = load_topology.load(
+    topology = parse_topology.parse_topology(
         TEXT.replace(b"write:", b"consumers: {jobs: {regions: [west]}}, write:"), "a"
     ).require()
     (stream_of_topology,) = topology.streams

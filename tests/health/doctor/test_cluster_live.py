@@ -19,7 +19,7 @@ from vstream.health.doctor.examine import examine
 from vstream.health.live.collect import collect_snapshot
 from vstream.jetstream.connection import Connection, connect
 from vstream.lab import lab
-from vstream.lint import load_topology
+from vstream.lint import parse_topology
 from vstream.topology.model import Topology
 
 pytestmark = pytest.mark.lab
@@ -68,13 +68,13 @@ async def west(file: Path) -> AsyncIterator[Connection]:
 
 
 def topology(text: str = TEXT) -> Topology:
-    return load_topology.load(text.encode(), "crowd.yaml").require()
+    return parse_topology.parse_topology(text.encode(), "crowd.yaml").require()
 
 
 async def look(wanted: Topology) -> dict[str, list[Finding]]:
     facts = await collect_snapshot(wanted, lab.list_endpoints(LAB), deadline=15, is_deep=True)
     result: dict[str, list[Finding]] = {}
-    for finding in examine(wanted, load_topology.render_bundle(wanted), facts).findings:
+    for finding in examine(wanted, parse_topology.render_bundle(wanted), facts).findings:
         result.setdefault(finding.code, []).append(finding)
     return result
 

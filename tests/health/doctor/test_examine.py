@@ -22,7 +22,7 @@ from vstream.health.snapshot import (
     StreamSnapshot,
     WriteError,
 )
-from vstream.lint import load_topology
+from vstream.lint import parse_topology
 from vstream.plan.rules import spell_destinations
 from vstream.topology.model import Topology
 from vstream.topology.replication import list_physical_streams, replication_pairs
@@ -36,12 +36,12 @@ streams:
   foo: {subjects: [foo.>], write: {max_age: 1h}}
 """
 NOW = time.time()
-TOPOLOGY: Topology = load_topology.load(TEXT, "acme.yaml").require()
-BUNDLE = load_topology.render_bundle(TOPOLOGY)
+TOPOLOGY: Topology = parse_topology.parse_topology(TEXT, "acme.yaml").require()
+BUNDLE = parse_topology.render_bundle(TOPOLOGY)
 
 
 def healthy(version: str = "2.15.1", topology: Topology = TOPOLOGY) -> Snapshot:
-    bundle = load_topology.render_bundle(topology)
+    bundle = parse_topology.render_bundle(topology)
     configs = {stream.config.name: stream.config.fields for stream in bundle.streams}
     origins: dict[str, list[str]] = {}
     for stream in topology.streams:
@@ -200,11 +200,11 @@ def test_servers_with_wrong_settings_are_found() -> None:
 def test_two_regions_without_stretch_are_no_drift() -> None:
     """That one of them can stop the meta group is how the topology has it; another size of the group is not."""
     text = TEXT.replace(b" central: {servers: 1},", b"")
-    topology = load_topology.load(text, "acme.yaml").require()
+    topology = parse_topology.parse_topology(text, "acme.yaml").require()
     facts = healthy(topology=topology)
 
     def drifts(facts: Snapshot) -> set[tuple[str, Drift]]:
-        diagnosis = examine(topology, load_topology.render_bundle(topology), facts)
+        diagnosis = examine(topology, parse_topology.render_bundle(topology), facts)
         return {(finding.code, finding.drift) for finding in diagnosis.findings}
 
     by_design = ("VD407", Drift.UNRELATED)

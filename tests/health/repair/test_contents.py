@@ -26,7 +26,7 @@ from vstream.health.status import PairState, PairStatus
 from vstream.jetstream.direct import DirectMessage
 from vstream.jetstream.source_header import new_replay_name, parse_provenance, parse_replay
 from vstream.lab.target_servers import TargetServers
-from vstream.lint import load_topology
+from vstream.lint import parse_topology
 
 numbers = st.lists(st.integers(0, 40))
 
@@ -265,7 +265,7 @@ STREAMS = "streams: {foo: {subjects: [foo.>], write: {max_age: 1h}}}\n"
 
 
 def read_refusal(routing: str, *kinds: RepairKind, streams: tuple[str, ...] = ()) -> str:
-    topology = load_topology.load(f"{MAPPED}routing: {routing}\n{STREAMS}".encode(), "acme.yaml").require()
+    topology = parse_topology.parse_topology(f"{MAPPED}routing: {routing}\n{STREAMS}".encode(), "acme.yaml").require()
     with pytest.raises(VstreamError) as caught:
         choose_repairs(topology, kinds, streams)
     return caught.value.message
@@ -281,14 +281,14 @@ def test_what_was_never_tried_is_refused() -> None:
 
 
 def test_where_some_were_never_tried_the_others_are_looked_for() -> None:
-    topology = load_topology.load(f"{MAPPED}routing: accounts\n{STREAMS}".encode(), "acme.yaml").require()
+    topology = parse_topology.parse_topology(f"{MAPPED}routing: accounts\n{STREAMS}".encode(), "acme.yaml").require()
     assert choose_repairs(topology, [], []) == (frozenset({RepairKind.RESUME, RepairKind.REFILL}), frozenset({"foo"}))
 
 
 @pytest.mark.parametrize("is_approved", [False, True])
 def test_of_what_does_not_answer_nothing_is_known(is_approved: bool) -> None:
     request = RepairRequest(
-        topology=load_topology.load(f"{MAPPED}{STREAMS}".encode(), "acme.yaml").require(),
+        topology=parse_topology.parse_topology(f"{MAPPED}{STREAMS}".encode(), "acme.yaml").require(),
         endpoints={},
         target=cast("TargetServers", None),
         kinds=frozenset(),

@@ -11,7 +11,7 @@ from tests.support.golden import Golden
 from tests.support.paths import TESTS
 from tests.support.topologies import HEAD, concise
 from vstream.diagnostics import Severity
-from vstream.lint.load_topology import load
+from vstream.lint.parse_topology import parse_topology
 from vstream.lint.registry import Rule
 from vstream.lint.rules import topology as rules
 from vstream.lint.rules.topology import RULES
@@ -56,13 +56,13 @@ def test_the_bad_example_of_a_manual_page_shows_this_code_only_and_the_good_one_
     for short, long in ABBREVIATED.items():
         text = text.replace(short, long)
     bad, good = re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)
-    assert {diagnostic.code for diagnostic in load(bad.encode(), "bad.yaml").diagnostics} == {rule.code}
-    assert load(good.encode(), "good.yaml").diagnostics == ()
+    assert {diagnostic.code for diagnostic in parse_topology(bad.encode(), "bad.yaml").diagnostics} == {rule.code}
+    assert parse_topology(good.encode(), "good.yaml").diagnostics == ()
 
 
 @pytest.mark.parametrize("path", BAD, ids=name)
 def test_every_branch_of_a_rule_says_what_where_and_the_way_out(path: Path, golden: Golden) -> None:
-    loading = load(path.read_bytes(), path.name).diagnostics
+    loading = parse_topology(path.read_bytes(), path.name).diagnostics
     golden.check(path.with_suffix(".out"), concise(loading))
     assert {diagnostic.code for diagnostic in loading} == {path.parent.name}
     assert all(diagnostic.hint for diagnostic in loading)
@@ -70,7 +70,7 @@ def test_every_branch_of_a_rule_says_what_where_and_the_way_out(path: Path, gold
 
 @pytest.mark.parametrize("path", GOOD, ids=name)
 def test_what_is_right_is_not_reported(path: Path) -> None:
-    assert concise(load(path.read_bytes(), path.name).diagnostics) == ""
+    assert concise(parse_topology(path.read_bytes(), path.name).diagnostics) == ""
 
 
 def test_every_rule_has_fixtures_and_every_fixture_a_rule() -> None:
@@ -87,7 +87,7 @@ def test_every_rule_has_fixtures_and_every_fixture_a_rule() -> None:
 def test_a_mistake_in_the_defaults_is_reported_once_for_all_streams() -> None:
     streams = "".join(f"  s{number}: {{subjects: [s{number}.>]}}\n" for number in range(100))
     text = f"{HEAD}regions: {{west: {{servers: 1}}}}\ndefaults: {{replicas: 3, write: {{max_age: 1h}}}}\nstreams:\n{streams}"
-    (diagnostic,) = load(text.encode(), "t.yaml").diagnostics
+    (diagnostic,) = parse_topology(text.encode(), "t.yaml").diagnostics
     assert diagnostic.code == "VS104"
     assert diagnostic.span is not None
     assert (diagnostic.span.line, diagnostic.span.column) == (5, 22)
@@ -96,10 +96,10 @@ def test_a_mistake_in_the_defaults_is_reported_once_for_all_streams() -> None:
 def test_a_file_that_overlaps_everywhere_reports_a_bounded_number_of_pairs() -> None:
     streams = "".join(f"  s{number}: {{subjects: [foo.>]}}\n" for number in range(500))
     text = f"{HEAD}regions: {{west: {{servers: 1}}}}\ndefaults: {{write: {{max_age: 1h}}}}\nstreams:\n{streams}"
-    assert len(load(text.encode(), "t.yaml").diagnostics) == 200
+    assert len(parse_topology(text.encode(), "t.yaml").diagnostics) == 200
 
 
 def test_warnings_leave_a_topology_usable_and_errors_do_not() -> None:
-    loaded = load((FIXTURES / "VS120" / "bad.yaml").read_bytes(), "t.yaml")
+    loaded = parse_topology((FIXTURES / "VS120" / "bad.yaml").read_bytes(), "t.yaml")
     assert {diagnostic.severity for diagnostic in loaded.diagnostics} == {Severity.WARNING}
     assert loaded.require().name == "acme"

@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.ports import free_port
 from tests.support.single_server import SingleServer
-from vstream.lint.load_topology import load
+from vstream.lint.parse_topology import parse_topology
 from vstream.plan.live.witnesses import DeathProof, hear_witnesses
 from vstream.topology.model import Endpoint
 
@@ -23,7 +23,7 @@ server_version: "2.12"
 regions: {west: {servers: 1}, east: {servers: 1}}
 streams: {foo: {subjects: [foo.>], write: {max_age: 1h}}}
 """
-SMALL = load(TOPOLOGY, "topology.yaml").require()
+SMALL = parse_topology(TOPOLOGY, "topology.yaml").require()
 
 
 @pytest.fixture

@@ -56,7 +56,7 @@ async def test_a_write_stream_that_clients_still_reach_closes_before_it_is_drain
         "delete write streams",
     ]
     text = saved.dump(saved.SavedPlan(plan=plan, topology_file="t.yaml", topology_text="", lab=None))
-    assert saved.load(text, "plan.json").plan == plan
+    assert saved.parse(text, "plan.json").plan == plan
     if closes is None:
         return
     # Killed after that, the next run does not close it again; and the region can come back instead.

@@ -11,7 +11,7 @@ from tests.support.plans import FakeServers, make_plan, make_refusal, no_answer,
 from vstream.apply.execute import ATTEMPTS, execute_plan
 from vstream.plan.context import Observed
 from vstream.plan.plan import Delete, GateKind, Plan, Update
-from vstream.plan.saved import SavedPlan, dump, load
+from vstream.plan.saved import SavedPlan, dump, parse
 from vstream.plan.transitions.remove_region import DeadStream, RegionLoss, give_up, list_dead_streams
 from vstream.topology.bundle import Bundle
 from vstream.topology.model import Role
@@ -131,7 +131,7 @@ async def test_giving_up_a_region_is_destructive_and_survives_a_saved_plan() -> 
     assert plan.is_destructive
     assert [change.is_dead for change in plan.changes if isinstance(change, Delete)] == [True, True]
     saved = SavedPlan(plan=plan, topology_file="t.yaml", topology_text="", lab=None, lost=("east",))
-    read = load(dump(saved), "plan.json")
+    read = parse(dump(saved), "plan.json")
     assert read == saved
     updates = [change for change in read.plan.changes if isinstance(change, Update)]
     assert {update.config.name: update.given_up for update in updates} == {

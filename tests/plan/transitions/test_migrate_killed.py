@@ -24,7 +24,7 @@ from vstream.errors import VstreamError
 from vstream.jetstream.admin import JetStreamAdmin, ask_until_available
 from vstream.jetstream.connection import Connection, connect
 from vstream.lab import lab
-from vstream.lint.load_topology import load, render_bundle
+from vstream.lint.parse_topology import parse_topology, render_bundle
 from vstream.topology.model import Role, Topology
 from vstream.topology.stream_config import StreamConfig
 
@@ -38,7 +38,7 @@ READS = {region: f"foo-read-{region}" for region in REGIONS}
 
 def topology(**over: Any) -> Topology:
     document = {**DOCUMENT, "name": NAME, **over}
-    return load(json.dumps(document).encode(), "topology.yaml").require()
+    return parse_topology(json.dumps(document).encode(), "topology.yaml").require()
 
 
 @pytest_asyncio.fixture

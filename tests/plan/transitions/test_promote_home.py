@@ -9,11 +9,11 @@ import pytest
 
 from tests.support.plans import FakeServers, topology
 from vstream.apply.execute import execute_plan
-from vstream.lint.load_topology import render_bundle
+from vstream.lint.parse_topology import render_bundle
 from vstream.plan.context import Observed
 from vstream.plan.diff import diff
 from vstream.plan.plan import CreateConsumer, Gate, GateKind, Plan
-from vstream.plan.saved import SavedPlan, dump, load
+from vstream.plan.saved import SavedPlan, dump, parse
 from vstream.plan.transitions.remove_region import RegionLoss, give_up
 from vstream.topology.model import Topology
 
@@ -132,7 +132,7 @@ async def test_a_saved_plan_says_all_of_it() -> None:
     servers = await make_orphaned()
     plan = plan_for(lose_west("central"), servers, "prices")
     saved = SavedPlan(plan=plan, topology_file="t.yaml", topology_text="", lab=None)
-    assert load(dump(saved), "plan.json") == saved
+    assert parse(dump(saved), "plan.json") == saved
     assert [change.continues for change in plan.changes if isinstance(change, CreateConsumer)] == [
         "prices-read-central"
     ]

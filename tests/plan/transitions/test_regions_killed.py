@@ -19,7 +19,7 @@ from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.connection import connect
 from vstream.lab import binaries, lab
 from vstream.lab.state import lab_directory
-from vstream.lint.load_topology import load, render_bundle
+from vstream.lint.parse_topology import parse_topology, render_bundle
 from vstream.plan.live import gate_checks
 from vstream.topology.model import Topology
 from vstream.topology.stream_config import UNTIL_KEY
@@ -47,7 +47,7 @@ def document(regions: list[str], known: list[str]) -> str:
 
 
 def topology(regions: list[str], known: list[str] = ALL) -> Topology:
-    return load(document(regions, known).encode(), "topology.yaml").require()
+    return parse_topology(document(regions, known).encode(), "topology.yaml").require()
 
 
 @pytest.mark.night

@@ -17,7 +17,7 @@ from tests.support.plans import make_plan
 from vstream.apply.push_accounts import push_stages
 from vstream.errors import InvalidInputError, VstreamError
 from vstream.jetstream.keyring import Keyring
-from vstream.lint.load_topology import load, render_bundle
+from vstream.lint.parse_topology import parse_topology, render_bundle
 from vstream.plan.context import Observed
 from vstream.plan.plan import USERS
 from vstream.plan.rules import list_account_entries, spell_destinations
@@ -51,7 +51,7 @@ kv:
 
 
 def topology(text: str = TOPOLOGY) -> Topology:
-    return load(text.encode(), "signed.yaml").require()
+    return parse_topology(text.encode(), "signed.yaml").require()
 
 
 def render_text(text: str = TOPOLOGY, ring: Keyring | None = None) -> Bundle:

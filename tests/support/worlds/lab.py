@@ -27,7 +27,7 @@ from vstream.audit.scratch import scratch_directory
 from vstream.cli.audit import open_source
 from vstream.jetstream.connection import connect
 from vstream.lab import lab
-from vstream.lint.load_topology import load
+from vstream.lint.parse_topology import parse_topology
 from vstream.topology.replication import physical_streams
 
 _AT_ONCE = 30
@@ -98,7 +98,7 @@ class WorldsLab:
 
     async def live(self) -> None:
         """Let clients publish, do to each world what is planned, and let clients go on."""
-        topology = load(self.file.read_bytes(), self.file.name).require()
+        topology = parse_topology(self.file.read_bytes(), self.file.name).require()
         plans = dict(self.named_plans())
         async with AsyncExitStack() as stack:
             connections = {

@@ -24,7 +24,7 @@ from vstream.lab.target_servers import TargetServers
 from vstream.scenario import faults
 from vstream.value_class import value_class
 
-_HEARS_WITHIN = 0.5
+_SIGNAL_TIMEOUT = 0.5
 """Seconds within which a server has handled a signal. It takes a millisecond."""
 _GRACE = 30.0
 _REOPENED = "File log re-opened"
@@ -101,7 +101,7 @@ async def _can_write(target: TargetServers, server: str) -> bool:
     process = target.process(server)
     mark = process.log_mark()
     process.signal(signal.SIGUSR1)
-    await asyncio.sleep(_HEARS_WITHIN)
+    await asyncio.sleep(_SIGNAL_TIMEOUT)
     return any(_REOPENED in line for line in process.said_since(mark))
 
 

@@ -29,7 +29,7 @@ from vstream.diagnostics import Severity
 from vstream.errors import InvalidInputError, VstreamError
 from vstream.files import save_output
 from vstream.lint.engine import LintReport
-from vstream.lint.load_scenario import load as load_scenario
+from vstream.lint.parse_scenario import parse_scenario as load_scenario
 from vstream.runner import runner
 from vstream.scenario.model import Expectation, Scenario
 

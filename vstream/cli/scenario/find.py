@@ -11,7 +11,7 @@ import typer
 from vstream import resources
 from vstream.cli import input_files, options
 from vstream.errors import VstreamError
-from vstream.lint.load_scenario import LoadedScenario, load
+from vstream.lint.parse_scenario import ParsedScenario, parse_scenario
 from vstream.lint.read import STDIN
 from vstream.syntax.yaml import MAX_BYTES
 
@@ -44,7 +44,7 @@ def find_scenario(name: str) -> Path:
     raise VstreamError(f"there is no scenario `{name}`", hint=hint)
 
 
-def read_scenario(name: str) -> LoadedScenario:
+def read_scenario(name: str) -> ParsedScenario:
     """Read and check the scenario that *name* stands for, and its topology. Raises VstreamError if it cannot be read."""
     path = find_scenario(name)
     file = STDIN if name == "-" else str(path)
@@ -53,4 +53,4 @@ def read_scenario(name: str) -> LoadedScenario:
     def is_directory(name: str) -> bool:
         return Path(name).is_dir() and roots.hold(name)
 
-    return load(options.read_bytes(path, limit=MAX_BYTES + 1), file, roots.read, is_directory)
+    return parse_scenario(options.read_bytes(path, limit=MAX_BYTES + 1), file, roots.read, is_directory)

@@ -40,10 +40,10 @@ def render_full(findings: Sequence[Finding], sources: Mapping[str, str]) -> Iter
 
 def _group_alike(findings: Sequence[Finding]) -> Iterator[tuple[Finding, list[Finding]]]:
     """Each finding, with those of other files that say the same: a mistake that was copied is shown once."""
-    first: dict[tuple[str, str, str | None], Finding] = {}
+    seen_findings: dict[tuple[str, str, str | None], Finding] = {}
     groups: dict[int, tuple[Finding, list[Finding]]] = {}
     for finding in findings:
-        same = first.setdefault((finding.code, finding.message, finding.hint), finding)
+        same = seen_findings.setdefault((finding.code, finding.message, finding.hint), finding)
         if same.span and finding.span and same.span.file != finding.span.file:
             groups[id(same)][1].append(finding)
         else:

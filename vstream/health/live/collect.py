@@ -50,10 +50,10 @@ from vstream.topology.replication import Durable, PhysicalStream, list_durables,
 
 _SCOUTS = 8
 """Number of streams that are asked for first in each place. If none of them answers, the place counts as down."""
-_SCOUTING = 1.0
+_SCOUT_TIMEOUT = 1.0
 """Seconds to wait for them."""
 _IN_FLIGHT = 128
-_CONNECTING = 0.4
+_CONNECT_TIMEOUT = 0.4
 """The share of the deadline that connecting may take. The rest is for requests."""
 _MONITORS, _STREAMS = 0.6, 0.8
 """The shares after which monitoring ports, and then leaders of streams, have had their time: others still have to be asked."""
@@ -89,7 +89,7 @@ class _SnapshotCollector:
         self._began = began
         self._deadline = began + deadline
         self._phases = [began + deadline * share for share in (_MONITORS, _STREAMS, 1)]
-        self._connecting = deadline * _CONNECTING
+        self._connecting = deadline * _CONNECT_TIMEOUT
         self._is_deep = is_deep
         self._connections: dict[str, Connection] = {}
         self._problems: dict[str, str] = {}
@@ -383,7 +383,7 @@ class _SnapshotCollector:
         if connection is None:
             return
         admin = JetStreamAdmin(connection)
-        patience = min(_SCOUTING, self._remaining() / 2)
+        patience = min(_SCOUT_TIMEOUT, self._remaining() / 2)
         scouts = await asyncio.gather(*(self._ask(admin, part.name, patience) for part in parts[:_SCOUTS]))
         if any(scouts):
             slots = asyncio.Semaphore(_IN_FLIGHT)

@@ -29,7 +29,6 @@ Sentences = tuple[str, ...]
 _Look = tuple[Sentences, Sentences, bool]
 """What is missing, what is silent, and whether to wait is of no use."""
 _POLL = 0.2
-_PATIENCE = 2.0
 
 
 @value_class
@@ -142,7 +141,7 @@ async def _move_leaders(
 
 async def _hand_over(connection: Connection, stream: str, servers: frozenset[str]) -> str | None:
     """The leader of *stream* once it is not one of *servers*: any follower may be elected, so it can take several step-downs."""
-    until = time.monotonic() + leaders.ELECTION
+    until = time.monotonic() + leaders.ELECTION_TIMEOUT
     while time.monotonic() < until:
         replicas = await _look_up(connection, stream)
         leader = None if replicas is None else replicas.leader
@@ -161,7 +160,7 @@ async def _move_meta_leader(target: TargetServers, servers: frozenset[str]) -> s
     leader = await leaders.require_meta_leader(target)
     if leader not in servers:
         return None
-    until = time.monotonic() + leaders.ELECTION
+    until = time.monotonic() + leaders.ELECTION_TIMEOUT
     async with target.connect_to_system() as system:
         while leader in servers:
             if time.monotonic() > until:
@@ -214,7 +213,7 @@ def _list_stream_names(topology: Topology) -> Iterator[str]:
 async def _look_up(connection: Connection, stream: str) -> _Replicas | None:
     """Where *stream* has its replicas; None without a usable answer."""
     try:
-        info = await JetStreamAdmin(connection).info(stream, timeout=_PATIENCE)
+        info = await JetStreamAdmin(connection).info(stream, timeout=leaders.REQUEST_TIMEOUT)
         with explain_malformed(stream):
             cluster = info.get("cluster") or {}
             peers = {}

@@ -25,7 +25,6 @@ from vstream.topology.model import Role, Topology
 from vstream.value_class import value_class
 
 _POLL = 0.1
-_PATIENCE = 2.0
 _NS = 1_000_000_000
 _ALIVE = 3.0
 """Seconds. A source that works is heard every second, messages or not."""
@@ -176,7 +175,7 @@ async def _refresh_stream(connection: Connection, fed: _Fed, deadline: float, *,
     target: int | None = None
     while time.monotonic() < deadline:
         elapsed = time.monotonic() - began
-        info = await _read_info(connection, stream, after=old if elapsed < leaders.ELECTION else None)
+        info = await _read_info(connection, stream, after=old if elapsed < leaders.ELECTION_TIMEOUT else None)
         sources = (
             None if info is None else tuple(info.get("sources") or ([info["mirror"]] if info.get("mirror") else ()))
         )
@@ -244,7 +243,7 @@ async def _make_step_down(
 async def _read_info(connection: Connection, stream: str, *, after: StreamLeadership | None) -> dict[str, Any] | None:
     """STREAM.INFO from the leader of *stream* that follows *after*; None while there is none."""
     try:
-        info = await JetStreamAdmin(connection).info(stream, timeout=_PATIENCE)
+        info = await JetStreamAdmin(connection).info(stream, timeout=leaders.REQUEST_TIMEOUT)
     except NotPermittedError:
         raise
     except (NotReachableError, ServerError):

@@ -25,17 +25,14 @@ from vstream.jetstream.admin import peer_id
 from vstream.jetstream.answers import api_error, decode_object, explain_malformed, read_list, read_text
 from vstream.jetstream.connection import Connection, Reply, connect_to_system, open_connection
 from vstream.jetstream.endpoints import resolve_context
-from vstream.plan.live.witnesses import listens
+from vstream.plan.live.witnesses import ANSWER_TIMEOUT, DIAL_TIMEOUT, listens
 from vstream.topology.model import Endpoint, Topology
 from vstream.topology.units import parse_version
 from vstream.value_class import value_class
 
 SINCE = (2, 15, 0)
 _RESCUE, _REMOVE, _LOOK = "$JS.API.META.RESCUE", "$JS.API.SERVER.REMOVE", "$SYS.REQ.SERVER.PING.JSZ"
-_ANSWERS = 3.0
-"""Seconds that servers get to answer. They take milliseconds, and the slowest round trip."""
-_DIAL = 3.0
-_ELECTION = 60.0
+_LEADER_TIMEOUT = 60.0
 """Seconds until there is a leader. It takes less than one, where all servers that are left have agreed."""
 _LASTS = 300
 """Seconds that the lower quorum lasts."""
@@ -195,7 +192,7 @@ async def _dial(region: str, endpoint: Endpoint) -> tuple[str, str] | str | None
     if not await listens(endpoint.urls[0]):
         return None
     try:
-        connection = await open_connection(endpoint, region, timeout=_DIAL)
+        connection = await open_connection(endpoint, region, timeout=DIAL_TIMEOUT)
     except VstreamError as error:
         return f"`{region}`: {error.message}, and something listens there"
     try:
@@ -217,7 +214,7 @@ async def _ask_monitor(url: str) -> tuple[str, str] | str | None:
 async def _look(region: str, endpoint: Endpoint) -> dict[str, dict[str, Any]]:
     """Each server that answers on the system account of *region*: its version, and what it says of its meta group."""
     try:
-        connection = await open_connection(endpoint, region, timeout=_DIAL)
+        connection = await open_connection(endpoint, region, timeout=DIAL_TIMEOUT)
     except VstreamError:
         return {}
     try:
@@ -252,7 +249,7 @@ async def _look_at(connection: Connection, *, is_for_leader: bool = False) -> di
 async def _collect(connection: Connection, subject: str, body: object, note: Callable[[Reply], bool]) -> None:
     """Hand every answer to *note*, until that says that it was the last, or time is up."""
     try:
-        await connection.collect(subject, json.dumps(body).encode(), is_last=note, timeout=_ANSWERS)
+        await connection.collect(subject, json.dumps(body).encode(), is_last=note, timeout=ANSWER_TIMEOUT)
     except NoRespondersError:
         raise NotReachableError(
             f"nobody listens on `{subject}`: is the user under `connect.….system` in the system account?"
@@ -318,21 +315,21 @@ async def _lower_quorum(connection: Connection, group: MetaGroup) -> None:
 
 
 async def _wait_for_leader(connection: Connection, group: MetaGroup) -> str:
-    until = time.monotonic() + _ELECTION
+    until = time.monotonic() + _LEADER_TIMEOUT
     while True:
         for name, server in (await _look_at(connection, is_for_leader=True)).items():
             if name in group.alive and server["leader"]:
                 return str(server["leader"])
         if time.monotonic() > until:
             raise NotReachableError(
-                f"the meta group `{group.name}` has no leader after {_ELECTION:g} s",
+                f"the meta group `{group.name}` has no leader after {_LEADER_TIMEOUT:g} s",
                 hint="do the remaining servers reach each other? Then run this again",
             )
 
 
 async def _remove(connection: Connection, server: str) -> None:
     """Return once the group has forgotten *server*. Its leader may change meanwhile, and does one removal at a time."""
-    until = time.monotonic() + _ELECTION
+    until = time.monotonic() + _LEADER_TIMEOUT
     body = {"peer": server, "peer_id": peer_id(server)}
     while True:
         problem: VstreamError

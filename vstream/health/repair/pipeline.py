@@ -28,7 +28,7 @@ from vstream.topology.model import Endpoint, Topology
 from vstream.topology.profiles import profile_of
 from vstream.value_class import value_class
 
-_RESUMING = 60.0
+_RESUME_TIMEOUT = 60.0
 """Seconds until what was resumed has everything, at least."""
 
 
@@ -261,7 +261,7 @@ async def _repair_sourcing(request: RepairRequest, repairs: SourcingRepairs, obs
                     await replay.remove_leftover(choose_connection(opened), leftover)
     stopped = frozenset(planned.reader for planned in repairs.standstills if planned.obstacle is None)
     if stopped:
-        timeout = max(request.deadline, _RESUMING)
+        timeout = max(request.deadline, _RESUME_TIMEOUT)
         result = await refresh_readers(request.topology, request.target, timeout=timeout, only=stopped)
         behind = [stream for stream in result.streams if stream.caught_up is None]
         still_open += [f"`{stream.stream}` still takes nothing: {stream.note}" for stream in behind]

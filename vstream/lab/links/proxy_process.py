@@ -30,7 +30,7 @@ _PLACE = ("vstream", "lab", "links", "proxy", "__main__.py")
 """The end of the program's path: another installation of vstream may have started it."""
 _GRACE = 2.0
 _START_PATIENCE = 20.0
-_ANSWER_PATIENCE = 10.0
+_ANSWER_TIMEOUT = 10.0
 _POLL = 0.002
 
 
@@ -127,7 +127,7 @@ class ProxyProcess:
         if before is None or process is None:
             return None
         processes.send(process, signal.SIGUSR1)
-        deadline = time.monotonic() + _ANSWER_PATIENCE
+        deadline = time.monotonic() + _ANSWER_TIMEOUT
         while (answer := self.answer()) is not None:
             # It may have been answering somebody else when the orders were written.
             if answer.answered > before.answered and (answer.generation >= generation or answer.failure):

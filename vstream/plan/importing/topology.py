@@ -9,7 +9,7 @@ from typing import Any
 
 from vstream.diagnostics import Finding
 from vstream.errors import RefusedError, UnknownNameError
-from vstream.lint.load_topology import load, render_bundle
+from vstream.lint.parse_topology import parse_topology, render_bundle
 from vstream.plan.context import Observed
 from vstream.plan.diff import diff
 from vstream.plan.importing.discovered import Discovered, UndescribedItem, servers_in
@@ -73,7 +73,7 @@ def import_topology(system: Discovered, *, name: str | None, file: str) -> Impor
     called = name or _find_owner(system)
     seen = recognise(system, called)
     data, unsaid = topology_document(called, system, seen)
-    checked = load(write_yaml(data, (), {}, ()).encode(), file)
+    checked = parse_topology(write_yaml(data, (), {}, ()).encode(), file)
     undescribed = [*seen.undescribed, *unsaid, *_list_missing_answers(system, seen)]
     topology = None if any(finding.is_error for finding in checked.diagnostics) else checked.topology
     plan = None
@@ -96,7 +96,7 @@ def import_topology(system: Discovered, *, name: str | None, file: str) -> Impor
         streams={recognised.name: recognised.consistency.value for recognised in seen.virtual},
         regions=tuple(seen.places.regions),
         undescribed=tuple(undescribed),
-        diagnostics=load(written.encode(), file).diagnostics,
+        diagnostics=parse_topology(written.encode(), file).diagnostics,
         plan=plan,
         adopts=None in owners,
     )

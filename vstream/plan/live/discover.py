@@ -16,17 +16,14 @@ from vstream.jetstream.connection import Connection, connect
 from vstream.plan.importing.discovered import ClusterEndpoint, Discovered, DiscoveredServer
 from vstream.plan.importing.topology import make_routing_refusal
 from vstream.plan.live.loaded_rules import leads_elsewhere, read_loaded_rules
-from vstream.plan.live.observe import read_account_name
+from vstream.plan.live.observe import ELECTION_TIMEOUT, IN_FLIGHT, read_account_name
 from vstream.plan.plan import RULE, kind_of
 from vstream.plan.rules import LoadedEntries
 from vstream.topology.consumer_config import ObservedConsumer
 from vstream.topology.model import Endpoint, Routing, ServerVersion
 from vstream.topology.stream_config import REGION_ACCOUNT_PREFIX, ObservedStream
 
-_ELECTION = 10.0
-"""Seconds that streams get to elect a leader. It takes 4 to 9."""
 _PAUSE = 0.5
-_IN_FLIGHT = 32
 
 
 async def discover(
@@ -122,7 +119,7 @@ async def _read_streams(admin: JetStreamAdmin) -> Mapping[str, ObservedStream]:
 
     Without them a topology would not have their regions, and applying it would take their sources away.
     """
-    deadline = time.monotonic() + _ELECTION
+    deadline = time.monotonic() + ELECTION_TIMEOUT
     while True:
         streams, missing = await admin.streams()
         if not missing:
@@ -139,7 +136,7 @@ async def _read_consumers(
     admin: JetStreamAdmin, streams: Mapping[str, ObservedStream]
 ) -> dict[str, Mapping[str, ObservedConsumer]]:
     """The durables of each stream that has consumers. Raises NotReachableError if one does not answer."""
-    slots = asyncio.Semaphore(_IN_FLIGHT)
+    slots = asyncio.Semaphore(IN_FLIGHT)
 
     async def list_consumers(name: str) -> tuple[Mapping[str, ObservedConsumer], tuple[str, ...]]:
         async with slots:

@@ -29,12 +29,12 @@ from vstream.topology.replication import list_physical_streams
 from vstream.topology.stream_config import REGION_ACCOUNT_PREFIX, REGION_KEY, ROLE_KEY, ObservedStream
 from vstream.topology.units import format_version, parse_version
 
-_ELECTION = 10.0
+ELECTION_TIMEOUT = 10.0
 """Seconds that streams get to elect a leader. It takes 4 to 9."""
 _RELOAD = 2.0
 _PAUSE = 0.5
 _READ_FROM = frozenset({Role.READ.value, Role.ORIGIN.value})
-_IN_FLIGHT = 32
+IN_FLIGHT = 32
 
 
 @asynccontextmanager
@@ -329,7 +329,7 @@ async def _read_consumers(
         if stream.config.owner == topology.name and stream.config.metadata_value(ROLE_KEY) in _READ_FROM:
             read_streams.add(name)
     asked = sorted(name for name in read_streams & streams.keys() if streams[name].consumers)
-    slots = asyncio.Semaphore(_IN_FLIGHT)
+    slots = asyncio.Semaphore(IN_FLIGHT)
 
     async def list_consumers(name: str) -> tuple[dict[str, ObservedConsumer], tuple[str, ...]]:
         async with slots:
@@ -429,7 +429,7 @@ async def _list_streams(
     in_domains = profile_of(topology).has_domains
     asked = [account for account in accounts if not in_domains or account in reached]
     away = [part.name for part in list_physical_streams(topology) if part.place not in reached] if in_domains else []
-    deadline = time.monotonic() + _ELECTION
+    deadline = time.monotonic() + ELECTION_TIMEOUT
     while True:
         streams, missing = await admin.streams(asked)
         place_of = {part.name: part.place for part in list_physical_streams(topology)} if missing else {}

@@ -25,13 +25,13 @@ from vstream.topology.model import Endpoint, Topology
 from vstream.value_class import value_class
 
 _PING = "$SYS.REQ.SERVER.PING"
-_ANSWERS = 3.0
+ANSWER_TIMEOUT = 3.0
 """Seconds that servers get to answer. They take milliseconds, and the slowest round trip."""
 
-PEER_PATIENCE = 660.0
+PEER_TIMEOUT = 660.0
 """Seconds until servers have joined: one that was removed is let in again after five minutes (server/raft.go, peerRemoveTimeout)."""
 _POLL = 0.5
-_DIAL = 3.0
+DIAL_TIMEOUT = 3.0
 
 
 @value_class
@@ -128,7 +128,7 @@ async def listens(url: str) -> bool:
     """Whether somebody takes connections there: a server that does not answer, or not us, is alive."""
     try:
         parts = urlsplit(url if "//" in url else f"//{url}")
-        async with asyncio.timeout(_DIAL):
+        async with asyncio.timeout(DIAL_TIMEOUT):
             _, writer = await asyncio.open_connection(parts.hostname, parts.port or 4222)
     except (OSError, ValueError, TimeoutError):
         return False
@@ -176,7 +176,7 @@ async def _ask_system(system: Mapping[str, Endpoint]) -> tuple[dict[str, str], s
     except VstreamError as error:
         return {}, f"cannot be asked ({error.message})"
     try:
-        await connection.collect(_PING, is_last=note, timeout=_ANSWERS)
+        await connection.collect(_PING, is_last=note, timeout=ANSWER_TIMEOUT)
     except NoRespondersError:
         return {}, "is not that of the user under `connect.….system`"
     except NotReachableError:
@@ -216,7 +216,7 @@ async def require_empty(region: str, endpoint: Endpoint) -> None:
 
 async def wait_for_members(servers: Collection[str], monitors: Collection[str]) -> None:
     """Return once the leader of the meta group counts *servers* as its members. Raises NotReachableError."""
-    until = time.monotonic() + PEER_PATIENCE
+    until = time.monotonic() + PEER_TIMEOUT
     while True:
         members: set[str] = set()
         for meta in await asyncio.gather(*(_read_meta(url) for url in monitors)):
@@ -227,7 +227,7 @@ async def wait_for_members(servers: Collection[str], monitors: Collection[str]) 
         if time.monotonic() > until:
             missing = ", ".join(sorted({*servers} - members))
             raise NotReachableError(
-                f"{missing} has not joined the meta group in {PEER_PATIENCE:g} s",
+                f"{missing} has not joined the meta group in {PEER_TIMEOUT:g} s",
                 hint="do its servers have the gateways of the others, and unique names? Then run this again",
             )
         await asyncio.sleep(_POLL)

@@ -34,7 +34,7 @@ _MAKE = 5.0
 _PAUSE = 0.2
 _ACK_WAIT = 5.0
 """Seconds until a server redelivers an unacknowledged message. These clients acknowledge at once."""
-_LEFTOVERS = 10.0
+_LEFTOVERS_TIMEOUT = 10.0
 """Seconds at the end for remaining messages, besides redeliveries."""
 
 
@@ -202,7 +202,7 @@ class ConsumerReader(_Paced):
         If a killed server had a delivery or an acknowledgement, the message is redelivered after `ack_wait`; until
         then, fetches are empty.
         """
-        deadline = self.recorder.now() + round((_ACK_WAIT + _LEFTOVERS) * _NS)
+        deadline = self.recorder.now() + round((_ACK_WAIT + _LEFTOVERS_TIMEOUT) * _NS)
         number = -1
         while self.recorder.now() < deadline:
             if await self._fetch(self.recorder.now(), number) == (OperationOutcome.OK, 0):

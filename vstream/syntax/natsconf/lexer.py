@@ -73,7 +73,7 @@ class _Context:
 
     name: str
     key: re.Pattern[str]
-    after: re.Pattern[str]
+    after_value: re.Pattern[str]
 
 
 # A slash alone is a blank at the top, and a separator further in.
@@ -278,7 +278,7 @@ class Lexer:
 
     def _read_after_value(self) -> _State:
         context = self._contexts[-1]
-        match = context.after.match(self._text, self._pos)
+        match = context.after_value.match(self._text, self._pos)
         assert match is not None
         self._pos = match.end()
         if match.lastindex == 1:

@@ -13,7 +13,7 @@ from vstream.lab.links.state import Cut, Front, Pair
 
 _FIRST_SYN = 1.0
 """Seconds until TCP tries to connect again. It doubles each time."""
-_PATIENCE = 130.0
+_CONNECT_TIMEOUT = 130.0
 """Seconds after which TCP gives up connecting."""
 _RESET = struct.pack("ii", 1, 0)
 """SO_LINGER on with time 0: closing resets the connection."""
@@ -225,7 +225,7 @@ class ProxiedConnection:
         """Wait as long as TCP's handshake takes; False if it gives up. It needs both directions."""
         waited, pause = 0.0, _FIRST_SYN
         while forward.is_dropping or back.is_dropping:
-            if waited > _PATIENCE:
+            if waited > _CONNECT_TIMEOUT:
                 return False
             await asyncio.sleep(pause)
             waited += pause

@@ -353,7 +353,7 @@ def servers_map_differently(workspace: Workspace) -> Iterator[Violation]:
     # A cluster without gateways is no super-cluster: its servers are known by their routes.
     connected = group_connected(servers, "cluster")
     alone = {server.file: -number for number, group in enumerate(connected, 1) for server in group}
-    first: dict[tuple[int, str | None], tuple[ServerConf, MappingsBlock]] = {}
+    seen_blocks: dict[tuple[int, str | None], tuple[ServerConf, MappingsBlock]] = {}
     systems: dict[tuple[int, str], list[ServerConf]] = defaultdict(list)
     findings: list[Violation] = []
     for server in servers:
@@ -362,7 +362,7 @@ def servers_map_differently(workspace: Workspace) -> Iterator[Violation]:
             systems[groups[name], directory(server)].append(server)
         number = groups.get(name, alone.get(server.file, 0))
         for block in server.mappings if name in groups or number else ():
-            earlier, earlier_block = first.setdefault((number, block.account), (server, block))
+            earlier, earlier_block = seen_blocks.setdefault((number, block.account), (server, block))
             if earlier_block.key_span != block.key_span and earlier is not server and not are_copies(earlier, server):
                 is_same = name == _cluster_name(earlier)
                 findings += _check_differences(block, earlier_block, is_same_cluster=is_same)

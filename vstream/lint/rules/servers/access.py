@@ -191,14 +191,14 @@ def _knows_clients(server: ServerConf) -> bool:
 
 def compare_secrets(group: list[ServerConf]) -> Iterator[Violation]:
     """Users and tokens whose secret depends on the server. Secrets are not printed."""
-    first: dict[tuple[str | None, str], ConfValue] = {}
+    seen_secrets: dict[tuple[str | None, str], ConfValue] = {}
     for server in group:
         secrets = [((user.account, user.name), f"user `{user.name}`", user.password) for user in server.users]
         token = option(server.authorization, "token")
         for key, title, secret in (*secrets, ((None, ""), "`authorization`", token)):
             if secret is None or not _is_plain(secret.text):
                 continue
-            earlier = first.setdefault(key, secret)
+            earlier = seen_secrets.setdefault(key, secret)
             if earlier.text != secret.text:
                 word = "token" if secret is token else "password"
                 yield Violation(

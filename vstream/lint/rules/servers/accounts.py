@@ -144,18 +144,18 @@ def _check_route_permissions(server: ServerConf) -> Iterator[Violation]:
 
 
 def _users(server: ServerConf) -> Iterator[Violation]:
-    first: dict[str, Span] = {}
+    seen_users: dict[str, Span] = {}
     for user in server.users:
         if not user.name or user.name.startswith("$"):
             continue
-        if user.name in first and first[user.name] != user.span:
+        if user.name in seen_users and seen_users[user.name] != user.span:
             yield Violation(
                 at=user.span,
                 message=f"user `{user.name}` is defined twice: the server does not start",
                 hint="user names must be unique across all accounts",
-                related=(Related(span=first[user.name], message="the other one"),),
+                related=(Related(span=seen_users[user.name], message="the other one"),),
             )
-        first.setdefault(user.name, user.span)
+        seen_users.setdefault(user.name, user.span)
     authorization = server.authorization
     single, users, secret = (entry(authorization, *names) for names in (("user", "username"), ("users",), ("token",)))
     if single is not None and (users is not None or secret is not None):
@@ -411,7 +411,7 @@ def check_imports(server: ServerConf) -> Iterator[Violation]:
     """Where imports appear, that no two appear at one subject, and that none comes back to where it started."""
     cycles = _Cycles(server)
     for account in server.accounts:
-        first: dict[tuple[str, str], Span] = {}
+        seen_imports: dict[tuple[str, str], Span] = {}
         for wish in imports_of(account):
             place = wish.to or wish.subject
             prefix = str(wish.prefix.value) if wish.prefix else ""
@@ -420,12 +420,12 @@ def check_imports(server: ServerConf) -> Iterator[Violation]:
             key = (str(wish.account.value), twice)
             yield from _check_prefix(wish)
             yield from _check_target(wish)
-            if key in first:
+            if key in seen_imports:
                 yield Violation(
                     at=place.span,
                     message=f"`{key[0]}` already has a {wish.kind} that is imported to `{place.value}`: the server does not start",
                     hint="import it to another subject, with `to`, or remove it",
-                    related=(Related(span=first[key], message="the other import"),),
+                    related=(Related(span=seen_imports[key], message="the other import"),),
                 )
             elif cycles.has(account.name, wish):
                 yield refuse_start(
@@ -433,7 +433,7 @@ def check_imports(server: ServerConf) -> Iterator[Violation]:
                     f"`{wish.subject.value}` comes back to account `{account.name}`",
                     "remove one of the imports, or give them subjects that exclude each other",
                 )
-            first.setdefault(key, place.span)
+            seen_imports.setdefault(key, place.span)
 
 
 def _check_prefix(wish: AccountImport) -> Iterator[Violation]:

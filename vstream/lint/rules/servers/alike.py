@@ -256,7 +256,7 @@ def _compare_leaf_domains(workspace: Workspace, leaf: ServerConf) -> Iterator[Vi
 
 def _compare_domains_below_a_hub(workspace: Workspace, servers: list[ServerConf]) -> Iterator[Violation]:
     """Leaf nodes of one account of a hub: what asks for their domain there reaches whichever is nearer."""
-    first: dict[tuple[str | None, ...], tuple[str, ConfValue]] = {}
+    seen_domains: dict[tuple[str | None, ...], tuple[str, ConfValue]] = {}
     for link in read_leaf_links(workspace):
         for leaf in servers:
             domain = find_jetstream_domain(leaf)
@@ -264,7 +264,7 @@ def _compare_domains_below_a_hub(workspace: Workspace, servers: list[ServerConf]
             if domain is None or not is_end:
                 continue
             key = (directory(leaf), link.hub.system, link.hub.account, domain.text)
-            system, earlier = first.setdefault(key, (link.leaf.system, domain))
+            system, earlier = seen_domains.setdefault(key, (link.leaf.system, domain))
             if system != link.leaf.system:
                 yield Violation(
                     at=domain.span,

@@ -91,9 +91,9 @@ def option_written_twice(workspace: Workspace) -> Iterator[Violation]:
         for conf, block in blocks_of(server.root):
             if block.items is None:
                 yield from _check_competing_names(conf, seen)
-            first: dict[str, ConfEntry] = {}
+            seen_entries: dict[str, ConfEntry] = {}
             for entry in conf.entries:
-                earlier = first.setdefault(entry.key, entry)
+                earlier = seen_entries.setdefault(entry.key, entry)
                 span = entry.key_span
                 if earlier is entry or earlier.key_span.file != span.file or span in seen:
                     continue

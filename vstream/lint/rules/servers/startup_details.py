@@ -106,18 +106,18 @@ def _check_mixed_urls(server: ServerConf) -> Iterator[Violation]:
 
 
 def _check_remotes(server: ServerConf) -> Iterator[Violation]:
-    first: dict[tuple[tuple[str, ...], str], Span] = {}
+    seen_remotes: dict[tuple[tuple[str, ...], str], Span] = {}
     for remote in server.leaf_remotes:
         account = str(remote.account.value) if remote.account else "$G"
         key = (tuple(str(url.value) for url in remote.urls), account)
-        if remote.urls and key in first:
+        if remote.urls and key in seen_remotes:
             yield Violation(
                 at=remote.span,
                 message=f"another remote has the same addresses and account `{account}`: the server does not start",
                 hint="remove it, or give it another account",
-                related=(Related(span=first[key], message="the other one"),),
+                related=(Related(span=seen_remotes[key], message="the other one"),),
             )
-        first.setdefault(key, remote.span)
+        seen_remotes.setdefault(key, remote.span)
         for name in ("deny_imports", "deny_import", "deny_exports", "deny_export"):
             listed = entry(remote.conf, name)
             for subject in list_values(listed.value) if listed else ():

@@ -256,14 +256,14 @@ def consumer_does_not_fit(workspace: Workspace) -> Iterator[Violation]:
 
 def _find_namesakes(workspace: Workspace) -> Iterator[Violation]:
     """Two consumers of one name on one stream, of files side by side: in other directories they are other systems."""
-    first: dict[tuple[str, str, str], ConsumerFile] = {}
+    seen_consumers: dict[tuple[str, str, str], ConsumerFile] = {}
     for consumer in workspace.consumers:
         field = "durable_name" if consumer.fields.get("durable_name") else "name"
         name = consumer.fields.get(field)
         if consumer.stream is None or not isinstance(name, str) or not name:
             continue
         stream = str(consumer.stream.value)
-        namesake = first.setdefault((posixpath.dirname(consumer.file), stream, name), consumer)
+        namesake = seen_consumers.setdefault((posixpath.dirname(consumer.file), stream, name), consumer)
         if dict(namesake.fields) != dict(consumer.fields):
             yield Violation(
                 at=consumer.locate(field),

@@ -136,15 +136,15 @@ def missing_source(workspace: Workspace) -> Iterator[Violation]:
     streams = values.StreamSet(workspace.streams)
     for group in streams.reads():
         yield from _compare_sources(group, streams)
-        first: dict[str, tuple[StreamFile, SourceEntry]] = {}
+        sibling_sources: dict[str, tuple[StreamFile, SourceEntry]] = {}
         for stream in group:
             for source in values.sources(stream):
-                first.setdefault(source.name, (stream, source))
+                sibling_sources.setdefault(source.name, (stream, source))
         for stream in group:
-            lacking = sorted(first.keys() - {source.name for source in values.sources(stream)})
+            lacking = sorted(sibling_sources.keys() - {source.name for source in values.sources(stream)})
             if not lacking:
                 continue
-            sibling, source = first[lacking[0]]
+            sibling, source = sibling_sources[lacking[0]]
             more = f" and {len(lacking) - _SHOWN:,} more" if len(lacking) > _SHOWN else ""
             yield Violation(
                 at=stream.key_at("sources"),

@@ -209,9 +209,9 @@ def overlapping_streams(workspace: Workspace) -> Iterator[Violation]:
 
 
 def _check_namesakes(streams: list[StreamFile]) -> Iterator[Violation]:
-    first: dict[str, StreamFile] = {}
+    seen_streams: dict[str, StreamFile] = {}
     for stream in streams:
-        namesake = first.setdefault(stream.config.name, stream)
+        namesake = seen_streams.setdefault(stream.config.name, stream)
         if stream is not namesake and stream.is_named and dict(stream.config.fields) != dict(namesake.config.fields):
             yield Violation(
                 at=stream.locate("name"),

@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 from vstream.diagnostics import Finding, Severity
 from vstream.errors import InvalidInputError
-from vstream.lint import load_topology as topologies
+from vstream.lint import parse_topology as topologies
 from vstream.lint import registry
 from vstream.lint.rules.scenarios import RULES
 from vstream.lint.rules.scenarios.context import ScenarioSubject
@@ -29,7 +29,7 @@ Read: TypeAlias = Callable[[str], bytes]
 
 
 @value_class
-class LoadedScenario:
+class ParsedScenario:
     """A scenario file that was read: the scenario and its topology are None if errors leave none."""
 
     scenario: Scenario | None
@@ -61,7 +61,9 @@ class _Topology:
     file: str | None = None
 
 
-def load(content: bytes, file: str, read: Read, is_directory: Callable[[str], bool] = lambda _: True) -> LoadedScenario:
+def parse_scenario(
+    content: bytes, file: str, read: Read, is_directory: Callable[[str], bool] = lambda _: True
+) -> ParsedScenario:
     """
     Parse, decode and check a scenario, and the topology that it names or holds.
 
@@ -71,14 +73,14 @@ def load(content: bytes, file: str, read: Read, is_directory: Callable[[str], bo
     document = yaml.parse(content, file)
     if not document.is_readable:
         problems = tuple(_said_of_scenarios(problem) for problem in document.diagnostics)
-        return LoadedScenario(scenario=None, topology=None, diagnostics=problems, texts={file: document.text})
+        return ParsedScenario(scenario=None, topology=None, diagnostics=problems, texts={file: document.text})
     beside = _load_topology(document, read)
     scenario, problems = _check(document, beside)
     everything = (*document.diagnostics, *problems, *beside.diagnostics, *_templates(scenario, document, is_directory))
     texts = {file: document.text}
     if beside.file and beside.file.lower().endswith((".yaml", ".yml")):  # lines of another file may be secrets
         texts[beside.file] = beside.text
-    return LoadedScenario(
+    return ParsedScenario(
         scenario=scenario,
         topology=beside.topology,
         diagnostics=tuple(sorted(everything, key=Finding.sort_key)),
@@ -145,7 +147,7 @@ def _load_topology(document: Document, read: Read) -> _Topology:
                 ),
             )
         )
-    loaded = topologies.load(content, file)
+    loaded = topologies.parse_topology(content, file)
     return _Topology(topology=loaded.topology, text=loaded.text, diagnostics=loaded.diagnostics, file=file)
 
 

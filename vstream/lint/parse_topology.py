@@ -30,7 +30,7 @@ _MOST_SERVERS = 100
 
 
 @value_class
-class LoadedTopology:
+class ParsedTopology:
     """A topology file that was read: the topology is None if the file's errors leave none."""
 
     text: str
@@ -46,7 +46,7 @@ class LoadedTopology:
         return self.topology
 
 
-def load(content: bytes, file: str, overlays: Mapping[str, bytes] | None = None) -> LoadedTopology:
+def parse_topology(content: bytes, file: str, overlays: Mapping[str, bytes] | None = None) -> ParsedTopology:
     """
     Parse, decode and check. Never raises: everything that is wrong is in the diagnostics, in the file's order.
 
@@ -61,11 +61,11 @@ def load(content: bytes, file: str, overlays: Mapping[str, bytes] | None = None)
     return replace(check(document), overlay_texts=texts)
 
 
-def check(document: Document) -> LoadedTopology:
+def check(document: Document) -> ParsedTopology:
     """Decode and check a document that is a topology, or was written as a part of another one."""
     topology, findings = _read(document) if document.is_readable else (None, ())
     ordered = tuple(sorted((*document.diagnostics, *findings), key=Finding.sort_key))
-    return LoadedTopology(text=document.text, topology=topology, diagnostics=ordered)
+    return ParsedTopology(text=document.text, topology=topology, diagnostics=ordered)
 
 
 def _read(document: Document) -> tuple[Topology | None, tuple[Finding, ...]]:
