@@ -25,7 +25,7 @@ import bench_goals
 import nats
 
 from tests.support.command import vstream
-from vstream.cli.lab.links import shape
+from vstream.cli.lab.links import choose_shape
 from vstream.health.simulation import OutageSimulation, Spread, measure_spread, simulate
 from vstream.health.source_retries import Away
 from vstream.jetstream.endpoints import make_connection_options
@@ -361,7 +361,7 @@ def compare(
     _carry_forward(samples)
     times = {AWAY: [Away(away.begins - began, away.ends - began, away.is_killed) for away in outages]}
     rates = find_rates(scenario, samples, began)
-    links = shape(topology, [scenario.link] if scenario.link else [])
+    links = choose_shape(topology, [scenario.link] if scenario.link else [])
     duration = samples[-1].at - began
 
     def predict(*streams: str, longer: float = PATIENCE) -> OutageSimulation:

@@ -29,7 +29,7 @@ import typer.main  # noqa: E402 - behind the path
 from vstream.audit import codes as findings  # noqa: E402 - behind the path
 from vstream.cli.app import PANELS, app  # noqa: E402 - behind the path
 from vstream.cli.lazy_group import LazyCommand  # noqa: E402 - behind the path
-from vstream.cli.schema import output_schema  # noqa: E402 - behind the path
+from vstream.cli.schema import make_output_schema  # noqa: E402 - behind the path
 from vstream.health.doctor import examine as doctor  # noqa: E402 - behind the path
 from vstream.lint import manual  # noqa: E402 - behind the path
 from vstream.outputs import OUTPUTS  # noqa: E402 - behind the path
@@ -206,7 +206,7 @@ def write_schemas(docs: Path) -> list[dict[str, Any]]:
     """A page for each format that has a JSON Schema. Returns their navigation."""
     pages = []
     schemas = {"topology": topology_schema(), "scenario": scenario_schema()}
-    schemas |= {name: output_schema(name) for name in OUTPUTS}
+    schemas |= {name: make_output_schema(name) for name in OUTPUTS}
     for name, schema in schemas.items():
         path = f"schemas/{name}.md"
         command = f"vstream schema {name}" if name in {"topology", "scenario"} else f"vstream schema --output {name}"

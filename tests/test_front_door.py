@@ -10,6 +10,11 @@ import pytest
 import textstat
 
 from tests.support.command import walk_commands
+from vstream.audit.codes import CHAPTER as AUDIT
+from vstream.health.doctor.examine import CHAPTER as DOCTOR
+from vstream.lint.manual import CHAPTERS as MANUAL
+from vstream.scenario.faults import FAULTS
+from vstream.topology.profiles import PROFILES
 
 ROOT = next(parent for parent in Path(__file__).parents if (parent / "pyproject.toml").is_file())
 MOST_WORDS = 800
@@ -189,3 +194,19 @@ def anchors(markdown: str) -> set[str]:
     written = set(re.findall(r'<a (?:id|name)="([^"]+)"', text))
     headings = re.findall(r"^#+ (.*)$", text, flags=re.MULTILINE)
     return written | {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def list_what_users_meet() -> set[str]:
+    """Codes of findings, faults, routing profiles and commands."""
+    chapters = (*MANUAL, AUDIT, DOCTOR)
+    codes = {page.code for chapter in chapters for page in chapter.pages}
+    return {*codes, *FAULTS, *(routing.value for routing in PROFILES), *(path for path in COMMANDS if path)}
+
+
+def test_the_changelog_names_what_is_new() -> None:
+    """What was there before the changelog began is in a list."""
+    names, changelog = list_what_users_meet(), (ROOT / "CHANGELOG.md").read_text()
+    old = set((ROOT / "tests" / "fixtures" / "before_the_changelog.txt").read_text().splitlines())
+    unnamed = {name for name in names - old if not re.search(rf"(?<![\w-]){name}(?![\w-])", changelog)}
+    assert unnamed == set(), "add a line to CHANGELOG.md"
+    assert old <= names, "take what is gone out of before_the_changelog.txt"

@@ -69,7 +69,7 @@ def test_what_is_written_is_read_back(tmp_path: Path) -> None:
 def test_no_journal_is_nothing_open_and_a_broken_one_names_the_way_out(tmp_path: Path) -> None:
     directory = target(tmp_path).directory
     assert journal.read(directory) is None
-    journal.path(directory).write_text('{"format": 1')
+    journal.journal_path(directory).write_text('{"format": 1')
     with pytest.raises(LabError, match=r"chaos\.json` cannot be read") as caught:
         journal.read(directory)
     assert "vstream lab down a" in str(caught.value.hint)

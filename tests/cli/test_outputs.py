@@ -9,7 +9,7 @@ import jsonschema
 import pytest
 
 from tests.support.command import vstream, walk_commands
-from vstream.cli.schema import output_schema
+from vstream.cli.schema import make_output_schema
 from vstream.cli.views.json_output import JsonLayout, format_json
 from vstream.outputs import OUTPUTS
 
@@ -54,7 +54,7 @@ def test_every_command_with_formats_has_a_schema() -> None:
 
 @pytest.mark.parametrize("name", OUTPUTS)
 def test_every_schema_is_one(name: str) -> None:
-    schema = output_schema(name)
+    schema = make_output_schema(name)
     jsonschema.Draft202012Validator.check_schema(schema)
     assert schema["properties"]["schema"] == {"const": f"vstream.{name}/1"}
     assert "schema" in schema["required"]
@@ -93,7 +93,7 @@ def test_outputs_that_need_no_servers(
 
 def test_the_schema_of_an_output_is_printed() -> None:
     ran = vstream("schema", "--output", "status")
-    assert ran.json() == output_schema("status")
+    assert ran.json() == make_output_schema("status")
     assert vstream("schema", "--output", "weather").code == 2
 
 

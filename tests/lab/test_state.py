@@ -48,7 +48,7 @@ def a_record(directory: LabDirectory) -> LabRecord:
 
 def a_server(directory: LabDirectory, pid: int, create_time: float) -> ServerRecord:
     config = directory.config("r0-0")
-    argv = server_records.arguments(Path("/bin/nats-server"), config)
+    argv = server_records.server_arguments(Path("/bin/nats-server"), config)
     return ServerRecord(
         server="r0-0",
         state=server_records.RUNNING,
@@ -159,7 +159,7 @@ def test_a_process_can_be_recognised_as_soon_as_it_was_started(tmp_path: Path) -
     try:
         for _ in range(50):
             process = psutil.Process(processes.start_process(["/bin/sleep", "60"], log=tmp_path / "said", cwd=tmp_path))
-            shown = processes.arguments(process)
+            shown = processes.read_arguments(process)
             process.kill()
             process.wait()
             assert shown == ["/bin/sleep", "60"]

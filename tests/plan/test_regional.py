@@ -110,9 +110,9 @@ async def test_a_region_does_not_go_before_its_streams() -> None:
 async def test_a_rule_that_one_account_lacks_is_not_loaded() -> None:
     bundle = regional({"foo": MODELS["foo"]})
     rule = {"mappings": {"v.>": [{"subject": "_vs.w.v.>", "weight": 100}]}}
-    whole = told._rules({"APP_west": rule, "APP_east": rule, "APP_south": rule})
+    whole = told._list_rules({"APP_west": rule, "APP_east": rule, "APP_south": rule})
     assert whole == {"v.>": entries(bundle)["v.>"]}
-    partial = told._rules({"APP_west": rule, "APP_east": {}, "APP_south": rule})
+    partial = told._list_rules({"APP_west": rule, "APP_east": {}, "APP_south": rule})
     assert partial == {"v.>": ("APP_south * 100% _vs.w.v.>", "APP_west * 100% _vs.w.v.>")}
     servers = FakeServers()
     for stream in bundle.streams:
@@ -143,7 +143,7 @@ def test_a_lab_has_a_password_for_each_user_of_each_region_and_keeps_it(tmp_path
     for path, text in files.items():
         if "password" in path:
             (tmp_path / path).write_text(text)
-    called, password = passwords.login(tmp_path, "app", "east") or ("", "")
+    called, password = passwords.find_login(tmp_path, "app", "east") or ("", "")
     assert (called, password in files["passwords-east.cfg"]) == ("app-east", True)
     assert {
         with_password.path: with_password.text for with_password in passwords.with_passwords(tmp_path, bundle)

@@ -260,7 +260,7 @@ async def test_what_a_killed_run_has_moved_is_seen_and_its_readers_refreshed_by_
     desired = render_scaled(3, read={"replicas": 3})
     plan = plan_change(servers, desired)
     assert (plan.is_empty, plan.has_work, len(plan.readers_to_refresh)) == (True, number > 0, number)
-    assert ("to refresh" in view.summary(plan)) is (number > 0)
+    assert ("to refresh" in view.summarize(plan)) is (number > 0)
     assert len([*list_stages(plan)]) == (number > 0)
     result = await run(servers, desired)
     assert (result.is_complete, result.refreshed) == (True, plan.readers_to_refresh)

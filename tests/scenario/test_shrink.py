@@ -13,7 +13,7 @@ from tests.support.night import repetitions
 from tests.support.topologies import concise
 from vstream.lint.parse_scenario import parse_scenario
 from vstream.scenario.generate import ScenarioData, to_yaml
-from vstream.scenario.shrink import action, shrink, with_steps
+from vstream.scenario.shrink import name_action, shrink, with_steps
 
 MOST = 500
 
@@ -36,7 +36,7 @@ class Runs:
 
 def has(data: ScenarioData, *words: str) -> bool:
     """Whether *words* are among the actions of *data*, in this order."""
-    actions = iter([action(step) for step in data["steps"]])
+    actions = iter([name_action(step) for step in data["steps"]])
     return all(any(word == action for action in actions) for word in words)
 
 
@@ -59,7 +59,7 @@ async def test_what_is_left_is_what_the_failure_needs(words: tuple[str, ...]) ->
     data = with_words(*words)
     runs = Runs(lambda one: has(one, *words))
     shrunk = await shrink(data, runs.fails, is_valid=is_valid, most=MOST)
-    assert [action(step) for step in shrunk["steps"]] == list(words)
+    assert [name_action(step) for step in shrunk["steps"]] == list(words)
 
 
 async def test_times_and_load_become_small() -> None:
@@ -86,7 +86,9 @@ async def test_what_the_failure_needs_of_the_load_stays() -> None:
 async def test_every_candidate_is_valid_and_none_is_run_twice(seed: int, needed: set[int]) -> None:
     data = compose(seed)
     essential = [
-        step for index, step in enumerate(data["steps"]) if index in needed and action(step) not in {"wait", "heal"}
+        step
+        for index, step in enumerate(data["steps"])
+        if index in needed and name_action(step) not in {"wait", "heal"}
     ]
     runs = Runs(lambda one: all(step in one["steps"] for step in essential))
     shrunk = await shrink(data, runs.fails, is_valid=is_valid, most=MOST)

@@ -24,7 +24,7 @@ import typer.main
 from tests.support.paths import ROOT
 from vstream.cli.app import app
 from vstream.cli.lazy_group import LazyCommand
-from vstream.cli.schema import output_schema
+from vstream.cli.schema import make_output_schema
 
 _FORK_SERVER = "VSTREAM_TESTS_FORK_SERVER"
 """Names the socket of the fork server to a process started by one that has started it."""
@@ -139,7 +139,7 @@ def _output_validator(name: str) -> tuple[frozenset[str], jsonschema.Draft202012
 
     Made once: to derive a schema takes longer than most commands do. That it is one is a test by itself.
     """
-    schema = output_schema(name)
+    schema = make_output_schema(name)
     return frozenset(schema["properties"]), jsonschema.Draft202012Validator(schema)
 
 

@@ -90,14 +90,14 @@ def test_size_says_what_a_topology_needs(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["consistency", "five-regions", "three-regions", "single-region"])
 def test_drawings_are_complete_and_the_same_each_time(name: str) -> None:
     topology = parse_topology.parse_topology((EXAMPLES / f"{name}.yaml").read_bytes(), name).require()
-    picture = graph.svg(topology, topology.streams)
+    picture = graph.draw_svg(topology, topology.streams)
     root = ET.fromstring(picture)
     texts = {node.text for node in root.iter("{http://www.w3.org/2000/svg}text")}
     width, height = float(root.attrib["width"]), float(root.attrib["height"])
     for box in root.iter("{http://www.w3.org/2000/svg}rect"):
         assert float(box.attrib.get("x", 0)) + float(box.attrib["width"]) <= width
         assert float(box.attrib.get("y", 0)) + float(box.attrib["height"]) <= height
-    chart = graph.mermaid(topology, topology.streams)
+    chart = graph.draw_mermaid(topology, topology.streams)
     assert chart.startswith("flowchart LR\n")
     assert chart.count("subgraph") == chart.count("\n  end\n")
     for stream in topology.streams:
@@ -107,13 +107,13 @@ def test_drawings_are_complete_and_the_same_each_time(name: str) -> None:
         if stream.write:
             assert f"{stream.name}-write-{stream.regions[0]}" in texts
             assert f'["{stream.name}-write-{stream.regions[0]}"]' in chart
-    assert picture == graph.svg(topology, topology.streams)
+    assert picture == graph.draw_svg(topology, topology.streams)
 
 
 def test_links_are_drawn_with_what_they_carry() -> None:
     text = (EXAMPLES / "three-regions.yaml").read_text() + "links: {west-east: {rtt: 140ms, rate: 200mbit}}\n"
     topology = parse_topology.parse_topology(text.encode(), "linked").require()
-    assert "140 ms · 200 Mbit/s</text>" in graph.svg(topology, topology.streams)
+    assert "140 ms · 200 Mbit/s</text>" in graph.draw_svg(topology, topology.streams)
     (link,) = graph.as_dict(topology, topology.streams)["links"]
     assert link == {"between": ["west", "east"], "rtt_ms": 140, "rate": 200_000_000}
 

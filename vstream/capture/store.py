@@ -194,7 +194,7 @@ class Capture:
                 if len(records) == len(lines):
                     yield from records
                 else:
-                    yield from _one_by_one(file, number, lines, kind)
+                    yield from _read_one_by_one(file, number, lines, kind)
                 number += len(lines)
 
     def write_manifest(self, manifest: Manifest) -> None:
@@ -223,7 +223,7 @@ def _complete_lines(content: BufferedReader, file: Path) -> Iterator[list[bytes]
             yield lines
 
 
-def _one_by_one(file: Path, number: int, lines: Sequence[bytes], kind: type[_Record]) -> Iterator[_Record]:
+def _read_one_by_one(file: Path, number: int, lines: Sequence[bytes], kind: type[_Record]) -> Iterator[_Record]:
     """The records on *lines*, of which the first has this *number*. Raises VstreamError at the one that is wrong."""
     adapter: TypeAdapter[_Record] = _adapter(kind)
     for place, line in enumerate(lines, number):

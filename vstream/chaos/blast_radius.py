@@ -103,8 +103,8 @@ def assess_impact(
     present = {seat.server.name: seat.region for seat in topology.seats if seat.server.name not in {*lost, *servers}}
     everyone = [seat.server.name for seat in topology.seats]
     members = [seat.server.name for seat in topology.seats if seat.is_stretch]
-    meta = None if topology.hubs else _group(everyone, present, parts)
-    stretch = _group(members, present, parts) if members else None
+    meta = None if topology.hubs else _assess_group(everyone, present, parts)
+    stretch = _assess_group(members, present, parts) if members else None
     asked = {seat.region for seat in topology.seats if seat.server.name in servers}
     refusals = []
     if (servers or cut) and meta is not None and not meta.has_majority:
@@ -136,7 +136,7 @@ def assess_impact(
     )
 
 
-def _group(names: Collection[str], present: Mapping[str, str], parts: Sequence[Collection[str]]) -> GroupEffect:
+def _assess_group(names: Collection[str], present: Mapping[str, str], parts: Sequence[Collection[str]]) -> GroupEffect:
     """Of *names*, those that are *present* (with their regions) on the best of *parts*."""
     return GroupEffect(peers=len(names), left=max(sum(present.get(name) in side for name in names) for side in parts))
 

@@ -172,7 +172,7 @@ class ConnectivityProbe:
             for pair in losses:
                 if times.get(pair, _LOSS_TIMEOUT) > min(after[pair], default=0.0) + _LATE:
                     late.setdefault(pair, sent)
-        return [_loss_evidence(pair, loss, sent, late.get(pair)) for pair, loss in sorted(losses.items())]
+        return [_describe_loss(pair, loss, sent, late.get(pair)) for pair, loss in sorted(losses.items())]
 
 
 def _require_delay(after: Sequence[float], state: LinkState, link: str) -> str:
@@ -194,7 +194,7 @@ def _require_jitter(after: Sequence[float], jitter: float, link: str) -> float:
     return spread
 
 
-def _loss_evidence(pair: Pair, loss: float, sent: int, first_late: int | None) -> str:
+def _describe_loss(pair: Pair, loss: float, sent: int, first_late: int | None) -> str:
     link = f"over {pair[0]} → {pair[1]}"
     if first_late is not None:
         return f"message {first_late} came late {link}"

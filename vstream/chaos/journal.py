@@ -64,14 +64,14 @@ class Journal:
         return replace(self, faults=tuple(fault for fault in self.faults if fault.id != fault_id))
 
 
-def path(directory: LabDirectory) -> Path:
+def journal_path(directory: LabDirectory) -> Path:
     """The file of a lab's journal."""
     return directory.path / "chaos.json"
 
 
 def read(directory: LabDirectory) -> Journal | None:
     """The journal; None if nothing was ever written. Raises LabError if it cannot be parsed."""
-    file = path(directory)
+    file = journal_path(directory)
     try:
         return decode(json.loads(file.read_text(encoding="utf-8")))
     except FileNotFoundError:
@@ -85,7 +85,7 @@ def read(directory: LabDirectory) -> Journal | None:
 
 def write(directory: LabDirectory, journal: Journal) -> None:
     """Store *journal* durably: it survives a crash of this process or machine. Call it with the lab's lock held."""
-    write_private(path(directory), json.dumps(encode(journal), indent=2) + "\n")
+    write_private(journal_path(directory), json.dumps(encode(journal), indent=2) + "\n")
 
 
 def encode(journal: Journal) -> dict[str, Any]:

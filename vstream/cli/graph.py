@@ -23,7 +23,7 @@ def command(
     """
     Draw the regions, the physical streams, and what replicates where. Connects to no server.
 
-    GitHub, GitLab and many wikis draw Mermaid that is in a `mermaid` code block.
+    GitHub, GitLab and many wikis draw Mermaid that is in a `draw_mermaid` code block.
 
     Examples: `vstream graph`, `vstream graph acme.yaml -s orders --format svg > orders.svg`
     """
@@ -37,5 +37,5 @@ def command(
         raise typer.BadParameter(
             f"a graph of {len(streams)} streams is unreadable: choose at most {_MOST_STREAMS}", param_hint="--stream"
         )
-    draw = graph.svg if output == "svg" else graph.mermaid
+    draw = graph.draw_svg if output == "svg" else graph.draw_mermaid
     typer.echo(draw(loaded, streams), nl=False)

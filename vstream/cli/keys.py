@@ -89,7 +89,7 @@ def show(
     if output == "json":
         print_json("keys", {"directory": str(ring.directory), "public": public, "credentials": files})
     else:
-        stdout().print(key_table(public))
+        stdout().print(render_keys(public))
         for user, file in files.items():
             stdout().print(f"{user}: {file}")
     if missing:
@@ -139,7 +139,7 @@ def rotate(
     print_note(f"created {_write_login_file(loaded, ring, user)}; `vstream apply` revokes the old one")
 
 
-def key_table(public: Mapping[str, str | None]) -> Table:
+def render_keys(public: Mapping[str, str | None]) -> Table:
     """Each public key by its name; None for a key that is missing."""
     table = Table(box=None)
     table.add_column("key")

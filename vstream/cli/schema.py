@@ -32,11 +32,11 @@ def command(
     `vstream schema --output status`
     """
     document = scenario_document if language == "scenario" else topology_document
-    schema = document.json_schema() if output is None else output_schema(output)
+    schema = document.json_schema() if output is None else make_output_schema(output)
     typer.echo(json.dumps(schema, indent=2, ensure_ascii=False))
 
 
-def output_schema(name: str) -> dict[str, Any]:
+def make_output_schema(name: str) -> dict[str, Any]:
     """The JSON Schema of the output *name*. Raises UnknownNameError."""
     if name not in OUTPUTS:
         raise UnknownNameError(f"no command has the output `{name}`", hint=f"choose one of {', '.join(OUTPUTS)}")

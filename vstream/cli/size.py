@@ -12,7 +12,7 @@ import typer
 
 from vstream.cli import options
 from vstream.cli.exit_codes import NO, UNKNOWN
-from vstream.cli.lab.links import shape
+from vstream.cli.lab.links import choose_shape
 from vstream.cli.views import console
 from vstream.cli.views import size as view
 from vstream.cli.views.json_output import print_json
@@ -86,7 +86,7 @@ def command(
     _read_outages(loaded, "--isolate", isolate or [], outages)
     if simulate:
         numbers = _read_by_stream("--copies", copies or [], names, _parse_copies)
-        links = shape(loaded, [part for text in link or () for part in _expand_link(loaded, text)])
+        links = choose_shape(loaded, [part for text in link or () for part in _expand_link(loaded, text)])
         seconds = _parse_seconds("--duration", duration)
         simulation = simulate_outages(loaded, loads, numbers, outages, links, seconds)
         if output == "json":

@@ -283,7 +283,7 @@ def simulate(
         histories[alike] = [_draw_history(alike, counts, duration, draw) for _ in range(number)]
     healed = max((away.ends for times in outages.values() for away in times), default=0.0)
     figures = [_pair_figures(alike, groups[alike], histories[alike], healed) for alike in groups]
-    written = {region.name: _write_flows(counts, region.name, outages) for region in topology.regions}
+    written = {region.name: _make_write_flows(counts, region.name, outages) for region in topology.regions}
     writers = [flow for flows in written.values() for flow in flows.values()]
     published = sum(flow.count_published(duration) * flow.weight for flow in writers)
     return OutageSimulation(
@@ -390,7 +390,7 @@ def _pair_figures(
     )
 
 
-def _write_flows(
+def _make_write_flows(
     counts: Counter[StreamClass], region: str, outages: Mapping[str, Sequence[Away]]
 ) -> dict[StreamClass, Flow]:
     """What clients publish in *region*, which an ordinary start keeps from it."""

@@ -27,7 +27,7 @@ def install(conf: Path, artifacts: Sequence[Artifact]) -> None:
     """Make *conf* hold exactly *artifacts*. Files that are already right are left alone."""
     for artifact in artifacts:
         path = _path_in(conf, artifact)
-        if _text(path) == artifact.text:
+        if _read_text(path) == artifact.text:
             continue
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         if artifact.path.endswith(_SERVER_FILES):
@@ -50,7 +50,7 @@ def list_differing(conf: Path, artifacts: Sequence[Artifact]) -> tuple[str, ...]
     """
     paths = []
     for artifact in artifacts:
-        text = _text(_path_in(conf, artifact)) if artifact.path.startswith(_SERVERS) else None
+        text = _read_text(_path_in(conf, artifact)) if artifact.path.startswith(_SERVERS) else None
         if text is not None and _without_dialled(text) != _without_dialled(artifact.text):
             paths.append(artifact.path)
     return tuple(paths)
@@ -64,7 +64,7 @@ def keeping_running(conf: Path, artifacts: Sequence[Artifact]) -> tuple[Artifact
     """*artifacts*, except that files read by servers come from *conf*, which the servers run with."""
     kept_files = []
     for artifact in artifacts:
-        text = _text(_path_in(conf, artifact)) if artifact.path.endswith(_SERVER_FILES) else None
+        text = _read_text(_path_in(conf, artifact)) if artifact.path.endswith(_SERVER_FILES) else None
         kept_files.append(artifact if text is None else dataclasses.replace(artifact, text=text))
     return tuple(kept_files)
 
@@ -126,7 +126,7 @@ def _path_in(conf: Path, artifact: Artifact) -> Path:
     return conf / path
 
 
-def _text(path: Path) -> str | None:
+def _read_text(path: Path) -> str | None:
     try:
         return path.read_bytes().decode(errors="replace")
     except FileNotFoundError:

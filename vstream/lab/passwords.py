@@ -60,7 +60,7 @@ def with_passwords(conf: Path, bundle: Bundle) -> tuple[Artifact, ...]:
     regional = [account.name for account in bundle.accounts if account.name.startswith(REGION_ACCOUNT_PREFIX)]
     regions = [name.removeprefix(REGION_ACCOUNT_PREFIX) for name in regional]
     if regions and not has_passwords:
-        return (*bundle.artifacts, *_certificate(conf, bundle))
+        return (*bundle.artifacts, *_make_certificate_file(conf, bundle))
     if regions:
         files = {
             SYSTEM_PASSWORD_PATH: SYSTEM_PASSWORDS,
@@ -69,20 +69,20 @@ def with_passwords(conf: Path, bundle: Bundle) -> tuple[Artifact, ...]:
         return (*bundle.artifacts, *(_preserve_passwords(conf, path, variables) for path, variables in files.items()))
     existing = _read_passwords(conf)
     passwords = {name: existing.get(name) or secrets.token_urlsafe(_BYTES) for name in (*PASSWORDS, *HUB_PASSWORDS)}
-    secret = [*_certificate(conf, bundle)]
+    secret = [*_make_certificate_file(conf, bundle)]
     if has_passwords:
-        secret.append(_secret(PASSWORDS_PATH, {name: passwords[name] for name in PASSWORDS}))
+        secret.append(_make_password_file(PASSWORDS_PATH, {name: passwords[name] for name in PASSWORDS}))
     if hubs:
         variables = HUB_PASSWORDS if variable in texts[HUBS_PATH] else (password_variable(LEAF_USER),)
-        secret.append(_secret(HUB_PASSWORDS_PATH, {name: passwords[name] for name in variables}))
+        secret.append(_make_password_file(HUB_PASSWORDS_PATH, {name: passwords[name] for name in variables}))
     for region, hub in hubs.items():
         scheme = "nats-leaf" if hub.transport is None else hub.scheme
         url = f"{scheme}://{LEAF_USER}:{passwords[password_variable(LEAF_USER)]}@{hub.leaf_address}"
-        secret.append(_secret(leaf_path(region), {LEAF_VARIABLE: url}))
+        secret.append(_make_password_file(leaf_path(region), {LEAF_VARIABLE: url}))
     return (*bundle.artifacts, *secret)
 
 
-def _certificate(conf: Path, bundle: Bundle) -> Iterator[Artifact]:
+def _make_certificate_file(conf: Path, bundle: Bundle) -> Iterator[Artifact]:
     """Where the lab's servers find their certificate, if they ask clients for theirs."""
     if any(f'include "../{TLS_PATH}"' in artifact.text for artifact in bundle.artifacts):
         files = {"cert_file": SERVER_CERTIFICATE, "key_file": SERVER_KEY, "ca_file": CA_FILE}
@@ -95,10 +95,10 @@ def _certificate(conf: Path, bundle: Bundle) -> Iterator[Artifact]:
 def _preserve_passwords(conf: Path, path: str, variables: Iterable[str]) -> Artifact:
     """The file at *path* with a password for each of *variables*: those that *conf* has, and new ones for the rest."""
     existing = _read(conf / path)
-    return _secret(path, {name: existing.get(name) or secrets.token_urlsafe(_BYTES) for name in variables})
+    return _make_password_file(path, {name: existing.get(name) or secrets.token_urlsafe(_BYTES) for name in variables})
 
 
-def _secret(path: str, values: Mapping[str, str]) -> Artifact:
+def _make_password_file(path: str, values: Mapping[str, str]) -> Artifact:
     # Servers refuse a file with a variable that they do not use: each has its own.
     return Artifact(path=path, text="".join(f'{variable}: "{value}"\n' for variable, value in values.items()))
 
@@ -108,7 +108,7 @@ def find_password(conf: Path, user: str) -> str | None:
     return _read_passwords(conf).get(password_variable(user))
 
 
-def login(conf: Path, user: str, region: str) -> tuple[str, str] | None:
+def find_login(conf: Path, user: str, region: str) -> tuple[str, str] | None:
     """The name of *user* in *region* and the password; None if the lab has no users."""
     regional_password = _read(conf / passwords_path(region)).get(password_variable(user))
     if regional_password is not None:

@@ -32,12 +32,12 @@ def start_process(argv: Sequence[str], *, log: Path, cwd: Path) -> int:
     with suppress(psutil.NoSuchProcess):
         process = psutil.Process(child.pid)
         # On a busy machine, Popen returns before the kernel shows the arguments of the new program.
-        while not arguments(process) and is_alive(process):
+        while not read_arguments(process) and is_alive(process):
             time.sleep(0)
     return child.pid
 
 
-def arguments(process: psutil.Process) -> list[str]:
+def read_arguments(process: psutil.Process) -> list[str]:
     """The arguments of *process*; empty for zombies and for processes that we may not see."""
     try:
         return process.cmdline()

@@ -73,7 +73,7 @@ class NatsServer:
 
         It may not be ready yet, or may die. Raises LabError if *binary* cannot be run.
         """
-        argv = server_records.arguments(binary.absolute(), self.config)
+        argv = server_records.server_arguments(binary.absolute(), self.config)
         intent = ServerRecord(
             server=self.name, state=server_records.STARTING, argv=argv, config=str(self.config), version=version
         )
@@ -138,18 +138,18 @@ class NatsServer:
 
     def log_mark(self) -> LogMark:
         """The present end of the logs."""
-        return LogMark(_size(self.log_file), _size(self.err_file))
+        return LogMark(_get_size(self.log_file), _get_size(self.err_file))
 
     def said_since(self, mark: LogMark) -> list[str]:
         """What the server has written since *mark*: its log, then its other output."""
-        return _lines_from(self.log_file, mark.log) + _lines_from(self.err_file, mark.err)
+        return _read_lines_from(self.log_file, mark.log) + _read_lines_from(self.err_file, mark.err)
 
     def last_lines(self, count: int) -> tuple[str, ...]:
         """The last *count* lines of its log and its other output; the newer file comes last."""
         files = (path for path in (self.err_file, self.log_file) if path.exists())
         written = sorted(files, key=lambda path: path.stat().st_mtime_ns)
         window = max(_BLOCK, count * _LINE)
-        lines = [line for path in written for line in _lines_from(path, max(0, _size(path) - window))[-count:]]
+        lines = [line for path in written for line in _read_lines_from(path, max(0, _get_size(path) - window))[-count:]]
         return tuple(lines[-count:]) if count > 0 else ()
 
 
@@ -201,14 +201,14 @@ async def stop_all(directory: LabDirectory, servers: Iterable[str] | None = None
         server_records.forget(directory, name)
 
 
-def _size(path: Path) -> int:
+def _get_size(path: Path) -> int:
     try:
         return path.stat().st_size
     except FileNotFoundError:
         return 0
 
 
-def _lines_from(path: Path, offset: int) -> list[str]:
+def _read_lines_from(path: Path, offset: int) -> list[str]:
     try:
         with path.open("rb") as file:
             file.seek(offset)

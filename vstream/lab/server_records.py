@@ -21,7 +21,7 @@ from pathlib import Path
 import psutil
 
 from vstream.files import write_private
-from vstream.lab.processes import arguments as arguments_of
+from vstream.lab.processes import read_arguments as arguments_of
 from vstream.lab.processes import reap
 from vstream.lab.state import LabDirectory
 from vstream.value_class import value_class
@@ -45,7 +45,7 @@ class ServerRecord:
     create_time: float | None = None
 
 
-def arguments(binary: Path, config: Path) -> tuple[str, ...]:
+def server_arguments(binary: Path, config: Path) -> tuple[str, ...]:
     """The command line of a server: its identity in the process table."""
     return (str(binary), "-c", str(config))
 

@@ -146,12 +146,12 @@ def list_endpoints(name: str, user: str = VSTREAM_USER) -> Mapping[str, Endpoint
                 monitor_url(address) for address in servers if address.region == region and not address.is_hub
             ),
             inbox=CLIENT_INBOX if user == APP_USER else inbox_of(user),
-            **{**_trust(servers), **_find_login(name, user, region)},
+            **{**_find_authority(servers), **_find_login(name, user, region)},
         )
     return by_region
 
 
-def _trust(servers: Sequence[ServerAddress]) -> dict[str, Any]:
+def _find_authority(servers: Sequence[ServerAddress]) -> dict[str, Any]:
     """The field of an Endpoint with the authority that signed what *servers* show; none where they speak no TLS."""
     transport = next((address.transport for address in servers if address.transport is not None), None)
     return {} if transport is None else {"tls_ca": transport.ca_file}
@@ -159,10 +159,10 @@ def _trust(servers: Sequence[ServerAddress]) -> dict[str, Any]:
 
 def _find_login(name: str, user: str, region: str) -> dict[str, Any]:
     """The fields of an Endpoint that *user* logs in with in *region*; none where the lab has no users."""
-    if password := passwords.login(lab_directory(name).conf, user, region):
+    if password := passwords.find_login(lab_directory(name).conf, user, region):
         return {"user": password[0], "password": password[1]}
     # A user of one region is called after it; others are the same in all.
-    return keys.login(name, regional_user(user, region)) or keys.login(name, user)
+    return keys.find_login(name, regional_user(user, region)) or keys.find_login(name, user)
 
 
 def list_client_endpoints(name: str) -> Mapping[str, Endpoint]:
@@ -179,9 +179,9 @@ def find_system_endpoint(name: str, region: str | None = None) -> Endpoint:
     password = passwords.find_password(lab_directory(name).conf, SYSTEM_USER)
     servers = list_addresses(name)
     urls = tuple(server.client_url for server in servers if region is None or _serves(server, region))
-    files = keys.login(name, SYSTEM_USER)
+    files = keys.find_login(name, SYSTEM_USER)
     login = files or {"user": SYSTEM_USER if password else None, "password": password}
-    return Endpoint(urls=urls, **{**_trust(servers), **login})
+    return Endpoint(urls=urls, **{**_find_authority(servers), **login})
 
 
 def _serves(address: ServerAddress, region: str) -> bool:

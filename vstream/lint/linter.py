@@ -110,7 +110,7 @@ def apply_fixes(diagnostics: Iterable[Finding], texts: Mapping[str, str], writab
         ):
             for file, start, end, text in edits:
                 accepted.setdefault(file, []).append((start, end, text))
-    changed = {file: _apply(texts[file], edits) for file, edits in accepted.items()}
+    changed = {file: _apply_edits(texts[file], edits) for file, edits in accepted.items()}
     return {file: text for file, text in changed.items() if text != texts[file]}
 
 
@@ -151,7 +151,7 @@ def _overlaps(accepted: Iterable[tuple[int, int, str]], start: int, end: int) ->
     )
 
 
-def _apply(text: str, edits: Iterable[tuple[int, int, str]]) -> str:
+def _apply_edits(text: str, edits: Iterable[tuple[int, int, str]]) -> str:
     for start, end, replacement in sorted(edits, reverse=True):
         text = text[:start] + replacement + text[end:]
     return text

@@ -66,7 +66,7 @@ def diff(topology: Topology, bundle: Bundle, observed: Observed, *, adopt: froze
     if blocked := change_routing.block_profile_change(context):
         return Plan(
             topology=topology.name,
-            observed=Fingerprint(partial(_digest, context, ())),
+            observed=Fingerprint(partial(_compute_digest, context, ())),
             blocked=blocked,
             owned=len(context.owned),
         )
@@ -85,7 +85,7 @@ def _plan_of(context: DiffContext, outcomes: Sequence[Outcome]) -> Plan:
     compared = [name for name in context.streams if name in desired or name in context.owned]
     return Plan(
         topology=context.topology.name,
-        observed=Fingerprint(partial(_digest, context, compared)),
+        observed=Fingerprint(partial(_compute_digest, context, compared)),
         changes=tuple(changes),
         blocked=tuple(blocked),
         rules=context.rules,
@@ -99,7 +99,7 @@ def _plan_of(context: DiffContext, outcomes: Sequence[Outcome]) -> Plan:
     )
 
 
-def _digest(context: DiffContext, names: Iterable[str]) -> str:
+def _compute_digest(context: DiffContext, names: Iterable[str]) -> str:
     """Of everything that a plan depends on: streams it wants or owns, which *names* are, and the loaded rules."""
     observed = context.observed
     streams = {name: [context.form_of(name), observed.streams[name].created] for name in names}
@@ -255,7 +255,7 @@ def _block_refused(stream: RenderedStream, fields: Sequence[FieldChange], contex
         if reason:
             return _block(
                 stream,
-                f"`{change.field}` is {_json(change.before)}, the topology says {_json(change.after)}: {reason}",
+                f"`{change.field}` is {_dump_json(change.before)}, the topology says {_dump_json(change.after)}: {reason}",
                 change_consistency.hint_for_mirror(stream, fields, context)
                 or "change the topology back, or give the virtual stream another name and move over",
             )
@@ -305,7 +305,7 @@ def _compare_fields(
         if old == new:
             continue
         if field not in after and not is_known(field):
-            text = f"has `{field}` = {_json(old)}, which vstream does not know and keeps"
+            text = f"has `{field}` = {_dump_json(old)}, which vstream does not know and keeps"
             notes.append(Note(name=stream.config.name, text=text))
         elif field == "metadata":
             changes += _compare_metadata(old, new, stream.role)
@@ -373,7 +373,7 @@ def _note_renames(outcomes: Sequence[Outcome], context: DiffContext) -> Iterator
         )
 
 
-def _json(value: Json) -> str:
+def _dump_json(value: Json) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 

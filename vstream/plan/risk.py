@@ -51,7 +51,7 @@ def classify(field: str, before: Json, after: Json, role: Role | None) -> tuple[
     return Risk.DISRUPTIVE, "vstream does not know what this change does to clients"
 
 
-def _limit(before: Json, after: Json, role: Role | None) -> tuple[Risk, str]:
+def _judge_limit(before: Json, after: Json, role: Role | None) -> tuple[Risk, str]:
     if not _is_tighter(before, after):
         return Risk.SAFE, "keeps more than before"
     text = "messages beyond the new limit are removed at once"
@@ -60,7 +60,7 @@ def _limit(before: Json, after: Json, role: Role | None) -> tuple[Risk, str]:
     return Risk.DATA_LOSS, text
 
 
-def _max_msg_size(before: Json, after: Json, role: Role | None) -> tuple[Risk, str]:
+def _judge_max_msg_size(before: Json, after: Json, role: Role | None) -> tuple[Risk, str]:
     if not _is_tighter(before, after):
         return Risk.SAFE, "allows more than before"
     return Risk.DISRUPTIVE, "larger messages are refused" + (
@@ -68,16 +68,16 @@ def _max_msg_size(before: Json, after: Json, role: Role | None) -> tuple[Risk, s
     )
 
 
-def _replicas(before: Json, after: Json, _role: Role | None) -> tuple[Risk, str]:
+def _judge_replicas(before: Json, after: Json, _role: Role | None) -> tuple[Risk, str]:
     is_fewer = isinstance(before, int) and isinstance(after, int) and after < before
     return Risk.DISRUPTIVE, "fewer copies survive fewer failures" if is_fewer else "new replicas copy the whole stream"
 
 
-def _rollup(_before: Json, after: Json, _role: Role | None) -> tuple[Risk, str]:
+def _judge_rollup(_before: Json, after: Json, _role: Role | None) -> tuple[Risk, str]:
     return (Risk.SAFE, "rollups become possible") if after else (Risk.DISRUPTIVE, "rollups are refused")
 
 
-def _discard(_before: Json, after: Json, _role: Role | None) -> tuple[Risk, str]:
+def _judge_discard(_before: Json, after: Json, _role: Role | None) -> tuple[Risk, str]:
     if after == "new":
         return Risk.DISRUPTIVE, "publishers are refused when the stream is full"
     return Risk.DATA_LOSS, "a full stream removes its oldest messages"
@@ -89,19 +89,19 @@ def _rate_as(risk: Risk, why: str) -> _Judge:
 
 _Judge = Callable[["Json", "Json", "Role | None"], "tuple[Risk, str]"]
 _JUDGES: Mapping[str, _Judge] = {
-    "max_age": _limit,
-    "max_bytes": _limit,
-    "max_msgs": _limit,
-    "max_msgs_per_subject": _limit,
-    "max_msg_size": _max_msg_size,
-    "num_replicas": _replicas,
+    "max_age": _judge_limit,
+    "max_bytes": _judge_limit,
+    "max_msgs": _judge_limit,
+    "max_msgs_per_subject": _judge_limit,
+    "max_msg_size": _judge_max_msg_size,
+    "num_replicas": _judge_replicas,
     "placement": _rate_as(Risk.DISRUPTIVE, "the stream moves to other servers"),
     "subjects": _rate_as(Risk.DISRUPTIVE, "from now on other messages are stored"),
     "metadata": _rate_as(Risk.SAFE, "a label"),
-    "allow_rollup_hdrs": _rollup,
+    "allow_rollup_hdrs": _judge_rollup,
     "deny_delete": _rate_as(Risk.DISRUPTIVE, "can never be turned off again"),
     "deny_purge": _rate_as(Risk.DISRUPTIVE, "can never be turned off again"),
-    "discard": _discard,
+    "discard": _judge_discard,
     "subject_transform": _rate_as(Risk.RESOURCING, "what is stored and what is sourced no longer agree"),
     "republish": _rate_as(Risk.SAFE, "core subscribers get other messages"),
     "first_seq": _rate_as(Risk.RESOURCING, "what is stored and what is sourced no longer agree"),
@@ -160,34 +160,34 @@ def _is_tighter(before: Json, after: Json) -> bool:
     return after > 0 and (before <= 0 or after < before)
 
 
-def _always(_before: Json, _after: Json) -> bool:
+def _is_any(_before: Json, _after: Json) -> bool:
     return True
 
 
-def _turned_off(before: Json, after: Json) -> bool:
+def _is_turned_off(before: Json, after: Json) -> bool:
     return bool(before) and not after
 
 
-def _workqueue(before: Json, after: Json) -> bool:
+def _is_workqueue(before: Json, after: Json) -> bool:
     return "workqueue" in (before, after)
 
 
 IMMUTABLE: tuple[tuple[str, Callable[[Json, Json], bool], str], ...] = (
-    ("storage", _always, "servers cannot change the storage of a stream"),
-    ("retention", _workqueue, "servers cannot change retention to or from workqueue"),
+    ("storage", _is_any, "servers cannot change the storage of a stream"),
+    ("retention", _is_workqueue, "servers cannot change retention to or from workqueue"),
     (
         "mirror",
-        _always,
+        _is_any,
         "this changes the consistency model or the name of the order, and servers cannot turn a stream into a mirror or point a mirror elsewhere",
     ),
-    ("deny_delete", _turned_off, "servers never allow deletes again once they are denied"),
-    ("deny_purge", _turned_off, "servers never allow purges again once they are denied"),
-    ("sealed", _turned_off, "a sealed stream stays sealed"),
-    ("allow_msg_ttl", _turned_off, "servers cannot turn message TTLs off again"),
-    ("allow_msg_schedules", _turned_off, "servers cannot turn message schedules off again"),
-    ("allow_msg_counter", _always, "servers cannot turn a stream into a counter or back"),
-    ("persist_mode", _always, "servers cannot change how a stream persists"),
-    ("template_owner", _always, "a stream template owns this stream"),
+    ("deny_delete", _is_turned_off, "servers never allow deletes again once they are denied"),
+    ("deny_purge", _is_turned_off, "servers never allow purges again once they are denied"),
+    ("sealed", _is_turned_off, "a sealed stream stays sealed"),
+    ("allow_msg_ttl", _is_turned_off, "servers cannot turn message TTLs off again"),
+    ("allow_msg_schedules", _is_turned_off, "servers cannot turn message schedules off again"),
+    ("allow_msg_counter", _is_any, "servers cannot turn a stream into a counter or back"),
+    ("persist_mode", _is_any, "servers cannot change how a stream persists"),
+    ("template_owner", _is_any, "a stream template owns this stream"),
 )
 """What servers refuse (server/stream.go, configUpdateCheck): field, when, and the reason in plain words."""
 

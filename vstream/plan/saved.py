@@ -90,12 +90,12 @@ def _change(change: Change) -> dict[str, Any]:
             return {"action": "delete", **common, "messages": change.messages, "consumers": change.consumers, **flags}
         case Update():
             handover = {"handover": change.handover.value} if change.handover else {}
-            fields = [_field(field) for field in change.fields]
+            fields = [_field_as_dict(field) for field in change.fields]
             given_up = {"given_up": change.given_up} if change.given_up else {}
             return {"action": "update", **common, "adopts": change.adopts, **handover, **given_up, "fields": fields}
 
 
-def _field(change: FieldChange) -> dict[str, Any]:
+def _field_as_dict(change: FieldChange) -> dict[str, Any]:
     data: dict[str, Any] = {
         "field": change.field,
         "before": change.before,
@@ -124,7 +124,7 @@ def _consumer_change(change: CreateConsumer | UpdateConsumer | DeleteConsumer) -
         case DeleteConsumer():
             return {"action": "delete consumer", **common}
         case UpdateConsumer():
-            fields = [_field(field) for field in change.fields]
+            fields = [_field_as_dict(field) for field in change.fields]
             return {"action": "update consumer", **common, "adopts": change.adopts, "fields": fields}
 
 
@@ -139,7 +139,7 @@ def dump(saved: SavedPlan) -> str:
         "plan": to_dict(saved.plan),
     }
     # The digest guards against a file that was edited or cut: apply carries out exactly what was reviewed.
-    return json.dumps({"format": FORMAT, "digest": _digest(body), **body}, indent=2, ensure_ascii=False) + "\n"
+    return json.dumps({"format": FORMAT, "digest": _compute_digest(body), **body}, indent=2, ensure_ascii=False) + "\n"
 
 
 def parse(text: str, file: str) -> SavedPlan:
@@ -152,7 +152,7 @@ def parse(text: str, file: str) -> SavedPlan:
         raise PlanError(f"{file} is not a plan file", hint="`vstream plan --output plan.json` writes one") from None
     if version != FORMAT:
         raise PlanError(f"{file} has format {version}, this vstream reads {FORMAT}", hint="run `vstream plan` again")
-    if digest != _digest(body):
+    if digest != _compute_digest(body):
         raise PlanError(f"{file} was changed after it was written", hint="run `vstream plan` again")
     return SavedPlan(
         plan=_plan(body["plan"]),
@@ -164,7 +164,7 @@ def parse(text: str, file: str) -> SavedPlan:
     )
 
 
-def _digest(body: dict[str, Any]) -> str:
+def _compute_digest(body: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
 
 

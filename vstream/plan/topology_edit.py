@@ -105,7 +105,7 @@ def add_region_key(text: str, region: str, key: str, value: str | Mapping[str, s
     at, path = document.source, ("regions", region)
     if path not in at.values or not isinstance(document.data, dict):
         return None
-    start = _offset(text, at.values[path].line, at.values[path].column)
+    start = _find_offset(text, at.values[path].line, at.values[path].column)
     entry = f"{key}: {_spell(value)}"
     if text[start : start + 1] == "{":
         following = text[start + 1 :].lstrip()[:1]
@@ -132,8 +132,8 @@ def remove_region_key(text: str, region: str, key: str) -> str | None:
     if path not in document.source.keys or not isinstance(document.data, dict):
         return None
     key_span, value_span = document.source.keys[path], document.source.values[path]
-    start = _offset(text, key_span.line, key_span.column)
-    end = _offset(text, value_span.end_line, value_span.end_column)
+    start = _find_offset(text, key_span.line, key_span.column)
+    end = _find_offset(text, value_span.end_line, value_span.end_column)
     before, after = text[:start], text[end:]
     if re.search(r"(^|\n)[ \t]*$", before) and re.match(r"[ \t]*(#[^\n]*)?(\r?\n|$)", after):
         edited = before.rstrip(" \t") + re.sub(r"^[ \t]*(#[^\n]*)?\r?\n?", "", after, count=1)
@@ -160,6 +160,6 @@ def _with(data: dict[str, Json], region: str, key: str, value: str | Mapping[str
     return {**data, "regions": {**regions, region: rest}}
 
 
-def _offset(text: str, line: int, column: int) -> int:
+def _find_offset(text: str, line: int, column: int) -> int:
     lines = text.splitlines(keepends=True)
     return sum(map(len, lines[: line - 1])) + column - 1

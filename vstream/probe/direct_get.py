@@ -86,7 +86,7 @@ def _is_multi_with_end(message: DirectMessage, answers: Sequence[Reply]) -> str 
     return _is_multi(message, answers) or _is_known_message(message, answers[-2:])
 
 
-def _status(code: int) -> Callable[[DirectMessage, Sequence[Reply]], str | None]:
+def _expect(code: int) -> Callable[[DirectMessage, Sequence[Reply]], str | None]:
     def judge(_: DirectMessage, answers: Sequence[Reply]) -> str | None:
         return None if answers[0].status == code else f"answered with {describe_answer(answers[0])}, not {code}"
 
@@ -161,33 +161,33 @@ FORMS = (
         is_many=True,
     ),
     RequestForm(
-        name="no such sequence", body=lambda _: {"seq": _LAST_SEQ}, judge=_status(_NOT_FOUND), answer=f"{_NOT_FOUND}"
+        name="no such sequence", body=lambda _: {"seq": _LAST_SEQ}, judge=_expect(_NOT_FOUND), answer=f"{_NOT_FOUND}"
     ),
     RequestForm(
         name="no such subject",
         body=lambda m: {"last_by_subj": f"{m.subject}.{NOWHERE}"},
-        judge=_status(_NOT_FOUND),
+        judge=_expect(_NOT_FOUND),
         answer=f"{_NOT_FOUND}",
     ),
     RequestForm(
         name="no such subject, appended",
         body=lambda _: None,
         suffix=lambda m: f".{m.subject}.{NOWHERE}",
-        judge=_status(_NOT_FOUND),
+        judge=_expect(_NOT_FOUND),
         answer=f"{_NOT_FOUND}",
     ),
-    RequestForm(name="empty request", body=lambda _: None, judge=_status(_INVALID), answer=f"{_INVALID}"),
+    RequestForm(name="empty request", body=lambda _: None, judge=_expect(_INVALID), answer=f"{_INVALID}"),
     RequestForm(
         name="two forms at once",
         body=lambda m: {"seq": m.seq, "last_by_subj": m.subject},
-        judge=_status(_INVALID),
+        judge=_expect(_INVALID),
         answer=f"{_INVALID}",
     ),
     RequestForm(
         name="subject appended, and a request",
         body=lambda m: {"seq": m.seq},
         suffix=lambda m: f".{m.subject}",
-        judge=_status(_INVALID),
+        judge=_expect(_INVALID),
         answer=f"{_INVALID}",
     ),
 )
@@ -196,7 +196,7 @@ FORMS = (
 TOO_MANY = RequestForm(
     name="more than 1024 subjects",
     body=lambda _: {"multi_last": [direct.ANY_SUBJECT]},
-    judge=_status(_TOO_MANY),
+    judge=_expect(_TOO_MANY),
     is_recent=True,
     answer=f"{_TOO_MANY}",
 )

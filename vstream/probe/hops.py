@@ -95,7 +95,7 @@ def _judge_ack(target: ProbeTarget, subject: str, pattern: str, ack: dict[str, A
         return check(
             CheckStatus.FAILED,
             f"leads to {target.whose(stream)}, not to `{target.write}`",
-            f"the mapping of `{pattern}` for cluster `{_cluster(target)}` on server {target.connection.server_name}",
+            f"the mapping of `{pattern}` for cluster `{_find_cluster(target)}` on server {target.connection.server_name}",
         )
     if stream is not None:
         return check(
@@ -157,7 +157,7 @@ async def probe_stream_info(target: ProbeTarget) -> tuple[Check, StreamInfo | No
             Hop.STREAM_INFO,
             CheckStatus.FAILED,
             f"answered by {target.whose(facts.name)}, not by `{target.namesake}`",
-            hint=f"the mapping of `{subject}` for cluster `{_cluster(target)}` on server {target.connection.server_name}",
+            hint=f"the mapping of `{subject}` for cluster `{_find_cluster(target)}` on server {target.connection.server_name}",
             answered_by=facts.name,
             elapsed_ms=elapsed_ms,
         )
@@ -212,7 +212,7 @@ async def probe_direct_get(target: ProbeTarget, facts: StreamInfo | None) -> Che
         status, hint = CheckStatus.OK, None
     else:
         status, detail = CheckStatus.FAILED, f"answered by {target.whose(message.stream)}, not by `{target.read}`"
-        hint = f"the mapping of `{subject}` for cluster `{_cluster(target)}` on server {target.connection.server_name}"
+        hint = f"the mapping of `{subject}` for cluster `{_find_cluster(target)}` on server {target.connection.server_name}"
     return target.check(Hop.DIRECT_GET, status, detail, hint=hint, answered_by=answered_by, elapsed_ms=elapsed_ms)
 
 
@@ -258,5 +258,5 @@ async def _find_physical(target: ProbeTarget, name: str) -> _Physical:
     return _Physical(facts=facts)
 
 
-def _cluster(target: ProbeTarget) -> str:
+def _find_cluster(target: ProbeTarget) -> str:
     return target.topology.region(target.region).cluster

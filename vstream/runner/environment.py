@@ -92,7 +92,7 @@ async def prepare_lab(scenario: Scenario, topology: Topology, name: str, report:
         name,
         topology,
         partial(render_lab, name, topology, templates),
-        lab.LabSetup(binaries=binaries, links=_backend(scenario.lab.links)),
+        lab.LabSetup(binaries=binaries, links=_choose_backend(scenario.lab.links)),
         on_progress=lambda step: report(f"waiting for {step.stage.value}"),
         timeout=_UP,
     )
@@ -120,7 +120,7 @@ def _build_environment(name: str, edit: TopologyEdit, templates: Path | None) ->
     )
 
 
-def _backend(name: str) -> Backend:
+def _choose_backend(name: str) -> Backend:
     try:
         return Backend(name)
     except ValueError:

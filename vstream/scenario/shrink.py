@@ -19,7 +19,7 @@ Fails = Callable[[ScenarioData], Awaitable[bool]]
 
 _SHORTEST: Final = 500 * 10**6
 _LOWEST_RATE: Final = 10
-_ACTIONS: Final = {yaml_key(name): action for name, action in ACTIONS.items()}
+_ACTIONS: Final = {yaml_key(name): name_action for name, name_action in ACTIONS.items()}
 _BESIDE: Final = {yaml_key(name) for name in (*COMMON, *OPTIONS)}
 
 
@@ -104,7 +104,7 @@ def _keep_sensible(steps: list[ScenarioData]) -> Iterator[ScenarioData]:
     opened: list[str] = []
     waited: ScenarioData | None = None
     for step in steps:
-        name = action(step)
+        name = name_action(step)
         if name == "wait" and waited is not None and not {"as", "at"} & (step.keys() | waited.keys()):
             total = parse_duration(waited["wait"]) + parse_duration(step["wait"])
             waited["wait"] = format_duration(total)
@@ -127,7 +127,7 @@ def _as_list(value: Any) -> list[str]:
     return [value] if isinstance(value, str) else list(value)
 
 
-def action(step: ScenarioData) -> str:
+def name_action(step: ScenarioData) -> str:
     """The word that says what *step* does."""
     return next(key for key in step if key not in _BESIDE)
 

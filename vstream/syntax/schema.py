@@ -177,14 +177,14 @@ def _make_diagnostic(document: Document, language: Language[M], details: ErrorDe
     return Finding(code=code, severity=Severity.ERROR, message=message, where=span, hint=hint)
 
 
-def a_map(path: Path, details: ErrorDetails) -> tuple[str, str | None]:
+def explain_map(path: Path, details: ErrorDetails) -> tuple[str, str | None]:
     """The error for a value that should be a map."""
     if details["input"] is not None:
         return f"`{format_path(path)}` must be a map of keys and values", None
     return f"`{format_path(path)}` has nothing below it", "indent its keys below it, or remove it"
 
 
-def _list(path: Path, details: ErrorDetails) -> tuple[str, str | None]:
+def _explain_list(path: Path, details: ErrorDetails) -> tuple[str, str | None]:
     if details["input"] is not None:
         return f"`{format_path(path)}` must be a list", "begin each item with `- `"
     return f"`{format_path(path)}` has nothing below it", "indent its items below it, or remove it"
@@ -204,13 +204,13 @@ def _explain_text(path: Path, details: ErrorDetails) -> tuple[str, str | None]:
     return f"`{format_path(path)}` must be text", "put it in quotes" if is_scalar else None
 
 
-def no_name(_: Path, details: ErrorDetails) -> tuple[str, str | None]:
+def explain_name(_: Path, details: ErrorDetails) -> tuple[str, str | None]:
     """The error for a text that is not a valid name."""
     start = ", beginning with a letter or digit" if str(details["ctx"]["pattern"]).startswith("^[A-Za-z0-9][") else ""
     return f"{quote_value(details['input'])} is not a valid name", f"letters, digits, `-` and `_` only{start}"
 
 
-def _too_long(_: Path, details: ErrorDetails) -> tuple[str, str | None]:
+def _explain_too_long(_: Path, details: ErrorDetails) -> tuple[str, str | None]:
     return (
         f"{quote_value(details['input'])} is longer than {details['ctx']['max_length']} characters",
         "choose a shorter name",
@@ -218,13 +218,13 @@ def _too_long(_: Path, details: ErrorDetails) -> tuple[str, str | None]:
 
 
 _WORDINGS: dict[str, Wording] = {
-    "model_type": a_map,
-    "dict_type": a_map,
-    "list_type": _list,
+    "model_type": explain_map,
+    "dict_type": explain_map,
+    "list_type": _explain_list,
     "literal_error": _explain_literal,
     "string_type": _explain_text,
-    "string_pattern_mismatch": no_name,
-    "string_too_long": _too_long,
+    "string_pattern_mismatch": explain_name,
+    "string_too_long": _explain_too_long,
     "string_too_short": lambda path, _: (f"`{format_path(path)}` is empty", "remove it, or write something"),
     "bool_type": lambda path, _: (f"`{format_path(path)}` must be `true` or `false`", None),
 }

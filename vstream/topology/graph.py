@@ -36,7 +36,7 @@ _ARROW = (
 )
 
 
-def mermaid(topology: Topology, streams: Sequence[VirtualStream]) -> str:
+def draw_mermaid(topology: Topology, streams: Sequence[VirtualStream]) -> str:
     """A flowchart: one box for each region, and what flows from which stream into which."""
     number = {part.name: f"s{index}" for index, part in enumerate(list_physical_streams(topology))}
     places = dict.fromkeys(part.place for stream in streams for part in physical_streams(stream))
@@ -56,7 +56,7 @@ def mermaid(topology: Topology, streams: Sequence[VirtualStream]) -> str:
 
 
 def as_dict(topology: Topology, streams: Sequence[VirtualStream]) -> dict[str, Any]:
-    """What `svg` draws, as plain JSON data. Round-trip times are in milliseconds, rates in bits per second."""
+    """What `draw_svg` draws, as plain JSON data. Round-trip times are in milliseconds, rates in bits per second."""
     drawn: dict[str, Any] = {"topology": topology.name, "streams": [], "publishes": [], "replication": [], "links": []}
     for stream in streams:
         for part in physical_streams(stream):
@@ -77,7 +77,7 @@ def _quote(text: str) -> str:
     return text.replace("&", "&amp;").replace('"', "&quot;").replace("<", "&lt;")
 
 
-def svg(topology: Topology, streams: Sequence[VirtualStream]) -> str:
+def draw_svg(topology: Topology, streams: Sequence[VirtualStream]) -> str:
     """
     One panel for each region, and for a stretch cluster: who publishes there, and which streams are there.
 

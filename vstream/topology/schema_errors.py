@@ -8,7 +8,7 @@ from typing import Final
 from pydantic_core import ErrorDetails
 
 from vstream.formatting import quote_value
-from vstream.syntax.schema import Language, a_map, did_you_mean, format_path, known_keys, no_name
+from vstream.syntax.schema import Language, did_you_mean, explain_map, explain_name, format_path, known_keys
 from vstream.syntax.yaml import Path
 from vstream.topology import reserved_fields
 from vstream.topology.document import TopologyDocument
@@ -27,7 +27,7 @@ def _is_needed(path: Path) -> bool:
     return path in _APART or (len(path) < _DEEP_ENOUGH and path[:1] not in _APART)
 
 
-def _pattern(path: Path, details: ErrorDetails) -> tuple[str, str | None]:
+def _explain_pattern(path: Path, details: ErrorDetails) -> tuple[str, str | None]:
     pattern = str(details["ctx"]["pattern"])
     if "always" in pattern:
         return (
@@ -40,17 +40,17 @@ def _pattern(path: Path, details: ErrorDetails) -> tuple[str, str | None]:
             f"`{format_path(path)}` must be the name of an environment variable",
             "the secret itself never stands here",
         )
-    return no_name(path, details)
+    return explain_name(path, details)
 
 
-def _whole_number(path: Path, details: ErrorDetails) -> tuple[str, str | None]:
+def _explain_whole_number(path: Path, details: ErrorDetails) -> tuple[str, str | None]:
     most = {"replicas": "5", "history": "64"}.get(str(path[-1]), "65535")
     hint = "remove the quotes" if isinstance(details["input"], str) and details["input"].isdecimal() else None
     return f"`{format_path(path)}` must be a whole number from 1 to {most}", hint
 
 
-def _map(path: Path, details: ErrorDetails) -> tuple[str, str | None]:
-    message, hint = a_map(path, details)
+def _explain_map(path: Path, details: ErrorDetails) -> tuple[str, str | None]:
+    message, hint = explain_map(path, details)
     keys = known_keys(TopologyDocument, path)
     if hint is None and len(keys) <= _FEW:
         hint = f"known there: {', '.join(f'`{key}`' for key in keys)}"
@@ -61,7 +61,7 @@ _CALLED: Final = {"model": "consistency", "consistency_model": "consistency", "p
 """Other names that people use for keys, whose spelling is not close."""
 
 
-def _unknown_key(key: str, names: list[str]) -> str | None:
+def _explain_unknown_key(key: str, names: list[str]) -> str | None:
     is_stream = {"max_age", "config"} <= set(names)
     cannot: Mapping[str, str] = {}
     if is_stream:
@@ -91,11 +91,11 @@ LANGUAGE: Final = Language(
         "regions": "name at least one region, such as `west: {servers: 3}`",
     },
     wordings={
-        "model_type": _map,
-        "string_pattern_mismatch": _pattern,
-        "int_type": _whole_number,
-        "greater_than_equal": _whole_number,
-        "less_than_equal": _whole_number,
+        "model_type": _explain_map,
+        "string_pattern_mismatch": _explain_pattern,
+        "int_type": _explain_whole_number,
+        "greater_than_equal": _explain_whole_number,
+        "less_than_equal": _explain_whole_number,
     },
-    unknown_key=_unknown_key,
+    unknown_key=_explain_unknown_key,
 )

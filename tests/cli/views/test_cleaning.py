@@ -26,7 +26,7 @@ from rich.text import Text
 
 from tests.support.command import environment, vstream
 from tests.support.plans import FakeServers, make_plan, render_streams
-from vstream.cli.keys import key_table
+from vstream.cli.keys import render_keys
 from vstream.cli.views import finding_formats, findings
 from vstream.cli.views import plan as plan_view
 from vstream.cli.views.cleaning import clean, clean_text, fit_encoding, markdown_code, markdown_text
@@ -238,7 +238,7 @@ async def test_views_print_hostile_names_harmlessly(name: str, capsys: pytest.Ca
         *findings.render_full(hostile, {name: name}),
         *findings.render_concise(hostile),
         *await plan_lines(name),
-        key_table({name: name}),
+        render_keys({name: name}),
     ]
     check_harmless(print_values(*printed))
     check_harmless(finding_formats.to_junit(hostile, [name]))

@@ -341,7 +341,7 @@ def test_a_logarithmic_scale_holds_its_values(values: list[float]) -> None:
 
 @given(st.integers(0, 10_000), st.floats(1, 1e6))
 def test_ticks_are_few_and_on_the_page(start: int, length: float) -> None:
-    ticks = charts.ticks(start, start + length)
+    ticks = charts.choose_ticks(start, start + length)
     assert 1 <= len(ticks) <= 13
     assert start <= ticks[0]
     assert ticks[-1] <= start + length
@@ -350,7 +350,7 @@ def test_ticks_are_few_and_on_the_page(start: int, length: float) -> None:
 @given(st.lists(st.tuples(st.integers(0, 50), st.integers(1, 50)), max_size=12))
 def test_bars_in_one_lane_do_not_meet(spans: list[tuple[int, int]]) -> None:
     bars = sorted((start, start + length) for start, length in spans)
-    lanes = charts.lanes(bars)
+    lanes = charts.assign_lanes(bars)
     for lane in set(lanes):
         mine = [bar for bar, number in zip(bars, lanes, strict=True) if number == lane]
         assert all(bar[1] <= next_bar[0] for bar, next_bar in itertools.pairwise(mine))

@@ -154,11 +154,11 @@ def _list_not_started_since(target: TargetServers, dead: Mapping[str, int]) -> C
 
 
 def _count_changed(copy: Path, store: Path) -> int:
-    before, now = _files(copy), _files(store)
+    before, now = _list_files(copy), _list_files(store)
     return sum(before.get(name) != now.get(name) for name in before.keys() | now.keys())
 
 
-def _files(root: Path) -> dict[str, tuple[int, int]]:
+def _list_files(root: Path) -> dict[str, tuple[int, int]]:
     """Size and time of the last change of every file below *root*: copies keep them."""
     files = {}
     for path in root.rglob("*"):

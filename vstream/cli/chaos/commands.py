@@ -77,7 +77,7 @@ class _Settings:
     system_context: str | None = None
 
 
-def fault_command(declared: FaultType) -> Callable[..., None]:
+def make_command(declared: FaultType) -> Callable[..., None]:
     """The function of its command, for Typer: its parameters are in its signature."""
 
     def command(**values: Any) -> None:
@@ -200,7 +200,7 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 for _declared in FAULTS.values():
-    app.command(_declared.name)(fault_command(_declared))
+    app.command(_declared.name)(make_command(_declared))
 
 
 @app.command("resume")

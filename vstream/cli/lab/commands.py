@@ -45,7 +45,7 @@ _LINES = 50
 _LINES_OF_EACH = 10
 
 
-def _backend(text: str) -> Backend:
+def _choose_backend(text: str) -> Backend:
     if text == "netns":
         raise typer.BadParameter("`netns` was removed: `proxy`, the default, does what it did")
     try:
@@ -73,7 +73,7 @@ def up(
         typer.Option(
             "--links",
             metavar="proxy|none",
-            parser=_backend,
+            parser=_choose_backend,
             help="What carries the links between regions: a proxy in front of each server (the default with several "
             "regions), or nothing: then links cannot be slowed or cut.",
         ),
@@ -96,8 +96,8 @@ def up(
     """
     file = find_topology(topology, name)
     loaded = options.load_topology(file).require()
-    shape = link_commands.shape(loaded, link or ())
-    stated = _versions(server_version or ())
+    shape = link_commands.choose_shape(loaded, link or ())
+    stated = _read_versions(server_version or ())
     binaries = locate_binaries(loaded, stated) if stated else {}
     with show_progress("starting") as show:
         status = run(
@@ -219,7 +219,7 @@ app.command("link")(link_commands.link)
 app.command("links")(link_commands.links)
 
 
-def _versions(stated: Iterable[str]) -> dict[str, str]:
+def _read_versions(stated: Iterable[str]) -> dict[str, str]:
     """`--server-version` as it was given: by region or server, `*` for all others."""
     versions: dict[str, str] = {}
     for text in stated:

@@ -92,7 +92,7 @@ async def _measure_traffic(name: str) -> Traffic | None:
         return None
 
 
-def shape(topology: Topology, options: Sequence[str]) -> Mapping[Pair, LinkState]:
+def choose_shape(topology: Topology, options: Sequence[str]) -> Mapping[Pair, LinkState]:
     """The links of *topology*, with what `--link` says over them. Raises BadParameter."""
     states = dict(link_states(topology.links))
     regions = [region.name for region in topology.regions]

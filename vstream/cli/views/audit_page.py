@@ -121,7 +121,7 @@ class _Timeline:
     def ticks(self) -> list[dict[str, str]]:
         """Round numbers of minutes, and their positions."""
         length = self.intervals * self._step
-        moments = [tick for tick in charts.ticks(0, length) if tick <= _LAST_TICK * length]
+        moments = [tick for tick in charts.choose_ticks(0, length) if tick <= _LAST_TICK * length]
         return [{"left": charts.short(100 * moment / length), "name": f"{moment:,}"} for moment in moments]
 
     def series(self, delays: Sequence[Delay]) -> dict[str, list[float | None]]:

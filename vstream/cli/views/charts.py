@@ -97,7 +97,7 @@ def strip(states: Sequence[str]) -> Iterator[tuple[str, str]]:
     return ((state, "".join(parts)) for state, parts in paths.items())
 
 
-def ticks(start: float, end: float) -> list[int]:
+def choose_ticks(start: float, end: float) -> list[int]:
     """Round moments from *start* to *end*, in seconds: a dozen at most."""
     step = next((seconds for seconds in _TICKS if (end - start) / seconds <= _MOST_TICKS), _TICKS[-1])
     while (end - start) / step > _MOST_TICKS:
@@ -105,7 +105,7 @@ def ticks(start: float, end: float) -> list[int]:
     return list(range(step * ceil(start / step), int(end) + 1, step))
 
 
-def lanes(spans: Sequence[tuple[float, float]]) -> list[int]:
+def assign_lanes(spans: Sequence[tuple[float, float]]) -> list[int]:
     """For each span, the first lane in which it overlaps no earlier one."""
     ends: list[float] = []
     chosen = []

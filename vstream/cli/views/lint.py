@@ -59,10 +59,10 @@ class Manual:
     @property
     def url(self) -> str | None:
         """Where they are, as the settings say, or the metadata of the package: `Documentation` of its URLs."""
-        return self.docs_url or _formats().find_documentation()
+        return self.docs_url or _load_formats().find_documentation()
 
 
-def _formats() -> Any:
+def _load_formats() -> Any:
     """What writes for other programs. Lines for people do without it, and without what it imports."""
     return import_module("vstream.cli.views.finding_formats")
 
@@ -76,13 +76,13 @@ def report_lines(
         case LintFormat.JSON:
             yield format_json("findings", {"findings": _as_json(report, top, manual)})
         case LintFormat.SARIF:
-            yield _formats().to_sarif(report.diagnostics, manual.pages, anchor=top, docs_url=manual.url)
+            yield _load_formats().to_sarif(report.diagnostics, manual.pages, anchor=top, docs_url=manual.url)
         case LintFormat.JUNIT:
-            yield _formats().to_junit(report.diagnostics, report.files, datetime.now(UTC))
+            yield _load_formats().to_junit(report.diagnostics, report.files, datetime.now(UTC))
         case LintFormat.GITLAB:
-            yield _formats().to_gitlab(report.diagnostics, top)
+            yield _load_formats().to_gitlab(report.diagnostics, top)
         case LintFormat.GITHUB:
-            yield from _formats().to_github(report.diagnostics, manual.pages, manual.url)
+            yield from _load_formats().to_github(report.diagnostics, manual.pages, manual.url)
         case LintFormat.FULL:
             yield from findings.render_full(report.diagnostics, report.texts)
         case LintFormat.CONCISE:
@@ -95,7 +95,7 @@ def _as_json(report: LintReport, anchor: Anchor, manual: Manual) -> list[dict[st
     entries = findings.as_json(report.diagnostics)
     for entry, fingerprint in zip(entries, fingerprints(report.diagnostics, anchor), strict=True):
         entry["fingerprint"] = fingerprint
-        entry["url"] = _formats().page_url(pages.get(entry["code"]), url)
+        entry["url"] = _load_formats().page_url(pages.get(entry["code"]), url)
     return entries
 
 

@@ -74,7 +74,7 @@ def format_value(field: str, raw: Json) -> str:
     return mask_value(field, json.dumps(raw, ensure_ascii=False))
 
 
-def summary(plan: Plan) -> str:
+def summarize(plan: Plan) -> str:
     """One sentence: what would be done."""
     if not plan.has_work:
         if plan.unknown_servers:
@@ -170,7 +170,7 @@ def render_plan(plan: Plan, *, is_verbose: bool = False, is_allowed: bool = Fals
     yield from _render_stage_lines(plan)
     if plan.has_work:
         yield Text("")
-    yield Text(summary(plan), style="bold")
+    yield Text(summarize(plan), style="bold")
     for sentence in [f"{demand.reason}." for demand in plan.demands] if is_allowed else list_demands(plan):
         yield Text(sentence, style="bold red")
 
@@ -280,7 +280,7 @@ def _render_field_line(change: FieldChange) -> Text:
 
 def render_markdown(plan: Plan, routing: str) -> str:
     """The plan as Markdown, for a comment on a pull request, with what *routing* says."""
-    lines = [f"### vstream plan: {plan.topology}", "", summary(plan), ""]
+    lines = [f"### vstream plan: {plan.topology}", "", summarize(plan), ""]
     for sentence in list_demands(plan):
         lines += [f"**{sentence}**", ""]
     lines += [routing, ""]

@@ -82,7 +82,7 @@ def render_sourcing(repairs: SourcingRepairs) -> Iterator[Text]:
         )
         yield Text(f"        {standstill.obstacle or 'make its leader step down: the next leader retries at once'}")
     for refill in repairs.refills:
-        yield from _refill(refill)
+        yield from _render_refill(refill)
     for pair in repairs.unknown:
         yield _render_line(
             f"{pair.state.value:8}",
@@ -92,7 +92,7 @@ def render_sourcing(repairs: SourcingRepairs) -> Iterator[Text]:
         )
 
 
-def _refill(refill: Refill) -> Iterator[Text]:
+def _render_refill(refill: Refill) -> Iterator[Text]:
     lost = refill.lost
     yield _render_line(
         "blocked " if refill.obstacle else "refill  ",

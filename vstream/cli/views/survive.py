@@ -51,7 +51,7 @@ def render_table(cells: Sequence[SurvivalCell], result: SurvivalRehearsal | None
         for line in _list_reasons(rows):
             yield Text(f"  {line}")
     if result is not None:
-        for line in summary(result):
+        for line in summarize(result):
             yield Text(line)
 
 
@@ -67,7 +67,7 @@ def render_markdown(cells: Sequence[SurvivalCell], result: SurvivalRehearsal | N
             row = {cell.ability: cell for cell in rows if cell.failure is failure}
             lines.append(f"| {_name(failure)} | {' | '.join(_mark(row[ability], outcomes) for ability in abilities)} |")
         lines += ["", *(f"- {line}" for line in _list_reasons(rows)), ""]
-    lines += [f"{line}  " for line in summary(result)] if result is not None else []
+    lines += [f"{line}  " for line in summarize(result)] if result is not None else []
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -101,7 +101,7 @@ def outline(request: RehearsalRequest) -> Iterator[str]:
     yield f"captures go to {request.directory}"
 
 
-def summary(result: SurvivalRehearsal) -> Iterator[str]:
+def summarize(result: SurvivalRehearsal) -> Iterator[str]:
     """What came of a rehearsal, in a few lines."""
     counts = ", ".join(f"{result.count(status)} {status.value}" for status in CellStatus)
     yield f"{counts}, in {len(result.incidents)} failures"

@@ -301,14 +301,14 @@ def _from_to(zero: int, start: int, end: int) -> str:
 
 
 def _assign_lanes(spans: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    lanes = charts.lanes([(item["from"], item["to"]) for item in spans])
+    lanes = charts.assign_lanes([(item["from"], item["to"]) for item in spans])
     return [{**item, "lane": lane} for item, lane in zip(spans, lanes, strict=True)]
 
 
 def _list_ticks(timeline: Timeline, zero: int) -> list[dict[str, Any]]:
     start = (timeline.start - zero) / _SECOND
     length = timeline.interval * timeline.intervals / _SECOND
-    moments = [moment for moment in charts.ticks(start, start + length) if moment - start <= _LAST_TICK * length]
+    moments = [moment for moment in charts.choose_ticks(start, start + length) if moment - start <= _LAST_TICK * length]
     return [{"left": charts.short(100 * (moment - start) / length), "name": f"{moment:,}"} for moment in moments]
 
 

@@ -64,7 +64,7 @@ async def _find_gaps(
     connection = lag.choose_connection(connections, feeding[0].reader.place)
     seqs = range(max(reader.first_seq, reader.last_seq - WINDOW + 1), reader.last_seq + 1)
     messages = await asyncio.gather(
-        *(lag.get_message(connection, reader.name, seq, _remaining(deadline)) for seq in seqs)
+        *(lag.get_message(connection, reader.name, seq, _get_remaining(deadline)) for seq in seqs)
     )
     places = {feed.origin.name: feed.origin.place for feed in feeding}
     before: dict[str, tuple[int, DirectMessage]] = {}
@@ -87,7 +87,7 @@ async def _find_gaps(
         elif seq <= last:
             # An origin that was made anew has other messages there, or none: then this is no repeat.
             held = await lag.get_message(
-                lag.choose_connection(connections, places[origin]), origin, last, _remaining(deadline)
+                lag.choose_connection(connections, places[origin]), origin, last, _get_remaining(deadline)
             )
             if held is not None and _is_same(held, earlier):
                 proven.append(Repeat(reader=reader.name, origin=origin, seq=seq, later=last))
@@ -106,7 +106,7 @@ async def _keep_stored_gaps(
     """The parts of *lacks* in which *origin* still holds a message."""
     gaps = []
     for first, last in lacks.runs():
-        held = await lag.read_next_message(connection, origin, first, _remaining(deadline))
+        held = await lag.read_next_message(connection, origin, first, _get_remaining(deadline))
         if held is not None and held.seq <= last:
             gaps.append(Gap(reader=reader, origin=origin, first=held.seq, last=last))
     return gaps
@@ -128,5 +128,5 @@ def _content_of(message: DirectMessage) -> tuple[bytes, str | None, frozenset[tu
     )
 
 
-def _remaining(deadline: float) -> float:
+def _get_remaining(deadline: float) -> float:
     return max(0.05, deadline - time.monotonic())

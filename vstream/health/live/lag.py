@@ -84,7 +84,7 @@ class _Search:
         is_exact = True
         if cursor is None:
             cursor, is_exact = await self._read_cursor(feed)
-        connection = self._to(feed.origin.place)
+        connection = self._connection_to(feed.origin.place)
         # Asked for after the cursor: messages that came in between are not to look as if they had been taken back.
         info = await JetStreamAdmin(connection).info(feed.origin.name, timeout=self._remaining())
         origin = parse_stream(info, feed.origin.name)
@@ -115,7 +115,7 @@ class _Search:
         reader = self.streams[feed.reader.name]
         if reader.messages == reader.last_seq <= _BACK:
             return 0, True  # it has all that it ever took, and nothing of this origin
-        connection = self._to(feed.origin.place)
+        connection = self._connection_to(feed.origin.place)
         last = await get_message(
             connection, feed.origin.name, self.streams[feed.origin.name].last_seq, self._remaining()
         )
@@ -124,14 +124,14 @@ class _Search:
         stream = next(virtual_stream for virtual_stream in self.topology.streams if virtual_stream.name == feed.virtual)
         subject = physical.published_subject(self.topology.naming, stream, last.subject)
         copied = await direct.get_newest(
-            self._to(feed.reader.place), feed.reader.name, subject, timeout=self._remaining()
+            self._connection_to(feed.reader.place), feed.reader.name, subject, timeout=self._remaining()
         )
         origin, seq = origin_of(copied, self.streams, feed.reader.name)
         return (seq, seq == last.seq) if origin == feed.origin.name else (None, False)
 
     async def _walk(self, feed: ReplicationPair) -> dict[str, int]:
         """The last sequence of each origin among the last messages of the reader."""
-        connection, last = self._to(feed.reader.place), self.streams[feed.reader.name].last_seq
+        connection, last = self._connection_to(feed.reader.place), self.streams[feed.reader.name].last_seq
         seqs = range(last, max(0, last - _BACK), -1)
         messages = await asyncio.gather(
             *(get_message(connection, feed.reader.name, seq, self._remaining()) for seq in seqs)
@@ -142,7 +142,7 @@ class _Search:
             last_seqs.setdefault(stream, seq)
         return last_seqs
 
-    def _to(self, place: str) -> Connection:
+    def _connection_to(self, place: str) -> Connection:
         return choose_connection(self.connections, place)
 
     def _remaining(self) -> float:

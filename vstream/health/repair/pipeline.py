@@ -267,11 +267,11 @@ async def _repair_sourcing(request: RepairRequest, repairs: SourcingRepairs, obs
         still_open += [f"`{stream.stream}` still takes nothing: {stream.note}" for stream in behind]
     for planned in repairs.refills:
         if planned.obstacle is None:
-            await _refill(request, planned, observer)
+            await _carry_out_refill(request, planned, observer)
     return still_open
 
 
-async def _refill(request: RepairRequest, planned: Refill, observer: RepairObserver) -> None:
+async def _carry_out_refill(request: RepairRequest, planned: Refill, observer: RepairObserver) -> None:
     origin = planned.lost.origin
     region = refill.choose_writing_region(request.topology, planned.lost)
     if region not in request.endpoints:

@@ -189,7 +189,7 @@ class ProxyProcess:
         return process if self._is_proxy(process) else None
 
     def _is_proxy(self, process: psutil.Process) -> bool:
-        match processes.arguments(process):
+        match processes.read_arguments(process):
             case [*_, program, place]:
                 return place == str(self.directory.path) and Path(program).parts[-len(_PLACE) :] == _PLACE
         return False

@@ -98,7 +98,7 @@ async def _read_rules(url: str, account: str, hidden: Sequence[str], timeout: fl
     unserved = frozenset[str]() if is_as_started else await find_unserved_accounts(url, loaded, timeout)
     with_rules = {account: detail} | {name: details[name] for name in details if _is_regional(name)}
     served = [_without_services(account) if account.name in unserved else account for account in loaded]
-    return {**_rules(with_rules), **list_account_entries(served)}
+    return {**_list_rules(with_rules), **list_account_entries(served)}
 
 
 async def _read_signed_rules(url: str, account: str, timeout: float) -> Entries:
@@ -123,14 +123,14 @@ async def _read_signed_rules(url: str, account: str, timeout: float) -> Entries:
     unserved = await find_unserved_accounts(url, by_key, timeout)
     with_rules = {names[key]: details[key] for key in details if key == account or _is_regional(names[key])}
     served = [_without_services(signed) if key in unserved else signed for key, signed in loaded.items()]
-    return {**_rules(with_rules), **list_account_entries(served)}
+    return {**_list_rules(with_rules), **list_account_entries(served)}
 
 
 def _is_regional(account: str) -> bool:
     return account.startswith(REGION_ACCOUNT_PREFIX)
 
 
-def _rules(details: Mapping[str, Mapping[str, Any]]) -> Entries:
+def _list_rules(details: Mapping[str, Mapping[str, Any]]) -> Entries:
     """The mapping rules of accounts that should have the same ones; where they differ, each is prefixed with its account."""
     by_source: dict[str, dict[str, tuple[str, ...]]] = {}
     for account, detail in details.items():
@@ -181,7 +181,7 @@ async def _read_detail(url: str, account: str, timeout: float) -> Mapping[str, A
 
 def _spell_loaded(source: str, destinations: list[dict[str, Any]]) -> tuple[str, ...]:
     # Where every destination names a cluster, servers list the source itself for all other clusters.
-    identity = {source, _dollar(source), naming.with_placeholders(source)}
+    identity = {source, _spell_dollar(source), naming.with_placeholders(source)}
     spelled = []
     for destination in destinations:
         cluster, subject = destination.get("cluster"), str(destination.get("subject", ""))
@@ -190,7 +190,7 @@ def _spell_loaded(source: str, destinations: list[dict[str, Any]]) -> tuple[str,
     return tuple(sorted(spelled))
 
 
-def _dollar(source: str) -> str:
+def _spell_dollar(source: str) -> str:
     """The server's own spelling of a wildcard source as a destination: `foo.$1` for `foo.*`."""
     tokens, number = [], 0
     for token in source.split("."):

@@ -162,7 +162,7 @@ async def _check_signed(
         if name != expected:
             raise VstreamError(
                 f"the user of `connect` for region `{region}` is in account `{name}`, not in `{expected}`",
-                hint=f"connect with user-{_manager(topology, region)}.creds of the topology's keys (`vstream keys where`); "
+                hint=f"connect with user-{_name_manager(topology, region)}.creds of the topology's keys (`vstream keys where`); "
                 "the routing profile of a topology in operator mode cannot change while servers run",
             )
         if bool(detail.get("jetstream_enabled")) is profile_of(topology).has_hidden_accounts:
@@ -182,12 +182,12 @@ async def _check_accounts(topology: Topology, connections: Mapping[str, Connecti
         if account.startswith(REGION_ACCOUNT_PREFIX) and account != expected:
             raise VstreamError(
                 f"the user of `connect` for region `{connection.region}` is in account `{account}`, not in `{expected}`",
-                hint=f"connect as `{_manager(topology, connection.region)}`: with `routing: regional`, each region has "
+                hint=f"connect as `{_name_manager(topology, connection.region)}`: with `routing: regional`, each region has "
                 "users of its own",
             )
 
 
-def _manager(topology: Topology, region: str) -> str:
+def _name_manager(topology: Topology, region: str) -> str:
     return profile_of(topology).user_name(VSTREAM_USER, region)
 
 
@@ -386,7 +386,7 @@ async def _observe_elsewhere(topology: Topology, connection: Connection, account
             f"the user of `connect` is in account `{account}`, not in "
             f"`{physical.client_account(topology, connection.region)}`",
             hint=f"with `routing: {topology.routing.value}`, every server includes accounts.cfg (`vstream render`); "
-            f"connect as `{_manager(topology, connection.region)}`",
+            f"connect as `{_name_manager(topology, connection.region)}`",
         )
     return Observed(streams=streams, missing=missing, unread_servers=tuple(seat.server.name for seat in topology.seats))
 

@@ -281,12 +281,12 @@ async def find_leftovers(topology: Topology, connection: Connection) -> tuple[Le
     leftovers: list[Leftover] = []
     for name, names in sorted(readers.items()):
         exists = name in observed or name in missing
-        is_running = await _runs(connection, name)
+        is_running = await _is_running(connection, name)
         leftovers.append(Leftover(stream=name, exists=exists, readers=tuple(sorted(names)), is_running=is_running))
     return tuple(leftovers)
 
 
-async def _runs(connection: Connection, name: str) -> bool:
+async def _is_running(connection: Connection, name: str) -> bool:
     parsed = parse_replay(name)
     assert parsed is not None, "it was chosen by its name"
     try:

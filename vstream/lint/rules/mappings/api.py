@@ -43,7 +43,7 @@ class Operation:
         return self.name.split(SEPARATOR)
 
 
-def _operation(
+def _describe(
     spelled: str, since: ServerVersion = (2, 9), until: ServerVersion | None = None, name: str | None = None
 ) -> Operation:
     parts = spelled.split(SEPARATOR)
@@ -58,30 +58,30 @@ def _operation(
 
 
 OPERATIONS: tuple[Operation, ...] = (
-    _operation("INFO"),
-    *(_operation(f"STREAM.{verb}.<stream>") for verb in ("CREATE", "UPDATE", "DELETE", "INFO", "PURGE")),
-    *(_operation(f"STREAM.{verb}.<stream>") for verb in ("SNAPSHOT", "RESTORE", "LEADER.STEPDOWN", "PEER.REMOVE")),
-    *(_operation(f"STREAM.{verb}.<stream>") for verb in ("MSG.GET", "MSG.DELETE")),
-    *(_operation(f"STREAM.{verb}.<stream>", (2, 15)) for verb in ("CANCEL_MOVE", "PEER.EVACUATE")),
-    _operation("STREAM.NAMES"),
-    _operation("STREAM.LIST"),
-    *(_operation(f"STREAM.TEMPLATE.{verb}.*", until=(2, 12)) for verb in ("CREATE", "DELETE", "INFO")),
-    _operation("STREAM.TEMPLATE.NAMES", until=(2, 12)),
-    _operation("DIRECT.GET.<stream>"),
-    _operation("DIRECT.GET.<stream>.>"),
-    *(_operation(f"CONSUMER.{verb}.<stream>") for verb in ("CREATE", "NAMES", "LIST")),
-    _operation("CONSUMER.CREATE.<stream>.>"),
-    *(_operation(f"CONSUMER.{verb}.<stream>.*") for verb in ("DURABLE.CREATE", "INFO", "DELETE", "LEADER.STEPDOWN")),
-    _operation("CONSUMER.MSG.NEXT.<stream>.*"),
-    *(_operation(f"CONSUMER.{verb}.<stream>.*", (2, 11)) for verb in ("PAUSE", "UNPIN")),
-    _operation("CONSUMER.RESET.<stream>.*", (2, 14)),
-    *(_operation(f"CONSUMER.PEER.{verb}.<stream>.*", (2, 15)) for verb in ("REMOVE", "EVACUATE")),
-    _operation("META.LEADER.STEPDOWN"),
-    _operation("META.RESCUE", (2, 15)),
-    _operation("SERVER.REMOVE"),
-    _operation("SERVER.EVACUATE", (2, 15)),
-    _operation("ACCOUNT.PURGE.*"),
-    *(_operation(f"ACCOUNT.STREAM.{verb}.*.<stream>") for verb in ("MOVE", "CANCEL_MOVE")),
+    _describe("INFO"),
+    *(_describe(f"STREAM.{verb}.<stream>") for verb in ("CREATE", "UPDATE", "DELETE", "INFO", "PURGE")),
+    *(_describe(f"STREAM.{verb}.<stream>") for verb in ("SNAPSHOT", "RESTORE", "LEADER.STEPDOWN", "PEER.REMOVE")),
+    *(_describe(f"STREAM.{verb}.<stream>") for verb in ("MSG.GET", "MSG.DELETE")),
+    *(_describe(f"STREAM.{verb}.<stream>", (2, 15)) for verb in ("CANCEL_MOVE", "PEER.EVACUATE")),
+    _describe("STREAM.NAMES"),
+    _describe("STREAM.LIST"),
+    *(_describe(f"STREAM.TEMPLATE.{verb}.*", until=(2, 12)) for verb in ("CREATE", "DELETE", "INFO")),
+    _describe("STREAM.TEMPLATE.NAMES", until=(2, 12)),
+    _describe("DIRECT.GET.<stream>"),
+    _describe("DIRECT.GET.<stream>.>"),
+    *(_describe(f"CONSUMER.{verb}.<stream>") for verb in ("CREATE", "NAMES", "LIST")),
+    _describe("CONSUMER.CREATE.<stream>.>"),
+    *(_describe(f"CONSUMER.{verb}.<stream>.*") for verb in ("DURABLE.CREATE", "INFO", "DELETE", "LEADER.STEPDOWN")),
+    _describe("CONSUMER.MSG.NEXT.<stream>.*"),
+    *(_describe(f"CONSUMER.{verb}.<stream>.*", (2, 11)) for verb in ("PAUSE", "UNPIN")),
+    _describe("CONSUMER.RESET.<stream>.*", (2, 14)),
+    *(_describe(f"CONSUMER.PEER.{verb}.<stream>.*", (2, 15)) for verb in ("REMOVE", "EVACUATE")),
+    _describe("META.LEADER.STEPDOWN"),
+    _describe("META.RESCUE", (2, 15)),
+    _describe("SERVER.REMOVE"),
+    _describe("SERVER.EVACUATE", (2, 15)),
+    _describe("ACCOUNT.PURGE.*"),
+    *(_describe(f"ACCOUNT.STREAM.{verb}.*.<stream>") for verb in ("MOVE", "CANCEL_MOVE")),
 )
 _VERBS = frozenset(verb for operation in OPERATIONS for verb in operation.verbs)
 _WEIGHT = {verb: 1 / len({operation.name for operation in OPERATIONS if verb in operation.verbs}) for verb in _VERBS}
