@@ -17,7 +17,7 @@ from rich.text import Text
 
 from tests.support.command import environment
 from tests.support.ports import free_port
-from vstream.cli.status import Keys, fit
+from vstream.cli.keyboard import Keyboard, fit
 
 END_OF_SCREEN = "\x1b[?1049l"
 
@@ -53,7 +53,7 @@ def test_q_ends_a_watched_status_and_gives_the_terminal_back(tmp_path: Path) -> 
 
 
 async def test_while_it_is_stopped_it_waits_for_a_key() -> None:
-    keys, shown = Keys(), [0]
+    keys, shown = Keyboard(), [0]
 
     def show() -> None:
         shown[0] += 1
@@ -78,7 +78,7 @@ async def test_while_it_is_stopped_it_waits_for_a_key() -> None:
 
 @pytest.mark.parametrize(("width", "height"), [(100, 45), (80, 24), (60, 12), (40, 8)])
 def test_what_is_wrong_and_the_keys_are_always_on_the_screen(width: int, height: int) -> None:
-    out, keys = Console(width=width, height=height, soft_wrap=True, color_system=None), Keys()
+    out, keys = Console(width=width, height=height, soft_wrap=True, color_system=None), Keyboard()
     tables = [Text(f"line {number}") for number in range(1, 31)]
     problems = [Text("✗ west is down: " + "it does not answer, " * 6), Text("DEGRADED: 1 problem")]
 

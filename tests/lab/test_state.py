@@ -36,7 +36,7 @@ asyncio.run(hold())
 @pytest.fixture
 def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LabDirectory:
     monkeypatch.setenv("VSTREAM_STATE_DIR", str(tmp_path / "state"))
-    monkeypatch.setattr(state, "_LOCK_PATIENCE", 0.1)
+    monkeypatch.setattr(state, "_LOCK_TIMEOUT", 0.1)
     return lab_directory("x")
 
 

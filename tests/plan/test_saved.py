@@ -9,7 +9,7 @@ from vstream.errors import PlanError
 from vstream.plan import saved
 from vstream.plan.context import Observed
 from vstream.plan.plan import Plan
-from vstream.syntax.json_types import Json
+from vstream.syntax.document import Json
 from vstream.topology.stream_config import ObservedStream, StreamConfig
 
 

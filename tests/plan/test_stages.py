@@ -42,7 +42,7 @@ def plan_change(servers: FakeServers, wanted: Bundle, version: tuple[int, int] =
 async def run(servers: FakeServers, wanted: Bundle, patience: float = 5.0) -> ApplyResult:
     plan = plan_change(servers, wanted)
     return await execute_plan(
-        plan, servers, servers.loader(wanted), servers, readers=servers, watch=ApplyWatch(patience=patience)
+        plan, servers, servers.loader(wanted), servers, readers=servers, watch=ApplyWatch(gate_timeout=patience)
     )
 
 
@@ -392,7 +392,7 @@ async def test_servers_that_leave_go_last_and_only_if_all_before_was_done() -> N
     assert [stage.stage.name for stage in list_stages(plan)][-1] == "RETIRED_SERVERS"
     servers.gate_timeouts["unchanged foo-write-east"] = ["1 messages have come into `foo-write-east`"] * 1000
     applied = await execute_plan(
-        plan, servers, servers.loader(topology), servers, servers=racks, watch=ApplyWatch(patience=0.0)
+        plan, servers, servers.loader(topology), servers, servers=racks, watch=ApplyWatch(gate_timeout=0.0)
     )
     assert (applied.retired, racks.retired) == ((), [])
     servers.gate_timeouts.clear()

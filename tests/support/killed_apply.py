@@ -139,7 +139,7 @@ async def run(
             mortal or mappings,
             LiveGateChecker(connection),
             servers=mortal or servers,
-            watch=module.ApplyWatch(patience=120),
+            watch=module.ApplyWatch(gate_timeout=120),
         )
         assert applied.is_complete, (applied.failure, applied.gate_timeouts, applied)
     return plan

@@ -107,7 +107,7 @@ class ApplyWatch:
     on_done: Callable[[Change], None] = lambda _change: None
     on_wait: Callable[[Gate, str], None] = lambda _gate, _missing: None
     """Told what a gate lacks, at each look."""
-    patience: float = GATE_TIMEOUT
+    gate_timeout: float = GATE_TIMEOUT
 
 
 WITHOUT_WATCH = ApplyWatch()
@@ -126,7 +126,7 @@ async def execute_plan(
     """
     Carry out *plan*, stage by stage, up to 32 requests at a time; stop at the first failure.
 
-    A stage begins once its gates hold; one that does not within the patience of *watch* ends it. *mappings* is None where
+    A stage begins once its gates hold; one that does not within the `gate_timeout` of *watch* ends it. *mappings* is None where
     vstream cannot make servers load them: then everything that must wait for them is skipped, which is all of it where
     accounts come first. Removals are skipped where a server's loaded rules are unknown, since it may still send
     publishes there. Servers that leave are skipped where *servers* is None. Where *readers* is None, readers of moved
@@ -202,7 +202,7 @@ class _PlanRun:
 
     async def wait_for_gates(self, plan: Plan, stage: Stage) -> None:
         """Wait until all gates of *stage* hold or time is up."""
-        deadline = time.monotonic() + self._watch.patience
+        deadline = time.monotonic() + self._watch.gate_timeout
         gates = [gate for gate in plan.gates if gate.before is stage]
         try:
             timeouts = await asyncio.gather(*(self._wait_for_gate(gate, deadline) for gate in gates))
@@ -233,7 +233,7 @@ class _PlanRun:
             change.config.name for change in updates if any(field.field == "placement" for field in change.fields)
         }
         began = time.monotonic()
-        deadline = began + self._watch.patience
+        deadline = began + self._watch.gate_timeout
         try:
             while waiting:
                 await self._poll(waiting)

@@ -79,7 +79,7 @@ def make_shipped_mappings(request: PlanRequest, plan: Plan, shipping: ShippingOp
         ship=_make_shipper(request, servers, shipping.command) if shipping.command is not None else None,
         reloads=_plan_reloads(request, servers, system, times) if system else (),
         missing=lambda: _read_missing(request),
-        patience=shipping.loaded_timeout,
+        loaded_timeout=shipping.loaded_timeout,
     )
 
 
@@ -171,14 +171,14 @@ class ShippedMappings:
     MappingAdmin for servers whose files somebody ships.
 
     *ship* puts the files on the servers; None where that is done by others. *reloads* have servers load them, one after
-    the other; none where something beside them does, such as a sidecar. *missing* says what is not loaded. *patience* is how many
-    seconds it may take until nothing is, where something beside them brings files or loads them; None where nothing does.
+    the other; none where something beside them does, such as a sidecar. *missing* says what is not loaded.
+    *loaded_timeout*: seconds until nothing is, where something beside them brings files or loads them; else None.
     """
 
     ship: Callable[[], None] | None
     reloads: Sequence[RemoteReload]
     missing: ReadMissing
-    patience: float | None = None
+    loaded_timeout: float | None = None
 
     async def ensure_loaded(self) -> None:
         """See MappingAdmin."""
@@ -187,24 +187,24 @@ class ShippedMappings:
                 await reload.run(None, only=())  # a login that is refused is said before anything is shipped
             await asyncio.to_thread(self.ship)
         # What somebody else brings may not be there yet.
-        if self.ship is not None or self.patience is None:
+        if self.ship is not None or self.loaded_timeout is None:
             for reload in self.reloads:
                 await reload.run(self._check_canary)
-        patience = _LOADED_TIMEOUT if self.patience is None else self.patience
-        behind = await self._wait_with_reloads(patience)
+        within = _LOADED_TIMEOUT if self.loaded_timeout is None else self.loaded_timeout
+        behind = await self._wait_with_reloads(within)
         if behind:
             hint = "compare the file on that server with `vstream render`, and its log; then apply again"
-            raise _blame(behind, f"after {patience:g} s", hint)
+            raise _blame(behind, f"after {within:g} s", hint)
 
-    async def _wait_with_reloads(self, patience: float) -> dict[str, Sequence[str]]:
+    async def _wait_with_reloads(self, within: float) -> dict[str, Sequence[str]]:
         """
-        What servers still have not loaded after *patience* seconds.
+        What servers still have not loaded after *within* seconds.
 
         Whoever brings the files has servers load them once. Where an account is new, they serve what that imports only
         after one more reload: so what is behind for long is told to reload.
         """
-        until = time.monotonic() + patience
-        behind = await wait_loaded(self.missing, None, min(_LOADED_TIMEOUT, patience))
+        until = time.monotonic() + within
+        behind = await wait_loaded(self.missing, None, min(_LOADED_TIMEOUT, within))
         while behind and time.monotonic() < until:
             for reload in self.reloads:
                 await reload.run(None, only=behind.keys())
@@ -218,9 +218,9 @@ class ShippedMappings:
             raise _blame(behind, "after a reload, so no other server was told to reload", hint)
 
 
-async def wait_loaded(missing: ReadMissing, server: str | None, patience: float) -> dict[str, Sequence[str]]:
-    """What *server*, or any if that is None, still has not loaded after *patience* seconds; empty as soon as nothing is missing."""
-    until = time.monotonic() + patience
+async def wait_loaded(missing: ReadMissing, server: str | None, within: float) -> dict[str, Sequence[str]]:
+    """What *server*, or any if that is None, still has not loaded after *within* seconds; empty as soon as nothing is missing."""
+    until = time.monotonic() + within
     while True:
         by_server = await missing()
         behind = {name: sources for name, sources in by_server.items() if server is None or server == name}

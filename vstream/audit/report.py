@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Any
 
 from vstream.diagnostics import Finding, Severity
-from vstream.syntax.json_types import Json
+from vstream.syntax.document import Json
 from vstream.value_class import value_class
 
 

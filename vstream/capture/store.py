@@ -28,7 +28,7 @@ from pydantic import TypeAdapter, ValidationError
 from vstream.capture.records import Delivery, FaultRecord, Manifest, OperationRecord, Sample, Stored, Window
 from vstream.errors import VstreamError
 from vstream.files import PathBelow
-from vstream.syntax.json_types import read_object
+from vstream.syntax.document import read_object
 
 FORMAT = 1
 _ADAPTERS: dict[object, TypeAdapter[Any]] = {}

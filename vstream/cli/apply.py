@@ -188,7 +188,7 @@ async def apply_with_progress(
             watch=ApplyWatch(
                 on_done=lambda _change: progress.update(task, description="applying", advance=1),
                 on_wait=lambda _gate, missing: progress.update(task, description=f"waiting: {missing}"),
-                patience=gate_timeout,
+                gate_timeout=gate_timeout,
             ),
         )
 

@@ -16,7 +16,7 @@ from vstream.lint import detect
 from vstream.lint.read import STDIN, Source
 from vstream.lint.selection import NO_FILES, FilePatterns
 
-PATIENCE = 10.0
+PIPE_TIMEOUT = 10.0
 """Seconds that a pipe may take; standard input may take any time."""
 
 _SUFFIXES = frozenset({".conf", ".cfg", ".json", ".jwt", ".yaml", ".yml"})
@@ -49,7 +49,7 @@ def list_files(names: Iterable[str]) -> list[str]:
 
 def read_included(name: str) -> bytes:
     """The content of an included file. Raises OSError or ValueError."""
-    return _read_bounded(Path(name), monotonic() + PATIENCE)
+    return _read_bounded(Path(name), monotonic() + PIPE_TIMEOUT)
 
 
 class Roots:
@@ -168,7 +168,7 @@ def _read_source(name: str, *, is_named: bool, may_leave: bool) -> Source:
 def _read(path: Path, *, may_leave: bool) -> bytes:
     if not may_leave and leaves_repository(path):
         raise ValueError("it is a link out of the repository")
-    return _read_bounded(path, monotonic() + PATIENCE)
+    return _read_bounded(path, monotonic() + PIPE_TIMEOUT)
 
 
 def _read_bounded(path: Path, deadline: float) -> bytes:
@@ -188,7 +188,7 @@ def _read_bounded(path: Path, deadline: float) -> bytes:
         size = 0
         while size <= detect.MAX_BYTES:
             if may_wait and not _is_ready(descriptor, deadline):
-                raise TimeoutError(None, f"no more data within {PATIENCE:g} seconds")
+                raise TimeoutError(None, f"no more data within {PIPE_TIMEOUT:g} seconds")
             chunk = stream.read(min(_CHUNK, detect.MAX_BYTES + 1 - size))
             if chunk is None:
                 continue

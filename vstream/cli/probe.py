@@ -119,7 +119,7 @@ def _check_names(option: str, names: list[str] | None, existing: list[str]) -> N
             raise typer.BadParameter(f"unknown name `{name}`: expected one of {', '.join(existing)}", param_hint=option)
 
 
-_PATIENCE = 3.0
+_BEACON_TIMEOUT = 3.0
 Round = Callable[[], Coroutine[Any, Any, bool]]
 
 
@@ -156,7 +156,7 @@ async def _send_once(topology: Topology, servers: Servers, is_json: bool) -> boo
     """Whether all beacons were published."""
     async with connect_all(topology, servers.endpoints) as connections:
         choose_connection(connections)
-        seen = await read_beacons(topology, connections, patience=_PATIENCE)
+        seen = await read_beacons(topology, connections, patience=_BEACON_TIMEOUT)
         problems = await publish_beacons(topology, connections)
     _show(topology, seen, problems, is_json)
     return not problems

@@ -65,15 +65,15 @@ def _escape_label(text: str) -> str:
 
 
 def _describe_status(status: Status) -> Iterator[_Family]:
-    at = _Family("vstream_look_timestamp_seconds", "When the last look began.")
-    at.add(status.at)
+    began = _Family("vstream_look_timestamp_seconds", "When the last look began.")
+    began.add(status.at)
     took = _Family("vstream_look_duration_seconds", "How long the last look took.")
     took.add(status.took)
     problems = _Family("vstream_problems", "How many lines of problems `vstream status` would show.")
     problems.add(len(status.problems))
     unknown = _Family("vstream_unknown", "How many lines of what could not be seen `vstream status` would show.")
     unknown.add(len(status.unknown))
-    yield from (at, took, problems, unknown)
+    yield from (began, took, problems, unknown)
 
 
 def _describe_servers(status: Status) -> Iterator[_Family]:

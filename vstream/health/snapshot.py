@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from vstream.jetstream.answers import check_config, read_text
-from vstream.syntax.json_types import Json
+from vstream.syntax.document import Json
 from vstream.topology.consumer_config import ObservedConsumer
 from vstream.topology.stream_config import source_name
 from vstream.value_class import value_class

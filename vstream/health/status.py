@@ -7,7 +7,7 @@ from dataclasses import asdict, field
 from enum import Enum
 
 from vstream.health.snapshot import BeaconSighting, ServerSnapshot
-from vstream.syntax.json_types import Json
+from vstream.syntax.document import Json
 from vstream.value_class import value_class
 
 

@@ -69,7 +69,7 @@ class JetStreamAdmin:
         return all_streams, tuple(missing)
 
     async def _read_account(self, account: str | None) -> tuple[dict[str, ObservedStream], list[str]]:
-        subject = _list_subject(account)
+        subject = _spell_list_subject(account)
         first = await self._list(subject, 0, decode=decode_list)
         total = read_total(first, subject)
         with explain_malformed(subject):
@@ -207,7 +207,7 @@ class JetStreamAdmin:
 
     async def info_from_list(self, name: str) -> dict[str, Any]:
         """Like `info`, for a client account's stream whose name is mapped to another: only lists show it."""
-        subject = _list_subject(None)
+        subject = _spell_list_subject(None)
         async for info in self._iterate(subject, "streams"):
             if check_config(info.get("config"), subject).get("name") == name:
                 return info
@@ -270,7 +270,7 @@ async def ask_until_available(request: Callable[[], Awaitable[_Answer]]) -> _Ans
         await asyncio.sleep(_PAUSE)
 
 
-def _list_subject(account: str | None) -> str:
+def _spell_list_subject(account: str | None) -> str:
     return f"{naming.api_prefix(account)}.STREAM.LIST"
 
 

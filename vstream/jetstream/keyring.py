@@ -29,7 +29,7 @@ from platformdirs import user_data_path
 from vstream.errors import VstreamError
 from vstream.files import write_atomically
 from vstream.render import account_view, claims, jwt
-from vstream.syntax.json_types import Json
+from vstream.syntax.document import Json
 from vstream.topology import signing
 from vstream.topology.model import Security, Topology
 

@@ -20,7 +20,7 @@ from vstream.topology.model import Security, Topology, Transport
 from vstream.topology.signing import CA_FILE, SERVER_CERTIFICATE, SERVER_KEY
 
 _PROGRAM = "vstream.lab.make_certificates"
-_PATIENCE = 30.0
+_PROGRAM_TIMEOUT = 30.0
 
 
 async def provide_transport(directory: LabDirectory, topology: Topology) -> Transport:
@@ -50,12 +50,12 @@ async def _make_in_process(files: Path) -> None:
         sys.executable, "-m", _PROGRAM, str(files), stderr=asyncio.subprocess.PIPE
     )
     try:
-        async with asyncio.timeout(_PATIENCE):
+        async with asyncio.timeout(_PROGRAM_TIMEOUT):
             _, problem = await process.communicate()
     except TimeoutError:
         process.kill()
         await process.wait()
-        raise LabError(f"the lab's certificates were not made within {_PATIENCE:g} s") from None
+        raise LabError(f"the lab's certificates were not made within {_PROGRAM_TIMEOUT:g} s") from None
     if process.returncode != 0:
         reason = problem.decode(errors="replace").strip().rpartition("\n")[2]
         raise LabError(f"the lab's certificates cannot be made: {reason}", hint="`vstream lab up --no-tls` needs none")

@@ -23,7 +23,7 @@ from vstream.lab.server import stop_all
 from vstream.lab.state import LabDirectory, LabRecord
 from vstream.lab.status import find_recorded_lab, find_system_endpoint
 
-PATIENCE = 60.0
+META_TIMEOUT = 60.0
 """Seconds for the meta group: if its leader was among the stopped servers, a new one takes 4 to 9."""
 _PAUSE = 0.25
 
@@ -57,7 +57,7 @@ class LabServerAdmin:
     async def _remove_peers(self, servers: Sequence[str], regions: tuple[str, ...]) -> None:
         """Return once the meta group has none of *servers*. Raises VstreamError if that takes too long."""
         endpoint = find_system_endpoint(self._name)
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + META_TIMEOUT
         async with connect(endpoint, regions[0]) as connection:
             for server in servers:
                 await _remove_peer(JetStreamAdmin(connection), server, deadline)

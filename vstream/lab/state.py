@@ -45,7 +45,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 _FORMAT = 3
 _BEFORE_TRANSPORT = "is_encrypted"
 """A field of records of labs before they could speak TLS."""
-_LOCK_PATIENCE = 1.0
+_LOCK_TIMEOUT = 1.0
 _LOCK_POLL = 0.02
 _PRIVATE = 0o700
 
@@ -160,7 +160,7 @@ class LabDirectory:
         """
         self.create()
         async with hold_lock(
-            self.path / "lab.lock", patience=_LOCK_PATIENCE if patience is None else patience
+            self.path / "lab.lock", patience=_LOCK_TIMEOUT if patience is None else patience
         ) as is_held:
             if not is_held:
                 raise LabError(

@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 from vstream.diagnostics import Finding
 from vstream.errors import VstreamError
 from vstream.lint.selection import AS_NAMED, Anchor, is_fixed
-from vstream.syntax.json_types import read_object
+from vstream.syntax.document import read_object
 from vstream.value_class import value_class
 
 _LINE: Final = re.compile(r"\bline \d[\d,]*")

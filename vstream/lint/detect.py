@@ -12,7 +12,7 @@ from enum import Enum
 from typing import Final
 
 from vstream.diagnostics import Finding, Severity, Span
-from vstream.syntax.json_types import Json, read_object
+from vstream.syntax.document import Json, read_object
 
 MAX_BYTES: Final = 32 * 1024 * 1024
 """What one file may hold, and what one configuration may hold together with everything it includes."""

@@ -18,7 +18,7 @@ from vstream.scenario.decode import join_path, resolve
 from vstream.scenario.document import LANGUAGE, STARTER, ScenarioDocument
 from vstream.scenario.model import Scenario
 from vstream.syntax import yaml
-from vstream.syntax.json_types import read_object
+from vstream.syntax.document import read_object
 from vstream.syntax.schema import readable_part, validate
 from vstream.syntax.yaml import Document, Path, SourceMap
 from vstream.topology.model import Topology

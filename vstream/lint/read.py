@@ -29,7 +29,7 @@ from vstream.lint.workspace import (
 )
 from vstream.syntax import json as jsontext
 from vstream.syntax import natsconf
-from vstream.syntax.json_types import Json
+from vstream.syntax.document import Json
 from vstream.syntax.natsconf.nodes import Comment, ConfMap, ConfScalar, Reference
 from vstream.value_class import value_class
 

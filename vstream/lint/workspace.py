@@ -15,7 +15,7 @@ from vstream.diagnostics import Span
 from vstream.subjects.mapping import Destination, Mapping
 from vstream.subjects.mapping_rules import MappingError
 from vstream.subjects.resolve import MappingTable
-from vstream.syntax.json_types import Json
+from vstream.syntax.document import Json
 from vstream.syntax.natsconf.nodes import ConfDocument, ConfMap
 from vstream.topology.stream_config import StreamConfig
 from vstream.value_class import value_class

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from vstream.syntax.json_types import Json
+from vstream.syntax.document import Json
 
 _TWO_MINUTES = 120 * 10**9
 

@@ -16,7 +16,7 @@ from typing import Any
 from vstream.errors import MalformedAnswerError, PlanError
 from vstream.jetstream.answers import UNREADABLE, check_config
 from vstream.subjects.algebra import matches
-from vstream.syntax.json_types import Json
+from vstream.syntax.document import Json
 from vstream.topology.consumer_config import FAILOVER_KEY, POSITION_KEY, ConsumerConfig
 from vstream.value_class import value_class
 

@@ -9,7 +9,7 @@ from typing import Any
 from vstream.plan.context import DiffContext, Outcome
 from vstream.plan.plan import UNANSWERED, Blocked, CreateConsumer, Delete, DeleteConsumer, FieldChange, UpdateConsumer
 from vstream.plan.risk import Risk
-from vstream.syntax.json_types import Json
+from vstream.syntax.document import Json
 from vstream.topology.bundle import RenderedConsumer
 from vstream.topology.consumer_config import FAILOVER_KEY, ConsumerConfig
 from vstream.topology.stream_config import REGION_KEY

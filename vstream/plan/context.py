@@ -11,7 +11,7 @@ from typing import TypeAlias
 from vstream.plan.canonical import Likeness, to_canonical
 from vstream.plan.plan import Blocked, Change, Note, RuleChange
 from vstream.plan.rules import LoadedEntries, OwnRules, diff_rules, list_account_entries, list_rule_entries
-from vstream.syntax.json_types import Json
+from vstream.syntax.document import Json
 from vstream.topology.bundle import Bundle, RenderedStream
 from vstream.topology.consumer_config import ObservedConsumer
 from vstream.topology.model import Topology

@@ -36,7 +36,7 @@ from vstream.plan.transitions import (
     seed_region,
     start_sequence,
 )
-from vstream.syntax.json_types import Json, read_object
+from vstream.syntax.document import Json, read_object
 from vstream.topology.bundle import Bundle, RenderedStream
 from vstream.topology.model import Role, Topology
 from vstream.topology.stream_config import (

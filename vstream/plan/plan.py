@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 from vstream.formatting import join_names
 from vstream.plan.risk import Removal, Risk
-from vstream.syntax.json_types import Json
+from vstream.syntax.document import Json
 from vstream.topology.consumer_config import ConsumerConfig
 from vstream.topology.model import Role
 from vstream.topology.naming import api_prefix

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from enum import Enum
 
-from vstream.syntax.json_types import Json
+from vstream.syntax.document import Json
 from vstream.topology.model import Role
 from vstream.topology.stream_config import ObservedStream
 from vstream.value_class import value_class

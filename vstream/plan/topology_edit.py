@@ -12,8 +12,7 @@ from vstream.errors import RefusedError, UnknownNameError, VstreamError
 from vstream.files import save_output
 from vstream.lint.parse_topology import parse_topology
 from vstream.syntax import yaml
-from vstream.syntax.document import Document
-from vstream.syntax.json_types import Json
+from vstream.syntax.document import Document, Json
 from vstream.topology.model import Region, Topology
 from vstream.value_class import value_class
 

@@ -35,7 +35,7 @@ FIRST_PAUSE = 0.005
 _LAST_PAUSE = 0.05
 _SLOW_PAUSE = 0.25
 _GROWTH = 1.5
-_OWN_PATIENCE = 5.0
+_OWN_TIMEOUT = 5.0
 """Seconds in which a region may serve what was published there: one without a leader must not hold up the probe."""
 _PROMPT = 1.0
 """Seconds in which canaries arrive where all is well. Then the probe looks less often, and other streams may begin."""
@@ -129,7 +129,7 @@ class CanaryFlight:
             for reader in self.readers.values():
                 tasks.create_task(self._watch(reader, reader.target.deadline, _SLOW_PAUSE))
             for canary in self.canaries.values():
-                until = min(self.readers[canary.origin].target.deadline, canary.acked_at + _OWN_PATIENCE)
+                until = min(self.readers[canary.origin].target.deadline, canary.acked_at + _OWN_TIMEOUT)
                 for own_read in canary.own_reads:
                     tasks.create_task(own_read.watch(until, _SLOW_PAUSE))
 

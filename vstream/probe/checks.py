@@ -93,7 +93,7 @@ async def run_probe(
     Probe what *options* say, and report every check in the order of the topology.
 
     *connections* are by region; where one could not be made, its error stands in its place and is reported. Cleaning up
-    canaries may take `cleanup.PATIENCE` seconds more for each batch of streams. Where the task is cancelled, canaries are
+    canaries may take `cleanup.CLEANUP_TIMEOUT` seconds more for each batch of streams. Where the task is cancelled, canaries are
     removed first: the checks of that cleanup are told, too.
 
     Raises VstreamError for a stream or region that the topology does not have.

@@ -32,7 +32,7 @@ from vstream.probe.report import Check, CheckStatus, Hop
 from vstream.topology import naming, physical
 from vstream.topology.model import Role, Topology, VirtualStream
 
-PATIENCE = 10.0
+CLEANUP_TIMEOUT = 10.0
 """Seconds to clean up after one stream's canaries, in addition to the probe's deadline. It needs 20 ms."""
 _LATE = 1.0
 """Seconds within which canaries on their way arrive after their original is gone."""
@@ -53,17 +53,17 @@ class Cleanup:
     deadline: float = 0.0
 
     async def run(self, slots: asyncio.Semaphore) -> list[Check]:
-        """One check for each canary's first stream, and for each copy. Ends within PATIENCE once it has one of *slots*."""
+        """One check for each canary's first stream, and for each copy. Ends within CLEANUP_TIMEOUT once it has one of *slots*."""
         async with slots:
             return await self._run()
 
     async def _run(self) -> list[Check]:
         begun = time.monotonic()
         # Half of the time each: what cannot be done in a write stream must not keep read streams from being cleaned.
-        self.deadline = begun + PATIENCE / 2
+        self.deadline = begun + CLEANUP_TIMEOUT / 2
         canaries = [canary for canary in self.flight.canaries.values() if canary.fate is not Fate.NOT_STORED]
         writes = await asyncio.gather(*(self._write(canary) for canary in self.flight.canaries.values()))
-        self.deadline = begun + PATIENCE
+        self.deadline = begun + CLEANUP_TIMEOUT
         checks = [*writes]
         # A mirror passes over what is deleted too, so what it mirrors comes first.
         for role in (Role.ORDER, Role.READ):
@@ -80,7 +80,7 @@ class Cleanup:
         except VstreamError as error:
             detail = f"it is unknown whether regions that the topology leaves out hold canaries: {error.message}"
             return [self._check(None, None, CheckStatus.SKIPPED, detail, error.hint)]
-        self.deadline = time.monotonic() + PATIENCE
+        self.deadline = time.monotonic() + CLEANUP_TIMEOUT
         return await asyncio.gather(*(self._copy(Role.READ, place, canaries) for place in places))
 
     async def _write(self, canary: Canary) -> Check:

@@ -18,7 +18,7 @@ from vstream.probe.info import StreamInfo
 from vstream.probe.report import Check, CheckStatus, Hop
 from vstream.probe.retry import Budget, answer_sequence, describe_answer, is_old_server, skip_on_old_server
 from vstream.probe.target import ProbeTarget
-from vstream.syntax.json_types import Json
+from vstream.syntax.document import Json
 from vstream.topology import naming, physical
 from vstream.value_class import value_class
 

@@ -21,7 +21,7 @@ from vstream.jetstream.connection import Reply
 from vstream.probe.report import Check, CheckStatus, Hop
 from vstream.probe.retry import Budget, describe_answer
 from vstream.probe.target import ProbeTarget
-from vstream.syntax.json_types import Json
+from vstream.syntax.document import Json
 from vstream.topology import naming
 from vstream.topology.profiles import profile_of
 

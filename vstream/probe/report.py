@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from enum import Enum
 
-from vstream.syntax.json_types import Json
+from vstream.syntax.document import Json
 from vstream.value_class import value_class
 
 

@@ -14,7 +14,7 @@ from vstream.probe.target import ProbeTarget
 from vstream.topology.units import parse_version
 from vstream.value_class import value_class
 
-PATIENCE = 3.0
+REPEAT_TIMEOUT = 3.0
 """Seconds for all repeated requests in one region. A replica that lags for longer counts as wrong."""
 _FIRST_PAUSE = 0.02
 _RECENT = (2, 11, 0)
@@ -33,7 +33,7 @@ class Budget:
     """The time left for repeated requests. It begins when the object is made."""
 
     def __init__(self) -> None:
-        self._until = time.monotonic() + PATIENCE
+        self._until = time.monotonic() + REPEAT_TIMEOUT
 
     async def settle(
         self,

@@ -22,7 +22,7 @@ from vstream.render.jwt import Unsigned
 from vstream.subjects.mapping import Mapping as SubjectMapping
 from vstream.subjects.mapping import read_mappings
 from vstream.syntax import natsconf
-from vstream.syntax.json_types import Json
+from vstream.syntax.document import Json
 from vstream.topology import bundle, naming, physical
 from vstream.topology.accounts import SYSTEM_USER, Account, password_variable
 from vstream.topology.consumer_config import ConsumerConfig

@@ -18,7 +18,7 @@ from typing import Any
 
 from vstream.subjects import algebra
 from vstream.subjects.mapping import Destination, Mapping
-from vstream.syntax.json_types import Json
+from vstream.syntax.document import Json
 from vstream.topology.accounts import SYSTEM_USER, Account, Export, Import, ShareKind, User
 from vstream.topology.model import AccountLimits, Topology
 from vstream.topology.naming import API, DIGEST_PREFIX

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from vstream.errors import VstreamError
-from vstream.syntax.json_types import Json
+from vstream.syntax.document import Json
 from vstream.topology.signing import user_key
 
 _HEADER = {"typ": "JWT", "alg": "ed25519-nkey"}

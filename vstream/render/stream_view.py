@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, assert_never
 
 from vstream.render.environment import to_json
-from vstream.syntax.json_types import Json, read_object
+from vstream.syntax.document import Json, read_object
 from vstream.topology import naming, physical
 from vstream.topology.model import Consumer, PhysicalPart, Role, StreamSettings, Topology, VirtualStream
 from vstream.topology.profiles import profile_of

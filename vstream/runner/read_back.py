@@ -22,7 +22,7 @@ from vstream.topology.stream_config import source_name
 MSG_ID = "Nats-Msg-Id"
 LIMITS = ("max_msgs_per_subject", "max_msgs", "max_bytes", "max_age")
 FLAGS = ("allow_msg_ttl", "allow_rollup_hdrs", "allow_msg_counter")
-_PATIENCE = 5.0
+_ANSWER_TIMEOUT = 5.0
 _PAUSE = 0.5
 
 
@@ -58,7 +58,7 @@ async def _read_once(connection: ReconnectingConnection, name: str, capture: Cap
     try:
         before = await _read_state(connection, name)
         if before["messages"]:
-            async for message in read_messages(connection, name, patience=_PATIENCE):
+            async for message in read_messages(connection, name, patience=_ANSWER_TIMEOUT):
                 lines.write(stored_record(message, streams, name))
                 count, last = count + 1, message.seq
         after = await _read_state(connection, name)
@@ -74,7 +74,7 @@ async def _read_once(connection: ReconnectingConnection, name: str, capture: Cap
 
 async def _read_state(connection: ReconnectingConnection, name: str) -> dict[str, Any]:
     subject = naming.api_subject("STREAM.INFO", name)
-    answer = await connection.request_json(subject, timeout=_PATIENCE)
+    answer = await connection.request_json(subject, timeout=_ANSWER_TIMEOUT)
     error = api_error(answer, subject)
     if error is not None:
         raise error

@@ -16,7 +16,7 @@ from typing import Any, Final
 import yaml
 
 from vstream.scenario.timeline import index_servers
-from vstream.syntax.json_types import Json
+from vstream.syntax.document import Json
 from vstream.topology.model import Topology
 from vstream.topology.physical import physical_name
 from vstream.topology.units import format_duration, parse_duration

@@ -1,15 +1,15 @@
-"""What a parser makes of a text: plain data, and where each part of it was written."""
+"""What a parser makes of a text: plain data (`Json`), and where each part of it was written."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
 from vstream.diagnostics import Finding, Span
-from vstream.syntax.json_types import Json
 from vstream.value_class import value_class
 
+Json: TypeAlias = "bool | int | float | str | Sequence[Json] | Mapping[str, Json] | None"
 Path: TypeAlias = tuple[str | int, ...]
 """Where a value is in a document: keys of mappings, and positions in lists."""
 
@@ -46,3 +46,8 @@ class Document:
     def is_readable(self) -> bool:
         """Whether *data* is what was meant, but for keys written twice or removed in vain: it is worth looking for more."""
         return all(diagnostic.code in {"VS002", "VS006"} for diagnostic in self.diagnostics)
+
+
+def read_object(value: Json) -> Mapping[str, Json]:
+    """*value* if it is an object, an empty one if it is anything else."""
+    return value if isinstance(value, dict) else {}

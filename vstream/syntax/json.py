@@ -20,8 +20,7 @@ from typing import Any, Final
 
 from vstream.diagnostics import Finding, Severity, Span
 from vstream.formatting import quote_value
-from vstream.syntax.document import Document, Path, SourceMap
-from vstream.syntax.json_types import Json
+from vstream.syntax.document import Document, Json, Path, SourceMap
 
 MAX_VALUES: Final = 500_000
 MAX_DEPTH: Final = 200

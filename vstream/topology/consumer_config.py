@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from vstream.syntax.json_types import Json
+from vstream.syntax.document import Json
 from vstream.topology.stream_config import TOPOLOGY_KEY, read_metadata
 from vstream.value_class import value_class
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import combinations
 from typing import Any
 
-from vstream.syntax.json_types import Json
+from vstream.syntax.document import Json
 from vstream.syntax.yaml import Path
 from vstream.topology import buckets, model, naming
 from vstream.topology.accounts import inbox_of

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from vstream.value_class import value_class
 
 if TYPE_CHECKING:
-    from vstream.syntax.json_types import Json
+    from vstream.syntax.document import Json
 
 
 ServerVersion = tuple[int, int]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from vstream.syntax.json_types import Json
+from vstream.syntax.document import Json
 
 OPERATOR = "operator"
 """The operator's key, which servers trust. Signs nothing but itself."""

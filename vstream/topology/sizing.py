@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
 from vstream.subjects.resolve import publish_cost_us
-from vstream.syntax.json_types import Json
+from vstream.syntax.document import Json
 from vstream.topology import physical
 from vstream.topology.model import Consistency, Role, StreamSettings, Topology, VirtualStream
 from vstream.topology.profiles import profile_of

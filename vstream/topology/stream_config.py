@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from vstream.value_class import value_class
 
 if TYPE_CHECKING:
-    from vstream.syntax.json_types import Json
+    from vstream.syntax.document import Json
 
 
 TOPOLOGY_KEY = "vstream.topology"

@@ -16,7 +16,7 @@ from vstream.capture.records import FaultRecord, Manifest, Window
 from vstream.diagnostics import Finding, Severity, Span
 from vstream.junit import Result, TestCase, to_xml
 from vstream.scenario.model import Expectation, Measure
-from vstream.syntax.json_types import Json
+from vstream.syntax.document import Json
 from vstream.value_class import value_class
 
 

@@ -19,7 +19,7 @@ from vstream.scenario import faults
 from vstream.topology.model import Link
 from vstream.value_class import value_class
 
-_PATIENCE = 0.5
+_MESSAGE_TIMEOUT = 0.5
 """Seconds that a message may take in addition to the link's own delay."""
 _EFFECT_TIMEOUT = 20.0
 
@@ -115,7 +115,7 @@ def _choose_patience(target: TargetServers) -> float:
     """How long a message may take over the slowest of the links."""
     links = control.read(target.directory.name)
     states = [links.state(pair) for pair in links.pairs]
-    return _PATIENCE + 2 * max(((state.delay or 0) + (state.jitter or 0) for state in states), default=0.0)
+    return _MESSAGE_TIMEOUT + 2 * max(((state.delay or 0) + (state.jitter or 0) for state in states), default=0.0)
 
 
 async def _find_connected(probe: ConnectivityProbe, pairs: Collection[Pair]) -> frozenset[Pair]:

@@ -32,7 +32,7 @@ from vstream.plan.plan import (
 )
 from vstream.plan.risk import Risk
 from vstream.plan.stages import list_stages
-from vstream.syntax.json_types import Json
+from vstream.syntax.document import Json
 from vstream.topology.bundle import Bundle
 from vstream.topology.model import Topology
 from vstream.topology.naming import PHYSICAL_PREFIX

@@ -24,7 +24,7 @@ from vstream.cli.views import charts
 from vstream.cli.views.verdict import example_line
 from vstream.formatting import format_count
 from vstream.render.environment import environment
-from vstream.syntax.json_types import Json
+from vstream.syntax.document import Json
 
 TEMPLATE = "verdict.html.j2"
 _OUTCOMES = ("ok", "rejected", "indeterminate")

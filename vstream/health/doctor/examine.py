@@ -14,7 +14,7 @@ from vstream.health.doctor.check import DoctorFinding, Drift, Patient, checks_of
 from vstream.health.doctor.configs import ConfigFile, count_compared
 from vstream.health.loaded_mappings import compare_mappings
 from vstream.health.snapshot import Snapshot
-from vstream.syntax.json_types import Json
+from vstream.syntax.document import Json
 from vstream.topology.bundle import Bundle
 from vstream.topology.model import Topology
 from vstream.value_class import value_class

@@ -23,7 +23,7 @@ from vstream.jetstream.connection import Connection, connect
 from vstream.jetstream.reconnecting import ReconnectingConnection
 from vstream.lab.target_servers import TargetServers
 from vstream.plan.live.observe import choose_connection, connect_all, connect_for_reading
-from vstream.syntax.json_types import Json
+from vstream.syntax.document import Json
 from vstream.topology.model import Endpoint, Topology
 from vstream.topology.profiles import profile_of
 from vstream.value_class import value_class

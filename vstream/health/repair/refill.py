@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from vstream.health.repair.plan import Standstill
 from vstream.health.status import PairState, PairStatus, Status
-from vstream.syntax.json_types import Json
+from vstream.syntax.document import Json
 from vstream.value_class import value_class
 
 _NAMED = 5

@@ -21,7 +21,7 @@ from vstream.lab.state import hold_lock
 from vstream.lab.status import find_recorded_lab
 from vstream.value_class import value_class
 
-_PATIENCE = 10.0
+_ANSWER_TIMEOUT = 10.0
 
 
 @value_class
@@ -163,7 +163,7 @@ def _make_loss_error(name: str, links: Links) -> LabError:
 async def _hold_links(proxy: ProxyProcess) -> AsyncIterator[None]:
     name = proxy.directory.name
     proxy.directory.create()
-    async with hold_lock(proxy.directory.links / "links.lock", patience=_PATIENCE) as is_held:
+    async with hold_lock(proxy.directory.links / "links.lock", patience=_ANSWER_TIMEOUT) as is_held:
         if not is_held:
             raise LabError(f"the links of lab `{name}` are being changed by another process", hint="try again")
         yield

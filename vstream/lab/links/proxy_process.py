@@ -29,7 +29,7 @@ _PROGRAM = Path(proxy.__file__).with_name("__main__.py")
 _PLACE = ("vstream", "lab", "links", "proxy", "__main__.py")
 """The end of the program's path: another installation of vstream may have started it."""
 _GRACE = 2.0
-_START_PATIENCE = 20.0
+_START_TIMEOUT = 20.0
 _ANSWER_TIMEOUT = 10.0
 _POLL = 0.002
 
@@ -79,12 +79,12 @@ class ProxyProcess:
 
     async def ready(self) -> None:
         """Wait until it listens on every front. Raises LabError, or PortTakenError if a port is in use."""
-        deadline = time.monotonic() + _START_PATIENCE
+        deadline = time.monotonic() + _START_TIMEOUT
         while (answer := self.answer()) is None:
             if self.process() is None:
                 raise self.death()
             if time.monotonic() > deadline:
-                raise LabError(f"the link proxy of lab `{self.directory.name}` was not ready in {_START_PATIENCE:g} s")
+                raise LabError(f"the link proxy of lab `{self.directory.name}` was not ready in {_START_TIMEOUT:g} s")
             await asyncio.sleep(_POLL)
         if answer.failure is not None:
             raise UnsupportedError(

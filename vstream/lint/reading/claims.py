@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from vstream.lint import workspace
 from vstream.lint.reading.mappings import block, destination_of, entry_of
-from vstream.syntax.json_types import Json, read_object
+from vstream.syntax.document import Json, read_object
 
 if TYPE_CHECKING:
     from vstream.syntax.yaml import Path, SourceMap

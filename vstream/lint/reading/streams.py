@@ -11,7 +11,7 @@ from types import NoneType
 from typing import TYPE_CHECKING, Final
 
 from vstream.lint.workspace import ConfValue, ConsumerFile, StreamFile, StreamRole
-from vstream.syntax.json_types import Json, read_object
+from vstream.syntax.document import Json, read_object
 from vstream.topology.stream_config import REGION_KEY, ROLE_KEY, STREAM_KEY, StreamConfig, StreamSource
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from vstream.diagnostics import Span
 from vstream.lint import detect
 from vstream.lint.reading.nodes import entry, list_values, option, split_url, table
 from vstream.lint.workspace import ConfValue, ServerConf, Workspace
-from vstream.syntax.json_types import read_object
+from vstream.syntax.document import read_object
 from vstream.syntax.natsconf.nodes import ConfMap, ConfScalar
 from vstream.topology.units import parse_duration
 

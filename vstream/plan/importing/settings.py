@@ -7,7 +7,7 @@ from typing import Any
 
 from vstream.plan import canonical, consumers
 from vstream.plan.importing.recognise import RecognisedStream
-from vstream.syntax.json_types import Json, read_object
+from vstream.syntax.document import Json, read_object
 from vstream.topology.buckets import KEY_VALUE_PREFIX, OBJECTS_PREFIX
 from vstream.topology.consumer_config import FAILOVER_KEY
 from vstream.topology.model import Role

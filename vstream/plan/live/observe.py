@@ -18,7 +18,7 @@ from vstream.jetstream.reconnecting import ReconnectingConnection, open_reconnec
 from vstream.plan.context import Observed
 from vstream.plan.live import loaded_rules
 from vstream.plan.rules import LoadedEntries
-from vstream.syntax.json_types import read_object
+from vstream.syntax.document import read_object
 from vstream.topology import naming, physical
 from vstream.topology.accounts import VSTREAM_USER
 from vstream.topology.consumer_config import ObservedConsumer

@@ -21,7 +21,7 @@ from vstream.plan.plan import Blocked, Create, FieldChange, Update
 from vstream.plan.risk import Risk
 from vstream.plan.transitions.seed_region import SINCE
 from vstream.subjects.algebra import is_subset
-from vstream.syntax.json_types import read_object
+from vstream.syntax.document import read_object
 from vstream.topology.bundle import RenderedStream
 from vstream.topology.model import Role
 from vstream.topology.stream_config import FORMER_PREFIX, REGION_KEY, ROLE_KEY, STREAM_KEY, ObservedStream, StreamConfig

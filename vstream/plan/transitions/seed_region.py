@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from vstream.plan.context import DiffContext
 from vstream.plan.plan import Create, FieldChange, Handover, Note, Update
 from vstream.plan.risk import Risk
-from vstream.syntax.json_types import Json
+from vstream.syntax.document import Json
 from vstream.topology.bundle import RenderedStream
 from vstream.topology.model import ServerVersion
 from vstream.topology.stream_config import AFTER_KEY, TAKEN_KEY, ObservedStream, StreamConfig, is_in_domain

@@ -14,7 +14,7 @@ from typing import Any
 import jinja2
 
 from vstream.errors import VstreamError
-from vstream.syntax.json_types import Json, read_object
+from vstream.syntax.document import Json, read_object
 from vstream.topology.bundle import Artifact, Bundle, RenderedConsumer, RenderedStream
 from vstream.topology.model import Topology
 

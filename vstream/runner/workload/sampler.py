@@ -31,7 +31,7 @@ from vstream.topology.stream_config import source_name
 PERIOD = 0.5
 DEADLINE = 2.0
 """Seconds for each answer."""
-PATIENCE = 20.0
+CONNECT_TIMEOUT = 20.0
 _API = "$JS.API"
 _SAMPLE = TypeAdapter(Sample)
 _CONTROL = f"{_API}.STREAM.NAMES"
@@ -65,7 +65,7 @@ class Sampler:
             region.name,
             name=f"{region.name}/sampler",
             knows=OwnServers(self._spec.logs).knows,
-            within=PATIENCE,
+            within=CONNECT_TIMEOUT,
         )
         under_way: asyncio.Queue[asyncio.Task[Sample]] = asyncio.Queue()
         async with asyncio.TaskGroup() as tasks:

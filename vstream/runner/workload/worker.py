@@ -19,7 +19,7 @@ from vstream.runner.workload.readers import ConsumerReader, DirectReader
 from vstream.runner.workload.recorder import FLUSH_EVERY, Recorder
 from vstream.runner.workload.spec import FINISH, GO, PROGRESS, STOP, WORKER, WorkerSpec
 
-PATIENCE = 20.0
+CONNECT_TIMEOUT = 20.0
 """Seconds for the first connection, and for creating a consumer."""
 
 
@@ -59,12 +59,12 @@ class Worker:
             self._readers.append(DirectReader(reader, await self._connect(reader.client), self._recorder, spec.seed))
         for consumer in spec.consumers:
             self._consumers.append(ConsumerReader(consumer, await self._connect(consumer.client), self._recorder))
-            await self._consumers[-1].create(within=PATIENCE)
+            await self._consumers[-1].create(within=CONNECT_TIMEOUT)
 
     async def _connect(self, client: str) -> ReconnectingConnection:
         spec = self._spec
         connection = await open_reconnecting(
-            spec.endpoint, spec.region, name=client, knows=OwnServers(spec.logs).knows, within=PATIENCE
+            spec.endpoint, spec.region, name=client, knows=OwnServers(spec.logs).knows, within=CONNECT_TIMEOUT
         )
         self._connections.append(connection)
         return connection

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 
 from vstream.diagnostics import Finding, Severity, Span
 from vstream.formatting import quote_value
-from vstream.syntax.document import Path
-from vstream.syntax.json_types import Json
+from vstream.syntax.document import Json, Path
 from vstream.syntax.yaml.compose import MAX_DEPTH, MAX_NODES, MapNode, Node, Scalar, Sequence
 
 _NULL = re.compile(r"~|null|Null|NULL|")

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 
 from vstream.diagnostics import Finding, Severity, Span
-from vstream.syntax.document import Document, Path, SourceMap
-from vstream.syntax.json_types import Json
+from vstream.syntax.document import Document, Json, Path, SourceMap
 
 
 class OverlayMerger:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from vstream.subjects.mapping import Destination, Mapping
-from vstream.syntax.json_types import Json
+from vstream.syntax.document import Json
 from vstream.topology import naming
 from vstream.topology.accounts import Account
 from vstream.topology.model import Naming, Role, Routing, Topology, VirtualStream

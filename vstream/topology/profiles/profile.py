@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from vstream.subjects import algebra
 from vstream.subjects.mapping import Destination, Mapping
-from vstream.syntax.json_types import Json
+from vstream.syntax.document import Json
 from vstream.topology import naming
 from vstream.topology.accounts import Account
 from vstream.topology.bundle import PASSWORDS_PATH

@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 from vstream.subjects import algebra
 from vstream.subjects.mapping import Destination, Mapping
-from vstream.syntax.json_types import Json
+from vstream.syntax.document import Json
 from vstream.topology import naming
 from vstream.topology.accounts import (
     APP_USER,

@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import AsyncIterator, Sequence
 from itertools import islice
 
-from vstream.health.repair.live.scan import PATIENCE, Scan, Tick, read_provenances
+from vstream.health.repair.live.scan import TIMEOUT, Scan, Tick, read_provenances
 from vstream.health.repair.plan import DuplicatePair, Duplicates, Tally
 from vstream.jetstream import direct, error_codes
 from vstream.jetstream.answers import api_error
@@ -67,7 +67,7 @@ def _list_pairs(scan: Scan, key: tuple[str, int], places: Sequence[int]) -> list
 
 async def _compare(scan: Scan, origin: str, seq: int, stays: int, goes: int) -> DuplicatePair:
     stored, copy = await asyncio.gather(
-        *(direct.get_by_seq_from_leader(scan.connection, scan.name, place, timeout=PATIENCE) for place in (stays, goes))
+        *(direct.get_by_seq_from_leader(scan.connection, scan.name, place, timeout=TIMEOUT) for place in (stays, goes))
     )
     return DuplicatePair(origin=origin, seq=seq, stays=stays, goes=goes, differs=_difference(stored, copy, seq))
 
@@ -82,7 +82,7 @@ async def delete_duplicates(scan: Scan, tick: Tick) -> tuple[int, int]:
     subject = naming.api_subject("STREAM.MSG.DELETE", scan.name)
 
     async def remove(twin: DuplicatePair) -> None:
-        answer = await scan.connection.request_json(subject, {"seq": twin.goes, "no_erase": True}, timeout=PATIENCE)
+        answer = await scan.connection.request_json(subject, {"seq": twin.goes, "no_erase": True}, timeout=TIMEOUT)
         error = api_error(answer, subject)
         if error is not None and error.err_code != error_codes.MESSAGE_NOT_FOUND:
             raise error

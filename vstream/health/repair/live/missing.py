@@ -17,7 +17,7 @@ from vstream.errors import VstreamError
 from vstream.health.live import lag
 from vstream.health.repair.live import newest
 from vstream.health.repair.live.refill import FILLER_HEADER
-from vstream.health.repair.live.scan import PATIENCE, Scan, Tick, list_sequences, read_provenances
+from vstream.health.repair.live.scan import TIMEOUT, Scan, Tick, list_sequences, read_provenances
 from vstream.health.repair.plan import Replay, find_missing_sequences
 from vstream.health.repair.sequence_set import SequenceSet
 from vstream.health.snapshot import to_unix_seconds
@@ -260,7 +260,7 @@ class Fetcher:
         positions = [(seq, seq if where is None else where.get(seq)) for seq in seqs]
         located = [(seq, at) for seq, at in positions if at is not None]
         messages = await asyncio.gather(
-            *(direct.get_by_seq_from_leader(connection, holder, at, timeout=PATIENCE) for _, at in located)
+            *(direct.get_by_seq_from_leader(connection, holder, at, timeout=TIMEOUT) for _, at in located)
         )
         block: list[tuple[int, DirectMessage]] = []
         for (seq, _), message in zip(located, messages, strict=True):

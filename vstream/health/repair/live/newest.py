@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import NamedTuple
 
-from vstream.health.repair.live.scan import PATIENCE, Scan
+from vstream.health.repair.live.scan import TIMEOUT, Scan
 from vstream.health.repair.sequence_set import SequenceSet
 from vstream.health.snapshot import to_unix_seconds
 from vstream.jetstream import direct
@@ -118,9 +118,9 @@ async def sort_missing(
 async def _look_at(scan: Scan, subject: str) -> tuple[int, float]:
     """How many messages of *subject* the stream of *scan* has, and since when the first one, in seconds since 1970."""
     api = naming.api_subject("STREAM.INFO", scan.name)
-    info = await scan.connection.request_json(api, {"subjects_filter": subject}, timeout=PATIENCE)
+    info = await scan.connection.request_json(api, {"subjects_filter": subject}, timeout=TIMEOUT)
     count = sum(map(int, (info.get("state", {}).get("subjects") or {}).values()))
-    first = await direct.get_next_from_leader(scan.connection, scan.name, subject, 1, timeout=PATIENCE)
+    first = await direct.get_next_from_leader(scan.connection, scan.name, subject, 1, timeout=TIMEOUT)
     return count, inf if first is None else to_unix_seconds(first.stored_at)
 
 
@@ -132,7 +132,7 @@ async def _has_newer(
 
     Of one origin, sequences tell. Of another, when it was written: where that is no longer known, when it arrived.
     """
-    last = await direct.get_newest_from_leader(scan.connection, scan.name, subject, timeout=PATIENCE)
+    last = await direct.get_newest_from_leader(scan.connection, scan.name, subject, timeout=TIMEOUT)
     if last is None:
         return False
     provenance = parse_provenance(last.headers)
@@ -141,5 +141,5 @@ async def _has_newer(
     written: DirectMessage | None = None
     if provenance is not None and provenance.origin in origins:
         connection = origins[provenance.origin]
-        written = await direct.get_by_seq_from_leader(connection, provenance.origin, provenance.seq, timeout=PATIENCE)
+        written = await direct.get_by_seq_from_leader(connection, provenance.origin, provenance.seq, timeout=TIMEOUT)
     return to_unix_seconds((written or last).stored_at) >= missing.written

@@ -17,7 +17,7 @@ from vstream.topology import naming, physical
 from vstream.topology.model import Role, Topology, VirtualStream
 from vstream.topology.replication import physical_streams
 
-PATIENCE = 10.0
+ANSWER_TIMEOUT = 10.0
 """Seconds for one answer."""
 FILLER_HEADER = "Vstream-Lost"
 """Header of a filler for a lost message that no reader has: the sequence that it fills."""
@@ -65,7 +65,7 @@ async def _read_copies(
     copies: list[Copy] = []
     for end in range(reader.last_seq, reader.first_seq - 1, -_BLOCK):
         seqs = range(end, max(end - _BLOCK, reader.first_seq - 1), -1)
-        block = await asyncio.gather(*(lag.get_message(connection, reader.name, seq, PATIENCE) for seq in seqs))
+        block = await asyncio.gather(*(lag.get_message(connection, reader.name, seq, ANSWER_TIMEOUT) for seq in seqs))
         for message in block:
             if message is None:
                 continue
@@ -94,7 +94,7 @@ async def _rewrite(
     connection = lag.choose_connection(connections, lost.place)
     subject = partial(physical.published_subject, topology.naming, _find_stream(topology, lost))
     for seq in sorted((seq for seq in copies if seq <= lost.last), reverse=True):
-        original = await lag.get_message(connection, lost.origin, seq, PATIENCE)
+        original = await lag.get_message(connection, lost.origin, seq, ANSWER_TIMEOUT)
         if original is None:
             continue
         if original.data == copies[seq].data and subject(original.subject) == copies[seq].subject:
@@ -131,7 +131,7 @@ async def refill(refill: Refill, connection: Connection, on_progress: Callable[[
             assert refill.filler is not None, "a blocked refill is not done"
             subject, headers, data = refill.filler, {FILLER_HEADER: str(seq)}, b""
         headers[_LAST_SEQUENCE] = str(seq - 1)
-        reply = await connection.request(subject, data, headers=headers, timeout=PATIENCE)
+        reply = await connection.request(subject, data, headers=headers, timeout=ANSWER_TIMEOUT)
         _check_ack(reply.data, lost, seq, done - 1)
         on_progress(done, total)
 

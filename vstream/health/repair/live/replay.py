@@ -18,7 +18,7 @@ from typing import Any
 
 from vstream.errors import NoRespondersError, NotReachableError, ServerError, VstreamError
 from vstream.health.repair.live.missing import Fetcher, find_origin
-from vstream.health.repair.live.scan import PATIENCE, Tick, read_provenances
+from vstream.health.repair.live.scan import TIMEOUT, Tick, read_provenances
 from vstream.health.repair.plan import Leftover, Replay
 from vstream.health.repair.sequence_set import SequenceSet
 from vstream.jetstream import direct, error_codes
@@ -180,10 +180,10 @@ class _TemporaryStream:
         headers = {name: value for name, value in message.headers.items() if not name.lower().startswith(_DROPPED)}
         headers["Nats-Expected-Last-Sequence"] = str(seq - 1)
         subject = f"{SUBJECTS}.{self.token}.{message.subject}"
-        until = time.monotonic() + PATIENCE
+        until = time.monotonic() + TIMEOUT
         while True:
             try:
-                reply = await self.connection.request(subject, message.data, headers=headers, timeout=PATIENCE)
+                reply = await self.connection.request(subject, message.data, headers=headers, timeout=TIMEOUT)
             except NoRespondersError:
                 # It is so new that not all servers of its cluster know it.
                 if time.monotonic() > until:
@@ -207,7 +207,7 @@ class _TemporaryStream:
     async def _forward(self, seq: int) -> None:
         """Let *seq* be the next."""
         subject = naming.api_subject("STREAM.PURGE", self.name)
-        answer = await self.connection.request_json(subject, {"seq": seq}, timeout=PATIENCE)
+        answer = await self.connection.request_json(subject, {"seq": seq}, timeout=TIMEOUT)
         if (error := api_error(answer, subject)) is not None:
             raise error
         self.at = seq - 1
@@ -225,7 +225,7 @@ class _TemporaryStream:
                     break  # counted at the end
             else:
                 passed_since = None
-            if now - began > _STALLED + PATIENCE:
+            if now - began > _STALLED + TIMEOUT:
                 raise VstreamError(
                     f"`{self.reader}` does not take sequence {self.at:,} from `{self.name}`",
                     hint="`vstream doctor` says whether it takes anything; then run `vstream repair messages` again",
@@ -238,7 +238,7 @@ class _TemporaryStream:
         at = self.floor + 1
         while True:
             message = await direct.get_next_from_leader(
-                self.connection, self.reader, self.last_subject, at, timeout=PATIENCE
+                self.connection, self.reader, self.last_subject, at, timeout=TIMEOUT
             )
             if message is None:
                 return False
@@ -290,7 +290,7 @@ async def _is_running(connection: Connection, name: str) -> bool:
     parsed = parse_replay(name)
     assert parsed is not None, "it was chosen by its name"
     try:
-        await connection.request(f"{ALIVE}.{parsed[1]}", timeout=PATIENCE / 10)
+        await connection.request(f"{ALIVE}.{parsed[1]}", timeout=TIMEOUT / 10)
     except NoRespondersError:
         return False
     except NotReachableError:

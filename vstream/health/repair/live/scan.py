@@ -25,7 +25,7 @@ from vstream.topology.stream_config import UNTIL_KEY
 Tick = Callable[[int, int], None]
 """Called with how many of how many messages were read."""
 
-PATIENCE = 30.0
+TIMEOUT = 30.0
 """Seconds to wait for the next message."""
 _LISTED = 50_000
 """Deleted sequences of an origin that are listed in one answer; where there are more, it is read."""
@@ -130,7 +130,7 @@ async def read_provenances(
     while True:
         # A replica may be behind the leader: what it lacks comes with the next round.
         held = from_seq
-        async for message in read_messages(connection, stream, from_seq=from_seq, headers_only=True, patience=PATIENCE):
+        async for message in read_messages(connection, stream, from_seq=from_seq, headers_only=True, patience=TIMEOUT):
             from_seq = message.seq + 1
             yield message, parse_provenance(message.headers)
             done += 1
@@ -146,7 +146,7 @@ async def read_provenances(
 async def _is_deleted(connection: ReconnectingConnection, stream: str, first: int, last: int) -> bool:
     """Whether the leader holds nothing from *first* to *last* either."""
     answer = await connection.request_json(
-        naming.api_subject("STREAM.MSG.GET", stream), {"seq": first, "next_by_subj": ">"}, timeout=PATIENCE
+        naming.api_subject("STREAM.MSG.GET", stream), {"seq": first, "next_by_subj": ">"}, timeout=TIMEOUT
     )
     error = api_error(answer, naming.api_subject("STREAM.MSG.GET", stream))
     if error is not None:
@@ -164,7 +164,7 @@ def _is_missing(error: ServerError) -> bool:
 async def list_sequences(connection: ReconnectingConnection, stream: str, tick: Tick) -> SequenceSet:
     """The sequences that *stream* holds itself: by arithmetic where few are deleted, else by reading it."""
     subject = naming.api_subject("STREAM.INFO", stream)
-    info = await connection.request_json(subject, {}, timeout=PATIENCE)
+    info = await connection.request_json(subject, {}, timeout=TIMEOUT)
     if (error := api_error(info, subject)) is not None:
         raise error
     with explain_malformed(subject):
@@ -178,6 +178,6 @@ async def list_sequences(connection: ReconnectingConnection, stream: str, tick: 
                 async for message, _ in read_provenances(connection, stream, int(state["first_seq"]), tick):
                     sequences.add(message.seq)
                 return sequences
-            state = (await connection.request_json(subject, {"deleted_details": True}, timeout=PATIENCE))["state"]
+            state = (await connection.request_json(subject, {"deleted_details": True}, timeout=TIMEOUT))["state"]
             deleted = SequenceSet((int(seq), int(seq)) for seq in state.get("deleted") or ())
         return SequenceSet([(int(state["first_seq"]), int(state["last_seq"]))]) - deleted

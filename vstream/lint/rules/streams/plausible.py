@@ -10,7 +10,7 @@ from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.streams.values import flag, mirror, number, place, sources, strings, word
 from vstream.lint.workspace import ConsumerFile, StreamFile, Workspace
 from vstream.subjects.algebra import is_subset
-from vstream.syntax.json_types import read_object
+from vstream.syntax.document import read_object
 
 _MS: Final = 10**6
 _SECOND: Final = 10**9

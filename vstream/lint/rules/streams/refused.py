@@ -15,7 +15,7 @@ from vstream.lint.workspace import StreamRole, Workspace
 from vstream.subjects.algebra import is_literal, is_subset, is_valid, overlaps
 from vstream.subjects.functions import TransformError
 from vstream.subjects.transform import SubjectTransform
-from vstream.syntax.json_types import read_object
+from vstream.syntax.document import read_object
 
 Refusal = tuple[FieldPath, str, str]
 

@@ -12,7 +12,7 @@ from vstream.diagnostics import Span
 from vstream.lint.workspace import ConsumerFile, StreamFile, StreamRole
 from vstream.subjects.algebra import is_subset, overlaps
 from vstream.subjects.functions import FUNCTION
-from vstream.syntax.json_types import Json, read_object
+from vstream.syntax.document import Json, read_object
 
 ANYTHING = ">"
 """What servers use if a filter or the source of a transform is empty."""
