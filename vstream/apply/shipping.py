@@ -194,7 +194,7 @@ class ShippedMappings:
         behind = await self._wait_with_reloads(within)
         if behind:
             hint = "compare the file on that server with `vstream render`, and its log; then apply again"
-            raise _blame(behind, f"after {within:g} s", hint)
+            raise _make_error(behind, f"after {within:g} s", hint)
 
     async def _wait_with_reloads(self, within: float) -> dict[str, Sequence[str]]:
         """
@@ -215,7 +215,7 @@ class ShippedMappings:
         behind = await wait_loaded(self.missing, server, _LOADED_TIMEOUT)
         if behind:
             hint = "ship the files that `vstream render` writes to every server, then apply again"
-            raise _blame(behind, "after a reload, so no other server was told to reload", hint)
+            raise _make_error(behind, "after a reload, so no other server was told to reload", hint)
 
 
 async def wait_loaded(missing: ReadMissing, server: str | None, within: float) -> dict[str, Sequence[str]]:
@@ -229,7 +229,7 @@ async def wait_loaded(missing: ReadMissing, server: str | None, within: float) -
         await asyncio.sleep(_POLL)
 
 
-def _blame(behind: Mapping[str, Sequence[str]], when: str, hint: str) -> VstreamError:
+def _make_error(behind: Mapping[str, Sequence[str]], when: str, hint: str) -> VstreamError:
     unread = [name for name, sources in behind.items() if not sources]
     if unread:
         message = f"nobody could read what {', '.join(sorted(unread))} has loaded {when}"

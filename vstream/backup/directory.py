@@ -143,7 +143,7 @@ class BackupDirectory:
         files = sorted(file for file in self.path.rglob("*") if file.is_file() and file.name != _RECORD)
         for file in files:
             _sync(file)
-        return {file.relative_to(self.path).as_posix(): _digest(file) for file in files}
+        return {file.relative_to(self.path).as_posix(): _hash(file) for file in files}
 
     def verify(self, record: BackupRecord) -> None:
         """
@@ -180,7 +180,7 @@ class BackupDirectory:
                 yield chunk
 
 
-def _digest(file: Path) -> str:
+def _hash(file: Path) -> str:
     with file.open("rb") as content:
         return hashlib.file_digest(content, "sha256").hexdigest()
 

@@ -72,14 +72,14 @@ def order_by_takers(streams: Sequence[RenderedStream]) -> list[RenderedStream]:
     left = list(streams)
     ordered: list[RenderedStream] = []
     while left:
-        taken_from = {name for stream in left for name in _taken_from(stream)}
+        taken_from = {name for stream in left for name in _list_origins(stream)}
         free = [stream for stream in left if stream.config.name not in taken_from] or left
         ordered += free
         left = [stream for stream in left if stream not in free]
     return ordered
 
 
-def _taken_from(stream: RenderedStream) -> tuple[str, ...]:
+def _list_origins(stream: RenderedStream) -> tuple[str, ...]:
     mirror = stream.config.mirror_name
     return stream.config.source_names if mirror is None else (mirror,)
 

@@ -1,1 +1,1 @@
-"""The command line: each command parses its arguments, calls the core, and hands the result to a view."""
+"""A module per command: `region drain` is in `region_drain`, `plan --drift` in `plan_drift`; results go to `views`."""

@@ -15,8 +15,8 @@ from vstream.cli.exit_codes import NO, OK, UNKNOWN
 from vstream.cli.plan import plan_with_progress
 from vstream.cli.region_failover import EditOptions, ShipWith, carry_out_edit, end, read_edit
 from vstream.cli.views import console
-from vstream.cli.views import failover as view
 from vstream.cli.views import plan as plan_view
+from vstream.cli.views import region as view
 from vstream.cli.views.json_output import print_json
 from vstream.errors import UnknownNameError
 from vstream.health.live.drain import Emptiness, empty_region, empty_server

@@ -12,8 +12,8 @@ from vstream.cli.asyncio_runner import run
 from vstream.cli.plan import plan_with_progress
 from vstream.cli.region_failover import EditOptions, RegionName, ShipWith, carry_out_edit, end, read_edit
 from vstream.cli.views import console
-from vstream.cli.views import failover as view
 from vstream.cli.views import plan as plan_view
+from vstream.cli.views import region as view
 from vstream.cli.views.json_output import print_json
 from vstream.cli.views.progress import show_progress
 from vstream.errors import RefusedError

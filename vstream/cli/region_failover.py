@@ -18,8 +18,8 @@ from vstream.cli.exit_codes import NO, UNKNOWN
 from vstream.cli.plan import plan_with_progress
 from vstream.cli.views import apply as outcome
 from vstream.cli.views import console
-from vstream.cli.views import failover as view
 from vstream.cli.views import plan as plan_view
+from vstream.cli.views import region as view
 from vstream.cli.views.json_output import print_json
 from vstream.errors import RefusedError
 from vstream.lab import lab as labs

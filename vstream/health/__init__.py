@@ -1,1 +1,1 @@
-"""What all servers said at one moment, and what follows from it: values only, no I/O."""
+"""What all servers said at one moment, and what follows from it. Only `live` halves connect to servers."""

@@ -1,4 +1,4 @@
-"""What follows from a snapshot: what works in each region, how far each pair of streams is behind, and what is wrong."""
+"""From a snapshot to a status: what works in each region, how far each pair of streams is behind, and what is wrong."""
 
 from __future__ import annotations
 

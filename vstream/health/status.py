@@ -1,4 +1,4 @@
-"""The status of a whole topology: what works, how far each pair of regions is behind, and what is wrong."""
+"""The status of a whole topology, as values: what works, how far each pair of regions is behind, and what is wrong."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ async def up(
         directory=lab_directory(name),
         topology=topology,
         render=render,
-        programs=await asyncio.to_thread(_programs, name, topology, setup),
+        programs=await asyncio.to_thread(_choose_programs, name, topology, setup),
         on_progress=on_progress,
         deadline=time.monotonic() + timeout,
         setup=setup,
@@ -97,7 +97,7 @@ async def up(
         return read_status(name)
 
 
-def _programs(name: str, topology: Topology, setup: LabSetup) -> Mapping[str, Program]:
+def _choose_programs(name: str, topology: Topology, setup: LabSetup) -> Mapping[str, Program]:
     """What each server of *topology* is started with. Asks each binary once what it is."""
     record = lab_directory(name).read() if setup.binary is None and is_running(name) else None
     recorded = {} if record is None else {server: started.binary for server, started in record.programs.items()}

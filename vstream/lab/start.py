@@ -138,7 +138,7 @@ async def start_missing(start: Start, running: frozenset[str]) -> None:
         return
     links = choose.links_of_running_lab(directory, record.servers, start.setup.links, start.shape)
     async with _claim_ports() as place:
-        reserved = _ports_of(_list_labs_elsewhere(place / "states")) | _ports_of(_list_other_labs(start))
+        reserved = _list_ports(_list_labs_elsewhere(place / "states")) | _list_ports(_list_other_labs(start))
         grown = add_regions.add_servers(
             directory, record, start.topology, start.programs, backend=links.backend, reserved=reserved
         )
@@ -207,15 +207,15 @@ def _choose_addresses(start: Start, attempt: int, backend: Backend, place: Path)
     """Where the servers listen: where they did last time, if they can. *place* is what all labs share."""
     seats = start.topology.processes
     record = start.directory.read()
-    elsewhere = _ports_of(_list_labs_elsewhere(place / "states"))
+    elsewhere = _list_ports(_list_labs_elsewhere(place / "states"))
     if record is not None and attempt == 0:
         before = ports.allocate(seats, record.servers[0].client, start.directory, backend=backend)
         recorded = tuple(replace(address, transport=None) for address in record.servers)
-        is_ours = elsewhere.isdisjoint(_ports_of((record,)))
+        is_ours = elsewhere.isdisjoint(_list_ports((record,)))
         fronts = [front for address in before for front in ports.front_ports(address)]
         if before == recorded and is_ours and not ports.find_occupied_ports(before) and all(map(ports.is_free, fronts)):
             return before
-    reserved = elsewhere | _ports_of(_list_other_labs(start))
+    reserved = elsewhere | _list_ports(_list_other_labs(start))
     # Two labs that collided must not meet again in the next block.
     skip = attempt and attempt + os.getpid() % 8
     first = ports.choose_block(len(seats), fronts=ports.count_fronts(seats, backend), reserved=reserved, skip=skip)
@@ -230,7 +230,7 @@ async def _provide_transport(start: Start) -> Transport | None:
     return await certificates.provide_transport(start.directory, start.topology) if has_tls else None
 
 
-def _ports_of(labs: Iterable[LabRecord]) -> frozenset[int]:
+def _list_ports(labs: Iterable[LabRecord]) -> frozenset[int]:
     used: set[int] = set()
     for lab in labs:
         for address in lab.servers:
@@ -249,7 +249,7 @@ def _list_labs_elsewhere(shared: Path) -> Iterator[LabRecord]:
     with suppress(OSError):  # then the others do not hear of us
         _remember_own(shared, own_directory)
     for entry in sorted(shared.glob("[!.]*")):
-        labs = _labs_in(entry)
+        labs = _list_labs(entry)
         if labs is None or labs == own_directory:
             continue
         directories = [LabDirectory(path.parent.name, path.parent) for path in labs.glob("*/lab.json")]
@@ -264,11 +264,11 @@ def _list_labs_elsewhere(shared: Path) -> Iterator[LabRecord]:
 def _remember_own(shared: Path, labs: Path) -> None:
     shared.mkdir(parents=True, exist_ok=True)
     entry = shared / hashlib.sha256(str(labs).encode()).hexdigest()[:16]
-    if _labs_in(entry) != labs:
+    if _list_labs(entry) != labs:
         write_private(entry, str(labs))
 
 
-def _labs_in(entry: Path) -> Path | None:
+def _list_labs(entry: Path) -> Path | None:
     try:
         return Path(entry.read_text(encoding="utf-8"))
     except (OSError, ValueError):

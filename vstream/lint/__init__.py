@@ -1,1 +1,1 @@
-"""Rules: small generators that say what is wrong and where, each with a stable code and a manual page."""
+"""From files to findings: rules are small generators, `read` and `reading` make what they look at, `engine` runs all."""

@@ -1,4 +1,4 @@
-"""What a file is, by its content: its name decides only where the content is ambiguous."""
+"""What a file is, by its content: its name decides only where the content is ambiguous. And how large files may be."""
 
 from __future__ import annotations
 

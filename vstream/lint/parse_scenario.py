@@ -72,7 +72,7 @@ def parse_scenario(
     """
     document = yaml.parse(content, file)
     if not document.is_readable:
-        problems = tuple(_said_of_scenarios(problem) for problem in document.diagnostics)
+        problems = tuple(_add_starter_hint(problem) for problem in document.diagnostics)
         return ParsedScenario(scenario=None, topology=None, diagnostics=problems, texts={file: document.text})
     beside = _load_topology(document, read)
     scenario, problems = _check(document, beside)
@@ -88,7 +88,7 @@ def parse_scenario(
     )
 
 
-def _said_of_scenarios(diagnostic: Finding) -> Finding:
+def _add_starter_hint(diagnostic: Finding) -> Finding:
     return replace(diagnostic, hint=STARTER) if diagnostic.message == "the file is empty" else diagnostic
 
 

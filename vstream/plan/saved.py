@@ -1,4 +1,4 @@
-"""Plans as JSON: what `vstream plan --output` writes and `vstream apply` reads back."""
+"""Plans as JSON: what `vstream plan --output` writes, `vstream apply` reads back, and `--format json` prints."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def to_dict(plan: Plan) -> dict[str, Any]:
 
 def _change(change: Change) -> dict[str, Any]:
     if isinstance(change, CreateConsumer | UpdateConsumer | DeleteConsumer):
-        return _consumer_change(change)
+        return _consumer_as_dict(change)
     common = {
         "name": change.config.name,
         "region": change.region,
@@ -108,7 +108,7 @@ def _field_as_dict(change: FieldChange) -> dict[str, Any]:
     return data
 
 
-def _consumer_change(change: CreateConsumer | UpdateConsumer | DeleteConsumer) -> dict[str, Any]:
+def _consumer_as_dict(change: CreateConsumer | UpdateConsumer | DeleteConsumer) -> dict[str, Any]:
     common = {
         "name": change.config.name,
         "stream": change.config.stream,

@@ -129,7 +129,7 @@ def link_accounts(
     local = to or exported
     if prefix:
         local = f"{prefix.removesuffix(SEPARATOR)}{SEPARATOR}{local}"
-    pattern = _pattern(local)
+    pattern = _as_pattern(local)
     transform = None
     if local != exported and has_wildcards(exported):
         parsed = SubjectTransform.parse(exported, numbered_wildcards(local), strict=True)
@@ -234,7 +234,7 @@ class AccountFlow:
             yield AccountArrival(account=account, subject=outcome.subject, percent=share, links=links)
 
 
-def _pattern(local: str) -> str:
+def _as_pattern(local: str) -> str:
     """*local* with `*` for each `$1`, as the server subscribes to it."""
     tokens = local.split(SEPARATOR)
     return SEPARATOR.join(PARTIAL_WILDCARD if _parse_number(token) else token for token in tokens)

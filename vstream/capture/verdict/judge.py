@@ -113,7 +113,7 @@ def _make_case(facts: Measurements, question: Question, about: About) -> Case:
         status=status,
         detail=_describe_detail(measured) if status is CaseStatus.UNKNOWN else measured.detail,
         measure=expectation.measure,
-        unit=units.unit(expectation.measure),
+        unit=units.unit_of(expectation.measure),
         measured=measured.value,
         region=question.region,
         stream=question.stream,

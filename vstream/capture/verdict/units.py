@@ -27,7 +27,7 @@ _SECONDS_PER_MINUTE = 60
 _PRECISE_BELOW = 10
 
 
-def unit(measure: Measure) -> Unit:
+def unit_of(measure: Measure) -> Unit:
     """The unit of *measure*."""
     return UNITS.get(measure, Unit.COUNT)
 
@@ -85,5 +85,5 @@ def label(expectation: Expectation, stream: str | None, region: str | None) -> s
         parts.append(f"in {region}")
     if expectation.window is not None:
         parts.append(f"during {expectation.window}")
-    parts += [expectation.compare.value, number(expectation.value, unit(expectation.measure))]
+    parts += [expectation.compare.value, number(expectation.value, unit_of(expectation.measure))]
     return (f"{stream}: " if stream is not None else "") + " ".join(parts)

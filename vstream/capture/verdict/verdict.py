@@ -243,16 +243,16 @@ class StreamVerdict:
     def findings(self) -> Iterator[VerdictFinding]:
         """Problems with its messages."""
         for served in self.served:
-            yield from self._finding("lost", f"in {served.region}", served.lost)
+            yield from self._make_finding("lost", f"in {served.region}", served.lost)
         for stream in self.physical:
-            yield from self._finding("duplicated", f"in {stream.name}", stream.duplicated)
-            yield from self._finding("unexpected", f"in {stream.name}", stream.unexpected)
-            yield from self._finding("reordered", f"in {stream.name}", stream.reordered)
-            yield from self._finding("diverged", f"in {stream.name}", stream.diverged)
+            yield from self._make_finding("duplicated", f"in {stream.name}", stream.duplicated)
+            yield from self._make_finding("unexpected", f"in {stream.name}", stream.unexpected)
+            yield from self._make_finding("reordered", f"in {stream.name}", stream.reordered)
+            yield from self._make_finding("diverged", f"in {stream.name}", stream.diverged)
         for region, reads in self.unexpected_reads.items():
-            yield from self._finding("unexpected-reads", f"in {region}", reads)
+            yield from self._make_finding("unexpected-reads", f"in {region}", reads)
 
-    def _finding(self, code: str, place: str, affected: Affected) -> Iterator[VerdictFinding]:
+    def _make_finding(self, code: str, place: str, affected: Affected) -> Iterator[VerdictFinding]:
         if affected.count:
             message = f"{affected.count:,} {code.replace('-', ' ')} {place}"
             yield VerdictFinding(

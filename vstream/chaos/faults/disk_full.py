@@ -45,7 +45,7 @@ class DiskFull(base.ServerFault):
                 hint="`vstream chaos pause` and `kill-server` work here",
             )
         processes = {server: process for server in self.servers if (process := target.process(server).process())}
-        place = _place(target, fault_id)
+        place = _locate(target, fault_id)
         await asyncio.to_thread(place.parent.mkdir, mode=0o700, parents=True)
         write_private(place, json.dumps({server: process.pid for server, process in processes.items()}))
         for process in processes.values():
@@ -79,10 +79,10 @@ class DiskFull(base.ServerFault):
 
     def _find_limited(self, target: TargetServers, fault_id: str) -> list[str]:
         """Those of the servers that are still the processes that were limited."""
-        return base.find_running(target, base.read_pids(_place(target, fault_id)))
+        return base.find_running(target, base.read_pids(_locate(target, fault_id)))
 
 
-def _place(target: TargetServers, fault_id: str) -> Path:
+def _locate(target: TargetServers, fault_id: str) -> Path:
     return target.directory.faults / fault_id / "limited"
 
 

@@ -1,1 +1,1 @@
-"""Reports to text: the one package that imports rich. Data goes to stdout, talk to stderr."""
+"""Results as text and JSON: a module per command, and what they share. Data goes to stdout, talk to stderr."""

@@ -25,7 +25,7 @@ from vstream.jetstream.admin import peer_id
 from vstream.jetstream.answers import api_error, decode_object, explain_malformed, read_list, read_text
 from vstream.jetstream.connection import Connection, Reply, connect_to_system, open_connection
 from vstream.jetstream.endpoints import resolve_context
-from vstream.plan.live.witnesses import ANSWER_TIMEOUT, DIAL_TIMEOUT, listens
+from vstream.plan.live.witnesses import ANSWER_TIMEOUT, DIAL_TIMEOUT, is_listening
 from vstream.topology.model import Endpoint, Topology
 from vstream.topology.units import parse_version
 from vstream.value_class import value_class
@@ -189,7 +189,7 @@ async def _dial_region(region: str, endpoint: Endpoint | None) -> tuple[dict[str
 
 async def _dial(region: str, endpoint: Endpoint) -> tuple[str, str] | str | None:
     """Name and version of the server there; None if nobody listens; or why that is not known."""
-    if not await listens(endpoint.urls[0]):
+    if not await is_listening(endpoint.urls[0]):
         return None
     try:
         connection = await open_connection(endpoint, region, timeout=DIAL_TIMEOUT)
@@ -202,7 +202,7 @@ async def _dial(region: str, endpoint: Endpoint) -> tuple[str, str] | str | None
 
 
 async def _ask_monitor(url: str) -> tuple[str, str] | str | None:
-    if not await listens(url):
+    if not await is_listening(url):
         return None
     try:
         varz = await monitoring.read_varz(url)

@@ -114,7 +114,7 @@ async def ask_itself(region: str, endpoint: Endpoint | None) -> tuple[list[str],
         connection = await open_connection(endpoint, region)
     except NotReachableError as error:
         # Whoever refuses us, or answers something else, may be alive and serve others.
-        if any(await asyncio.gather(*map(listens, (*endpoint.urls, *endpoint.monitor)))):
+        if any(await asyncio.gather(*map(is_listening, (*endpoint.urls, *endpoint.monitor)))):
             return alive, [], [f"{error.message}, and something listens there"]
         return alive, [error.message], []
     except VstreamError as error:  # a password that is missing says nothing about the servers
@@ -124,7 +124,7 @@ async def ask_itself(region: str, endpoint: Endpoint | None) -> tuple[list[str],
     return alive, [], []
 
 
-async def listens(url: str) -> bool:
+async def is_listening(url: str) -> bool:
     """Whether somebody takes connections there: a server that does not answer, or not us, is alive."""
     try:
         parts = urlsplit(url if "//" in url else f"//{url}")

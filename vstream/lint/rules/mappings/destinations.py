@@ -147,7 +147,7 @@ def function_too_new(workspace: Workspace) -> Iterator[Violation]:
     for block in workspace.blocks:
         for entry in simulate_block(block).accepted:
             for written_destination in entry.destinations:
-                transform = _transform(entry, written_destination.model.subject)
+                transform = _make_transform(entry, written_destination.model.subject)
                 if transform is not None and transform.since[:2] > oldest:
                     since = f"{transform.since[0]}.{transform.since[1]}"
                     yield Violation(
@@ -159,7 +159,7 @@ def function_too_new(workspace: Workspace) -> Iterator[Violation]:
                     )
 
 
-def _transform(entry: MappingEntry, destination: str) -> SubjectTransform | None:
+def _make_transform(entry: MappingEntry, destination: str) -> SubjectTransform | None:
     calls = destination.count("{{")
     if not calls or (calls == destination.count("{{wildcard(") and PARTIAL_WILDCARD in entry.source):
         return None  # `wildcard` is as old as clusters in mappings, and by far the most frequent.

@@ -1,4 +1,4 @@
-"""What was heard of a region that may be dead, or is to be empty, as text and as JSON."""
+"""What `region drain`, `failover` and `failback` print: what was heard of the region, what it holds, and what is lost."""
 
 from __future__ import annotations
 
