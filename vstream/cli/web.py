@@ -112,9 +112,9 @@ async def serve(host: str, port: int, site: Site) -> AsyncIterator[asyncio.Serve
             method, path = request.split(b" ", 2)[:2]
             came_to = ip_address(writer.get_extra_info("sockname")[0].partition("%")[0])
             if len(connections) - len(waiting) > MAX_ANSWERED:
-                await _write(writer, _head("503 Service Unavailable", "text/plain") + "too many connections\n")
+                await _write(writer, _format_head("503 Service Unavailable", "text/plain") + "too many connections\n")
             elif came_to.is_loopback and not _names_loopback(request):
-                await _write(writer, _head("421 Misdirected Request", "text/plain") + _OTHER_HOST)
+                await _write(writer, _format_head("421 Misdirected Request", "text/plain") + _OTHER_HOST)
             else:
                 await _answer(site, method, path.decode(errors="replace").partition("?")[0], writer)
         except (OSError, TimeoutError, ValueError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
@@ -162,24 +162,24 @@ def _is_address(host: str) -> bool:
 
 async def _answer(site: Site, method: bytes, path: str, writer: asyncio.StreamWriter) -> None:
     if method not in {b"GET", b"HEAD"}:
-        await _write(writer, _head("405 Method Not Allowed", "text/plain") + "GET only\n")
+        await _write(writer, _format_head("405 Method Not Allowed", "text/plain") + "GET only\n")
     elif path in site.feeds and sum(feed.listener_count for feed in site.feeds.values()) >= MAX_FEEDS:
-        await _write(writer, _head("503 Service Unavailable", "text/plain") + "too many pages follow already\n")
+        await _write(writer, _format_head("503 Service Unavailable", "text/plain") + "too many pages follow already\n")
     elif path in site.feeds:
-        await _write(writer, _head("200 OK", "text/event-stream"))
+        await _write(writer, _format_head("200 OK", "text/event-stream"))
         if method == b"GET":
             await site.feeds[path].send_to(writer)
     elif path in site.pages:
         page = site.pages[path]
         text = page.text()
         length = len(text.encode())
-        head = _head("200 OK", page.content_type, f"Content-Length: {length}\r\n")
+        head = _format_head("200 OK", page.content_type, f"Content-Length: {length}\r\n")
         await _write(writer, head + ("" if method == b"HEAD" else text))
     else:
-        await _write(writer, _head("404 Not Found", "text/plain") + f"see {', '.join(site.pages)}\n")
+        await _write(writer, _format_head("404 Not Found", "text/plain") + f"see {', '.join(site.pages)}\n")
 
 
-def _head(status: str, content_type: str, more: str = "") -> str:
+def _format_head(status: str, content_type: str, more: str = "") -> str:
     return f"HTTP/1.1 {status}\r\nContent-Type: {content_type}\r\nConnection: close\r\n{_HEADERS}{more}\r\n"
 
 

@@ -51,13 +51,9 @@ def list_differing(conf: Path, artifacts: Sequence[Artifact]) -> tuple[str, ...]
     paths = []
     for artifact in artifacts:
         text = _read_text(_path_in(conf, artifact)) if artifact.path.startswith(_SERVERS) else None
-        if text is not None and _without_dialled(text) != _without_dialled(artifact.text):
+        if text is not None and _DIALLED.sub("", text) != _DIALLED.sub("", artifact.text):
             paths.append(artifact.path)
     return tuple(paths)
-
-
-def _without_dialled(text: str) -> str:
-    return _DIALLED.sub("", text)
 
 
 def keeping_running(conf: Path, artifacts: Sequence[Artifact]) -> tuple[Artifact, ...]:

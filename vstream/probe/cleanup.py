@@ -68,7 +68,7 @@ class Cleanup:
         # A mirror passes over what is deleted too, so what it mirrors comes first.
         for role in (Role.ORDER, Role.READ):
             places = [part.place for part in self.stream.physical if part.role is role]
-            checks += await asyncio.gather(*(self._copy(role, place, canaries) for place in places))
+            checks += await asyncio.gather(*(self._check_copies(role, place, canaries) for place in places))
         return [*checks, *await self._clean_left_out(canaries)]
 
     async def _clean_left_out(self, canaries: Sequence[Canary]) -> list[Check]:
@@ -81,7 +81,7 @@ class Cleanup:
             detail = f"it is unknown whether regions that the topology leaves out hold canaries: {error.message}"
             return [self._check(None, None, CheckStatus.SKIPPED, detail, error.hint)]
         self.deadline = time.monotonic() + CLEANUP_TIMEOUT
-        return await asyncio.gather(*(self._copy(Role.READ, place, canaries) for place in places))
+        return await asyncio.gather(*(self._check_copies(Role.READ, place, canaries) for place in places))
 
     async def _write(self, canary: Canary) -> Check:
         region = canary.origin
@@ -105,7 +105,7 @@ class Cleanup:
             )
         return await self._clean_up(region, name, {canary.origin: seq})
 
-    async def _copy(self, role: Role, region: str, canaries: Sequence[Canary]) -> Check:
+    async def _check_copies(self, role: Role, region: str, canaries: Sequence[Canary]) -> Check:
         name = physical.physical_name(self.stream, role, region)
         if not canaries:
             return self._check(region, name, CheckStatus.SKIPPED, "nothing was published")

@@ -84,12 +84,14 @@ class FaultRecorder:
         try:
             return await self._inject_fault(step, begun, pause)
         except UnsupportedError as error:
-            self._end(replace(begun, outcome=FaultOutcome.UNSUPPORTED, error=error.message), FaultState.UNSUPPORTED)
+            self._record_end(
+                replace(begun, outcome=FaultOutcome.UNSUPPORTED, error=error.message), FaultState.UNSUPPORTED
+            )
             return StepResult(problem=error.message)
         except VstreamError as error:
             if step.id in self._open:
                 raise  # it does bite, and could not be healed: that is recorded
-            self._end(replace(begun, error=error.message), FaultState.FAILED)
+            self._record_end(replace(begun, error=error.message), FaultState.FAILED)
             return StepResult(problem=error.message)
 
     async def _inject_fault(self, step: Inject, begun: FaultRecord, pause: Pause) -> StepResult:
@@ -121,7 +123,7 @@ class FaultRecorder:
                 injected = await change_leader(request, injection.fault)
                 regions = () if injection.region is None else (injection.region,)
                 record = self._confirm(begun, regions, signals, injected.evidence)
-                self._end(record, FaultState.HEALED)
+                self._record_end(record, FaultState.HEALED)
                 return StepResult(window=(record.injected, self._now()))
             case RollingRestart():
                 done = await rolling_restart.restart(
@@ -140,7 +142,7 @@ class FaultRecorder:
                 )
                 restarted = tuple(dict.fromkeys(target.servers[server] for server in injection.servers))
                 record = self._confirm(begun, restarted, signals, evidence)
-                self._end(replace(record, healed=self._now()), FaultState.HEALED)
+                self._record_end(replace(record, healed=self._now()), FaultState.HEALED)
                 return StepResult(window=(record.injected, self._now()))
 
     def _confirm(
@@ -184,10 +186,12 @@ class FaultRecorder:
         except LabError as error:
             for step in chosen:
                 record = replace(self._open.pop(step).record, healing=healing, error=error.message)
-                self._end(record, FaultState.FAILED)
+                self._record_end(record, FaultState.FAILED)
             raise
         for step in chosen:
-            self._end(replace(self._open.pop(step).record, healing=healing, healed=self._now()), FaultState.HEALED)
+            self._record_end(
+                replace(self._open.pop(step).record, healing=healing, healed=self._now()), FaultState.HEALED
+            )
 
     async def continue_with(self, environment: Environment) -> None:
         """Go on with *environment*: faults in regions that it does not have any more are over."""
@@ -207,10 +211,10 @@ class FaultRecorder:
             await self._heal(list(self._open), within=within)
         except VstreamError:
             for left in self._open.values():
-                self._end(left.record, FaultState.FAILED)
+                self._record_end(left.record, FaultState.FAILED)
         self._lines.close()
 
-    def _end(self, record: FaultRecord, state: FaultState) -> None:
+    def _record_end(self, record: FaultRecord, state: FaultState) -> None:
         self._lines.write(record)
         self._lines.flush()
         self._tell(record, state, record.error)

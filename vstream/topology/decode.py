@@ -207,13 +207,9 @@ def _decode_links(document: TopologyDocument) -> Iterator[model.Link]:
             by_pair[frozenset(pairs[0])] = link
     for between in combinations(document.regions, 2):
         link = by_pair.get(frozenset(between), LinkDocument())
-        values = {**_decode_link_values(default), **_decode_link_values(link)}
+        values = default.model_dump(exclude_none=True) | link.model_dump(exclude_none=True)
         if values:
             yield model.Link(between=between, **values)
-
-
-def _decode_link_values(link: LinkDocument) -> dict[str, Any]:
-    return link.model_dump(exclude_none=True)
 
 
 def _decode_region(document: TopologyDocument, name: str, region: RegionDocument) -> model.Region:

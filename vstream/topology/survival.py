@@ -241,7 +241,7 @@ class _Judge:
             )
         if self._incident.failure is Failure.POWER:
             return self._rule_after_power(ability)
-        if ability is not Ability.ORDER and all(self._is_away(seat) for seat in self._local_seats()):
+        if ability is not Ability.ORDER and all(self._is_away(seat) for seat in self._seats_at(self._region)):
             return Ruling(answer=Survival.NO, reason=f"clients in {self._region} have no server left")
         rules: dict[Ability, Callable[[], Ruling]] = {
             Ability.WRITES: lambda: self._quorum(self._writer, "take publishes"),
@@ -286,9 +286,6 @@ class _Judge:
     def _seats_at(self, place: str) -> list[Seat]:
         cluster = self._topology.cluster_at(place)
         return [seat for seat in self._topology.seats if seat.cluster == cluster]
-
-    def _local_seats(self) -> list[Seat]:
-        return self._seats_at(self._region)
 
     def _is_cut(self, seat: Seat) -> bool:
         """Whether a link that is cut lies between the clients and *seat*."""
@@ -382,7 +379,7 @@ class _Judge:
         )
 
     def _consumers(self) -> Ruling:
-        members = self._local_seats() if profile_of(self._topology).has_domains else list(self._topology.seats)
+        members = self._seats_at(self._region) if profile_of(self._topology).has_domains else list(self._topology.seats)
         away = [seat for seat in members if self._is_away(seat)]
         left = len(members) - len(away)
         if left <= len(members) // 2:

@@ -17,10 +17,6 @@ from vstream.topology.units import UNLIMITED, format_duration, format_size
 Data = dict[str, Any]
 
 
-def _write_age(value: int) -> str:
-    return format_duration(value)
-
-
 def _write_window(value: int) -> str:
     return format_duration(value) if value else "0s"
 
@@ -36,7 +32,7 @@ def _keep(value: Any) -> Any:
 _WORDS: Mapping[str, tuple[str, Callable[[Any], Any]]] = {
     "num_replicas": ("replicas", _keep),
     "storage": ("storage", _keep),
-    "max_age": ("max_age", _write_age),
+    "max_age": ("max_age", format_duration),
     "max_bytes": ("max_bytes", format_size),
     "max_msgs": ("max_msgs", _count),
     "max_msgs_per_subject": ("max_msgs_per_subject", _count),
@@ -85,7 +81,7 @@ def find_differing_settings(has: Mapping[str, Json], would: Mapping[str, Json], 
 
 def max_age(fields: Mapping[str, Json]) -> Data:
     """The `max_age` of a stream with these *fields*, even if it is the default."""
-    return {"max_age": _write_age(int(str(fields.get("max_age") or 0)))}
+    return {"max_age": format_duration(int(str(fields.get("max_age") or 0)))}
 
 
 def labels(fields: Mapping[str, Json]) -> dict[str, str]:
