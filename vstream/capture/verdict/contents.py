@@ -23,7 +23,7 @@ _Ranking = tuple["array[int]", "array[int]"]
 """Positions in a stream, and the rank of the message at each position."""
 
 
-def _empty_ranking() -> _Ranking:
+def _make_ranking() -> _Ranking:
     return array("q"), array("q")
 
 
@@ -198,7 +198,7 @@ class StreamScan:
             is_own = by == name if by != NOTHING else attempts.region[number] == region
             if is_own or ledger.home[number] == NOTHING:
                 ledger.home[number], ledger.home_seq[number], ledger.written[number] = home, seq, time
-        places, ranks = _empty_ranking()
+        places, ranks = _make_ranking()
         for place, number in enumerate(self.numbers):
             if attempts.acked_by[number] == name and attempts.acked_seq[number] >= 0:
                 places.append(place)
@@ -215,8 +215,8 @@ class StreamScan:
         if self._is_in_order():
             return
         ledger = self._ledger
-        told: defaultdict[int, _Ranking] = defaultdict(_empty_ranking)
-        held: defaultdict[int, _Ranking] = defaultdict(_empty_ranking)
+        told: defaultdict[int, _Ranking] = defaultdict(_make_ranking)
+        held: defaultdict[int, _Ranking] = defaultdict(_make_ranking)
         rows = zip(self.numbers, self.origins, self.origin_seqs, strict=True)
         for place, (number, origin, seq) in enumerate(rows):
             if seq != NOTHING:

@@ -31,7 +31,7 @@ def judge(facts: Measurements, expectations: Sequence[Expectation]) -> Iterator[
     for question in _list_implied_questions(facts, asked):
         yield _make_case(facts, question, About.SAFETY)
     yield from _list_fault_cases(facts)
-    yield from _step_cases(facts, expectations)
+    yield from _judge_steps(facts, expectations)
     yield from _list_capture_cases(facts)
     yield from _list_server_cases(facts)
 
@@ -160,7 +160,7 @@ def _list_fault_cases(facts: Measurements) -> Iterator[Case]:
         yield Case(about=About.FAULT, name=name, status=status, detail=detail)
 
 
-def _step_cases(facts: Measurements, expectations: Iterable[Expectation]) -> Iterator[Case]:
+def _judge_steps(facts: Measurements, expectations: Iterable[Expectation]) -> Iterator[Case]:
     """Steps that failed, but for what is a case of its own: convergence that is expected by name, and faults."""
     judged = {expectation.window for expectation in expectations if expectation.measure is Measure.CONVERGED}
     faults = [fault for fault in facts.context.faults if fault.outcome is not FaultOutcome.CONFIRMED]

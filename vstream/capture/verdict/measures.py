@@ -107,7 +107,7 @@ class Measurements:
                 f"the capture has no stream `{question.stream}`" if question.stream else "the capture has no streams"
             )
         if question.expectation.measure is Measure.SAME_ORDER:
-            return _same_order(stream)
+            return _measure_order(stream)
         measured = {
             Measure.LOST: self._measure_lost,
             Measure.DUPLICATED: self._measure_stored,
@@ -311,7 +311,7 @@ def _find(availabilities: Sequence[Availability], question: Question) -> Availab
     )
 
 
-def _same_order(stream: StreamVerdict) -> Measurement:
+def _measure_order(stream: StreamVerdict) -> Measurement:
     if stream.same_order is None:
         if len({item.stream for item in stream.served}) == 1 and not _list_unread(stream.physical):
             return Measurement(value=1.0, detail="all regions read one stream")

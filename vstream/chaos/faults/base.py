@@ -242,7 +242,7 @@ async def wait_until_silent(target: TargetServers, servers: Sequence[str]) -> No
     deadline = time.monotonic() + _EFFECT_TIMEOUT
     for server in servers:
         url = monitor_url(target.address(server))
-        while await _answers(url):
+        while await _is_answering(url):
             if time.monotonic() > deadline:
                 raise LabError(f"server `{server}` still answers at `{url}`")
             await asyncio.sleep(POLL)
@@ -287,7 +287,7 @@ def do_nothing() -> None:
     """A callback for faults that need no watching."""
 
 
-async def _answers(url: str) -> bool:
+async def _is_answering(url: str) -> bool:
     try:
         await monitoring.get(url, "/varz", _SILENCE)
     except VstreamError:

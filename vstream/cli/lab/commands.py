@@ -142,7 +142,7 @@ def status(name: LabArgument = None, same: SameLab = None, output: options.TextO
     """
     chosen = choose_name(name, same)
     labs = (lab.read_status(chosen),) if chosen else lab.list_labs()
-    faults = {status.name: _fault_states(status) for status in labs}
+    faults = {status.name: _list_states(status) for status in labs}
     if output == "json":
         print_json("lab-status", {"labs": view.as_dict(labs, faults)})
     elif not labs:
@@ -157,7 +157,7 @@ def status(name: LabArgument = None, same: SameLab = None, output: options.TextO
         raise typer.Exit(NO)
 
 
-def _fault_states(status: LabStatus) -> dict[str, str]:
+def _list_states(status: LabStatus) -> dict[str, str]:
     """What servers are, instead of running or crashed, because of an open fault: `killed by f2`."""
     book = journal.read(lab_directory(status.name))
     states: dict[str, str] = {}

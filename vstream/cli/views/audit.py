@@ -394,7 +394,7 @@ def to_junit(report: Report, *, only_findings: bool = False) -> str:
     Errors become failures, and what could not be checked becomes an error of its test case. A report without streams is
     one suite with an error. With *only_findings*, there are only test cases with errors, or a single one that passes.
     """
-    suites = {virtual: _test_cases(virtual, report.findings_about(virtual)) for virtual in report.virtuals}
+    suites = {virtual: _make_cases(virtual, report.findings_about(virtual)) for virtual in report.virtuals}
     if only_findings:
         passed = {"audit": [TestCase(classname="audit", name="findings")]} if suites else {}
         for virtual, cases in suites.items():
@@ -404,7 +404,7 @@ def to_junit(report: Report, *, only_findings: bool = False) -> str:
     return to_xml(f"vstream audit {report.subject}", suites or {"audit": [nothing]}) + "\n"
 
 
-def _test_cases(virtual: str, findings: Sequence[MessageFinding]) -> list[TestCase]:
+def _make_cases(virtual: str, findings: Sequence[MessageFinding]) -> list[TestCase]:
     cases = []
     for code in ALL:
         errors = [finding for finding in findings if (finding.code, finding.severity) == (code.code, Severity.ERROR)]

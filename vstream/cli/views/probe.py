@@ -94,13 +94,13 @@ def render_matrix(report: ProbeReport) -> Table | None:
     for origin in report.regions:
         if origin in times:
             cells = (
-                _time_cell(times[origin], reader, was_tried=(origin, reader) in tried) for reader in report.regions
+                _render_time(times[origin], reader, was_tried=(origin, reader) in tried) for reader in report.regions
             )
             table.add_row(Text(origin, style="bold"), *cells)
     return table
 
 
-def _time_cell(row: Mapping[str, float | None], reader: str, *, was_tried: bool) -> Text:
+def _render_time(row: Mapping[str, float | None], reader: str, *, was_tried: bool) -> Text:
     if reader not in row:
         return Text("-", style="dim")
     time = row[reader]
@@ -211,16 +211,16 @@ def to_junit(report: ProbeReport) -> str:
     suite with an error: CI systems would take an empty document for a success.
     """
     suites = {
-        stream: [_test_case(check) for check in report.checks if check.stream == stream] for stream in report.streams
+        stream: [_make_case(check) for check in report.checks if check.stream == stream] for stream in report.streams
     }
     nothing = TestCase(classname="probe", name="checks", result=Result.ERROR, message="nothing was probed")
     return to_xml(f"vstream probe {report.topology}", suites or {"probe": [nothing]})
 
 
-def _test_case(check: Check) -> TestCase:
+def _make_case(check: Check) -> TestCase:
     return TestCase(
         classname=f"{check.stream}.{check.hop.value}",
-        name=_test_name(check),
+        name=_name_case(check),
         result=_RESULTS.get(check.status),
         message=check.detail,
         text=check.hint,
@@ -228,7 +228,7 @@ def _test_case(check: Check) -> TestCase:
     )
 
 
-def _test_name(check: Check) -> str:
+def _name_case(check: Check) -> str:
     parts = [check.hop.value, *([check.form] if check.form else [])]
     if check.subject is not None and check.origin is None:
         parts.append(check.subject)

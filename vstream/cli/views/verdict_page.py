@@ -151,7 +151,7 @@ def _list_publishes(timeline: Timeline) -> Iterator[dict[str, Any]]:
             "high": f"{scale.high:,.4g}/s",
             "low": "0",
             "paths": paths,
-            "data": [{"name": _NAMES[name], "values": _round(rate[name])} for name in _OUTCOMES],
+            "data": [{"name": _NAMES[name], "values": _round_all(rate[name])} for name in _OUTCOMES],
         }
 
 
@@ -216,7 +216,7 @@ def _list_strips(timeline: Timeline) -> Iterator[dict[str, Any]]:
     reads, control = legends
     for region, shares in timeline.reads.items():
         rows.append(
-            (reads, region, [read_kinds.get(value, "indeterminate") for value in shares], "share", _round(shares))
+            (reads, region, [read_kinds.get(value, "indeterminate") for value in shares], "share", _round_all(shares))
         )
     for region, answers in timeline.control_plane.items():
         rows.append((control, region, [request_kinds.get(value, "ok") for value in answers], "answer", list(answers)))
@@ -234,7 +234,7 @@ def _list_strips(timeline: Timeline) -> Iterator[dict[str, Any]]:
         }
 
 
-def _round(values: Sequence[float | None]) -> list[float | None]:
+def _round_all(values: Sequence[float | None]) -> list[float | None]:
     return [None if value is None else round(value, 6) for value in values]
 
 

@@ -32,11 +32,11 @@ def _json(value: Json) -> str:
     if isinstance(value, list):
         return "[" + ",".join(map(_json, value)) + "]"
     if isinstance(value, float):
-        return _float(value)
+        return _spell_float(value)
     return json.dumps(value, ensure_ascii=False).translate(_ESCAPED)
 
 
-def _float(value: float) -> str:
+def _spell_float(value: float) -> str:
     """The fewest digits that come to *value*."""
     if value == 0 or _SMALL <= abs(value) < _LARGE:
         return format(Decimal(repr(value)), "f").removesuffix(".0")
