@@ -23,7 +23,7 @@ def command(
     """
     Draw the regions, the physical streams, and what replicates where. Connects to no server.
 
-    GitHub, GitLab and many wikis draw Mermaid that is in a `draw_mermaid` code block.
+    GitHub, GitLab and many wikis draw Mermaid that is in a `mermaid` code block.
 
     Examples: `vstream graph`, `vstream graph acme.yaml -s orders --format svg > orders.svg`
     """
