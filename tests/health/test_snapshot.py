@@ -15,7 +15,7 @@ from tests.support.ports import free_port
 from vstream.errors import MalformedAnswerError, NotReachableError
 from vstream.health.live.collect import collect_snapshot
 from vstream.health.live.reachability import check_region
-from vstream.health.snapshot import parse_stream
+from vstream.health.snapshot import NS, parse_stream
 from vstream.jetstream.connection import Connection
 from vstream.lint.parse_topology import parse_topology
 from vstream.topology.model import Endpoint, Topology
@@ -37,6 +37,22 @@ def test_replicas_are_counted_once_whether_a_leader_or_another_lists_them(leader
         {"name": "foo", "state": STATE, "cluster": {"name": "west", "leader": leader, "replicas": replicas}}
     )
     assert (stream.replicas, stream.current) == (3, 2 if leader else 1)
+
+
+@pytest.mark.parametrize(
+    ("says", "following"),
+    [
+        ({"lag": 2, "active": NS // 2}, 1),
+        ({"lag": 2, "active": 60 * NS}, 0),
+        ({"lag": 2, "offline": True}, 0),
+        ({"lag": 10**6}, 0),
+        ({"current": True}, 0),
+    ],
+)
+def test_a_replica_that_is_a_little_behind_follows(says: dict[str, object], following: int) -> None:
+    replicas = [{"name": "west-2", "current": False, "active": 0} | says]
+    stream = parse_stream({"name": "foo", "state": STATE, "cluster": {"leader": "west-1", "replicas": replicas}})
+    assert (stream.replicas, stream.current, stream.following) == (2, 2 if "current" in says else 1, following)
 
 
 def make_topology(count: int) -> Topology:

@@ -130,12 +130,7 @@ def _make_shipper(request: PlanRequest, servers: Sequence[ServerAddress], comman
 
 def fill_in(command: str, server: ServerAddress, directory: Path) -> list[str]:
     """The words of *command* for one server. Raises VstreamError for what it does not know."""
-    values = {
-        "server": server.server.name,
-        "host": server.host,
-        "region": server.region,
-        "directory": str(directory),
-    }
+    values = {"server": server.server.name, "host": server.host, "region": server.region, "directory": str(directory)}
     try:
         words = [word.format_map(values) for word in shlex.split(command)]
     except (KeyError, ValueError, IndexError, AttributeError) as error:

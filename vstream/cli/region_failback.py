@@ -81,15 +81,7 @@ def _runs_in_lab(name: str, topology: Topology, region: str, how_many: Callable[
 
 def _start_in_lab(name: str, topology: Topology) -> None:
     with show_progress("starting") as show:
-        run(
-            labs.up(
-                name,
-                topology,
-                partial(render_lab, name, topology, None),
-                on_progress=show,
-                timeout=PEER_TIMEOUT,
-            )
-        )
+        run(labs.up(name, topology, partial(render_lab, name, topology, None), on_progress=show, timeout=PEER_TIMEOUT))
 
 
 def _check_servers(topology: Topology, region: str, *, is_new: bool, is_waiting: bool) -> None:

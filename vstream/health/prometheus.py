@@ -106,11 +106,8 @@ def _describe_servers(status: Status) -> Iterator[_Family]:
     for region in status.regions:
         control.add(region.control, region=region.name)
         streams.add(region.publish.of, region=region.name)
-        for operation, share in (
-            ("publish", region.publish),
-            ("direct_get", region.direct_get),
-            ("consumers", region.consumers),
-        ):
+        shares = {"publish": region.publish, "direct_get": region.direct_get, "consumers": region.consumers}
+        for operation, share in shares.items():
             if share.fails or not share.unknown:
                 works.add(share.works, region=region.name, operation=operation)
     yield from (up, mapping_ok, info, sent, control, streams, works)

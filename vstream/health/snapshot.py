@@ -15,6 +15,7 @@ from vstream.value_class import value_class
 
 NS = 1_000_000_000
 _MUCH = 0.8
+_ON_ITS_WAY = 1_000  # entries of a replica's log
 UNCLUSTERED = "?"
 """The leader of a stream on a server that is not clustered."""
 
@@ -106,6 +107,8 @@ class StreamSnapshot:
     replicas: int
     current: int
     """How many of them have everything, the leader included."""
+    following: int = 0
+    """How many others answer, and are so little behind that it may be on its way."""
     sources: Sequence[SourceSnapshot] = ()
     config: Mapping[str, Json] | None = None
     unsubscribed: tuple[str, ...] = ()
@@ -255,10 +258,17 @@ def parse_stream(detail: Mapping[str, Any], name: str | None = None) -> StreamSn
         first_at=to_unix_seconds(state["first_ts"]) if int(state["messages"]) and state.get("first_ts") else None,
         replicas=len(replicas) + unlisted,
         current=unlisted + sum(bool(replica.get("current")) and not replica.get("offline") for replica in replicas),
+        following=sum(map(_is_following, replicas)),
         # A mirror has its origin's sequences.
         sources=tuple(_parse_source(replica, name, last if is_mirror else None) for replica in feeds),
         config=config,
     )
+
+
+def _is_following(replica: Mapping[str, Any]) -> bool:
+    # Its leader asks it every second.
+    is_heard = not replica.get("offline") and int(replica.get("active", 0)) < 3 * NS
+    return is_heard and not replica.get("current") and 0 < int(replica.get("lag", 0)) <= _ON_ITS_WAY
 
 
 def _parse_source(info: Mapping[str, Any], taker: str, mirrored: int | None) -> SourceSnapshot:

@@ -284,6 +284,13 @@ def test_a_stream_that_is_not_where_it_survives_is_seen_by_status() -> None:
     assert "VD504" in {finding.code for finding in examine(topology, BUNDLE, healthy(topology=topology)).findings}
 
 
+@pytest.mark.parametrize(("quiet_for", "codes"), [(1, set()), (60, {"VD504"})])
+def test_a_replica_may_be_a_little_behind_while_messages_come(quiet_for: float, codes: set[str]) -> None:
+    last_at = healthy().at - quiet_for
+    snapshot = stream("foo-read-west", replicas=3, current=2, following=1, last_at=last_at)
+    assert {finding.code for finding in examine(TOPOLOGY, BUNDLE, snapshot).findings} == codes
+
+
 @pytest.mark.parametrize(
     ("expected", "observed", "evidence"),
     [
