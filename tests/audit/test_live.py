@@ -470,6 +470,37 @@ def test_who_has_as_many_messages_as_there_were_may_lack_some(
     assert errors(report) == []
 
 
+def test_what_an_origin_replaced_before_a_reader_came_is_not_expired(spark: SparkSession) -> None:
+    """The reader would have removed it for the same newer message; what had no newer one it has missed."""
+
+    def stream(name: str, first: int, last: int, sources: tuple[SourceCursor, ...] = ()) -> tuple[Any, ...]:
+        ref = StreamRef(stream=name, region=name, virtual="log", role="read" if sources else "write")
+        span: Any = {"first_seq": first, "last_seq": last, "messages": last - first + 1}
+        limits = {"max_msgs_per_subject": 1}
+        return extract.stream_row(StreamCut(stream_ref=ref, cut_at_ns=10**9, **span, limits=limits, sources=sources))
+
+    def message(stream: str, seq: int, subject: str, origin: int | None = None) -> tuple[Any, ...]:
+        source = None if origin is None else f"w {origin} w.> log.>"
+        role = "write" if origin is None else "read"
+        return ("log", stream, stream, role, seq, seq, subject, None, source, None, 1, hash(subject))
+
+    streams = [
+        stream("w", 4, 4),
+        stream("west", 2, 3, (SourceCursor(origin="w", last_seq=3),)),
+        stream("east", 1, 1, (SourceCursor(origin="w", last_seq=1),)),
+    ]
+    # Of all regions, the origin has replaced 3 by 4, and somebody has deleted 2 there.
+    messages = [
+        message("w", 4, "w.k"),
+        message("west", 2, "log.other", 2),
+        message("west", 3, "log.k", 3),
+        message("east", 1, "log.k", 1),
+    ]
+    pipeline = AuditPipeline(store=TableStore(spark), context=AuditContext(subject="test"))
+    tables = spark.createDataFrame(messages, MESSAGES), spark.createDataFrame(streams, STREAMS)
+    assert errors(pipeline.run(*tables)) == [("expired", "east", 1)]
+
+
 def without_a_column(messages: DataFrame, streams: DataFrame) -> tuple[DataFrame, DataFrame]:
     return messages.drop("digest"), streams
 

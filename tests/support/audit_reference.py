@@ -342,7 +342,14 @@ class Audit:
             if own or info["last_seq"] is None:
                 is_late = reader["path"] == "capture" or written + 30 * SKEW <= reader["cut_at_ns"]
                 return "late" if is_late else "pending"
-            if former == "" and cursor is not None and seq < info["first_seq"]:
+            if is_replaced_alike(reader, info):
+                alike = {
+                    row.origin_seq for row in self.copies if (row.origin, row.former, row.key) == (origin, former, key)
+                }
+                followers = [follower for follower in alike if follower > seq]
+                if key is not None and len(followers) >= reader["limits"]["max_msgs_per_subject"]:
+                    return "removed"
+            elif former == "" and cursor is not None and seq < info["first_seq"]:
                 return None
         elif may_be_removed:
             return "removed"
@@ -495,7 +502,7 @@ class Audit:
         for name, reader in self.readers.items():
             for origin, info in self.origins.items():
                 cursor = self.cursor(reader, origin)
-                if cursor is None or info["first_seq"] is None:
+                if cursor is None or info["first_seq"] is None or is_replaced_alike(reader, info):
                     continue
                 reached = max([cursor, *(s for o, f, s in compared[name] if (o, f) == (origin, ""))])
                 if reached < info["first_seq"] - 1:
@@ -688,6 +695,12 @@ def time_to_live(text: str | None) -> int | None:
     units = {"h": 3600 * SKEW, "m": 60 * SKEW, "s": SKEW, "ms": SKEW // 1000}
     parts = re.findall("([0-9.]+)(h|ms|m|s)", text)
     return int(sum(float(number) * units[unit] for number, unit in parts)) or None
+
+
+def is_replaced_alike(reader: dict[str, Any], info: dict[str, Any]) -> bool:
+    """Whether a reader keeps no more messages of a subject than the origin."""
+    by_reader, by_origin = ((stream["limits"] or {}).get("max_msgs_per_subject") for stream in (reader, info))
+    return by_reader is not None and by_origin is not None and bool(by_reader <= by_origin)
 
 
 def is_over(written: int, ttl: int | None, cut: int) -> bool:

@@ -219,7 +219,8 @@ def _with_kept(cells: DataFrame, copies: DataFrame, cut: CutTables) -> DataFrame
     """
     if not cut.keeps_last:
         nothing = F.lit(None).cast("bigint")
-        return cells.withColumns(dict.fromkeys(("kept", "kept_since", "kept_until", "kept_from", "has_since"), nothing))
+        names = "kept", "kept_since", "kept_until", "kept_from", "has_since", "replaced_until"
+        return cells.withColumns(dict.fromkeys(names, nothing))
     by_key = ["virtual", "stream", "key"]
     # Names of streams have no spaces.
     origin = F.concat_ws(" ", "origin", "former")
@@ -245,10 +246,26 @@ def _with_kept(cells: DataFrame, copies: DataFrame, cut: CutTables) -> DataFrame
     )
     oldest = copies.where(~F.col("is_origin")).groupBy("virtual", "stream").agg(F.min("time_ns").alias("has_since"))
     return (
-        cells.join(stored, by_key, how="left")
+        _with_replaced(cells, copies)
+        .join(stored, by_key, how="left")
         .join(F.broadcast(oldest), ["virtual", "stream"], how="left")
         .withColumn("kept_from", F.try_element_at("froms", origin))
     )
+
+
+def _with_replaced(cells: DataFrame, copies: DataFrame) -> DataFrame:
+    """Add *replaced_until* to *cells*: of the key, as many from there on as the reader keeps, where its origin keeps no fewer."""
+    by_key = [*ORIGIN, "key", "keeps"]
+    newest = F.row_number().over(Window.partitionBy(*by_key).orderBy(F.col("origin_seq").desc()))
+    asked = cells.where(_is_replaced_alike()).select(*by_key).distinct()
+    rows = copies.join(asked, by_key[:-1]).dropDuplicates([*by_key, "origin_seq"]).withColumn("newest", newest)
+    last = rows.where(F.col("newest") == F.col("keeps")).select(*by_key, F.col("origin_seq").alias("replaced_until"))
+    return cells.join(last, by_key, how="left")
+
+
+def _is_replaced_alike() -> Column:
+    """Whether what newer messages of its subject removed from an origin, they remove from the reader, too."""
+    return F.coalesce(F.col("keeps") <= F.col("origin_keeps"), F.lit(False))
 
 
 def _with_twins(cells: DataFrame, copies: DataFrame, ids: Sequence[str] | None) -> DataFrame:
@@ -339,7 +356,8 @@ def _explain_absence() -> Column:
         .when(has_no_cursor & may_be_removed, F.lit("removed"))
         .when((seq > cursor) & ~is_readable & F.col("takes_no_more"), F.lit("expired"))
         .when((seq > cursor) & (is_there | ~is_readable), F.when(is_late, F.lit("late")).otherwise(F.lit("pending")))
-        .when((seq > cursor) & is_passed, F.lit(None))
+        .when((seq > cursor) & (seq < F.col("replaced_until")), F.lit("removed"))
+        .when((seq > cursor) & is_passed & ~_is_replaced_alike(), F.lit(None))
         .when(may_be_removed & (seq <= cursor), F.lit("removed"))
         .when(~is_there & is_readable & may_be_gone, F.lit("expired"))
         .otherwise(lost)
@@ -353,7 +371,7 @@ def find_expired_before_read(extents: DataFrame, cut: CutTables) -> DataFrame:
         cut.expected.where(F.col("cursor").isNotNull())
         .withColumn("former", F.lit(""))
         .join(F.broadcast(extents), [*ORIGIN, "stream"], how="left")
-        .where(cursor < F.col("origin_first") - 1)
+        .where((cursor < F.col("origin_first") - 1) & ~_is_replaced_alike())
         .withColumns({"origin_seq": cursor + 1, "number": F.col("origin_first") - 1 - cursor})
         .selectExpr(
             *(*MESSAGE, "stream", "region", "'expired' as kind", "cast(null as bigint) as seq", "number"),

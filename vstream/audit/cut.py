@@ -48,7 +48,7 @@ _ROLES = make_schema("virtual string, stream string, is_origin boolean, mirror s
 _ORIGINS = make_schema("""
     virtual string, origin string, origin_region string, origin_first bigint, origin_last bigint,
     origin_cut_ns bigint, origin_read_ns bigint, origin_may_lose_oldest boolean, origin_may_lose_any boolean,
-    origin_has_ttl boolean, origin_max_age bigint, origin_began bigint, readers bigint
+    origin_has_ttl boolean, origin_max_age bigint, origin_began bigint, origin_keeps bigint, readers bigint
 """)
 _READERS = make_schema("""
     stream string, region string, cursor bigint, reader_cut_ns bigint, reader_read_ns bigint, is_capture boolean,
@@ -76,9 +76,9 @@ class CutTables:
 
     *origin_may_lose_oldest* and *origin_may_lose_any* say whether its limits can remove the oldest or any messages;
     both are true if its limits are unknown. *origin_has_ttl* says whether messages with a time to live are removed when
-    it ends. *origin_max_age* is null unless age alone removes messages. *origin_began* is the first sequence that it
-    could have: a stream that is made again begins after the messages that the region's lost one had sent. *readers* is
-    the number of streams that should have its messages.
+    it ends. *origin_max_age* is null unless age alone removes messages; *origin_keeps* is as *keeps* of a reader.
+    *origin_began* is the first sequence that it could have: a stream that is made again begins after the messages that
+    the region's lost one had sent. *readers* is the number of streams that should have its messages.
     """
     expected: DataFrame
     """
@@ -224,12 +224,12 @@ def _make_origin_rows(virtual: str, streams: Sequence[Any], readers: int) -> lis
         may_lose = bool(OLDEST_FIRST & keys) or may_lose_any, may_lose_any, TTL in keys
         began = 1 if row.limits is None else row.limits.get("first_seq", 1)
         age = None if may_lose_any else _find_age(row.limits)
-        rows.append((virtual, row.stream, row.region, *ends, *may_lose, age, began, readers))
+        keeps = (row.limits or {}).get(_BY_SUBJECT)
+        rows.append((virtual, row.stream, row.region, *ends, *may_lose, age, began, keeps, readers))
     # A migration leaves streams behind that readers still take from; from one that was given up they have taken.
     names = {source.origin for row in streams for source in row.sources} - {row.stream for row in streams}
-    return rows + [
-        (virtual, name, None, None, None, None, None, True, True, False, None, 1, readers) for name in sorted(names)
-    ]
+    unknown = *(None,) * 5, True, True, False, None, 1, None
+    return rows + [(virtual, name, *unknown, readers) for name in sorted(names)]
 
 
 def _find_cursor(row: Any, origin: str, seen: Mapping[str, Any]) -> int | None:

@@ -92,11 +92,7 @@ def _describe_down(region: RegionStatus, pairs: Sequence[PairStatus]) -> Problem
     worst = min((pair.left for pair in pairs if pair.left is not None), default=None)
     left = "" if worst is None else f"; messages are lost in {format_duration(worst)}"
     servers = "its server does not answer" if region.servers == 1 else f"none of its {region.servers} servers answers"
-    return Problem(
-        about=f"{region.name} is down",
-        text=f"{region.problem}; {servers}{left}",
-        code="VD415",
-    )
+    return Problem(about=f"{region.name} is down", text=f"{region.problem}; {servers}{left}", code="VD415")
 
 
 def _list_region_problems(snapshot: Snapshot, region: RegionStatus, seen: RegionSnapshot) -> Iterator[Problem]:

@@ -238,11 +238,7 @@ def _judge_publish(canary: Canary, target: ProbeTarget, ack: dict[str, Any]) -> 
                 f"refused by {who}: nothing was stored",
                 "the mapping check of this region says more",
             )
-        return (
-            CheckStatus.FAILED,
-            f"refused: {describe_error(error)}",
-            None,
-        )
+        return (CheckStatus.FAILED, f"refused: {describe_error(error)}", None)
     if not stream or not isinstance(ack.get("seq"), int):
         return CheckStatus.FAILED, "the answer is not from a stream", "the mapping check of this region says more"
     canary.fate, canary.stream, canary.seq = Fate.STORED, str(stream), ack["seq"]

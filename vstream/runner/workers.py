@@ -232,12 +232,7 @@ def specify_sampler(environment: Environment, capture: Path, start: int) -> Samp
         streams = tuple(stream.config.name for stream in asked)
         endpoint = environment.endpoints[region.name]
         regions.append(SampledRegion(name=region.name, endpoint=endpoint, streams=streams))
-    return SamplerSpec(
-        start=start,
-        logs=environment.logs,
-        capture=capture,
-        regions=tuple(regions),
-    )
+    return SamplerSpec(start=start, logs=environment.logs, capture=capture, regions=tuple(regions))
 
 
 def list_targets(

@@ -87,11 +87,7 @@ class _ScenarioComposer:
         if self._happens(0.8):  # else regions agree much later, by themselves
             self._steps.append({"resync": None})
         self._steps.append({"converge": "3m", "as": "back"})
-        return {
-            "workload": workload,
-            "steps": self._steps,
-            "expect": [{"in": "back", "converged": "<= 3m"}],
-        }
+        return {"workload": workload, "steps": self._steps, "expect": [{"in": "back", "converged": "<= 3m"}]}
 
     def _workload(self) -> ScenarioData:
         chance = self._chance

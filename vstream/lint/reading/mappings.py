@@ -50,14 +50,7 @@ def conf_block(entry: ConfEntry, account: str | None) -> MappingsBlock:
         hint = "write `mappings { source: destination }`"
         fault = MappingFault(message="mappings must be a map", server_message=wording, span=node.span, hint=hint)
     entries = [_read_conf_entry(inner) for inner in node.entries] if isinstance(node, ConfMap) else []
-    return block(
-        entries,
-        form=MappingForm.CONF,
-        account=account,
-        span=node.span,
-        key_span=entry.key_span,
-        fault=fault,
-    )
+    return block(entries, form=MappingForm.CONF, account=account, span=node.span, key_span=entry.key_span, fault=fault)
 
 
 def block(
