@@ -60,6 +60,17 @@ class KeptMessages:
     messages: int
 
 
+@dataclass(frozen=True, slots=True)
+class AuditInput:
+    """What is judged: *tables*, and the *journal* of a scenario's clients."""
+
+    tables: frames.AuditTables
+    context: AuditContext
+    journal: DataFrame | None = None
+    reads: str | None = None
+    """The URI with the tables of earlier stages."""
+
+
 class BackgroundExtraction:
     """An extraction that runs in its own thread."""
 
@@ -99,41 +110,45 @@ class AuditSource(ABC):
     def begin(self) -> None:
         """Start to read what can be read without Spark, while Spark starts."""
 
+    @abstractmethod
+    def read(self, spark: Any, scratch: Path, progress: AuditProgress) -> AuditInput:
+        """The tables to judge. What *spark* has not read yet, it reads when they are judged."""
+
     def audit(self, spark: Any, scratch: Path, progress: AuditProgress) -> Report:
         """Read, judge, and store what was requested. Raises UnknownStreamError for a stream that does not exist."""
         if self._request.publish is not None:
             check_catalog(spark, self._request.publish, self._request.publish_as)
-        return self._read_and_judge(spark, scratch, progress)
+        with watch_progress(spark, progress.tasks):
+            return self._judge(spark, self.read(spark, scratch, progress), scratch, progress)
 
     def follower(self, spark: Any, scratch: Path) -> Follower | StateFollower:  # noqa: ARG002 - of servers alone
         """A follower, which audits in rounds. Raises VstreamError unless the input is a topology."""
         raise VstreamError("only a topology can be followed")
 
-    @abstractmethod
-    def _read_and_judge(self, spark: Any, scratch: Path, progress: AuditProgress) -> Report: ...
-
-    def _run_stages(
-        self,
-        spark: Any,
-        tables: frames.AuditTables,
-        context: AuditContext,
-        progress: AuditProgress,
-        scratch: Path,
-        journal: Any = None,
-        reads: str | None = None,
-    ) -> Report:
-        """Judge *tables*, and store all results if requested. *reads* is the URI with the tables of earlier stages."""
-        place = self._request.tables
-        store = TableStore(
-            spark, place or _scratch_tables(spark, tables, scratch), reads=reads, virtuals=self._request.streams
+    def _judge(self, spark: Any, audit_input: AuditInput, scratch: Path, progress: AuditProgress) -> Report:
+        """Judge *audit_input*, and store all results if requested."""
+        place, tables, context, journal = (
+            self._request.tables,
+            audit_input.tables,
+            audit_input.context,
+            audit_input.journal,
         )
-        if place is not None and place != reads:
+        names = self._request.streams
+        store = TableStore(
+            spark, place or _scratch_tables(spark, tables, scratch), reads=audit_input.reads, virtuals=names
+        )
+        if place is not None and place != audit_input.reads:
             if not isinstance(self, TopologySource):
                 frames.write_tables(tables, place)
                 tables = frames.read_tables(spark, place)
             save_context(store, context)
             journal = save_journal(store, journal) if journal is not None else None
             store.seal()
+        if names:
+            check_streams(names, frames.virtual_names(tables))
+            tables = frames.select_virtuals(tables, names)
+            journal = journal.where(journal["virtual"].isin(list(names))) if journal is not None else None
+            context = replace(context, models={name: context.models.get(name, "virtual") for name in names})
         pipeline = AuditPipeline(
             store=store,
             context=context,
@@ -142,25 +157,11 @@ class AuditSource(ABC):
             is_kept=place is not None or self._request.publish is not None,
             on_stage=lambda stage: progress.begin(stage.value),
         )
-        report = self._judge_tables(spark, pipeline, tables, progress, journal)
+        report = pipeline.run(tables.messages, tables.streams, journal)
         if self._request.publish is not None:
             progress.begin("publish")
             publish(store, self._request.publish, self._request.publish_as)
         return report
-
-    def _judge_tables(
-        self, spark: Any, pipeline: AuditPipeline, tables: frames.AuditTables, progress: AuditProgress, journal: Any
-    ) -> Report:
-        with watch_progress(spark, progress.tasks):
-            if self._request.streams:
-                check_streams(self._request.streams, frames.virtual_names(tables))
-                tables = frames.select_virtuals(tables, self._request.streams)
-                journal = (
-                    journal.where(journal["virtual"].isin(list(self._request.streams))) if journal is not None else None
-                )
-                models = {name: pipeline.context.models.get(name, "virtual") for name in self._request.streams}
-                pipeline.context = replace(pipeline.context, models=models)
-            return pipeline.run(tables.messages, tables.streams, journal)
 
 
 class TopologySource(AuditSource):
@@ -185,25 +186,34 @@ class TopologySource(AuditSource):
             self._background = BackgroundExtraction(extract, self._extraction)
             self._extraction = None
 
-    def _read_and_judge(self, spark: Any, scratch: Path, progress: AuditProgress) -> Report:
-        """Read the streams and judge them."""
-        progress.begin("extract")
-        with watch_progress(spark, progress.tasks):
-            try:
-                with explain_spark_errors():
-                    result = self._extract_tables(spark, scratch, progress)
-            except VstreamError as error:
-                if isinstance(error, NotReachableError) or not is_reading(error):
-                    raise
+    def read(self, spark: Any, scratch: Path, progress: AuditProgress) -> AuditInput:
+        """The messages of the servers, in files or in memory: what is judged twice is read from servers once."""
+        tables = self._read_twice(partial(self._extract_tables, spark, scratch, progress), progress)
+        return AuditInput(tables, self._context(self._request.since_ns))
 
-                # A region that went down meanwhile is one that cannot be read: the next cut says so.
-                progress.note(f"reading was interrupted and starts again: {error.message}")
-                self._background = None
-                with explain_spark_errors():
-                    result = self._extract_tables(spark, scratch, progress)
-            if isinstance(result, KeptMessages):
-                return self._judge_kept(spark, result, scratch, progress.begin)
-            return self._run_stages(spark, result, self._context(self._request.since_ns), progress, scratch)
+    def audit(self, spark: Any, scratch: Path, progress: AuditProgress) -> Report:
+        """Read and judge; with a state, only what is new and what it does not prove."""
+        state, is_stored = self._request.state, self._request.tables is not None or self._request.publish is not None
+        if state is None or is_stored:
+            return super().audit(spark, scratch, progress)
+        with watch_progress(spark, progress.tasks):
+            advance = partial(self.advance, spark, scratch, state, progress.note)
+            return self._judge_kept(spark, self._read_twice(advance, progress), scratch, progress.begin)
+
+    def _read_twice(self, read: Callable[[], T], progress: AuditProgress) -> T:
+        """What *read* returns; it is called again if a server ends in the midst."""
+        progress.begin("extract")
+        try:
+            with explain_spark_errors():
+                return read()
+        except VstreamError as error:
+            if isinstance(error, NotReachableError) or not is_reading(error):
+                raise
+            # A region that went down meanwhile is one that cannot be read: the next cut says so.
+            progress.note(f"reading was interrupted and starts again: {error.message}")
+            self._background = None
+            with explain_spark_errors():
+                return read()
 
     def follower(self, spark: Any, scratch: Path) -> Follower | StateFollower:
         """A follower, which audits in rounds."""
@@ -290,28 +300,23 @@ class TopologySource(AuditSource):
             stored = self.advance(spark, scratch, place, lambda _: None)
         return self._judge_kept(spark, stored, scratch, lambda _: None)
 
-    def _extract_tables(self, spark: Any, scratch: Path, progress: AuditProgress) -> frames.AuditTables | KeptMessages:
+    def _extract_tables(self, spark: Any, scratch: Path, progress: AuditProgress) -> frames.AuditTables:
         place = self._request.tables
         if self._request.state is not None:
             stored = self.advance(spark, scratch, self._request.state, progress.note)
-            if place is None and self._request.publish is None:
-                return stored
             messages = stored.advance.messages.unionByName(stored.arrivals)
             result = frames.AuditTables(messages=messages, streams=stored.streams)
-            if place is None:
-                return result
         elif self._background is not None:
             result = frames.to_spark(spark, self._background.result())
             self._background = None
-            if place is None:
-                return result
         else:
             result = frames.read_live(spark, self._plan_extraction(scratch), scratch)
-        # Servers are read once: what is judged twice has to be the same.
-        if place is None and str(spark.conf.get("spark.master", "")).startswith("local"):
-            return frames.materialize(result, uri_of(f"{scratch}/messages"))
+            if place is None and str(spark.conf.get("spark.master", "")).startswith("local"):
+                return frames.materialize(result, uri_of(f"{scratch}/messages"))
+            if place is None:
+                return frames.hold(result)
         if place is None:
-            return frames.hold(result)
+            return result
         frames.write_tables(result, place)
         return frames.read_tables(spark, place)
 
@@ -339,10 +344,9 @@ class CaptureSource(AuditSource):
         """Start to read the capture while Spark starts."""
         self._background = BackgroundExtraction(extract_capture, self._capture)
 
-    def _read_and_judge(self, spark: Any, scratch: Path, progress: AuditProgress) -> Report:
-        """Judge the messages of the capture and the answers that clients got."""
+    def read(self, spark: Any, _scratch: Path, progress: AuditProgress) -> AuditInput:
+        """The messages of the capture and the answers that clients got."""
         progress.begin("extract")
-
         manifest, wall = self._manifest, self._manifest.wall
         # What was not seen to bite is no outage to recover from, and what was not healed has no end.
         windows = []
@@ -359,7 +363,7 @@ class CaptureSource(AuditSource):
         )
         assert self._background is not None
         result = frames.to_spark(spark, self._background.result())
-        return self._run_stages(spark, result, context, progress, scratch, journal_table(spark, self._capture))
+        return AuditInput(result, context, journal_table(spark, self._capture))
 
 
 class TablesSource(AuditSource):
@@ -385,13 +389,13 @@ class TablesSource(AuditSource):
     def begin(self) -> None:
         """Do nothing: Spark reads the tables."""
 
-    def _read_and_judge(self, spark: Any, scratch: Path, progress: AuditProgress) -> Report:
-        """Run the stages after those whose tables are used."""
+    def read(self, spark: Any, _scratch: Path, _progress: AuditProgress) -> AuditInput:
+        """The tables of an earlier audit, which the stages after those that made them read."""
         store = TableStore(spark, reads=self._uri)
         result, context = frames.read_tables(spark, self._uri), read_context(store, self._uri)
         # Files that another audit left beside them are not theirs.
         journal = read_journal(store) if context.has_journal else None
-        return self._run_stages(spark, result, context, progress, scratch, journal, reads=self._uri)
+        return AuditInput(result, context, journal, reads=self._uri)
 
 
 def _scratch_tables(spark: Any, tables: frames.AuditTables, scratch: Path) -> str | None:
