@@ -27,10 +27,11 @@ from vstream.audit.from_capture import extract_capture
 from vstream.audit.local_frames import make_table
 from vstream.audit.normalise import COPIES
 from vstream.audit.report import AuditVerdict, Report
+from vstream.audit.request import AuditStage
 from vstream.audit.schema import STREAMS
 from vstream.audit.session import without_codegen
 from vstream.audit.spark_errors import explain_spark_errors
-from vstream.audit.stages import AuditPipeline, AuditStage
+from vstream.audit.stages import AuditPipeline
 from vstream.audit.table_store import RESULTS, TableStore, check_catalog, publish
 from vstream.capture.records import OperationOutcome
 from vstream.diagnostics import Severity
@@ -195,7 +196,7 @@ def test_ranges_that_repeat_are_explained(planted_report: Report) -> None:
 
 def again(spark: SparkSession, uri: str, stage: AuditStage) -> Report:
     shelf, tables = TableStore(spark, reads=uri), read_tables(spark, uri)
-    pipeline = AuditPipeline(store=shelf, context=read_context(shelf, "test"), begin=stage)
+    pipeline = AuditPipeline(store=shelf, context=read_context(shelf, "test"), first_stage=stage)
     return pipeline.run(tables.messages, tables.streams, read_journal(shelf))
 
 
@@ -224,7 +225,9 @@ def test_an_audit_is_done_again_from_any_stage_that_was_kept(spark: SparkSession
         return TableStore(spark, reads=uri)
 
     def begin_at(stage: AuditStage) -> Report:
-        return AuditPipeline(store=store(), context=context, begin=stage).run(extracted.messages, extracted.streams)
+        return AuditPipeline(store=store(), context=context, first_stage=stage).run(
+            extracted.messages, extracted.streams
+        )
 
     # Each of them as its stage reads it: a whole audit takes seconds.
     readers: dict[str, Callable[[], object]] = {

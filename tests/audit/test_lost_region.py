@@ -104,7 +104,7 @@ def test_a_region_that_is_killed_while_it_is_read_is_not_known_and_the_rest_is_j
         assert isinstance(live, TopologySource)
         assert live.size(scratch) == 2 * sum(MESSAGES.values())
         if is_early:
-            live.begin()
+            live.start_reading()
         report = live.audit(spark, scratch, progress)
         assert killed
         assert report.verdict() is AuditVerdict.UNKNOWN

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from vstream.audit.extract import require_readable
-from vstream.audit.request import AuditRequest, reserve_outputs, uri_of
+from vstream.audit.request import AuditRequest, AuditStage, reserve_outputs, uri_of
 from vstream.audit.run import TablesSource
 from vstream.audit.source.values import ABSENT, StreamCut, StreamRef
 from vstream.cli.audit import open_source
@@ -19,7 +19,7 @@ WANTED = AuditRequest(
     since_ns=None,
     sample=None,
     tables=None,
-    begin="normalise",
+    first_stage=AuditStage.NORMALISE,
     publish=None,
     publish_as="parquet",
 )

@@ -6,6 +6,7 @@ import fcntl
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from enum import Enum
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -15,13 +16,19 @@ from vstream.topology.bundle import RenderedStream
 from vstream.topology.model import Endpoint, Topology
 from vstream.value_class import value_class
 
-STAGES = ("normalise", "reconcile", "judge")
-"""The stages after the extraction, in order."""
 SMALL = 1_000_000
 """With fewer messages, compiling plans takes Spark longer than it saves."""
 FIGURES = 100
 """Up to this number of virtual streams, a report has the figures of all; of more, those that do not pass, and so many at most."""
 HERE = "file://"
+
+
+class AuditStage(Enum):
+    """What is done with the extracted tables, in order."""
+
+    NORMALISE = "normalise"
+    RECONCILE = "reconcile"
+    JUDGE = "judge"
 
 
 @value_class
@@ -33,7 +40,8 @@ class AuditRequest:
     """Length of the audited period, in nanoseconds."""
     sample: int | None
     tables: str | None
-    begin: str
+    first_stage: AuditStage
+    """The tables of the stages before it exist."""
     publish: str | None
     """A schema in Spark's catalog that gets the results."""
     publish_as: str

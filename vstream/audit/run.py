@@ -32,7 +32,7 @@ from vstream.audit.request import HERE, SMALL, AuditedServers, AuditProgress, Au
 from vstream.audit.schema import MESSAGES, STREAMS
 from vstream.audit.source import register
 from vstream.audit.spark_errors import explain_spark_errors, is_reading
-from vstream.audit.stages import AuditPipeline, AuditStage
+from vstream.audit.stages import AuditPipeline
 from vstream.audit.state import AuditState, StateAdvance
 from vstream.audit.table_store import TableStore, check_catalog, publish
 from vstream.capture.records import FaultOutcome
@@ -98,7 +98,7 @@ class AuditSource(ABC):
         self._background: BackgroundExtraction | None = None
 
     def close(self) -> None:
-        """Stop reading what `begin` has started to read, if that is not complete."""
+        """Stop what `start_reading` has started, if that is not complete."""
         if self._background is not None:
             self._background.give_up()
 
@@ -107,7 +107,7 @@ class AuditSource(ABC):
         """The number of messages to read. Raises NotReachableError if no stream can be read."""
 
     @abstractmethod
-    def begin(self) -> None:
+    def start_reading(self) -> None:
         """Start to read what can be read without Spark, while Spark starts."""
 
     @abstractmethod
@@ -152,7 +152,7 @@ class AuditSource(ABC):
         pipeline = AuditPipeline(
             store=store,
             context=context,
-            begin=AuditStage(self._request.begin),
+            first_stage=self._request.first_stage,
             figures=self._request.figures,
             is_kept=place is not None or self._request.publish is not None,
             on_stage=lambda stage: progress.begin(stage.value),
@@ -180,7 +180,7 @@ class TopologySource(AuditSource):
         self._extraction = self._plan_extraction(scratch)
         return self._extraction.messages
 
-    def begin(self) -> None:
+    def start_reading(self) -> None:
         """Start to read in this process if there are few messages."""
         if self._extraction is not None and self._extraction.messages <= FEW and self._request.state is None:
             self._background = BackgroundExtraction(extract, self._extraction)
@@ -340,7 +340,7 @@ class CaptureSource(AuditSource):
         """The number of messages to read."""
         return sum(stream.messages or 0 for stream in self._manifest.streams)
 
-    def begin(self) -> None:
+    def start_reading(self) -> None:
         """Start to read the capture while Spark starts."""
         self._background = BackgroundExtraction(extract_capture, self._capture)
 
@@ -386,7 +386,7 @@ class TablesSource(AuditSource):
         count = frames.count_extracted(Path(self._uri.removeprefix(HERE)))
         return SMALL if count is None else count
 
-    def begin(self) -> None:
+    def start_reading(self) -> None:
         """Do nothing: Spark reads the tables."""
 
     def read(self, spark: Any, _scratch: Path, _progress: AuditProgress) -> AuditInput:

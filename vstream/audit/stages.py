@@ -11,7 +11,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from enum import Enum
 from functools import partial
 
 from pyspark.sql import DataFrame
@@ -36,7 +35,7 @@ from vstream.audit.cut import CutTables
 from vstream.audit.daemon_executor import DaemonExecutor
 from vstream.audit.local_frames import collect_arrow, collect_here, from_arrow, make_table, select_virtuals
 from vstream.audit.report import Report
-from vstream.audit.request import FIGURES
+from vstream.audit.request import FIGURES, AuditStage
 from vstream.audit.schema import make_schema
 from vstream.audit.session import without_codegen
 from vstream.audit.table_store import TableStore
@@ -58,23 +57,13 @@ _ONE_ORDER = frozenset({"ordered", "stretch", "homed"})
 SUSPECTS = make_schema("virtual string, origin string, former string, bucket bigint")
 
 
-class AuditStage(Enum):
-    """The stages, in order."""
-
-    EXTRACT = "extract"
-    """Reads streams into `messages` and `streams`; done by the caller of AuditPipeline."""
-    NORMALISE = "normalise"
-    RECONCILE = "reconcile"
-    JUDGE = "judge"
-
-
 @dataclass(slots=True)
 class AuditPipeline:
-    """One audit. *begin* is the first stage to run: the tables of earlier stages are read from *store*."""
+    """One audit, from *first_stage* on: the tables of earlier stages are read from *store*."""
 
     store: TableStore
     context: AuditContext
-    begin: AuditStage = AuditStage.NORMALISE
+    first_stage: AuditStage = AuditStage.NORMALISE
     on_stage: Callable[[AuditStage], None] = lambda _: None
     bucket: int = reconcile.BUCKET
     here_up_to: int = _HERE
@@ -102,15 +91,16 @@ class AuditPipeline:
 
         copies = self._run_stage(AuditStage.NORMALISE, "copies", normalise.COPIES, normalise_rows, is_here=is_short)
         self.store.seal()
-        measures = self._define_measures(copies, cut, operations)
+        compute_table = self._define_tables(copies, cut, operations)
+        get_table: Mapping[str, Callable[[], DataFrame]] = compute_table
         threads = DaemonExecutor(_BESIDE)
         if cut.messages <= self.here_up_to:
             # Each takes Spark longer to plan than to do, and planning keeps one core busy.
-            measures = {name: threads.submit(compute, is_small=True).result for name, compute in measures.items()}
+            get_table = {name: threads.submit(compute, is_small=True).result for name, compute in compute_table.items()}
         try:
             buckets, result = self.find_differences(copies, cut, self.store.files("copies"))
             self.store.seal()
-            report = self._judge(copies, cut, buckets, result, measures)
+            report = self._judge(copies, cut, buckets, result, get_table)
         finally:
             threads.shutdown(wait=False, cancel_futures=True)
         self.store.seal()
@@ -120,7 +110,7 @@ class AuditPipeline:
         self, copies: DataFrame, cut: CutTables, files: Sequence[str] | None
     ) -> tuple[DataFrame, DataFrame]:
         """The buckets, and the DIFFERENCES of messages; *files* are those of `copies`, if it is stored in files."""
-        if self.begin is AuditStage.JUDGE:
+        if self.first_stage is AuditStage.JUDGE:
             return self.store.read("buckets", reconcile.BUCKETS), self.store.read("differences", classify.DIFFERENCES)
         self.on_stage(AuditStage.RECONCILE)
         started = time.monotonic()
@@ -161,7 +151,7 @@ class AuditPipeline:
         is_here: bool = False,
     ) -> DataFrame:
         order = list(AuditStage)
-        if order.index(stage) < order.index(self.begin):
+        if order.index(stage) < order.index(self.first_stage):
             return self.store.read(name, schema)
         self.on_stage(stage)
         started = time.monotonic()
@@ -244,7 +234,7 @@ class AuditPipeline:
             result = result.unionByName(classify.find_reordered(messages.behind, backsteps))
         return result
 
-    def _define_measures(
+    def _define_tables(
         self, copies: DataFrame, cut: CutTables, operations: DataFrame | None
     ) -> Mapping[str, Callable[..., DataFrame]]:
         """By name: functions that compute the tables that do not depend on which messages are missing."""
@@ -301,12 +291,12 @@ class AuditPipeline:
         cut: CutTables,
         buckets: DataFrame,
         findings: DataFrame,
-        measures: Mapping[str, Callable[[], DataFrame]],
+        get_table: Mapping[str, Callable[[], DataFrame]],
     ) -> Report:
         self.on_stage(AuditStage.JUDGE)
         started = time.monotonic()
         keep, windows = self.store.keep, self.context.windows
-        table_of = {name: compute() for name, compute in measures.items()}
+        table_of = {name: get() for name, get in get_table.items()}
         contested = self.store.table("contested")
 
         def select(

@@ -16,9 +16,9 @@ from vstream.audit import load_audit, require_spark
 from vstream.audit.report import AuditVerdict, Report
 from vstream.audit.request import (
     FIGURES,
-    STAGES,
     AuditedServers,
     AuditRequest,
+    AuditStage,
     SparkEndedError,
     UnknownStreamError,
     check_tables_directory,
@@ -119,7 +119,7 @@ def command(
     state: StateDirectory = None,
     publish: PublishSchema = None,
     publish_as: PublishFormat = None,
-    begin: FirstStage = "normalise",
+    first_stage: FirstStage = AuditStage.NORMALISE.value,
     master: Master = None,
     remote: Remote = None,
     templates: options.TemplatesDirectory = None,
@@ -138,8 +138,9 @@ def command(
     Examples: `vstream audit`, `vstream audit acme.yaml --since 2h -s foo`, `vstream audit walkthrough-1/ --html audit.html`,
     `vstream audit acme.yaml --tables s3a://audits/2026-11-20 --master spark://host:7077`
     """
-    if begin not in STAGES:
-        raise typer.BadParameter(f"unknown stage `{begin}`: expected {', '.join(STAGES)}", param_hint="--from")
+    stages = [stage.value for stage in AuditStage]
+    if first_stage not in stages:
+        raise typer.BadParameter(f"unknown stage `{first_stage}`: expected {', '.join(stages)}", param_hint="--from")
     if publish_as and publish is None:
         raise typer.BadParameter("`--publish-as` requires `--publish`", param_hint="--publish-as")
     console.set_log(log_format, is_quiet=is_quiet)
@@ -151,7 +152,7 @@ def command(
         sample=sample,
         tables=uri_of(tables) if tables else None,
         state=state.resolve() if state else None,
-        begin=begin,
+        first_stage=AuditStage(first_stage),
         publish=publish,
         figures=sys.maxsize if all_figures else FIGURES,
         publish_as=publish_as or "parquet",
@@ -175,7 +176,7 @@ def command(
             progress.end()
             _follow(source.follower(spark, scratch), printer, is_interrupted)
         report = _audit(source, spark, scratch, progress)
-    printer.show(report)
+    printer.show_and_exit(report)
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +203,7 @@ class _Printer:
     html: Path | None
     only_findings: bool
 
-    def show(self, report: Report) -> None:
+    def show_and_exit(self, report: Report) -> None:
         """Show the report of one audit, and exit with its verdict."""
         if self.output == "json":
             print_json("audit", report.as_dict(only_findings=self.only_findings))
@@ -239,7 +240,7 @@ def _open_spark(
     session = load_audit().session
     settings = session.size_settings(source.size(scratch)) if address.is_here else {}
     if is_ahead:
-        source.begin()
+        source.start_reading()
     with session.open_session(
         master=address.master,
         remote=address.remote,
@@ -327,7 +328,7 @@ def open_source(
     for value, option in ((request.since_ns, "--since"), (request.sample, "--sample")):
         if is_directory and value is not None:
             raise typer.BadParameter("it works only for a topology, not for captures and tables", param_hint=option)
-    if request.begin != STAGES[0] and (not is_directory or is_capture):
+    if request.first_stage is not AuditStage.NORMALISE and (not is_directory or is_capture):
         raise typer.BadParameter("it works only for the tables of an earlier audit", param_hint="--from")
     if request.tables is not None:
         check_tables_directory(request.tables)
