@@ -36,7 +36,7 @@ LIMITS = {
     "class name used twice": 0,
     "value class written out": 0,
     "noqa": 43,
-    "line": 95_745,
+    "line": 95_755,
     "file": 517,
     "vague local in tests": 0,
     "participle as a function name in tests": 0,

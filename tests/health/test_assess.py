@@ -387,6 +387,23 @@ def test_what_came_before_a_new_read_stream_begins_is_not_lost(
     assert pair.state is state
 
 
+@pytest.mark.parametrize(
+    ("origin_keeps", "reader_keeps", "state"),
+    [(1, 1, PairState.UNKNOWN), (2, 1, PairState.UNKNOWN), (1, 2, PairState.LOSSY), (0, 0, PairState.LOSSY)],
+)
+def test_what_an_origin_has_replaced_is_not_called_lost(origin_keeps: int, reader_keeps: int, state: PairState) -> None:
+    """Seen with a key-value bucket whose reader was away for seconds. Age may have removed some of it, too."""
+    snapshot = healthy()
+    for name, number in (("foo-write-west", origin_keeps), ("foo-read-east", reader_keeps)):
+        stream = snapshot.streams[name]
+        config = {**(stream.config or {}), "max_msgs_per_subject": number or -1}
+        snapshot = with_stream(snapshot, name, replace(stream, config=config))
+    lag = Lag(last=22, first=21, cursor=15, max_age=3600.0)
+    status = assess(TOPOLOGY, replace(snapshot, lags={("foo-write-west", "foo-read-east"): lag}), BUNDLE)
+    (pair,) = (pair for pair in status.pairs if (pair.origin, pair.reader) == ("foo-write-west", "foo-read-east"))
+    assert pair.state is state
+
+
 @pytest.mark.parametrize(("lag", "state"), [
     (None, PairState.UNKNOWN),
     (Lag(last=5, first=1, cursor=2, max_age=3600.0, oldest_seq=3, oldest_at=NOW - 0.5), PairState.OK),

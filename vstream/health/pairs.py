@@ -218,12 +218,22 @@ def _permanent_state(pair: ReplicationPair, lag: Lag, snapshot: Snapshot) -> tup
             f"what is published up to {lag.cursor:,} will be skipped"
         )
     gone = lag.first - max(lag.cursor + 1, lag.begins, _start_of(snapshot.streams[reader], origin))
-    if lag.is_exact and lag.max_age and gone > 0:
-        return PairState.LOSSY, (
-            f"`{origin}` has dropped {gone:,} sequences that `{reader}` had not taken: it is at {lag.cursor:,}, "
-            f"and the origin begins at {lag.first:,}"
-        )
-    return None
+    if not (lag.is_exact and lag.max_age and gone > 0):
+        return None
+    if _replace_alike(snapshot.streams[origin], snapshot.streams[reader]):
+        why = "for newer messages of their subjects, or by age"
+        return PairState.UNKNOWN, f"`{origin}` has dropped {gone:,} sequences that `{reader}` had not taken, {why}"
+    return PairState.LOSSY, (
+        f"`{origin}` has dropped {gone:,} sequences that `{reader}` had not taken: it is at {lag.cursor:,}, "
+        f"and the origin begins at {lag.first:,}"
+    )
+
+
+def _replace_alike(origin: StreamSnapshot, reader: StreamSnapshot) -> bool:
+    """Whether what newer messages of its subject remove from *origin*, they would remove from *reader*, too."""
+    numbers = ((stream.config or {}).get("max_msgs_per_subject") for stream in (origin, reader))
+    origin_keeps, reader_keeps = (number if isinstance(number, int) else 0 for number in numbers)
+    return 0 < reader_keeps <= origin_keeps
 
 
 def _describe_absence(snapshot: Snapshot, name: str) -> str:
