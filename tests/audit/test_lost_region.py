@@ -22,9 +22,9 @@ from tests.support.relay import relay
 from vstream.audit.extract import extract, plan_extraction
 from vstream.audit.frames import read_live
 from vstream.audit.report import AuditVerdict
-from vstream.audit.run import TopologySource
+from vstream.audit.run import TopologyTarget
 from vstream.cli import options
-from vstream.cli.audit import open_source
+from vstream.cli.audit import open_target
 from vstream.cli.views import audit as view
 from vstream.diagnostics import Severity
 from vstream.errors import NotReachableError
@@ -100,8 +100,8 @@ def test_a_region_that_is_killed_while_it_is_read_is_not_known_and_the_rest_is_j
     scratch.mkdir()
     with relay(servers["west"].port, kill, much=MUCH) as port, view.progress() as progress:
         file.write_text(TOPOLOGY.format(west=f"nats://127.0.0.1:{port}", east=servers["east"].url))
-        live = open_source(str(file), WANTED)
-        assert isinstance(live, TopologySource)
+        live = open_target(str(file), WANTED)
+        assert isinstance(live, TopologyTarget)
         assert live.size(scratch) == 2 * sum(MESSAGES.values())
         if is_early:
             live.start_reading()
@@ -118,33 +118,33 @@ def test_a_region_that_is_killed_while_it_is_read_is_not_known_and_the_rest_is_j
             live.audit(spark, scratch, progress)
 
 
-def open_with_state(servers: dict[str, JetStreamServer], directory: Path) -> tuple[TopologySource, Path, Path]:
-    """The servers as an audit's source with a state, the directory of that state, and one for scratch files."""
+def open_with_state(servers: dict[str, JetStreamServer], directory: Path) -> tuple[TopologyTarget, Path, Path]:
+    """The servers as an audit's target with a state, the directory of that state, and one for scratch files."""
     file, state, scratch = directory / "two.yaml", directory / "state", directory / "scratch"
     state.mkdir()
     scratch.mkdir()
     file.write_text(TOPOLOGY.format(**{region: server.url for region, server in servers.items()}))
-    source = open_source(str(file), replace(WANTED, state=state))
-    assert isinstance(source, TopologySource)
-    return source, state, scratch
+    audit_target = open_target(str(file), replace(WANTED, state=state))
+    assert isinstance(audit_target, TopologyTarget)
+    return audit_target, state, scratch
 
 
 def test_with_a_state_only_what_is_new_is_read_and_all_is_held_that_a_whole_audit_reads(
     spark: SparkSession, servers: dict[str, JetStreamServer], tmp_path: Path
 ) -> None:
-    source, state, scratch = open_with_state(servers, tmp_path)
+    audit_target, state, scratch = open_with_state(servers, tmp_path)
     told: list[str] = []
-    source.advance(spark, scratch, state, told.append)
+    audit_target.advance(spark, scratch, state, told.append)
     fill(servers["east"], "foo-write-east", [("foo-write-east.k", b"new", None)] * 3)
     wait_until_read(servers["east"], "east", MESSAGES["east"] + 3)
     servers["west"].api("STREAM.MSG.DELETE.foo-read-west", {"seq": 7})
-    held = source.advance(spark, scratch, state, told.append).advance.messages
+    held = audit_target.advance(spark, scratch, state, told.append).advance.messages
     # The last one of each stream in the east once more, and all that is left in the stream that has lost one.
     assert told == [
         "6,100 of 6,100 messages were read from servers",
         "3,007 of 6,105 messages were read from servers; read again from the first message: foo-read-west",
     ]
-    whole = read_live(spark, plan_extraction(source.streams, source.endpoints, scratch), scratch).messages
+    whole = read_live(spark, plan_extraction(audit_target.streams, audit_target.endpoints, scratch), scratch).messages
     assert held.exceptAll(whole).count() == whole.exceptAll(held).count() == 0
 
 
@@ -152,10 +152,10 @@ def test_with_a_state_only_what_is_new_is_read_and_all_is_held_that_a_whole_audi
 def test_with_a_state_an_audit_and_each_round_of_following_judges_everything(
     spark: SparkSession, servers: dict[str, JetStreamServer], tmp_path: Path
 ) -> None:
-    source, _, scratch = open_with_state(servers, tmp_path)
+    audit_target, _, scratch = open_with_state(servers, tmp_path)
     with view.progress() as progress:
-        report = source.audit(spark, scratch, progress)
-    follower = source.follower(spark, scratch)
+        report = audit_target.audit(spark, scratch, progress)
+    follower = audit_target.follower(spark, scratch)
     assert follower.round().messages == report.messages == 2 * sum(MESSAGES.values())
     servers["west"].api("STREAM.MSG.DELETE.foo-read-west", {"seq": 7})
     lost = [

@@ -15,7 +15,7 @@ from vstream.errors import VstreamError
 if TYPE_CHECKING:
     from types import ModuleType
 
-    from vstream.audit.run import CaptureSource, TablesSource, TopologySource
+    from vstream.audit.run import CaptureTarget, TablesTarget, TopologyTarget
 
 HINT = "pip install 'vstream[audit]'"
 _OLDEST = (4, 2)
@@ -24,9 +24,9 @@ _OLDEST = (4, 2)
 class AuditModules(NamedTuple):
     """The audit's modules that need Spark."""
 
-    servers_source: type[TopologySource]
-    capture_source: type[CaptureSource]
-    tables_source: type[TablesSource]
+    topology_target: type[TopologyTarget]
+    capture_target: type[CaptureTarget]
+    tables_target: type[TablesTarget]
     session: ModuleType
     """`vstream.audit.session`."""
 
@@ -47,9 +47,9 @@ def load_audit() -> AuditModules:
     require_spark()
     run: Any = import_module("vstream.audit.run")
     return AuditModules(
-        servers_source=run.TopologySource,
-        capture_source=run.CaptureSource,
-        tables_source=run.TablesSource,
+        topology_target=run.TopologyTarget,
+        capture_target=run.CaptureTarget,
+        tables_target=run.TablesTarget,
         session=import_module("vstream.audit.session"),
     )
 

@@ -90,7 +90,7 @@ class BackgroundExtraction:
         wait([self._future], timeout=_SOON)
 
 
-class AuditSource(ABC):
+class AuditTarget(ABC):
     """The input of an audit: servers, a capture or tables."""
 
     def __init__(self, request: AuditRequest) -> None:
@@ -138,7 +138,7 @@ class AuditSource(ABC):
             spark, place or _scratch_tables(spark, tables, scratch), reads=audit_input.reads, virtuals=names
         )
         if place is not None and place != audit_input.reads:
-            if not isinstance(self, TopologySource):
+            if not isinstance(self, TopologyTarget):
                 frames.write_tables(tables, place)
                 tables = frames.read_tables(spark, place)
             save_context(store, context)
@@ -164,7 +164,7 @@ class AuditSource(ABC):
         return report
 
 
-class TopologySource(AuditSource):
+class TopologyTarget(AuditTarget):
     """The servers of a topology."""
 
     def __init__(self, request: AuditRequest, servers: AuditedServers) -> None:
@@ -328,7 +328,7 @@ class StateFollower:
     round: Callable[[], Report]
 
 
-class CaptureSource(AuditSource):
+class CaptureTarget(AuditTarget):
     """The capture of a scenario."""
 
     def __init__(self, request: AuditRequest, path: Path) -> None:
@@ -366,7 +366,7 @@ class CaptureSource(AuditSource):
         return AuditInput(result, context, journal_table(spark, self._capture))
 
 
-class TablesSource(AuditSource):
+class TablesTarget(AuditTarget):
     """The tables of an earlier audit."""
 
     def __init__(self, request: AuditRequest, uri: str) -> None:

@@ -45,7 +45,7 @@ from vstream.topology.units import parse_duration
 
 if TYPE_CHECKING:
     from vstream.audit.follow import Follower
-    from vstream.audit.run import AuditSource, CaptureSource, StateFollower, TablesSource, TopologySource
+    from vstream.audit.run import AuditTarget, CaptureTarget, StateFollower, TablesTarget, TopologyTarget
 
 _ROUND_SECONDS = 10.0
 """Minimum time from the start of one round of --follow to that of the next."""
@@ -162,20 +162,20 @@ def command(
     if request.state is not None:
         _check_state(target, request, spark_at)
     require_spark()
-    source = open_source(target, request, templates=templates, lab=lab)
+    audit_target = open_target(target, request, templates=templates, lab=lab)
     with (
         exit_on_signals() as is_interrupted,
         reserve_outputs(request.tables, html),
         reserve_outputs(uri_of(str(state)) if state else None, None),
         scratch_directory() as scratch,
         view.progress() as progress,
-        closing(source),
-        _open_spark(spark_at, source, scratch, progress, is_ahead=not follow) as spark,
+        closing(audit_target),
+        _open_spark(spark_at, audit_target, scratch, progress, is_ahead=not follow) as spark,
     ):
         if follow:
             progress.end()
-            _follow(source.follower(spark, scratch), printer, is_interrupted)
-        report = _audit(source, spark, scratch, progress)
+            _follow(audit_target.follower(spark, scratch), printer, is_interrupted)
+        report = _audit(audit_target, spark, scratch, progress)
     printer.show_and_exit(report)
 
 
@@ -233,14 +233,14 @@ class _Printer:
 
 @contextmanager
 def _open_spark(
-    address: _SparkAddress, source: AuditSource, scratch: Path, progress: StageProgress, *, is_ahead: bool
+    address: _SparkAddress, audit_target: AuditTarget, scratch: Path, progress: StageProgress, *, is_ahead: bool
 ) -> Iterator[Any]:
-    """A session of the size that *source* needs. With *is_ahead*, reading starts before the session does."""
+    """A session of the size that *audit_target* needs. With *is_ahead*, reading starts before the session does."""
     progress.begin("start Spark")
     session = load_audit().session
-    settings = session.size_settings(source.size(scratch)) if address.is_here else {}
+    settings = session.size_settings(audit_target.size(scratch)) if address.is_here else {}
     if is_ahead:
-        source.start_reading()
+        audit_target.start_reading()
     with session.open_session(
         master=address.master,
         remote=address.remote,
@@ -253,9 +253,9 @@ def _open_spark(
         yield spark
 
 
-def _audit(source: AuditSource, spark: Any, scratch: Path, progress: StageProgress) -> Report:
+def _audit(audit_target: AuditTarget, spark: Any, scratch: Path, progress: StageProgress) -> Report:
     try:
-        return source.audit(spark, scratch, progress)
+        return audit_target.audit(spark, scratch, progress)
     except UnknownStreamError as error:
         raise typer.BadParameter(error.message, param_hint="--stream") from None
 
@@ -318,10 +318,10 @@ def _parse_since(text: str | None) -> int | None:
     return length
 
 
-def open_source(
+def open_target(
     target: str, request: AuditRequest, *, templates: Path | None = None, lab: str | None = None
-) -> TopologySource | CaptureSource | TablesSource:
-    """The source for *target*. Raises VstreamError if it cannot be audited, BadParameter for options that do not apply."""
+) -> TopologyTarget | CaptureTarget | TablesTarget:
+    """What *target* is. Raises VstreamError if it cannot be audited, BadParameter for options that do not apply."""
     path = Path(target)
     is_directory = "://" in target or path.is_dir()
     is_capture = is_directory and (path / "manifest.json").is_file()
@@ -333,16 +333,16 @@ def open_source(
     if request.tables is not None:
         check_tables_directory(request.tables)
     if is_capture:
-        return load_audit().capture_source(request, path)
+        return load_audit().capture_target(request, path)
     if is_directory:
         if request.streams and request.tables == uri_of(target):
             raise typer.BadParameter(
                 "it would replace the audit with a subset of its streams: choose another directory",
                 param_hint="--tables",
             )
-        return load_audit().tables_source(request, target)
+        return load_audit().tables_target(request, target)
     servers = _find_servers(path, request, templates, lab)
-    return load_audit().servers_source(request, servers)
+    return load_audit().topology_target(request, servers)
 
 
 def _find_servers(path: Path, request: AuditRequest, templates: Path | None, lab: str | None) -> AuditedServers:

@@ -24,7 +24,7 @@ from tests.support.worlds.tampering import BY_NAME, KINDS, Kind
 from tests.support.worlds.world import World
 from vstream.audit.request import AuditProgress, AuditRequest, AuditStage
 from vstream.audit.scratch import scratch_directory
-from vstream.cli.audit import open_source
+from vstream.cli.audit import open_target
 from vstream.jetstream.connection import connect
 from vstream.lab import lab
 from vstream.lint.parse_topology import parse_topology
@@ -165,10 +165,10 @@ class WorldsLab:
             publish=None,
             publish_as="parquet",
         )
-        with scratch_directory() as scratch, closing(open_source(str(self.file), request)) as source:
-            source.size(scratch)
-            source.start_reading()
-            return source.audit(spark, scratch, _Silence()).as_dict()
+        with scratch_directory() as scratch, closing(open_target(str(self.file), request)) as audit_target:
+            audit_target.size(scratch)
+            audit_target.start_reading()
+            return audit_target.audit(spark, scratch, _Silence()).as_dict()
 
 
 class _Silence(AuditProgress):
