@@ -10,7 +10,6 @@ import pytest
 
 from tests.support.paths import ROOT
 from vstream.errors import MalformedAnswerError
-from vstream.health.live.lag import origin_of
 from vstream.jetstream.answers import (
     api_error,
     check_feeds,
@@ -21,8 +20,7 @@ from vstream.jetstream.answers import (
     read_sequence,
 )
 from vstream.jetstream.connection import Reply
-from vstream.jetstream.direct import DirectMessage
-from vstream.jetstream.source_header import parse_provenance
+from vstream.jetstream.source_header import origin_of, parse_provenance
 
 READ_FILES = {
     "audit/frames.py",
@@ -96,8 +94,7 @@ def test_a_header_that_is_no_number_is_none(text: str) -> None:
     assert Reply(data=b"", headers={"Status": text}).status is None
     source = {"Nats-Stream-Source": f"foo {text} > >"}
     assert parse_provenance(source) is None
-    message = DirectMessage(stream="r", seq=1, subject="a", stored_at="", headers=source, data=b"")
-    assert origin_of(message, ["foo"], "r") == ("", 0)
+    assert origin_of(source, ["foo"], taker="r") == (None, None)
 
 
 def test_where_there_is_no_leader_the_hint_says_who_would_know() -> None:

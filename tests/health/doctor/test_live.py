@@ -18,11 +18,11 @@ from vstream.cli import server_configs
 from vstream.diagnostics import Finding
 from vstream.errors import VstreamError
 from vstream.health.doctor.examine import CHECKS, Diagnosis, Health, examine
-from vstream.health.live import lag
 from vstream.health.live.collect import collect_snapshot
 from vstream.health.repair.live import refill
 from vstream.health.repair.refill import Copy, LostEnd, Refill
 from vstream.jetstream import direct
+from vstream.jetstream.source_header import origin_of
 from vstream.lab import lab
 from vstream.lab.find_servers import find_servers
 from vstream.lab.state import lab_directory
@@ -211,7 +211,8 @@ async def read_lost(world: World, region: str) -> dict[int, tuple[str, bytes, in
     result: dict[int, tuple[str, bytes, int, str | None]] = {}
     connection, seq = world.connections[region], 1
     while (message := await direct.get_next(connection, f"foo-read-{region}", "foo.lost.>", seq)) is not None:
-        origin = lag.origin_of(message, ("foo-write-west",), f"foo-read-{region}")[1]
+        origin = origin_of(message.headers, ("foo-write-west",), taker=f"foo-read-{region}")[1]
+        assert origin is not None
         result[message.seq] = (message.subject, message.data, origin, message.headers.get("Nats-Msg-Id"))
         seq = message.seq + 1
     return result

@@ -19,7 +19,7 @@ from vstream.health.repair.sequence_set import SequenceSet
 from vstream.health.snapshot import Gap, Repeat, StreamSnapshot, to_unix_seconds
 from vstream.jetstream.connection import Connection
 from vstream.jetstream.direct import DirectMessage
-from vstream.jetstream.source_header import parse_replay
+from vstream.jetstream.source_header import origin_of, parse_replay
 from vstream.topology.model import Topology
 from vstream.topology.replication import ReplicationPair, replication_pairs
 
@@ -75,7 +75,9 @@ async def _find_gaps(
         if message is None:
             before.clear()
             continue
-        origin, seq = lag.origin_of(message, places, reader.name)
+        origin, seq = origin_of(message.headers, places, taker=reader.name)
+        if origin is None or seq is None:
+            continue
         if (replay := parse_replay(origin)) is not None:
             replayed.setdefault(replay[0], SequenceSet()).add(seq)
         if origin not in places:

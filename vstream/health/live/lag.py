@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -18,20 +18,19 @@ from vstream.health.pairs import has_taken_all
 from vstream.health.snapshot import NS, Lag, StreamSnapshot, parse_stream, to_unix_seconds
 from vstream.jetstream import direct
 from vstream.jetstream.admin import JetStreamAdmin
-from vstream.jetstream.answers import explain_malformed, read_sequence
+from vstream.jetstream.answers import explain_malformed
 from vstream.jetstream.connection import Connection
 from vstream.jetstream.direct import DirectMessage
+from vstream.jetstream.source_header import origin_of
 from vstream.topology import physical
 from vstream.topology.model import Topology
 from vstream.topology.replication import ReplicationPair, replication_pairs
-from vstream.topology.stream_config import header_name
 
 C = TypeVar("C", bound="Connection")
 MOST = 1_000
 """Maximum number of pairs to measure, those furthest behind first: each costs at least two requests. Others are not known."""
 _BACK = 32
 """Number of a reader's newest messages that are searched for the last one of each origin."""
-_SOURCE = "Nats-Stream-Source"
 _IN_FLIGHT = 32
 
 
@@ -126,7 +125,7 @@ class _Search:
         copied = await direct.get_newest(
             self._connection_to(feed.reader.place), feed.reader.name, subject, timeout=self._remaining()
         )
-        origin, seq = origin_of(copied, self.streams, feed.reader.name)
+        origin, seq = origin_of(copied.headers if copied else {}, self.streams, taker=feed.reader.name)
         return (seq, seq == last.seq) if origin == feed.origin.name else (None, False)
 
     async def _walk(self, feed: ReplicationPair) -> dict[str, int]:
@@ -138,8 +137,9 @@ class _Search:
         )
         last_seqs: dict[str, int] = {}
         for message in messages:
-            stream, seq = origin_of(message, self.streams, feed.reader.name)
-            last_seqs.setdefault(stream, seq)
+            stream, seq = origin_of(message.headers if message else {}, self.streams, taker=feed.reader.name)
+            if stream is not None and seq is not None:
+                last_seqs.setdefault(stream, seq)
         return last_seqs
 
     def _connection_to(self, place: str) -> Connection:
@@ -168,12 +168,3 @@ async def read_next_message(connection: Connection, stream: str, seq: int, patie
         return await direct.get_next(connection, stream, direct.ANY_SUBJECT, seq, timeout=patience)
     except NoRespondersError:
         return await direct.get_next_from_leader(connection, stream, direct.ANY_SUBJECT, seq, timeout=patience)
-
-
-def origin_of(message: DirectMessage | None, streams: Iterable[str], taker: str) -> tuple[str, int]:
-    """The stream of *streams* that a message of *taker* comes from, and its sequence there; an empty name if it has none."""
-    words = (message.headers.get(_SOURCE) if message else None) or ""
-    stream, _, rest = words.partition(" ")
-    seq = read_sequence(rest.partition(" ")[0])
-    stream_names = {header_name(name, taker): name for name in streams}
-    return (stream_names.get(stream, stream), seq) if seq is not None else ("", 0)

@@ -13,6 +13,7 @@ from vstream.health.snapshot import StreamSnapshot
 from vstream.jetstream.answers import api_error, decode_object
 from vstream.jetstream.connection import Connection
 from vstream.jetstream.direct import DirectMessage
+from vstream.jetstream.source_header import origin_of
 from vstream.topology import naming, physical
 from vstream.topology.model import Role, Topology, VirtualStream
 from vstream.topology.replication import physical_streams
@@ -69,10 +70,10 @@ async def _read_copies(
         for message in block:
             if message is None:
                 continue
-            origin, seq = (
-                (lost.origin, message.seq) if is_mirror else lag.origin_of(message, (lost.origin,), reader.name)
-            )
-            if origin == lost.origin and seq <= lost.last_taken:
+            origin, seq = origin_of(message.headers, (lost.origin,), taker=reader.name)
+            if is_mirror:
+                origin, seq = lost.origin, message.seq
+            if origin == lost.origin and seq is not None and seq <= lost.last_taken:
                 copies.append(_copy(message, seq, reader.name))
         # One that is still there is looked at too: whether it is the same tells if somebody has published since.
         if copies and copies[-1].seq <= max(lost.last, 1):
