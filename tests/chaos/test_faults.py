@@ -108,6 +108,12 @@ def test_every_fault_that_can_be_open_can_be_read_from_the_journal() -> None:
     assert unlisted == set(), "give it a `kind`"
 
 
+@pytest.mark.parametrize("kind", list(faults.LAB_FAULTS))
+def test_every_fault_that_can_be_open_says_whether_its_servers_stay_down(kind: str) -> None:
+    """Else a heal of another fault starts them, or leaves them down."""
+    assert hasattr(faults.LAB_FAULTS[kind], "keeps_down"), "say it with `keeps_down`"
+
+
 @EACH
 def test_what_does_a_fault_reads_each_of_its_options(declared: FaultType) -> None:
     """Else a step with it means nothing."""

@@ -43,7 +43,7 @@ class LabFault(ABC):
     __slots__ = ()
     kind: ClassVar[str]
     """Its name in the journal."""
-    keeps_down: ClassVar[bool] = False
+    keeps_down: ClassVar[bool]
     """Whether its servers stay down while it is open, whichever other fault is healed."""
     is_unhealthy: ClassVar[bool] = False
     """Whether its servers run but cannot be healthy while it is open."""

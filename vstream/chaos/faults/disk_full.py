@@ -35,6 +35,7 @@ class DiskFull(base.ServerFault):
     """The servers run but cannot write. After a failed write they refuse messages until they are restarted."""
 
     kind: ClassVar[str] = "disk-full"
+    keeps_down: ClassVar[bool] = False
     is_unhealthy: ClassVar[bool] = True
 
     async def inject(self, target: TargetServers, fault_id: str) -> str:

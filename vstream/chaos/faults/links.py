@@ -65,6 +65,7 @@ class Partition(LinkFault):
     """Cut links: nothing passes."""
 
     kind: ClassVar[str] = "partition"
+    keeps_down: ClassVar[bool] = False
 
     async def inject(self, target: TargetServers, fault_id: str) -> str:
         """Cut the links. Confirmed when messages no longer pass them, and all other links still work."""
@@ -93,6 +94,7 @@ class LinkShape(LinkFault):
     """Links that are slower, have less bandwidth, or lose packets."""
 
     kind: ClassVar[str] = "link"
+    keeps_down: ClassVar[bool] = False
 
     async def inject(self, target: TargetServers, fault_id: str) -> str:
         """Shape the links. Confirmed when measured latency, jitter, bandwidth and loss are as requested."""

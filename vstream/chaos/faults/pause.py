@@ -17,6 +17,7 @@ class Pause(base.ServerFault):
     """The processes are stopped, like a machine that hangs: connections stay open, and nothing answers."""
 
     kind: ClassVar[str] = "pause"
+    keeps_down: ClassVar[bool] = False
 
     async def inject(self, target: TargetServers, fault_id: str) -> str:
         """Send SIGSTOP to each running server. Confirmed when all are stopped and no monitoring port answers."""

@@ -23,6 +23,7 @@ class Restart(base.ServerFault):
     """The processes are asked to exit, and are started again."""
 
     kind: ClassVar[str] = "restart"
+    keeps_down: ClassVar[bool] = False
     is_lame_duck: bool = False
     """Whether clients are disconnected first. Only the start depends on it; the journal does not store it."""
 
