@@ -17,6 +17,7 @@ from nats.aio.msg import Msg
 
 from tests.support import permitted_server
 from tests.support.command import Ran, vstream
+from tests.support.night import with_night
 from tests.support.permitted_server import PermittedServer
 from vstream.audit.ship_credentials import local_access
 from vstream.audit.source.cut import take_cuts
@@ -27,8 +28,9 @@ from vstream.jetstream.connection import connect
 from vstream.lint.parse_topology import parse_topology, render_bundle
 from vstream.syntax import natsconf
 from vstream.topology.accounts import inbox_of
-from vstream.topology.model import Role
+from vstream.topology.model import Role, Routing
 from vstream.topology.permissions import permissions_for
+from vstream.topology.profiles import PROFILES
 
 pytestmark = [pytest.mark.server, pytest.mark.xdist_group("permissions")]
 
@@ -60,12 +62,12 @@ LESS = (
 """The short form: a subject of each command that it says is missing."""
 
 
-PROFILES = ("mapped", "accounts", "regional", "domains")
-ROUTINGS = ("mapped", *(pytest.param(routing, marks=pytest.mark.night) for routing in PROFILES[1:]))
-MAY_REPAIR = ROUTINGS[:-1]
+AT_NIGHT = [routing.value for routing in Routing if routing is not Routing.MAPPED]
+ROUTINGS = with_night(["mapped"], AT_NIGHT)
+MAY_REPAIR = with_night(["mapped"], [name for name in AT_NIGHT if not PROFILES[Routing(name)].has_domains])
 REFUSED = {
     ("domains", "repair messages"),
-    *((name, f"backup {each}") for name in PROFILES[1:] for each in ("take", "restore")),
+    *((name, f"backup {each}") for name in AT_NIGHT for each in ("take", "restore")),
 }
 """Commands that say of a profile that they do nothing there."""
 ENDS = {("mapped", "backup restore"): 1, ("accounts", "map --trace"): 3}

@@ -12,6 +12,7 @@ from tests.conformance import matrix, results, table
 from tests.support.labs import processes_in
 from tests.support.night import with_night
 from tests.support.paths import ROOT
+from vstream.topology.model import Routing
 
 VERSION = "2.15.1"
 DOCUMENT = ROOT / "docs" / "compatibility.md"
@@ -38,6 +39,12 @@ def test_clients_find_what_the_table_says(profile: str, tmp_path: Path, monkeypa
         if outcome != expected:
             differs[model, region, operation] = f"{outcome}, and the table has {expected}"
     assert differs == {}
+
+
+def test_every_routing_profile_is_asked() -> None:
+    names = {routing.value for routing in Routing}
+    assert set(matrix.PROFILES) == names, "add its models to PROFILES in tests/conformance/matrix.py"
+    assert set(PLACES) == names, "add it to PLACES"
 
 
 def test_the_document_is_what_was_found_and_every_failure_has_a_reason() -> None:

@@ -17,6 +17,7 @@ from tests.support.command import vstream
 from vstream.lint.parse_topology import parse_topology, render_bundle
 from vstream.render import jwt
 from vstream.syntax import natsconf
+from vstream.topology.model import Routing
 from vstream.topology.naming import DIGEST_PREFIX
 
 LIMITS = "security: {limits: {consumers: 3, connections: 2, subscriptions: 5}}\n"
@@ -24,7 +25,7 @@ TOO_MANY_CONSUMERS = 10026
 
 
 @pytest.mark.server
-@pytest.mark.parametrize("routing", permitted_server.ROUTINGS)
+@pytest.mark.parametrize("routing", [routing.value for routing in Routing])
 async def test_servers_refuse_what_is_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, routing: str) -> None:
     monkeypatch.setenv(permitted_server.VARIABLE, permitted_server.PASSWORD)
     with permitted_server.running(tmp_path, routing, LIMITS) as server:

@@ -21,19 +21,14 @@ PATIENCE = 60.0
 _VIOLATION = re.compile(r'Violation.* Subject "([^"]+)"')
 PASSWORD = "not-a-secret-in-a-test"
 VARIABLE = "VSTREAM_TEST_PASSWORD"
-ROUTINGS = {
-    "mapped": "account: ACME\n",
-    "accounts": "routing: accounts\nroots: [v.>]\n",
-    "regional": "routing: regional\nroots: [v.>]\n",
-    "domains": "routing: domains\nroots: [v.>]\n",
-}
 
 
 def topology_text(routing: str, directory: Path, more: str) -> str:
     ports = {port: free_port() for port in ("client", "monitor", "cluster", "gateway")}
     user = "vstream-west" if routing == "regional" else "vstream"
+    layout = "account: ACME\n" if routing == "mapped" else f"routing: {routing}\nroots: [v.>]\n"
     return (
-        f'version: 1\nname: allowed\nserver_version: "2.12"\n{ROUTINGS[routing]}{more}'
+        f'version: 1\nname: allowed\nserver_version: "2.12"\n{layout}{more}'
         f"jetstream: {{store_dir: {directory}/store}}\n"
         f"regions: {{west: {{servers: [127.0.0.1], ports: {json.dumps(ports)}}}}}\n"
         f"connect: {{west: {{urls: ['nats://127.0.0.1:{ports['client']}'], user: {user}, password_env: {VARIABLE}, "

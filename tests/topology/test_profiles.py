@@ -16,7 +16,7 @@ from vstream.lint.engine import lint
 from vstream.lint.parse_topology import parse_topology
 from vstream.lint.read import Source
 from vstream.topology import profiles
-from vstream.topology.document import TopologyDocument
+from vstream.topology.document import json_schema
 from vstream.topology.model import Routing, Security
 from vstream.topology.profiles import PROFILES, profile_named
 from vstream.topology.profiles.profile import Profile
@@ -25,7 +25,9 @@ DECLARED = sorted(name for name in Profile.__annotations__ if not hasattr(Profil
 
 
 def test_every_routing_has_a_profile() -> None:
-    assert [routing for routing in Routing if routing not in PROFILES] == [], "enter it in PROFILES"
+    assert [routing for routing in Routing if routing not in PROFILES] == [], (
+        "write a class with it in the module of its name"
+    )
     assert {routing: PROFILES[routing].routing for routing in Routing} == {routing: routing for routing in Routing}
 
 
@@ -56,9 +58,12 @@ class TestEveryProfile:
         mapped = [profile.maps(topology, region, asked) for asked in (subject, f"_vs.{subject}", "", "$JS.API.INFO")]
         assert mapped == [True, False, False, profile.has_hidden_accounts]
 
-    def test_the_language_has_its_word(self, profile: Profile) -> None:
-        annotation = TopologyDocument.model_fields["routing"].annotation
-        assert profile.routing.value in str(annotation), "add it to `routing` in vstream/topology/document.py"
+    def test_the_language_has_its_word_and_editors_are_told(self, profile: Profile) -> None:
+        properties = json_schema()["properties"]
+        assert properties["routing"]["anyOf"][0]["enum"] == [routing.value for routing in Routing]
+        assert f"{profile.routing.value}" in properties["routing"]["description"], (
+            "say below `routing` in vstream/topology/document.py what it is"
+        )
 
     def test_accounts_are_written_unless_streams_are_in_the_account_of_clients(self, profile: Profile) -> None:
         text = STARTER.format(name="acme", routing=profile.starter, root=profile.starter_root, pad=" ", gap=" ")
@@ -83,7 +88,7 @@ def test_every_module_with_a_profile_is_entered() -> None:
         members = vars(importlib.import_module(module.name)).values()
         declared |= {member for member in members if isinstance(member, type) and issubclass(member, Profile)}
     complete = {profile for profile in declared if "routing" in vars(profile)}
-    assert complete == entered, "enter it in PROFILES"
+    assert complete == entered, "add it to `Routing`, and call the module as it"
     unnamed = {profile for profile in declared - complete if not profile.__subclasses__()}
     assert unnamed == set(), "give it a `routing` of its own"
 

@@ -14,11 +14,17 @@ from contextlib import suppress
 from functools import cache
 from itertools import pairwise
 from textwrap import dedent
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from vstream.topology import fields
+from vstream.topology.model import Routing
+
+if TYPE_CHECKING:
+    _RoutingWord = str
+else:
+    _RoutingWord = Literal[tuple(routing.value for routing in Routing)]
 
 
 class _Closed(BaseModel):
@@ -451,7 +457,7 @@ class TopologyDocument(_Closed):
     """The oldest nats-server that must be able to run this, such as `"2.12"`."""
     naming: Literal["isolated", "blog"] = "isolated"
     """isolated: physical subjects `_vs.<stream>.<region>.…`; blog: `foo.<region>.…`, for those who already run it."""
-    routing: Literal["mapped", "accounts", "domains", "regional"] | None = None
+    routing: _RoutingWord | None = None
     """
     How clients reach streams. Default: mapped, or accounts if the topology uses what only accounts can do: roots,
     object stores, core subscribers, users with more than passwords. mapped: one account, 8 rules and more per stream.

@@ -1,18 +1,19 @@
-"""The routing profiles. Adding one means adding a module here, a member of `Routing`, and an entry in `PROFILES`."""
+"""The routing profiles. Adding one means adding a member of `Routing`, and a module here that is called as it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from importlib import import_module
+from typing import Final
 
 from vstream.topology.model import Routing, Topology, VirtualStream
-from vstream.topology.profiles.accounts import AccountsProfile
-from vstream.topology.profiles.domains import DomainsProfile
-from vstream.topology.profiles.mapped import MappedProfile
 from vstream.topology.profiles.profile import Profile
-from vstream.topology.profiles.regional import RegionalProfile
 
-PROFILES: Mapping[Routing, Profile] = {
-    profile.routing: profile for profile in (MappedProfile(), AccountsProfile(), DomainsProfile(), RegionalProfile())
+_MODULES: Final = tuple(import_module(f"{__name__}.{routing.value}") for routing in Routing)
+_CLASSES: Final = [member for module in _MODULES for member in vars(module).values() if isinstance(member, type)]
+
+PROFILES: Final[Mapping[Routing, Profile]] = {
+    member.routing: member() for member in _CLASSES if issubclass(member, Profile) and "routing" in vars(member)
 }
 
 

@@ -22,7 +22,7 @@ class Profile(ABC):
     """
     How clients reach the physical streams with one `routing`, and what follows from that.
 
-    A new profile is a subclass in a module of its own, a member of `Routing`, and an entry in `PROFILES`.
+    A new profile is a member of `Routing`, and a subclass in the module that is called as it.
     """
 
     routing: ClassVar[Routing]
