@@ -34,6 +34,8 @@ LIMITS = {
     "import_module inside a function": 24,
     "command over 60 lines": 0,
     "class name used twice": 0,
+    "docstring with a name that its function lacks": 0,
+    "docstring with a name that is nowhere": 0,
     "value class written out": 0,
     "noqa": 43,
     "line": 95_755,
@@ -164,6 +166,27 @@ PARTICIPLES = frozenset(
         "written",
     )
 )
+NAMING_FIELDS = ("id", "attr", "arg", "name")
+"""Where nodes of a syntax tree have a name."""
+WORD = re.compile(r"\w+")
+MARKED = re.compile(r"(?<![\w*])\*([a-z_]\w*)\*(?![\w*])")
+"""A parameter, a local or a field, as docstrings write it."""
+QUOTED = re.compile(r"(?<!`)`(?:\w+\.)*([a-z][a-z0-9_]*)`(?!`)")
+"""What docstrings name otherwise. Names with capitals in them are often those of other programs."""
+OF_OTHERS = frozenset(
+    (
+        "api_token",
+        "connect_tls",
+        "f1",
+        "js_ack_fc_v2",
+        "js_raft_delete_range",
+        "js_snapshot_sources",
+        "kill_region",
+        "server_metadata",
+        "use_attribute_docstrings",
+    )
+)
+"""Names that are nowhere in the code: of libraries, of servers, and in examples."""
 REGULAR_PARTICIPLE = re.compile(r"[a-z]{2,}[^e]ed|[a-z]+[bcdfglmnprstvz]ied")
 NOT_PARTICIPLES = frozenset(("feed", "need", "put", "read", "seed", "set", "speed", "shut"))
 """They are nouns, or verbs too."""
@@ -257,6 +280,75 @@ def find_late_imports(function: ast.FunctionDef | ast.AsyncFunctionDef) -> Itera
             pending.extend(ast.iter_child_nodes(node))
 
 
+def find_missing_marks(tree: ast.AST, path: str) -> Iterator[Problem]:
+    """
+    Marked names in docstrings that are no name in what they describe.
+
+    A function may name what it or a function around it uses, and the fields of its class; in the audit also a column.
+    """
+    columns = set()
+    if path.startswith("vstream/audit/"):
+        columns = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)}
+    pending: list[tuple[ast.AST, tuple[ast.AST, ...]]] = [(tree, ())]
+    while pending:
+        node, around = pending.pop()
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            if marked := set(MARKED.findall(ast.get_docstring(node) or "")):
+                names = list_names(node).union(columns, *map(list_fields, around))
+                for name in sorted(marked - names):
+                    detail = f"{node.name} {name}"
+                    yield Problem(node.lineno, "docstring with a name that its function lacks", detail)
+            around = (*around, node)
+        if not isinstance(node, ast.expr):
+            pending += [(child, around) for child in ast.iter_child_nodes(node)]
+
+
+def list_fields(owner: ast.AST) -> set[str]:
+    """What the functions in *owner* share: of a class its fields and methods, of a function all of its names."""
+    if not isinstance(owner, ast.ClassDef):
+        return list_names(owner)
+    methods = [part for part in owner.body if isinstance(part, ast.FunctionDef | ast.AsyncFunctionDef)]
+    names = {method.name for method in methods}
+    names |= {node.attr for node in ast.walk(owner) if isinstance(node, ast.Attribute)}
+    names |= {parameter.arg for method in methods if method.name == "__init__" for parameter in method.args.args}
+    return names.union(*(list_names(part) for part in owner.body if part not in methods))
+
+
+def list_names(tree: ast.AST) -> set[str]:
+    """Every name that is used in *tree*."""
+    names = set()
+    for node in ast.walk(tree):
+        names.update(getattr(node, field) for field in NAMING_FIELDS if field in node._fields)
+    return names
+
+
+def list_docstrings(tree: ast.AST) -> Iterator[ast.Constant]:
+    """The texts that stand by themselves: at the head of what they describe, or below it."""
+    pending = [tree]
+    while pending:
+        match node := pending.pop():
+            case ast.Expr(value=ast.Constant(value=str()) as text):
+                yield text
+            case ast.Module() | ast.stmt():
+                pending += ast.iter_child_nodes(node)
+
+
+def find_unknown_names(texts: dict[str, str]) -> Iterator[tuple[str, Problem]]:
+    """Names that docstrings quote, and that are not in the code of any file."""
+    names = {part for path in texts for part in path.removesuffix(".py").split("/")} | OF_OTHERS
+    quoted: list[tuple[str, int, str]] = []
+    for path, text in texts.items():
+        lines = text.splitlines()
+        for docstring in list_docstrings(ast.parse(text)):
+            quoted += [(path, docstring.lineno, name) for name in QUOTED.findall(str(docstring.value))]
+            for number in range(docstring.lineno, (docstring.end_lineno or 0) + 1):
+                lines[number - 1] = ""
+        names.update(WORD.findall("\n".join(lines)))
+    for path, line, name in quoted:
+        if name not in names:
+            yield path, Problem(line, "docstring with a name that is nowhere", name)
+
+
 def find_shared_names(classes: dict[str, list[tuple[str, int]]]) -> Iterator[tuple[str, Problem]]:
     """Classes whose name another class has."""
     for name, places in classes.items():
@@ -270,20 +362,22 @@ def examine() -> tuple[Counter[str], list[tuple[str, Problem]]]:
     problems: list[tuple[str, Problem]] = []
     totals: Counter[str] = Counter()
     classes: dict[str, list[tuple[str, int]]] = {}
+    texts: dict[str, str] = {}
     for file in sorted((ROOT / "vstream").rglob("*.py")):
         path = file.relative_to(ROOT).as_posix()
         text = file.read_text(encoding="utf-8")
         tree = ast.parse(text)
+        texts[path] = text
         totals["file"] += 1
         totals["line"] += text.count("\n")
-        problems += [(path, problem) for problem in find_problems(tree, path)]
+        problems += [(path, problem) for problem in (*find_problems(tree, path), *find_missing_marks(tree, path))]
         for number, line in enumerate(text.splitlines(), 1):
             if "# noqa" in line:
                 problems.append((path, Problem(number, "noqa", line.partition("# noqa")[2].strip(": "))))
         for node in ast.walk(tree):
             if isinstance(node, ast.ClassDef):
                 classes.setdefault(node.name, []).append((path, node.lineno))
-    problems += find_shared_names(classes)
+    problems += [*find_shared_names(classes), *find_unknown_names(texts)]
     for folder in ("tests", "scripts"):
         for file in sorted((ROOT / folder).rglob("*.py")):
             path = file.relative_to(ROOT).as_posix()

@@ -67,6 +67,43 @@ def test_a_command_is_short(script: ModuleType) -> None:
         assert list(script.find_problems(ast.parse(text.removesuffix(" a\n")), "vstream/cli/x.py")) == []
 
 
+@pytest.mark.parametrize(
+    ("text", "lacks"),
+    [
+        ('def f(name):\n """What *name* is, and *value*."""', ["f value"]),
+        ('def f():\n """Returns *total*."""\n total = 1\n return total', []),
+        ('def f(name):\n def g():\n  """Says *name*."""', []),
+        (
+            'class A:\n """With *size*."""\n size: int\n def f(self, other_size):\n  """Of *size*, *weight*."""',
+            ["f weight"],
+        ),
+        ('class A:\n def f(self, size): ...\n def g(self):\n  """Of *size*."""', ["g size"]),
+        ('def f():\n """By *seq*, a text."""\n return col("seq")', ["f seq"]),
+    ],
+)
+def test_a_docstring_marks_what_its_function_has(script: ModuleType, text: str, lacks: list[str]) -> None:
+    assert [problem.detail for problem in script.find_missing_marks(ast.parse(text), "vstream/x.py")] == lacks
+
+
+def test_a_docstring_of_the_audit_may_name_a_column(script: ModuleType) -> None:
+    tree = ast.parse('def f():\n """By *seq*, a text."""\n return col("seq")')
+    assert list(script.find_missing_marks(tree, "vstream/audit/x.py")) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "unknown"),
+    [
+        ("As `read_all`.", ["read_all"]),
+        ("As `x.read_all`, and `read_some`.", ["read_all"]),
+        ("A module: `x`; a field of servers: `max_age`; one of Go's: `ReadAll`; code: ``gone``.", []),
+    ],
+)
+def test_a_docstring_quotes_what_is_there(script: ModuleType, text: str, unknown: list[str]) -> None:
+    code = f'def read_some():\n """{text}"""\n return info["max_age"]'
+    problems = [(path, problem.detail) for path, problem in script.find_unknown_names({"vstream/x.py": code})]
+    assert problems == [("vstream/x.py", name) for name in unknown]
+
+
 def test_the_lazy_loader_may_import_late(script: ModuleType) -> None:
     text = "def f():\n import b"
     assert list(script.find_problems(ast.parse(text), "vstream/cli/lazy_group.py")) == []

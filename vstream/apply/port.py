@@ -89,7 +89,7 @@ class GateChecker(Protocol):
         """The sequence after the last one that any of *readers* has taken of a stream *origin*, which is gone."""
 
     async def end_sequences(self, reader: str) -> Mapping[str, int]:
-        """The same, for a *reader* that has not stopped."""
+        """As `start_sequences`, for a *reader* that has not stopped."""
 
     async def last_taken(self, reader: str, ends: Mapping[str, tuple[int, int]]) -> Mapping[str, int]:
         """

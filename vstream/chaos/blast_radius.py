@@ -92,7 +92,7 @@ def assess_impact(
     losses: Sequence[str] = (),
 ) -> Impact:
     """
-    The effect of taking *servers* servers and *cuts* in *topology*, where *lost* and *silent* are missing already.
+    The effect of taking *servers* and *cut* from *topology*, where *lost* and *silent* are missing already.
 
     Asked for are the regions whose servers are taken. A fault that also costs other regions their write quorum, or the
     meta group its majority, takes more than that. So does a fault while a majority is already missing. Permanent loss

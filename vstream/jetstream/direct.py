@@ -64,7 +64,7 @@ async def get_newest(
     The newest message on *subject*, which may hold wildcards; None if there is none. Raises as `get_by_seq`.
 
     Do not use it for ANY_SUBJECT: servers up to at least 2.15.1 then look only at the last sequence, and find nothing
-    if that message was deleted. `next_by_subject` handles this.
+    if that message was deleted. `get_next` handles this.
     """
     return await _request_direct(connection, stream, {"last_by_subj": subject}, timeout)
 
@@ -80,7 +80,7 @@ async def get_next_from_leader(
     connection: Connection, stream: str, subject: str, from_seq: int, *, timeout: float = REQUEST_TIMEOUT
 ) -> DirectMessage | None:
     """
-    Like `next_by_subject`, but the stream's leader answers: never behind, and possible with `allow_direct` off.
+    Like `get_next`, but the stream's leader answers: never behind, and possible with `allow_direct` off.
 
     *stream* is a physical name, because this answer does not say which stream gave it. Needs a leader of the stream and
     of the meta group. Raises ServerError if the stream does not exist or a leader is missing.
@@ -91,14 +91,14 @@ async def get_next_from_leader(
 async def get_by_seq_from_leader(
     connection: Connection, stream: str, seq: int, *, timeout: float = REQUEST_TIMEOUT
 ) -> DirectMessage | None:
-    """Like `get_by_seq`, but the leader answers; see `leader_next_by_subject`."""
+    """Like `get_by_seq`, but the leader answers; see `get_next_from_leader`."""
     return await _from_leader(connection, stream, {"seq": seq}, timeout)
 
 
 async def get_newest_from_leader(
     connection: Connection, stream: str, subject: str, *, timeout: float = REQUEST_TIMEOUT
 ) -> DirectMessage | None:
-    """Like `last_by_subject`, but the leader answers; see `leader_next_by_subject`."""
+    """Like `get_newest`, but the leader answers; see `get_next_from_leader`."""
     return await _from_leader(connection, stream, {"last_by_subj": subject}, timeout)
 
 

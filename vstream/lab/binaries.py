@@ -215,7 +215,7 @@ def index_versions(topology: Topology, versions: Mapping[str, str]) -> Mapping[s
 
 
 def locate_binaries(topology: Topology, versions: Mapping[str, str]) -> Mapping[str, Path]:
-    """The binary of each server, fetched if missing. Raises UnknownNameError as `versions_by_server` does."""
+    """The binary of each server, fetched if missing. Raises UnknownNameError as `index_versions` does."""
     chosen = index_versions(topology, versions)
     paths = {version: locate(version) for version in dict.fromkeys(chosen.values())}
     return {server: paths[version] for server, version in chosen.items()}

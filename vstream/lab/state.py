@@ -8,8 +8,8 @@ Where labs live on disk, and who may change them.
         lab.holder   the process id of the last one that held it
         tls/         what servers speak TLS with, if they do (see `certificates`)
         conf/        the rendered bundle; servers read conf/servers/SERVER.conf
-        run/         one record per server that was started (see `records`)
-        links/       the settings of links between regions, and the process that applies them (see `linkstate`)
+        run/         one record per server that was started (see `server_records`)
+        links/       the settings of links between regions, and the process that applies them (see `links.state`)
         chaos.json   the open faults, and in chaos/ what they keep (see `vstream.chaos`)
         log/         SERVER.log, and SERVER.err for what comes before the log
         data/SERVER/ JetStream's store; .SERVER.next is one that is to take its place

@@ -34,11 +34,7 @@ class Refusal:
 
 @value_class
 class Simulation:
-    """
-    The answer: *here* at the cluster that was asked for, *elsewhere* at every other that is known.
-
-    In *elsewhere*, None stands for the clusters that no rule names.
-    """
+    """The answer. In *elsewhere*, at all known clusters but the one asked for, None stands for those that no rule names."""
 
     block: MappingsBlock
     subject: str

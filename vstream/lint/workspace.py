@@ -156,7 +156,7 @@ class MappingsBlock:
 
 @value_class
 class ClaimedImport:
-    """An import in the claims of an account: *exported* there is *local* here, *to* as servers read it."""
+    """An import in the claims of an account: what the exporter calls *exported* is called *to* here."""
 
     kind: str
     exporter_key: str

@@ -44,7 +44,7 @@ async def make_plan(request: PlanRequest, *, on_progress: Callable[[str], None] 
     """
     Read the servers and compare them with the desired state. *on_progress* is told what is waited for.
 
-    Raises VstreamError if the servers cannot be read, or if *adopt* names something that the topology does not have.
+    Raises VstreamError if the servers cannot be read, or if `adopt` names something that the topology does not have.
     """
     topology, bundle, lost = request.topology, request.bundle, request.lost
     _check_adopted(request)

@@ -265,7 +265,7 @@ class Expectation:
     """None: each virtual stream by itself."""
     origin: str | None = None
     operation: str | None = None
-    """A `Trial`."""
+    """The client operation that a step tried, where the measure is of one."""
 
 
 @value_class

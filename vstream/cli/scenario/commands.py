@@ -173,10 +173,9 @@ def judge(
 
 def _list_expectations(capture: Capture) -> Sequence[Expectation]:
     """
-    What the scenario in *capture* expects.
+    What the scenario in *capture* expects; nothing if there is no scenario in it.
 
-    None if there is no scenario in it. Raises VstreamError if it is there and cannot be
-    understood: a verdict without it would be one on something else.
+    Raises VstreamError if it cannot be understood: a verdict without it would be one on something else.
     """
     file = capture.path / "scenario.yaml"
     capture.manifest()

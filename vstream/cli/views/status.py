@@ -46,7 +46,7 @@ def render_screen(status: Status, *, width: int, before: Status | None = None) -
 
 
 def render_tables(status: Status, *, width: int, before: Status | None = None) -> list[RenderableType]:
-    """All that `screen` shows above what is wrong."""
+    """All that `render_screen` shows above what is wrong."""
     parts: list[RenderableType] = [
         render_headline(status),
         render_regions(status, width=width),

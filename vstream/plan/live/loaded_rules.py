@@ -72,10 +72,9 @@ async def read_loaded_rules(url: str, account: str, hidden: Sequence[str], timeo
     """
     What the server that monitors at *url* has loaded for *account*: its mapping rules.
 
-    The accounts of regions have the same rules, and all of them are read. If there are *hidden* accounts, this is also
-    what all of them export and import. An account that the server does not have is left out, and so are services that it
-    lists as imported without listening there (`unserved_accounts`). Raises as `monitoring.get`, each request after
-    *timeout* seconds.
+    The accounts of regions have the same rules, and all of them are read; of *hidden* accounts also what they export and
+    import. An account that the server does not have is left out, and so are services that it lists as imported without
+    listening there (`find_unserved_accounts`). Raises as `monitoring.get`, each request after *timeout* seconds.
     """
     with explain_malformed(f"{url}/accountz"):
         if PUBLIC_KEY.fullmatch(account):

@@ -80,7 +80,7 @@ async def _hear(
     clusters: Mapping[str, str],
     problem: str | None,
 ) -> tuple[list[str], list[str], list[str]]:
-    """What speaks for the region *name*, what against it, and who could not be asked. *clusters* are of servers that were heard."""
+    """What speaks for *region*, what against it, and who could not be asked. *clusters* are of servers that were heard."""
     region, servers = find_region(topology, name), topology.servers_in(name)
     alive, silent, unknown = await ask_itself(region.name, endpoints.get(region.name))
     names = {name for name, cluster in clusters.items() if cluster == region.cluster or name in servers}

@@ -113,7 +113,7 @@ def list_ends_to_measure(config: StreamConfig) -> dict[str, tuple[int, int]]:
 
 
 def with_ends_to_measure(config: StreamConfig, ends: Mapping[str, tuple[int, int]]) -> StreamConfig:
-    """*config* that says what `ends_to_measure` reads."""
+    """*config* that says what `list_ends_to_measure` reads."""
     config = with_recorded_positions(config, {name: seq for name, (seq, _) in ends.items()}, TAKEN_KEY)
     return with_recorded_positions(config, {name: last for name, (_, last) in ends.items()}, AFTER_KEY)
 

@@ -67,7 +67,7 @@ class _Context:
     """
     What surrounds the place where the lexer is.
 
-    *after* matches what may follow a value. Group 1 is what separates it from the
+    *after_value* matches what may follow a value. Group 1 is what separates it from the
     next one, group 2 the closing bracket; if neither is there, a comment is, or an error.
     """
 
