@@ -60,7 +60,7 @@ async def record(topology: Topology, endpoints: Mapping[str, Endpoint]) -> dict[
         return await request(self, subject, payload, **options)
 
     with _replace(monitoring, "_fetch", record_fetch), _replace(Connection, "request", record_request):
-        await collect_snapshot(topology, endpoints, deadline=_PATIENCE)
+        await collect_snapshot(topology, endpoints, timeout=_PATIENCE)
     return requests
 
 

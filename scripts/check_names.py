@@ -36,6 +36,7 @@ LIMITS = {
     "class name used twice": 0,
     "docstring with a name that its function lacks": 0,
     "docstring with a name that is nowhere": 0,
+    "length called a deadline": 0,
     "value class written out": 0,
     "noqa": 43,
     "line": 95_755,
@@ -210,11 +211,19 @@ def find_problems(tree: ast.AST, path: str) -> Iterator[Problem]:
                 yield from find_vague_parameters(node)
             case ast.ClassDef() if VALUE_CLASS in map(ast.unparse, node.decorator_list):
                 yield Problem(node.lineno, "value class written out", node.name)
+            case ast.keyword(arg="timeout") | ast.BinOp(op=ast.Add()) if has_operand(node, "deadline"):
+                yield Problem(node.lineno, "length called a deadline", ast.unparse(node))
             case ast.IfExp() if isinstance(node.body, ast.IfExp) or isinstance(node.orelse, ast.IfExp):
                 yield Problem(node.lineno, "nested conditional")
             case ast.ListComp() | ast.SetComp() | ast.DictComp() | ast.GeneratorExp():
                 if (node.end_lineno or node.lineno) - node.lineno >= MOST_LINES:
                     yield Problem(node.lineno, "comprehension over three lines")
+
+
+def has_operand(node: ast.AST, name: str) -> bool:
+    """Whether a variable or an attribute of that name stands right in *node*."""
+    parts = ast.iter_child_nodes(node)
+    return any((getattr(part, "id", None) or getattr(part, "attr", "")).strip("_") == name for part in parts)
 
 
 def find_function_problems(function: ast.FunctionDef | ast.AsyncFunctionDef, path: str) -> Iterator[Problem]:

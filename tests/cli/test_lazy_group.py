@@ -173,7 +173,7 @@ def test_every_help_has_an_example_and_no_command_has_a_value_at_a_switch() -> N
         context = command.make_context(path, [], resilient_parsing=True)
         for parameter in command.get_params(context):
             assert parameter.metavar == "" or not getattr(parameter, "is_flag", False), (path, parameter.name)
-            if parameter.name in {"every", "duration", "deadline", "server_version"}:
+            if parameter.name in {"every", "duration", "timeout", "server_version"}:
                 assert parameter.metavar in {"SECONDS", "DURATION", "VERSION", "[WHERE=]VERSION", "X.Y"}, path
     assert without_example == [], "its docstring lacks `Example:`"
 

@@ -87,7 +87,7 @@ async def test_servers_with_many_streams_have_more_time_to_list_them(count: int,
         endpoint = Endpoint(urls=(f"nats://127.0.0.1:{free_port()}",), monitor=(monitor,))
         try:
             with nullcontext() if is_reached else pytest.raises(NotReachableError):
-                await collect_snapshot(make_topology(count), {"west": endpoint}, deadline=0.5)
+                await collect_snapshot(make_topology(count), {"west": endpoint}, timeout=0.5)
         finally:
             server.shutdown()
             thread.join()

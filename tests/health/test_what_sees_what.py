@@ -222,7 +222,7 @@ async def test_a_silent_monitoring_port_leaves_time_to_ask_a_region_that_is_far_
         monitor = (f"http://127.0.0.1:{silent.getsockname()[1]}",)
         endpoints["west"] = replace(endpoints["west"], monitor=monitor)
         endpoints["central"] = replace(endpoints["central"], urls=(f"nats://127.0.0.1:{far}",))
-        snapshot = await collect.collect_snapshot(topology, endpoints, deadline=8)
+        snapshot = await collect.collect_snapshot(topology, endpoints, timeout=8)
     assert {region.name: region.control for region in snapshot.regions} == dict.fromkeys(small.sizes)
     (west,) = (server for server in snapshot.servers if server.region == "west")
     assert (west.is_reached, west.url) == (False, None)
@@ -243,7 +243,7 @@ async def test_every_fact_is_collected(small: BrokenLab, monkeypatch: pytest.Mon
     slow = SimpleNamespace(monotonic=time.monotonic, time=lambda: time.time() - 3600)
     monkeypatch.setattr(collect, "time", slow)
     topology = parse_topology(small.file.read_bytes(), small.file.name).require()
-    snapshot = await collect.collect_snapshot(topology, lab.list_endpoints(LAB), deadline=15, is_deep=True)
+    snapshot = await collect.collect_snapshot(topology, lab.list_endpoints(LAB), timeout=15, is_deep=True)
     assert abs(snapshot.at - time.time()) < 60
     streams = list(snapshot.streams.values())
     values: dict[type, Sequence[object]] = {

@@ -127,7 +127,7 @@ async def test_a_topology_without_canaries_says_how_to_agree_on_one() -> None:
             for stream in desired.streams
         ),
     )
-    report = await run_probe(silent, {}, ProbeOptions(deadline=1.0))
+    report = await run_probe(silent, {}, ProbeOptions(timeout=1.0))
     (canary,) = [check for check in report.checks if check.hop is Hop.CANARY]
     assert (canary.status, canary.region) == (CheckStatus.SKIPPED, None)
     assert canary.hint is not None

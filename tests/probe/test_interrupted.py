@@ -35,7 +35,7 @@ async def test_a_cancelled_probe_cleans_up(world: World) -> None:
     sources = [source for source in world.config("foo-read-east")["sources"] if source["name"] != "foo-write-west"]
     await world.create_all(changes={"foo-read-east": {"sources": sources}})
     steps: list[Progress] = []
-    probe = asyncio.create_task(world.probe(deadline=60.0, on_progress=steps.append))
+    probe = asyncio.create_task(world.probe(timeout=60.0, on_progress=steps.append))
 
     async def missing() -> str | None:
         counts = await world.messages()
@@ -66,7 +66,7 @@ async def test_a_probe_that_is_cancelled_while_it_publishes_cleans_up(world: Wor
         return await original(subject, *arguments, **options)  # type: ignore[arg-type]
 
     first.request = request  # type: ignore[method-assign, assignment]
-    probe = asyncio.create_task(world.probe(deadline=60.0))
+    probe = asyncio.create_task(world.probe(timeout=60.0))
     await sent.wait()
     probe.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -81,7 +81,7 @@ async def test_a_probe_that_is_cancelled_while_it_publishes_cleans_up(world: Wor
 
 async def test_no_time_is_unknown_and_no_pass(world: World) -> None:
     await world.create_all()
-    report = await world.probe(deadline=0.0)
+    report = await world.probe(timeout=0.0)
     assert not report.is_pass
     assert {check.status for check in report.checks} == {CheckStatus.UNKNOWN, CheckStatus.SKIPPED}
     assert {check.hint for check in of(report, Hop.MAPPING)} == {"give the probe more time"}
@@ -104,7 +104,7 @@ async def test_the_probe_names_a_region_that_is_down(world: World, binary: Path,
             await open_connection(lab.list_endpoints(LAB)["west"], "west", timeout=1.0)
         connections["west"] = caught.value  # type: ignore[assignment]
     try:
-        report = await world.probe(connections=connections, deadline=6.0)
+        report = await world.probe(connections=connections, timeout=6.0)
         assert not report.is_pass
         assert {region for _, _, region in bad(report)} == {"west"}
         if is_stale:
@@ -135,7 +135,7 @@ async def test_a_region_that_hangs_keeps_nobody_waiting(world: World) -> None:
     victim = NatsServer(lab_directory(LAB), "west-1")
     assert victim.signal(signal.SIGSTOP)
     try:
-        report = await world.probe(deadline=8.0)
+        report = await world.probe(timeout=8.0)
     finally:
         assert victim.signal(signal.SIGCONT)
     assert not report.is_pass

@@ -168,7 +168,7 @@ async def test_the_probe_finds_api_mappings_that_one_server_misses(world: World)
     }
 
     await world.load_mappings("central", without(f"{API}.DIRECT.GET.foo"))
-    report = await world.probe(deadline=6.0)
+    report = await world.probe(timeout=6.0)
     get = bad(report)["direct_get", None, "central"]
     assert "the mapping of `$JS.API.DIRECT.GET.foo` is missing on server central-1" in get.detail
     assert set(bad(report)) == {("direct_get", None, "central"), *(("canary", region, "central") for region in REGIONS)}
@@ -233,7 +233,7 @@ async def test_the_probe_finds_a_read_stream_that_is_gone(world: World) -> None:
 async def test_the_probe_finds_a_read_stream_that_refuses_direct_get(world: World) -> None:
     await world.create_all(changes={"foo-read-east": {"allow_direct": False}})
     await world.sourcing()
-    report = await world.probe(deadline=6.0, all_forms=True)
+    report = await world.probe(timeout=6.0, all_forms=True)
     assert set(bad(report)) == {("direct_get", None, "east"), *(("canary", region, "east") for region in REGIONS)}
     skipped = {check.detail for check in of(report, Hop.FORM) if check.region == "east"}
     assert skipped == {"no stream answers Direct Get: see the direct_get check of this region"}
@@ -250,7 +250,7 @@ async def test_the_probe_finds_a_source_that_one_read_stream_misses(world: World
     sources = [source for source in world.config("foo-read-east")["sources"] if source["name"] != "foo-write-west"]
     await world.create_all(changes={"foo-read-east": {"sources": sources}})
     await world.sourcing()
-    report = await world.probe(deadline=6.0)
+    report = await world.probe(timeout=6.0)
     assert set(bad(report)) == {("canary", "west", "east")}
     check = bad(report)["canary", "west", "east"]
     assert check.detail == (
@@ -294,7 +294,7 @@ async def test_canaries_are_removed_in_a_region_that_the_topology_leaves_out(wor
     await world.create_all()
     without_east = probe_lab.TOPOLOGY.replace(b"  east: {servers: 1}\n", b"")
     fewer = parse_topology.parse_topology(without_east, "fewer.yaml").require()
-    report = await run_probe(fewer, world.connections, ProbeOptions(deadline=45.0))
+    report = await run_probe(fewer, world.connections, ProbeOptions(timeout=45.0))
     assert bad(report) == {}
     assert ("east", "foo-read-east") in {(check.region, check.answered_by) for check in of(report, Hop.CLEANUP)}
     assert set((await world.messages()).values()) == {0}

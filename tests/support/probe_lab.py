@@ -148,17 +148,17 @@ class World:
     async def probe(
         self,
         *,
-        deadline: float = 45.0,
+        timeout: float = 45.0,
         connections: Mapping[str, Connection | NotReachableError] | None = None,
         regions: Sequence[str] | None = None,
         on_progress: Callable[[Progress], None] = lambda _: None,
         all_forms: bool = False,
     ) -> ProbeReport:
-        """The deadline lets sourcing begin; call `sourcing` before a shorter one."""
+        """The timeout lets sourcing begin; call `sourcing` before a shorter one."""
         return await run_probe(
             topology(),
             self.connections if connections is None else connections,
-            ProbeOptions(regions=regions, deadline=deadline, on_progress=on_progress, all_forms=all_forms),
+            ProbeOptions(regions=regions, timeout=timeout, on_progress=on_progress, all_forms=all_forms),
         )
 
 

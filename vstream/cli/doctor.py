@@ -29,7 +29,7 @@ _EXIT_CODES = {Health.HEALTHY: OK, Health.UNHEALTHY: NO, Health.UNKNOWN: UNKNOWN
 def command(
     context: typer.Context,
     topology: options.TopologyFile = options.DEFAULT_FILE,
-    deadline: options.Timeout = 10,
+    timeout: options.Timeout = 10,
     output: options.TextOrJson = "text",
     lab: options.LabName = None,
     templates: options.TemplatesDirectory = None,
@@ -61,14 +61,14 @@ def command(
     loaded = document.require()
     if support is not None:
         refuse_named(context, "has no effect with --bundle", "output", "files")
-        load_mode("vstream.cli.doctor_bundle").collect_bundle(loaded, document.text, support, lab, templates, deadline)
+        load_mode("vstream.cli.doctor_bundle").collect_bundle(loaded, document.text, support, lab, templates, timeout)
         return
     servers = find_servers(loaded, lab)
     config_files = server_configs.read_configs(loaded, servers, files)
     bundle = build_bundle(loaded, servers, templates)
     with progress_bar() as progress:
         progress.add_task(f"asking {servers.description}", total=None)
-        diagnosis = run(diagnose(loaded, servers.endpoints, bundle, config_files, deadline=deadline))
+        diagnosis = run(diagnose(loaded, servers.endpoints, bundle, config_files, timeout=timeout))
     if output == "json":
         print_json("doctor", diagnosis.as_dict())
     else:

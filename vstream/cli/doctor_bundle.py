@@ -32,17 +32,17 @@ _ELSEWHERE_HINT = "name another one with `--bundle`"
 
 
 def collect_bundle(
-    topology: Topology, text: str, target: Path, lab: str | None, templates: Path | None, deadline: float
+    topology: Topology, text: str, target: Path, lab: str | None, templates: Path | None, timeout: float
 ) -> None:
     """
     Write what others need to help with *topology*, whose file has *text*, to *target*: a directory, or an archive.
 
-    What could not be read is named in `manifest.json`, with the reason. *deadline*: seconds for each part. Raises
+    What could not be read is named in `manifest.json`, with the reason. *timeout*: seconds for each part. Raises
     RefusedError if *target* exists, and VstreamError if it cannot be written.
     """
     if target.exists():
         raise RefusedError(f"{target} already exists", hint=_ELSEWHERE_HINT)
-    files, problems, secrets = _gather(topology, text, lab, templates, deadline)
+    files, problems, secrets = _gather(topology, text, lab, templates, timeout)
     manifest = {
         "topology": topology.name,
         "version": __version__,
@@ -59,7 +59,7 @@ def collect_bundle(
 
 
 def _gather(
-    topology: Topology, text: str, lab: str | None, templates: Path | None, deadline: float
+    topology: Topology, text: str, lab: str | None, templates: Path | None, timeout: float
 ) -> tuple[dict[str, str], dict[str, str], frozenset[str]]:
     """The files by name, why others are missing, and the secrets that may stand in them."""
     files, problems = {"topology.yaml": text}, dict[str, str]()
@@ -88,10 +88,10 @@ def _gather(
         lambda: {f"rendered/{part.path}": part.text for part in build_bundle(topology, servers, templates).artifacts},
     )
     if where is not None:
-        add_json("status", lambda: run(find_source(topology, where, templates).read(deadline)).as_dict())
-        add_json("doctor", lambda: run(_run_doctor(topology, where, templates, deadline)))
+        add_json("status", lambda: run(find_source(topology, where, templates).read(timeout)).as_dict())
+        add_json("doctor", lambda: run(_run_doctor(topology, where, templates, timeout)))
         add_json("plan", lambda: saved.to_dict(run(plan_servers(topology, where, templates)).plan))
-        answers, silent = run(read_raw_answers(where.endpoints, timeout=deadline))
+        answers, silent = run(read_raw_answers(where.endpoints, timeout=timeout))
         files |= {f"servers/{name}.json": json.dumps(answer, indent=1) + "\n" for name, answer in answers.items()}
         problems |= silent
     # Also of servers that are not used: those of `connect` while a lab is.
@@ -99,9 +99,9 @@ def _gather(
     return files, problems, find_secrets(endpoints, secret_texts)
 
 
-async def _run_doctor(topology: Topology, where: Servers, templates: Path | None, deadline: float) -> dict[str, Any]:
+async def _run_doctor(topology: Topology, where: Servers, templates: Path | None, timeout: float) -> dict[str, Any]:
     expected = build_bundle(topology, where, templates)
-    return (await diagnose(topology, where.endpoints, expected, {}, deadline=deadline)).as_dict()
+    return (await diagnose(topology, where.endpoints, expected, {}, timeout=timeout)).as_dict()
 
 
 def _write(target: Path, files: Mapping[str, str]) -> None:

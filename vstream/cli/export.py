@@ -40,7 +40,7 @@ def command(
     topology: options.TopologyFile = options.DEFAULT_FILE,
     listen: Annotated[str, typer.Option(help="HOST:PORT to serve on.")] = "127.0.0.1:9477",
     every: Annotated[float, typer.Option(help="Seconds between two checks.", min=0.2, max=3600)] = 10,
-    deadline: options.Timeout = 4,
+    timeout: options.Timeout = 4,
     once: Annotated[bool, typer.Option("--once", help="Print the metrics once and exit.")] = False,
     alerts: Annotated[bool, typer.Option("--alerts", help="Print alert rules for Prometheus and exit.")] = False,
     dashboard: Annotated[bool, typer.Option("--dashboard", help="Print a dashboard for Grafana and exit.")] = False,
@@ -71,11 +71,11 @@ def command(
         return find_source(newest, find_servers(newest, lab), templates)
 
     def serve(latest: Callable[[], StatusSource]) -> Coroutine[Any, Any, None]:
-        return Exporter(latest, deadline).serve(*parse_address(listen), every)
+        return Exporter(latest, timeout).serve(*parse_address(listen), every)
 
     if once:
         source = find(options.load_topology(topology).require())
-        typer.echo(render_metrics(source.topology.name, run(source.read(deadline))), nl=False)
+        typer.echo(render_metrics(source.topology.name, run(source.read(timeout))), nl=False)
     elif is_refreshing:
         both = options.FollowedTopology(
             topology, lambda newest: (find(newest), Refresher(newest, find_target_servers(newest, lab)))
@@ -104,11 +104,11 @@ def parse_address(listen: str) -> tuple[str, int]:
 class Exporter:
     """Reads the servers again and again, and serves what it read last."""
 
-    def __init__(self, latest: Callable[[], StatusSource], deadline: float) -> None:
+    def __init__(self, latest: Callable[[], StatusSource], timeout: float) -> None:
         """*latest* says before each look what to read."""
         self._latest = latest
         self._source = latest()
-        self._deadline = deadline
+        self._timeout = timeout
         self._page = ""
         self._reported: tuple[str, ...] = ()
         self._every = 0.0
@@ -146,7 +146,7 @@ class Exporter:
         """Make the next page. Monitoring that dies of a strange answer is worse than a page that says so."""
         try:
             self._source = self._latest()
-            seen = await self._source.read(self._deadline)
+            seen = await self._source.read(self._timeout)
             self._cross_region.follow(self._source.topology, self._source.servers.endpoints)
             self._page = render_metrics(self._source.topology.name, seen, self._cross_region.uses())
             self._history.add(seen.at, seen)

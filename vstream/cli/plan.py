@@ -57,7 +57,7 @@ def command(
         bool, typer.Option("--drift", help="Only say whether servers still match the topology. Looks at more of them.")
     ] = False,
     files: options.ConfigsDirectory = None,
-    deadline: Annotated[
+    timeout: Annotated[
         float, typer.Option("--timeout", help="With --drift: seconds for each server.", min=0.5, max=300)
     ] = 10,
     lab: options.LabName = None,
@@ -81,7 +81,7 @@ def command(
         chosen = {"--output": out, "--format markdown": output == "markdown", "--adopt": adopt, "--lost": lost}
         options.refuse_beside("--drift", {**chosen, "--detailed-exitcode": detailed_exitcode})
         check_drift = load_mode("vstream.cli.plan_drift").check_drift
-        check_drift(loaded.require(), lab, templates, deadline=deadline, files=files, is_json=output == "json")
+        check_drift(loaded.require(), lab, templates, timeout=timeout, files=files, is_json=output == "json")
         return
     if files is not None:
         raise typer.BadParameter("needs --drift", param_hint="--configs")

@@ -28,7 +28,7 @@ def check_drift(
     lab: str | None,
     templates: Path | None,
     *,
-    deadline: float,
+    timeout: float,
     files: Path | None,
     is_json: bool,
 ) -> None:
@@ -37,13 +37,13 @@ def check_drift(
 
     Compares streams field by field, the mapping rules and accounts that each server has loaded, the clusters that
     streams live in, the members of the meta group, versions, feature flags, and configuration files with what their
-    servers have loaded. *deadline*: seconds for each server. *files*: a directory with configuration files. Exits with
+    servers have loaded. *timeout*: seconds for each server. *files*: a directory with configuration files. Exits with
     3 if no difference was found but not everything could be compared. Raises VstreamError.
     """
     where = find_servers(topology, lab)
     config_files = server_configs.read_configs(topology, where, files)
     with show_steps() as show:
-        drift = run(find_drift(topology, where, templates, config_files, deadline=deadline, on_progress=show))
+        drift = run(find_drift(topology, where, templates, config_files, timeout=timeout, on_progress=show))
     if is_json:
         print_json("plan-drift", _as_dict(drift))
     else:

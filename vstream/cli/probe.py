@@ -34,7 +34,7 @@ def command(
     region: Annotated[
         list[str] | None, typer.Option("--region", "-r", help="Only this region. Can be repeated.")
     ] = None,
-    deadline: Annotated[
+    timeout: Annotated[
         float,
         # A source whose first request is lost asks again after 42 s at most (vstream.health.source_retries).
         typer.Option("--timeout", help="Seconds until a canary must have arrived everywhere.", min=0.1),
@@ -97,7 +97,7 @@ def command(
         chosen = ProbeOptions(
             streams=stream,
             regions=region,
-            deadline=deadline,
+            timeout=timeout,
             on_progress=lambda step: progress.update(task, completed=step.done, total=step.total),
             all_forms=forms,
         )

@@ -33,7 +33,7 @@ def repair_messages(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Repair. Without it, only show what would be done.")] = False,
     kind: Annotated[list[RepairKind] | None, typer.Option("--kind", help="Only this kind. Can be repeated.")] = None,
     stream: options.StreamNames = None,
-    deadline: options.Timeout = 10,
+    timeout: options.Timeout = 10,
     output: options.TextOrJson = "text",
     lab: options.LabName = None,
 ) -> None:
@@ -59,7 +59,7 @@ def repair_messages(
         target=find_target_servers(loaded, lab),
         kinds=kinds,
         streams=streams,
-        deadline=deadline,
+        timeout=timeout,
         is_approved=yes,
     )
     if output != "json":

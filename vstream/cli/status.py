@@ -36,7 +36,7 @@ _EXIT_CODES = {StatusVerdict.OK: OK, StatusVerdict.DEGRADED: NO, StatusVerdict.U
 def command(
     context: typer.Context,
     topology: options.TopologyFile = options.DEFAULT_FILE,
-    deadline: options.Timeout = 4,
+    timeout: options.Timeout = 4,
     is_repeated: Annotated[
         bool, typer.Option("--watch", "-w", help="Refresh it until `q` or Ctrl-C; in place at a terminal.")
     ] = False,
@@ -87,13 +87,13 @@ def command(
         exporter = load_mode("vstream.cli.export")
         show = load_mode("webbrowser").open if has_browser else None
         address = exporter.parse_address(listen)
-        run(exporter.Exporter(followed.latest, deadline).serve(*address, every, show))
+        run(exporter.Exporter(followed.latest, timeout).serve(*address, every, show))
         return
     if is_repeated:
         repeat = _repeat_as_json if output == "json" else _repeat_as_text
-        run(repeat(followed, deadline, every))
+        run(repeat(followed, timeout, every))
         return
-    seen = run(followed.latest().read(deadline))
+    seen = run(followed.latest().read(timeout))
     if output == "json":
         print_json("status", seen.as_dict(), layout=JsonLayout.ROWS)
     else:
@@ -110,9 +110,9 @@ class StatusSource:
     servers: Servers
     bundle: Bundle | str
 
-    async def read(self, deadline: float) -> Status:
-        """The status now, after *deadline* seconds at most. Raises NotReachableError if nothing answers."""
-        return await read_status(self.topology, self.servers.endpoints, self.bundle, deadline=deadline)
+    async def read(self, timeout: float) -> Status:
+        """The status now, after *timeout* seconds at most. Raises NotReachableError if nothing answers."""
+        return await read_status(self.topology, self.servers.endpoints, self.bundle, timeout=timeout)
 
 
 def find_source(topology: Topology, servers: Servers, templates: Path | None) -> StatusSource:
@@ -130,7 +130,7 @@ def find_source(topology: Topology, servers: Servers, templates: Path | None) ->
     return StatusSource(topology=topology, servers=servers, bundle=bundle)
 
 
-async def _repeat_as_text(followed: options.FollowedTopology[StatusSource], deadline: float, every: float) -> None:
+async def _repeat_as_text(followed: options.FollowedTopology[StatusSource], timeout: float, every: float) -> None:
     out = console.stdout()
     notes: list[str] = []
     if out.is_terminal:
@@ -147,7 +147,7 @@ async def _repeat_as_text(followed: options.FollowedTopology[StatusSource], dead
         show()
         while True:
             began = time.monotonic()
-            looking = asyncio.ensure_future(followed.latest().read(deadline))
+            looking = asyncio.ensure_future(followed.latest().read(timeout))
             if not await keys.wait(looking, show):
                 return
             try:
@@ -164,12 +164,12 @@ async def _repeat_as_text(followed: options.FollowedTopology[StatusSource], dead
                 return
 
 
-async def _repeat_as_json(followed: options.FollowedTopology[StatusSource], deadline: float, every: float) -> NoReturn:
+async def _repeat_as_json(followed: options.FollowedTopology[StatusSource], timeout: float, every: float) -> NoReturn:
     before: Status | None = None
     while True:
         began = time.monotonic()
         try:
-            seen = await followed.latest().read(deadline)
+            seen = await followed.latest().read(timeout)
             print_json("status", seen.as_dict(before), layout=JsonLayout.LINE)
             before = seen
         except NotReachableError as error:

@@ -43,13 +43,13 @@ async def find_drift(
     templates: Path | None,
     files: Mapping[str, ConfigFile],
     *,
-    deadline: float,
+    timeout: float,
     on_progress: Callable[[str], None],
 ) -> DriftReport:
     """Compare *topology* and the configuration *files* of servers with what these have. Raises VstreamError."""
     planned, snapshot = await asyncio.gather(
         plan_servers(topology, where, templates, on_progress=on_progress),
-        collect_snapshot(topology, where.endpoints, deadline=deadline, is_deep=True),
+        collect_snapshot(topology, where.endpoints, timeout=timeout, is_deep=True),
     )
     diagnosis = examine(topology, planned.request.bundle, snapshot, files)
     return DriftReport(

@@ -14,10 +14,10 @@ from vstream.topology.model import Endpoint, Topology
 
 
 async def read_status(
-    topology: Topology, endpoints: Mapping[str, Endpoint], bundle: Bundle | str, *, deadline: float
+    topology: Topology, endpoints: Mapping[str, Endpoint], bundle: Bundle | str, *, timeout: float
 ) -> Status:
-    """The status of the servers at *endpoints*, after *deadline* seconds at most. Raises NotReachableError if nothing answers."""
-    return assess(topology, await collect_snapshot(topology, endpoints, deadline=deadline), bundle)
+    """The status of the servers at *endpoints*, after *timeout* seconds at most. Raises NotReachableError if nothing answers."""
+    return assess(topology, await collect_snapshot(topology, endpoints, timeout=timeout), bundle)
 
 
 async def diagnose(
@@ -26,8 +26,8 @@ async def diagnose(
     bundle: Bundle,
     files: Mapping[str, ConfigFile],
     *,
-    deadline: float,
+    timeout: float,
 ) -> Diagnosis:
     """The diagnosis of the servers at *endpoints*, whose configuration *files* are these. Raises as `collect_snapshot`."""
-    snapshot = await collect_snapshot(topology, endpoints, deadline=deadline, is_deep=True)
+    snapshot = await collect_snapshot(topology, endpoints, timeout=timeout, is_deep=True)
     return examine(topology, bundle, snapshot, files)

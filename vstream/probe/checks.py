@@ -43,7 +43,7 @@ _NO_CANARY = "no canary: the topology names no canary subject for it"
 class ProbeOptions:
     """What is probed, of the names in the topology or all of them, and for how long."""
 
-    deadline: float
+    timeout: float
     """Seconds from now. What has no answer by then is unknown; forms have 15 s in any case."""
     on_progress: Callable[[Progress], None] = lambda _progress: None
     """Called as each check ends."""
@@ -124,7 +124,7 @@ class _Probe:
             else:
                 self._reached[region] = connection
         self._regions = regions
-        self._deadline = time.monotonic() + options.deadline
+        self._deadline = time.monotonic() + options.timeout
         self._run_id = secrets.token_hex(8)
         self._checks: list[Check] = []
         self._total = 0

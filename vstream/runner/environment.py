@@ -228,7 +228,7 @@ async def _wait_until_probe_passes(environment: Environment) -> None:
     deadline = time.monotonic() + _WORKS
     while True:
         async with connect_all(environment.topology, environment.endpoints) as connections:
-            report = await checks.run_probe(environment.topology, connections, checks.ProbeOptions(deadline=_PROBE))
+            report = await checks.run_probe(environment.topology, connections, checks.ProbeOptions(timeout=_PROBE))
         if report.is_pass:
             return
         if time.monotonic() > deadline:

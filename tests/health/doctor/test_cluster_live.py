@@ -72,7 +72,7 @@ def topology(text: str = TEXT) -> Topology:
 
 
 async def look(wanted: Topology) -> dict[str, list[Finding]]:
-    facts = await collect_snapshot(wanted, lab.list_endpoints(LAB), deadline=15, is_deep=True)
+    facts = await collect_snapshot(wanted, lab.list_endpoints(LAB), timeout=15, is_deep=True)
     result: dict[str, list[Finding]] = {}
     for finding in examine(wanted, parse_topology.render_bundle(wanted), facts).findings:
         result.setdefault(finding.code, []).append(finding)
@@ -94,7 +94,7 @@ async def until_found(
 
 async def test_doctor_reports_two_server_versions(west: Connection) -> None:
     """Mixed is a note. Older than what the topology promises is an error, whoever is connected to which."""
-    facts = await collect_snapshot(topology(), lab.list_endpoints(LAB), deadline=15, is_deep=True)
+    facts = await collect_snapshot(topology(), lab.list_endpoints(LAB), timeout=15, is_deep=True)
     assert {server.storage_limit for server in facts.servers} == {10 << 30}
     assert {bool(server.config_digest) for server in facts.servers} == {True}
     assert {bool(server.flags) for server in facts.servers if server.region == "east"} == {False}

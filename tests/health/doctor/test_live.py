@@ -34,7 +34,7 @@ pytestmark = pytest.mark.lab
 
 
 async def look(world: World) -> Diagnosis:
-    facts = await collect_snapshot(topology(), lab.list_endpoints(LAB), deadline=15, is_deep=True)
+    facts = await collect_snapshot(topology(), lab.list_endpoints(LAB), timeout=15, is_deep=True)
     return examine(
         topology(), world.bundle, facts, server_configs.read_configs(topology(), find_servers(topology(), LAB), None)
     )

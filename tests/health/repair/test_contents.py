@@ -293,7 +293,7 @@ def test_of_what_does_not_answer_nothing_is_known(is_approved: bool) -> None:
         target=cast("TargetServers", None),
         kinds=frozenset(),
         streams=frozenset(),
-        deadline=1,
+        timeout=1,
         is_approved=is_approved,
     )
     silent = SourcingRepairs(unknown=(pair("a", PairState.UNKNOWN),))

@@ -126,7 +126,7 @@ async def healthy(world: World, *left: str) -> None:
     """Nothing is wrong any more, but for the codes that are *left*."""
 
     async def complaint() -> str | None:
-        facts = await collect_snapshot(topology(), lab.list_endpoints(LAB), deadline=15, is_deep=True)
+        facts = await collect_snapshot(topology(), lab.list_endpoints(LAB), timeout=15, is_deep=True)
         findings = [finding for finding in examine(topology(), world.bundle, facts).findings if finding.code != "VD102"]
         return None if {diagnostic.code for diagnostic in findings} == set(left) else str(findings)
 

@@ -63,15 +63,15 @@ _NOT_TOLD = "$G"
 
 
 async def collect_snapshot(
-    topology: Topology, endpoints: Mapping[str, Endpoint], *, deadline: float, is_deep: bool = False
+    topology: Topology, endpoints: Mapping[str, Endpoint], *, timeout: float, is_deep: bool = False
 ) -> Snapshot:
     """
-    What all servers say, not later than *deadline* seconds from now, and one more for each 1,000 streams.
+    What all servers say, not later than *timeout* seconds from now, and one more for each 1,000 streams.
 
     With *is_deep* also what readers have skipped. Raises NotReachableError if no region and no monitoring port answers, and
     with *is_deep* VstreamError where servers and topology have different modes of security.
     """
-    round_ = _SnapshotCollector(topology, endpoints, time.monotonic(), deadline, is_deep=is_deep)
+    round_ = _SnapshotCollector(topology, endpoints, time.monotonic(), timeout, is_deep=is_deep)
     try:
         return await round_.run()
     finally:
@@ -80,16 +80,16 @@ async def collect_snapshot(
 
 class _SnapshotCollector:
     def __init__(
-        self, topology: Topology, endpoints: Mapping[str, Endpoint], began: float, deadline: float, *, is_deep: bool
+        self, topology: Topology, endpoints: Mapping[str, Endpoint], began: float, timeout: float, *, is_deep: bool
     ) -> None:
         # A server lists some thousand streams a second, and those of a lab share one machine.
-        deadline += sum(len(stream.physical) for stream in topology.streams) // 1_000
+        timeout += sum(len(stream.physical) for stream in topology.streams) // 1_000
         self._topology = topology
         self._endpoints = endpoints
         self._began = began
-        self._deadline = began + deadline
-        self._phases = [began + deadline * share for share in (_MONITORS, _STREAMS, 1)]
-        self._connecting = deadline * _CONNECT_TIMEOUT
+        self._deadline = began + timeout
+        self._phases = [began + timeout * share for share in (_MONITORS, _STREAMS, 1)]
+        self._connecting = timeout * _CONNECT_TIMEOUT
         self._is_deep = is_deep
         self._connections: dict[str, Connection] = {}
         self._problems: dict[str, str] = {}

@@ -15,7 +15,7 @@ from vstream.lab.target_servers import TargetServers
 from vstream.topology.model import Topology
 from vstream.value_class import value_class
 
-_LOOK_DEADLINE = 4.0
+_LOOK_TIMEOUT = 4.0
 """Seconds for one check: what has not answered by then is unknown."""
 
 
@@ -38,7 +38,7 @@ class Refresher:
     async def look(self) -> RefreshLook:
         """Look once. Raises NotPermittedError where it may not step leaders down."""
         try:
-            snapshot = await collect_snapshot(self._topology, self._target.endpoints, deadline=_LOOK_DEADLINE)
+            snapshot = await collect_snapshot(self._topology, self._target.endpoints, timeout=_LOOK_TIMEOUT)
         except NotPermittedError:
             raise
         except VstreamError as error:

@@ -58,7 +58,7 @@ class RepairRequest:
     kinds: frozenset[RepairKind]
     streams: frozenset[str]
     """Virtual streams."""
-    deadline: float
+    timeout: float
     is_approved: bool
     """Whether to change anything."""
 
@@ -229,7 +229,7 @@ async def _examine_sourcing(request: RepairRequest) -> SourcingRepairs:
             repairs.leftovers = await replay.find_leftovers(topology, choose_connection(opened))
     if not kinds & {RepairKind.RESUME, RepairKind.REFILL}:
         return repairs
-    snapshot = await collect_snapshot(topology, request.endpoints, deadline=request.deadline)
+    snapshot = await collect_snapshot(topology, request.endpoints, timeout=request.timeout)
     status = assess(topology, snapshot)
     pairs = [pair for pair in status.pairs if pair.virtual in request.streams]
     repairs.unknown = tuple(pair for pair in pairs if pair.state is PairState.UNKNOWN)
@@ -261,7 +261,7 @@ async def _repair_sourcing(request: RepairRequest, repairs: SourcingRepairs, obs
                     await replay.remove_leftover(choose_connection(opened), leftover)
     stopped = frozenset(planned.reader for planned in repairs.standstills if planned.obstacle is None)
     if stopped:
-        timeout = max(request.deadline, _RESUME_TIMEOUT)
+        timeout = max(request.timeout, _RESUME_TIMEOUT)
         result = await refresh_readers(request.topology, request.target, timeout=timeout, only=stopped)
         behind = [stream for stream in result.streams if stream.caught_up is None]
         still_open += [f"`{stream.stream}` still takes nothing: {stream.note}" for stream in behind]
