@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from scripts import bench_failures
-from vstream.capture.verdict.check import check
+from vstream.capture.verdict.check import judge_capture
 from vstream.lab import lab
 from vstream.lint.parse_scenario import parse_scenario
 from vstream.runner.events import WorkloadBegan
@@ -82,7 +82,7 @@ def measure(profile: str, version: str, kills: int, servers: int) -> int:
     scenario = parse_scenario(json.dumps(document).encode(), "outages.yaml", lambda _name: b"").require()
     try:
         work = run(scenario, capture_dir=directory / "capture", lab_name=NAME, on_event=begin_watching)
-        verdict = check(asyncio.run(work))
+        verdict = judge_capture(asyncio.run(work))
     finally:
         for process in service:
             process.terminate()

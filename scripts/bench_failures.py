@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vstream.capture.records import OperationKind, OperationOutcome
-from vstream.capture.verdict.check import check
+from vstream.capture.verdict.check import judge_capture
 from vstream.capture.verdict.verdict import About, CaseStatus
 from vstream.errors import VstreamError
 from vstream.lab import lab
@@ -271,7 +271,7 @@ def outages(profile: str, version: str, fault: str, servers: int) -> bool:
     try:
         work = run(topology, capture_dir=directory / "capture", lab_name="outages", on_event=lambda _event: None)
         capture = asyncio.run(work)
-        verdict = check(capture)
+        verdict = judge_capture(capture)
     except VstreamError as error:
         print(f"{profile}, {version}, {fault}: {error.message}", flush=True)
         return False

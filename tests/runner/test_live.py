@@ -30,7 +30,7 @@ from tests.support.scenario_runs import (
 )
 from vstream.capture.records import FaultOutcome, OperationKind, OperationOutcome, OperationRecord
 from vstream.capture.store import Capture
-from vstream.capture.verdict.check import check
+from vstream.capture.verdict.check import judge_capture
 from vstream.errors import VstreamError
 from vstream.lab import lab
 from vstream.runner.events import Sampled, StepBegan, StepEnded, WorkerProgress
@@ -362,7 +362,7 @@ async def test_a_full_disk_loses_nothing_and_lost_power_what_is_counted(state: P
     assert {identity.partition("/")[0] for identity in elsewhere} == {"central", "east"}
     for name, counts in count_stored(capture, "read").items():
         assert elsewhere <= set(counts), f"{name} lacks {sorted(elsewhere - set(counts))[:3]}"
-    (stream,) = check(capture).streams
+    (stream,) = judge_capture(capture).streams
     assert {origin for origin, count in stream.lost_by_origin.items() if count} == {"west"}
     assert next(reader for reader in stream.served if reader.region == "west").lost.count > 0
 

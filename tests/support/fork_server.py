@@ -29,7 +29,7 @@ from tests.support.paths import ROOT
 from vstream import resources
 from vstream.__main__ import main
 from vstream.cli.app import app
-from vstream.render.environment import environment
+from vstream.render.environment import make_jinja_environment
 
 NOT_PRELOADED = "vstream.audit"
 """Imports Spark, whose libraries start threads."""
@@ -47,7 +47,7 @@ def import_all(package: Any) -> None:
 
 def preload() -> None:
     import_all(vstream)
-    templates = environment([resources.templates()])
+    templates = make_jinja_environment([resources.templates()])
     for name in templates.list_templates(filter_func=lambda name: not name.startswith("reports/")):
         templates.get_template(name)  # which compiles it: most of what many commands take
     topology = str(ROOT / "examples" / "consistency.yaml")

@@ -83,7 +83,7 @@ class SignedAccounts:
             accounts = [account["sub"] for account in self._claims]
             stored_claims = await asyncio.gather(*(self._read_stored(connection, account) for account in accounts))
             stored = dict(zip(accounts, stored_claims, strict=True))
-            for stage in push_stages(self._claims, stored, len(self._servers)):
+            for stage in plan_push_stages(self._claims, stored, len(self._servers)):
                 for claims in stage:
                     await self._push(connection, claims)
                 await asyncio.gather(*(self._wait(url, claims) for url in self._monitors for claims in stage))
@@ -182,7 +182,9 @@ def make_account_admin(
     return SequentialPush(admins)
 
 
-def push_stages(desired: Sequence[Claims], stored: Mapping[str, Sequence[Claims]], servers: int) -> list[list[Claims]]:
+def plan_push_stages(
+    desired: Sequence[Claims], stored: Mapping[str, Sequence[Claims]], servers: int
+) -> list[list[Claims]]:
     """What is pushed one after the other to get from what *servers* have *stored*, by account, to *desired*."""
     first: list[Claims] = []
     second: list[Claims] = []

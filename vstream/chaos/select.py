@@ -173,7 +173,7 @@ def require_elector(role: StreamLeadership) -> None:
         )
 
 
-def new_stream_leader(target: TargetServers, role: StreamLeadership, old: str) -> Callable[[], Awaitable[str]]:
+def make_stream_leader_check(target: TargetServers, role: StreamLeadership, old: str) -> Callable[[], Awaitable[str]]:
     """A check, for after *old* was killed, that another server leads the stream of *role*."""
 
     async def see() -> str:
@@ -187,7 +187,7 @@ def new_stream_leader(target: TargetServers, role: StreamLeadership, old: str) -
     return see
 
 
-def new_meta_leader(target: TargetServers, old: str) -> Callable[[], Awaitable[str]]:
+def make_meta_leader_check(target: TargetServers, old: str) -> Callable[[], Awaitable[str]]:
     """A check, for after *old* was killed, that another server leads the meta group."""
 
     async def see() -> str:

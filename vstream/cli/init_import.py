@@ -25,7 +25,7 @@ from vstream.plan.live.discover import discover
 from vstream.topology.model import Endpoint
 
 
-def write_found(
+def write_topology_of_servers(
     file: Path,
     connects: Mapping[str, dict[str, object]],
     lab: str | None,

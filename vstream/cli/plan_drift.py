@@ -24,13 +24,7 @@ from vstream.topology.model import Topology
 
 
 def check_drift(
-    topology: Topology,
-    lab: str | None,
-    templates: Path | None,
-    *,
-    timeout: float,
-    files: Path | None,
-    is_json: bool,
+    topology: Topology, lab: str | None, templates: Path | None, *, timeout: float, files: Path | None, is_json: bool
 ) -> None:
     """
     Print what differs between *topology* and its servers, and exit with 1 if anything does.

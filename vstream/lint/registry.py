@@ -37,7 +37,7 @@ class Violation:
     """What `--fix` writes: only what cannot change the meaning of anything else."""
 
 
-def refuse_start(at: Span, message: str, hint: str) -> Violation:
+def make_refusal(at: Span, message: str, hint: str) -> Violation:
     """With what is at *at*, a server does not start."""
     return Violation(at=at, message=f"{message}: the server does not start", hint=hint)
 

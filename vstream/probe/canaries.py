@@ -137,13 +137,14 @@ class CanaryFlight:
         """The results: for each origin its publish, and its arrival in each region."""
         checks: list[Check] = []
         for canary in self.canaries.values():
-            skip = partial(self.readers[canary.origin].target.check, status=CheckStatus.SKIPPED, origin=canary.origin)
+            target = self.readers[canary.origin].target
+            skip = partial(target.make_check, status=CheckStatus.SKIPPED, origin=canary.origin)
             not_published = "not published: no read stream answers"
             publish = canary.publish or skip(Hop.CANARY_PUBLISH, detail=not_published, subject=canary.subject)
             checks.append(publish)
             checks += [_check_arrival(canary, reader) for reader in self.readers.values()]
             if canary.own_reads:
-                checks += [own_read.check() for own_read in canary.own_reads]
+                checks += [own_read.make_check() for own_read in canary.own_reads]
             else:
                 checks += [skip(Hop.OWN_READ, detail="no canary to read", form=method) for method in METHODS]
         return checks
@@ -182,11 +183,12 @@ class CanaryFlight:
         except (NotReachableError, OutOfTimeError) as error:
             status, detail, hint = CheckStatus.UNKNOWN, f"may or may not be stored: {error.message}", error.hint
             if canary.fate is Fate.NOT_STORED:
-                status, detail = target.problem(Hop.CANARY_PUBLISH, error).status, f"not published: {error.message}"
+                status = target.make_failed_check(Hop.CANARY_PUBLISH, error).status
+                detail = f"not published: {error.message}"
         else:
             canary.acked_at = time.monotonic()
             status, detail, hint = _judge_publish(canary, target, parse_ack(reply))
-        canary.publish = target.check(
+        canary.publish = target.make_check(
             Hop.CANARY_PUBLISH,
             status,
             detail,
@@ -303,7 +305,7 @@ def _check_arrival(canary: Canary, reader: Reader) -> Check:
         # Where the read stream is nearer than the ack, it may be seen first.
         elapsed_ms = max(0.0, sighting.at - canary.acked_at) * 1000
         status, detail = CheckStatus.OK, f"arrived as sequence {sighting.seq}"
-    return target.check(
+    return target.make_check(
         Hop.CANARY,
         status,
         detail,

@@ -109,12 +109,7 @@ FORMS = (
         body=lambda m: {"seq": m.seq, "next_by_subj": m.subject},
         judge=_is_known_message,
     ),
-    RequestForm(
-        name="subject appended",
-        body=lambda _: None,
-        suffix=lambda m: f".{m.subject}",
-        judge=_is_new_enough,
-    ),
+    RequestForm(name="subject appended", body=lambda _: None, suffix=lambda m: f".{m.subject}", judge=_is_new_enough),
     RequestForm(name="start time", body=lambda m: {"start_time": m.stored_at}, judge=_is_known_message, is_recent=True),
     RequestForm(
         name="start time, next by subject",
@@ -222,7 +217,7 @@ async def probe_direct_get_forms(
         reason = "no stream answers Direct Get: see the direct_get check of this region"
         return [_skip(target, name, reason) for name in (*names, NO_STREAM)]
     except VstreamError as error:
-        return [target.problem(Hop.FORM, error, form=name) for name in (*names, NO_STREAM)]
+        return [target.make_failed_check(Hop.FORM, error, form=name) for name in (*names, NO_STREAM)]
     if message is None:
         return [_skip(target, name, "the stream has no message to ask for") for name in (*names, NO_STREAM)]
     checks = [await _try_form(target, form, message, budget) for form in FORMS]
@@ -261,24 +256,19 @@ async def _try_form(target: ProbeTarget, form: RequestForm, stored: DirectMessag
     try:
         outcome = await budget.settle(target, ask, judge)
     except VstreamError as error:
-        return target.problem(Hop.FORM, error, form=form.name)
+        return target.make_failed_check(Hop.FORM, error, form=form.name)
     answered_by = _stream_named_in(target, outcome.answers[0])
     if outcome.problem is None:
         detail = form.answer or f"answered by `{answered_by}`"
-        return target.check(
-            Hop.FORM,
-            CheckStatus.OK,
-            detail,
-            form=form.name,
-            answered_by=answered_by,
-            elapsed_ms=outcome.elapsed_ms,
+        return target.make_check(
+            Hop.FORM, CheckStatus.OK, detail, form=form.name, answered_by=answered_by, elapsed_ms=outcome.elapsed_ms
         )
     if form.is_recent and is_old_server(target):
         return skip_on_old_server(target, Hop.FORM, form.name)
     hint = None
     if form.is_many and not _is_end(outcome.answers[-1]):
         hint = "servers before 2.11 answer this way: which version does the server that holds the stream run?"
-    return target.check(
+    return target.make_check(
         Hop.FORM, CheckStatus.FAILED, outcome.problem, form=form.name, answered_by=answered_by, hint=hint
     )
 
@@ -292,11 +282,11 @@ async def _try_unknown_stream(target: ProbeTarget) -> Check:
     try:
         answer, _ = await target.measure(ask)
     except NoRespondersError:
-        return target.check(Hop.FORM, CheckStatus.OK, "no responders", form=NO_STREAM)
+        return target.make_check(Hop.FORM, CheckStatus.OK, "no responders", form=NO_STREAM)
     except VstreamError as error:
-        return target.problem(Hop.FORM, error, form=NO_STREAM)
+        return target.make_failed_check(Hop.FORM, error, form=NO_STREAM)
     detail = f"there is no such stream, and the answer is {describe_answer(answer)}"
-    return target.check(
+    return target.make_check(
         Hop.FORM, CheckStatus.FAILED, detail, form=NO_STREAM, answered_by=_stream_named_in(target, answer)
     )
 
@@ -323,4 +313,4 @@ def _find_answerer(target: ProbeTarget, answers: Sequence[Reply]) -> str | None:
 
 
 def _skip(target: ProbeTarget, name: str, reason: str) -> Check:
-    return target.check(Hop.FORM, CheckStatus.SKIPPED, reason, form=name)
+    return target.make_check(Hop.FORM, CheckStatus.SKIPPED, reason, form=name)

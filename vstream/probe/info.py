@@ -78,7 +78,7 @@ def _read_answering_stream(config: Mapping[str, Any], *, asked: str) -> str:
         return asked  # in that account there is no other
     region = str(metadata.get(REGION_KEY))
     profile = profile_named(metadata.get(ROUTING_KEY))
-    return naming.qualified_name(None if profile is None else profile.read_account(region), name)
+    return naming.qualified_name(None if profile is None else profile.account_of_reads(region), name)
 
 
 def _to_strings(values: Iterable[Any] | None) -> tuple[str, ...]:

@@ -79,7 +79,7 @@ class OwnRead:
                 return
             self.next_seq = message.seq + 1
 
-    def check(self) -> Check:
+    def make_check(self) -> Check:
         """The measured time, as a check."""
         if self.elapsed_ms is None:
             status, detail = CheckStatus.SKIPPED, f"not served after {self.looks} looks"
@@ -87,7 +87,7 @@ class OwnRead:
         else:
             looks = "at the first look" if self.looks == 1 else f"at look {self.looks}"
             status, detail = CheckStatus.OK, f"served {looks}, {self.elapsed_ms:.1f} ms after the acknowledgement"
-        return self.target.check(
+        return self.target.make_check(
             Hop.OWN_READ,
             status,
             detail,

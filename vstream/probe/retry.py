@@ -71,7 +71,9 @@ def is_old_server(target: ProbeTarget) -> bool:
 def skip_on_old_server(target: ProbeTarget, hop: Hop, form: str) -> Check:
     """A skipped check of *form*, for which the server is too old."""
     server = f"{target.connection.server_name} runs {target.connection.server_version}"
-    return target.check(hop, CheckStatus.SKIPPED, f"not on this server: {server}, and this came with 2.11", form=form)
+    return target.make_check(
+        hop, CheckStatus.SKIPPED, f"not on this server: {server}, and this came with 2.11", form=form
+    )
 
 
 def describe_answer(answer: Reply) -> str:

@@ -95,11 +95,11 @@ class ProbeTarget:
             raise
         return answer, (time.monotonic() - began) * 1000
 
-    def check(self, hop: Hop, status: CheckStatus, detail: str, **details: Unpack[CheckDetails]) -> Check:
+    def make_check(self, hop: Hop, status: CheckStatus, detail: str, **details: Unpack[CheckDetails]) -> Check:
         """A check of this stream in this region."""
         return Check(stream=self.stream.name, region=self.region, hop=hop, status=status, detail=detail, **details)
 
-    def problem(
+    def make_failed_check(
         self,
         hop: Hop,
         error: VstreamError,
@@ -110,7 +110,7 @@ class ProbeTarget:
     ) -> Check:
         """The check that ended with *error*: unknown where there was no time for an answer, else failed."""
         status = CheckStatus.UNKNOWN if isinstance(error, OutOfTimeError) else CheckStatus.FAILED
-        return self.check(hop, status, error.message, subject=subject, form=form, hint=error.hint or hint)
+        return self.make_check(hop, status, error.message, subject=subject, form=form, hint=error.hint or hint)
 
     def whose(self, name: str) -> str:
         """What stream *name* is to this virtual stream."""

@@ -17,7 +17,7 @@ from vstream import resources
 from vstream.diagnostics import Finding, Severity, Span
 from vstream.errors import InvalidInputError, VstreamError
 from vstream.render import account_view, claims, jwt, server_view, stream_view
-from vstream.render.environment import bound_template, environment, quote, to_json
+from vstream.render.environment import bound_template, make_jinja_environment, quote, to_json
 from vstream.render.jwt import Unsigned
 from vstream.subjects.mapping import Mapping as SubjectMapping
 from vstream.subjects.mapping import read_mappings
@@ -56,7 +56,7 @@ def render(
     does not read back as what it stands for: VS201 (streams), VS301 (mappings),
     VS401 (servers), VS402 (contexts), VS240 (consumers).
     """
-    renderer = _Renderer(environment(templates), signer or Unsigned(), is_foreign=len(templates) > 1)
+    renderer = _Renderer(make_jinja_environment(templates), signer or Unsigned(), is_foreign=len(templates) > 1)
     mappings = profile_of(topology).mapping_set(topology)
     artifacts = [
         *(rendered for layout in layouts(topology) for rendered in renderer.streams(layout)),
@@ -81,7 +81,7 @@ def render(
 
 def render_streams(topology: Topology, templates: Sequence[Path]) -> Sequence[bundle.RenderedStream]:
     """The streams of `render` alone, in a tenth of the time if servers load many rules. Raises as `render`."""
-    renderer = _Renderer(environment(templates), Unsigned(), is_foreign=len(templates) > 1)
+    renderer = _Renderer(make_jinja_environment(templates), Unsigned(), is_foreign=len(templates) > 1)
     for layout in layouts(topology):
         deque(renderer.streams(layout), maxlen=0)
     if renderer.diagnostics:
@@ -95,7 +95,7 @@ def render_loaded(topology: Topology, signer: Signer | None) -> bundle.Bundle:
 
     Rendering all files of a thousand streams takes seconds, and a look at the servers needs none of them.
     """
-    renderer = _Renderer(environment([resources.templates()]), signer or Unsigned(), is_foreign=False)
+    renderer = _Renderer(make_jinja_environment([resources.templates()]), signer or Unsigned(), is_foreign=False)
     renderer.parsed_mappings = profile_of(topology).mapping_set(topology)
     if topology.has_accounts:
         renderer.loaded_file(topology, renderer.parsed_mappings)

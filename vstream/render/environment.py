@@ -81,7 +81,7 @@ class _CompiledTemplates(jinja2.BytecodeCache):
 _COMPILED = {is_html: _CompiledTemplates() for is_html in (False, True)}
 
 
-def environment(directories: Sequence[Path], *, is_html: bool = False) -> jinja2.Environment:
+def make_jinja_environment(directories: Sequence[Path], *, is_html: bool = False) -> jinja2.Environment:
     """
     Templates from *directories*, the first that has a file wins. `<< >>`, `<% %>` and `<# #>` delimit.
 

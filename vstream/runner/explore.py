@@ -240,7 +240,7 @@ class _Trial:
         """The file of a short scenario that fails in the same way, and what it took; no file if it does not fail again."""
         again = 0
         for attempt in range(1, _CONFIRMATIONS + 1):
-            if await self._fails(self.data, outcome):
+            if await self._run_and_compare(self.data, outcome):
                 again = attempt
                 break
         if not again:
@@ -249,7 +249,7 @@ class _Trial:
         async def fails(data: ScenarioData) -> bool:
             # What fails now and then only gets as many chances as the whole scenario needed.
             for _ in range(again):
-                if await self._fails(data, outcome):
+                if await self._run_and_compare(data, outcome):
                     return True
             return False
 
@@ -259,7 +259,7 @@ class _Trial:
         before, after = len(self.data["steps"]), len(shortest["steps"])
         return file, f"{before} steps became {after}, in {self.tries} runs"
 
-    async def _fails(self, data: ScenarioData, outcome: RunOutcome) -> bool:
+    async def _run_and_compare(self, data: ScenarioData, outcome: RunOutcome) -> bool:
         """Whether *data* fails in one of the ways in which *outcome* did."""
         self.tries += 1
         self.watcher.shrinks(self.number, summarize_steps(data))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
 from pathlib import Path
 
-from vstream.capture.verdict.check import check
+from vstream.capture.verdict.check import judge_capture
 from vstream.capture.verdict.verdict import About, Case, CaseStatus, Verdict
 from vstream.lint import parse_scenario
 from vstream.runner import runner
@@ -89,7 +89,7 @@ async def rehearse(request: RehearsalRequest, on_event: Callable[[Event], None])
         directory = request.directory / str(number)
         capture = await runner.run(loaded, capture_dir=directory, lab_name=f"{request.lab}-{number}", on_event=on_event)
         captures.append(directory)
-        verdicts.append((scenario, check(capture, loaded.expectations)))
+        verdicts.append((scenario, judge_capture(capture, loaded.expectations)))
     return judge(request.cells, verdicts, captures)
 
 

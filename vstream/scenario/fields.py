@@ -115,7 +115,7 @@ def _parse_keys(value: object) -> int:
     return value
 
 
-def _command(value: object) -> tuple[str, ...]:
+def _parse_command(value: object) -> tuple[str, ...]:
     match = _COMMAND.fullmatch(value) if isinstance(value, str) else None
     if match is None:
         _refuse(
@@ -302,7 +302,7 @@ def _time_bound(value: object) -> Bound:
     return _parse_bound(value, _parse_time_amount, is_exact=lambda _: False, example='"<= 60s"')
 
 
-def _read_bounds(read_bound: Callable[[object], Bound | None]) -> Callable[[object], Bounds]:
+def _make_bounds_parser(read_bound: Callable[[object], Bound | None]) -> Callable[[object], Bounds]:
     """A bound for each region by itself, or a map of regions and bounds."""
 
     def check(value: object) -> Bounds:
@@ -410,7 +410,9 @@ Machines = Annotated[tuple[str, ...], *_annotation(_parse_targets("a region, a s
 AllRegions = Annotated[tuple[str, ...], *_annotation(_read_all_or_targets("a region"), _ALL_SCHEMA)]
 AllMachines = Annotated[tuple[str, ...], *_annotation(_read_all_or_targets("a region, a server"), _ALL_SCHEMA)]
 Faults = Annotated[tuple[str, ...], *_annotation(_read_all_or_targets("the name of a fault"), _ALL_SCHEMA)]
-Command = Annotated[tuple[str, ...], *_annotation(_command, {"type": "string", "pattern": f"^({_COMMAND.pattern})$"})]
+Command = Annotated[
+    tuple[str, ...], *_annotation(_parse_command, {"type": "string", "pattern": f"^({_COMMAND.pattern})$"})
+]
 Nothing = Annotated[bool, *_annotation(_refuse_value, {"type": "null"})]
 Sides = Annotated[
     tuple[tuple[str, ...], ...],
@@ -423,9 +425,9 @@ Ends = Annotated[
 TopologySource = Annotated[
     str | dict[str, Any], *_annotation(_topology, {"anyOf": [{"type": "string", "minLength": 1}, {"type": "object"}]})
 ]
-ShareBounds = Annotated[Bounds, *_annotation(_read_bounds(_share_bound), _allow_map(_AMOUNT))]
-CountBounds = Annotated[Bounds, *_annotation(_read_bounds(_count_bound), _allow_map(_AMOUNT))]
-TimeBounds = Annotated[Bounds, *_annotation(_read_bounds(_time_bound), _allow_map(_TEXT))]
+ShareBounds = Annotated[Bounds, *_annotation(_make_bounds_parser(_share_bound), _allow_map(_AMOUNT))]
+CountBounds = Annotated[Bounds, *_annotation(_make_bounds_parser(_count_bound), _allow_map(_AMOUNT))]
+TimeBounds = Annotated[Bounds, *_annotation(_make_bounds_parser(_time_bound), _allow_map(_TEXT))]
 CountPairs = Annotated[
     Bounds, *_annotation(_read_pairs(_count_bound), {"type": "object", "additionalProperties": _AMOUNT})
 ]

@@ -71,12 +71,12 @@ def region_account(region: str) -> str:
     return f"{CLIENT_ACCOUNT}_{region}"
 
 
-def write_account(region: str) -> str:
+def account_of_writes(region: str) -> str:
     """The hidden account that takes publishes in *region*."""
     return f"W_{region}"
 
 
-def read_account(region: str) -> str:
+def account_of_reads(region: str) -> str:
     """The hidden account that answers reads in *region*; the origins of streams at home there are in it too."""
     return f"R_{region}"
 

@@ -22,7 +22,7 @@ from vstream.capture.records import (
     Window,
 )
 from vstream.capture.store import Capture
-from vstream.capture.verdict.check import check
+from vstream.capture.verdict.check import judge_capture
 from vstream.capture.verdict.verdict import About, Case, CaseStatus, Verdict
 from vstream.diagnostics import Span
 from vstream.errors import VstreamError
@@ -85,7 +85,7 @@ def history() -> History:
 
 def judge_cases(history: History, path: Path, expectation: Expectation) -> dict[str | None, Case]:
     """The cases that one expectation became, by region."""
-    judged = check(history.write(path), [expectation])
+    judged = judge_capture(history.write(path), [expectation])
     return {case.region: case for case in judged.cases if case.expectation is expectation}
 
 
@@ -122,7 +122,7 @@ def test_a_region_that_is_not_there_is_unknown(history: History, tmp_path: Path,
 
 
 def test_an_outage_is_timed_from_the_fault_on(history: History, tmp_path: Path) -> None:
-    judged = check(history.write(tmp_path))
+    judged = judge_capture(history.write(tmp_path))
     (outage,) = judged.faults[0].outages
     assert (outage.stream, outage.region, outage.failed) == ("foo", "west", 10)
     assert (outage.first_failure, outage.recovered) == (0, SECOND)
@@ -132,7 +132,7 @@ def test_an_outage_is_timed_from_the_fault_on(history: History, tmp_path: Path) 
 
 def test_an_outage_that_does_not_end_before_the_next_fault_says_so(history: History, tmp_path: Path) -> None:
     history.faults.append(fault("kill-region east", injected=SECOND + SECOND // 2, healed=2 * SECOND))
-    judged = check(history.write(tmp_path))
+    judged = judge_capture(history.write(tmp_path))
     assert [outage.recovered for outage in judged.faults[0].outages] == [None]
     assert [outage.recovered for outage in judged.faults[1].outages] == [SECOND // 2]
 
@@ -147,14 +147,14 @@ def test_convergence_is_the_last_arrival_of_what_was_written_before_the_healing(
     history.streams["foo-read-east"] = [
         replace(row, time=row.time + (5 * SECOND if place >= late else 0)) for place, row in enumerate(rows)
     ]
-    judged = check(history.write(tmp_path))
+    judged = judge_capture(history.write(tmp_path))
     took = {convergence.region: convergence.took for convergence in judged.faults[0].convergences}
     assert took["east"] is not None
     assert took["east"] > 3 * SECOND
     assert took["west"] is not None
     assert took["west"] < SECOND
     history.streams["foo-read-west"].pop(3)
-    judged = check(history.write(tmp_path / "again"))
+    judged = judge_capture(history.write(tmp_path / "again"))
     assert {convergence.region: convergence.took for convergence in judged.faults[0].convergences}["west"] is None
 
 
@@ -198,7 +198,7 @@ def test_a_mirror_has_what_was_seen_there_as_it_keeps_the_times_of_others(model:
     cases = judge_cases(history, tmp_path, visible)
     assert cases["east"].measured == 0
     assert cases["central"].measured
-    judged = check(Capture(tmp_path))
+    judged = judge_capture(Capture(tmp_path))
     took = {convergence.region: convergence.took for convergence in judged.faults[0].convergences}
     assert took["east"] == 3 * SECOND
     assert took["central"] is not None
@@ -210,7 +210,7 @@ def test_a_mirror_has_what_was_seen_there_as_it_keeps_the_times_of_others(model:
     history.samples.clear()
     assert {case.status for case in judge_cases(history, tmp_path / "unseen", visible).values()} == {CaseStatus.UNKNOWN}
     assert {
-        convergence.region for convergence in check(Capture(tmp_path / "unseen")).faults[0].convergences
+        convergence.region for convergence in judge_capture(Capture(tmp_path / "unseen")).faults[0].convergences
     }.isdisjoint(took)
 
 
@@ -272,7 +272,7 @@ def test_reads_and_the_control_plane(history: History, tmp_path: Path) -> None:
         if sample.region == "west" and SECOND <= sample.at < 2 * SECOND:
             history.samples[place] = replace(sample, control_plane=None, error="timeout")
     capture = history.write(tmp_path)
-    judged = check(
+    judged = judge_capture(
         capture,
         [
             expect(Measure.READ, 0.5, window="down"),
@@ -307,7 +307,7 @@ def test_a_read_of_what_nobody_published_fails(history: History, tmp_path: Path)
             seq=4,
         )
     )
-    judged = check(history.write(tmp_path))
+    judged = judge_capture(history.write(tmp_path))
     assert case(judged, "foo: unexpected == 0").status is CaseStatus.FAIL
     assert judged.streams[0].unexpected_reads["west"].examples[0].id == "ghost"
 
@@ -332,7 +332,7 @@ def test_a_step_that_failed_is_said(history: History, tmp_path: Path, window: st
     history.windows = [
         replace(run_window, is_ok=run_window.name != window, detail="why") for run_window in history.windows
     ]
-    judged = check(history.write(tmp_path))
+    judged = judge_capture(history.write(tmp_path))
     (step_case,) = [case for case in judged.cases if case.about is About.STEP]
     assert (step_case.status, step_case.detail) == (status, "why")
     assert judged.status is status
@@ -376,7 +376,7 @@ def test_a_stream_that_is_there_to_be_found_is_no_place_for_messages(tmp_path: P
         name = f"W_{region}/foo"
         history.roles[name] = CapturedStream(name=name, virtual="foo", region=region, role="catalog", messages=0)
         history.streams[name] = []
-    judged = check(history.write(tmp_path))
+    judged = judge_capture(history.write(tmp_path))
     assert {case.status for case in judged.cases} == {CaseStatus.PASS}, judged.cases
 
 
@@ -436,7 +436,7 @@ DOUBTS: list[Callable[[History], None]] = [
 @pytest.mark.parametrize("change", DOUBTS)
 def test_what_is_not_known_is_no_pass(history: History, tmp_path: Path, change: Callable[[History], None]) -> None:
     change(history)
-    assert check(history.write(tmp_path)).status is CaseStatus.UNKNOWN
+    assert judge_capture(history.write(tmp_path)).status is CaseStatus.UNKNOWN
 
 
 @pytest.mark.parametrize("change", [stop_run, unread, mark_unsupported, mark_unconfirmed])
@@ -446,7 +446,7 @@ def test_what_is_proven_fails_in_spite_of_what_is_not_known(
     change(history)
     rows = history.streams["foo-read-east"]
     rows.append(replace(rows[0], seq=rows[-1].seq + 1))
-    judged = check(history.write(tmp_path))
+    judged = judge_capture(history.write(tmp_path))
     assert judged.status is CaseStatus.FAIL
     assert [case.name for case in judged.cases if case.status is CaseStatus.FAIL] == ["foo: duplicated == 0"]
 
@@ -454,12 +454,12 @@ def test_what_is_proven_fails_in_spite_of_what_is_not_known(
 def test_what_a_stopped_run_has_not_stored_yet_is_not_proven_to_be_lost(history: History, tmp_path: Path) -> None:
     stop_run(history)
     history.streams["foo-read-east"].pop()
-    assert check(history.write(tmp_path)).status is CaseStatus.UNKNOWN
+    assert judge_capture(history.write(tmp_path)).status is CaseStatus.UNKNOWN
 
 
 def test_an_empty_history_beside_stored_messages_fails(history: History, tmp_path: Path) -> None:
     history.operations = []
-    assert check(history.write(tmp_path)).status is CaseStatus.FAIL
+    assert judge_capture(history.write(tmp_path)).status is CaseStatus.FAIL
 
 
 def test_an_unsupported_fault_takes_its_windows_with_it(history: History, tmp_path: Path) -> None:
@@ -476,7 +476,7 @@ def test_a_file_with_fewer_rows_than_were_read_is_damaged(history: History, tmp_
     capture = history.write(tmp_path)
     file = capture.stream_file("foo-read-west")
     file.write_bytes(b"\n".join(file.read_bytes().splitlines()[:-1]) + b"\n")
-    judged = check(capture)
+    judged = judge_capture(capture)
     assert judged.status is CaseStatus.UNKNOWN
     assert "holds 79 of its 80" in case(judged, "the capture is complete").detail
 
@@ -485,7 +485,7 @@ def test_a_stream_file_with_a_broken_line_is_damaged(history: History, tmp_path:
     capture = history.write(tmp_path)
     with capture.stream_file("foo-write-east").open("ab") as file:
         file.write(b"{}\n")
-    judged = check(capture)
+    judged = judge_capture(capture)
     assert judged.status is CaseStatus.UNKNOWN
     assert "foo-write-east.jsonl:31" in case(judged, "the capture is complete").detail
 
@@ -498,11 +498,11 @@ def test_a_file_that_lost_a_line_or_is_gone_is_damaged(history: History, tmp_pat
     file = tmp_path / name
     lines = file.read_bytes().splitlines(keepends=True)
     file.write_bytes(b"".join(lines[:-1]))
-    judged = check(capture)
+    judged = judge_capture(capture)
     assert judged.status is not CaseStatus.PASS
     assert f"{name} holds {len(lines) - 1} of its {len(lines)} lines" in case(judged, "the capture is complete").detail
     file.unlink()
-    judged = check(capture)
+    judged = judge_capture(capture)
     assert judged.status is not CaseStatus.PASS
     assert f"{name} is gone" in case(judged, "the capture is complete").detail
 
@@ -512,7 +512,7 @@ def test_a_stream_file_whose_sequences_do_not_ascend_is_damaged(history: History
     capture = history.write(tmp_path)
     file = capture.stream_file("foo-read-west")
     file.write_bytes(file.read_bytes().replace(b'"seq":4,', b'"seq":%d,' % seq))
-    judged = check(capture)
+    judged = judge_capture(capture)
     assert judged.status is CaseStatus.UNKNOWN
     assert f"its sequence {seq} comes after 3" in case(judged, "the capture is complete").detail
 
@@ -533,7 +533,7 @@ def test_a_history_with_a_broken_line_cannot_be_judged(history: History, tmp_pat
     with capture.operations_file("east").open("ab") as file:
         file.write(b"{}\n")
     with pytest.raises(VstreamError, match=r"east\.jsonl"):
-        check(capture)
+        judge_capture(capture)
 
 
 @pytest.mark.parametrize(
@@ -542,7 +542,7 @@ def test_a_history_with_a_broken_line_cannot_be_judged(history: History, tmp_pat
 def test_a_server_that_panicked_fails_the_run(history: History, tmp_path: Path, line: str, status: CaseStatus) -> None:
     first, *rest = history.manifest.servers
     history.manifest = replace(history.manifest, servers=(replace(first, panics=(line,)), *rest))
-    judged = check(history.write(tmp_path))
+    judged = judge_capture(history.write(tmp_path))
     assert judged.status is status
     assert (line in " ".join(judged.warnings)) is (status is CaseStatus.PASS)
 
@@ -558,21 +558,21 @@ def test_losses_that_are_allowed_are_found_and_counted(tmp_path: Path) -> None:
             history.operations[place] = replace(operation, seq=operation.seq - 5)
     west = history.streams["foo-read-west"]
     history.streams["foo-read-west"] = [row for row in west if row.id not in {message.id for message in back}]
-    judged = check(history.write(tmp_path), [expect(Measure.LOST, 5, Compare.AT_MOST)])
+    judged = judge_capture(history.write(tmp_path), [expect(Measure.LOST, 5, Compare.AT_MOST)])
     assert judged.status is CaseStatus.PASS, [case for case in judged.cases if case.status is not CaseStatus.PASS]
     lost = judged.streams[0].served[0].lost
     assert lost.count == 5
     assert "foo-write-west was set back, and has given its sequence" in lost.examples[0].detail
     assert lost.examples[0].acked_seq == back[0].seq
-    assert check(history.write(tmp_path / "2")).status is CaseStatus.FAIL
-    anything = check(history.write(tmp_path / "3"), [expect(Measure.LOST, 0, Compare.AT_LEAST)])
+    assert judge_capture(history.write(tmp_path / "2")).status is CaseStatus.FAIL
+    anything = judge_capture(history.write(tmp_path / "3"), [expect(Measure.LOST, 0, Compare.AT_LEAST)])
     assert anything.status is CaseStatus.PASS, "`any` expects nothing"
 
 
 def test_examples_say_what_was_broken(history: History, tmp_path: Path) -> None:
     row = next(row for row in history.streams["foo-read-west"] if row.time - history.manifest.wall > 1.2 * SECOND)
     history.streams["foo-read-west"].remove(row)
-    judged = check(history.write(tmp_path))
+    judged = judge_capture(history.write(tmp_path))
     (example,) = judged.streams[0].served[0].lost.examples
     operation = next(operation for operation in history.operations if operation.id == row.id)
     assert (example.id, example.origin, example.acked) == (row.id, operation.region, operation.done)
@@ -586,7 +586,7 @@ def test_consumers_are_reported_and_not_judged(history: History, tmp_path: Path)
     history.deliveries.remove(skipped)
     history.deliveries.remove(behind)
     history.deliveries += [west[0], replace(west[1], deliveries=2), replace(west[2], id="ghost")]
-    judged = check(history.write(tmp_path))
+    judged = judge_capture(history.write(tmp_path))
     assert judged.status is CaseStatus.PASS
     (west_consumer,) = [consumer for consumer in judged.streams[0].consumers if consumer.region == "west"]
     assert (
@@ -600,9 +600,9 @@ def test_consumers_are_reported_and_not_judged(history: History, tmp_path: Path)
 
 
 def test_a_late_recorder_is_warned_of(history: History, tmp_path: Path) -> None:
-    assert not check(history.write(tmp_path)).warnings
+    assert not judge_capture(history.write(tmp_path)).warnings
     history.operations = [replace(operation, due=operation.due - 60 * MILLISECOND) for operation in history.operations]
-    judged = check(history.write(tmp_path / "2"))
+    judged = judge_capture(history.write(tmp_path / "2"))
     assert judged.lateness is not None
     assert judged.lateness.p99 >= 60 * MILLISECOND
     assert "recorder was late" in judged.warnings[0]
@@ -615,11 +615,11 @@ def test_a_cursor_beyond_its_write_stream_is_warned_of(history: History, tmp_pat
             last, at=last.at + 1, last_seq={"foo-write-east": 30}, sourced={"foo-read-east": {"foo-write-east": 31}}
         )
     )
-    assert "was set back" in check(history.write(tmp_path)).warnings[0]
+    assert "was set back" in judge_capture(history.write(tmp_path)).warnings[0]
 
 
 def test_the_timeline_has_every_publish_and_all_lag(history: History, tmp_path: Path) -> None:
-    timeline = check(history.write(tmp_path)).timeline
+    timeline = judge_capture(history.write(tmp_path)).timeline
     for region in REGIONS:
         seconds = timeline.publishes[region]
         assert len(seconds) == timeline.intervals
@@ -633,17 +633,17 @@ def test_the_timeline_has_every_publish_and_all_lag(history: History, tmp_path: 
 def test_a_long_run_has_longer_intervals(tmp_path: Path) -> None:
     history = clean(Shape(messages=2, rate=1))
     history.windows.append(Window(name="long", start=0, end=7200 * SECOND, action="wait 2h"))
-    timeline = check(history.write(tmp_path)).timeline
+    timeline = judge_capture(history.write(tmp_path)).timeline
     assert (timeline.interval, timeline.intervals) == (4 * SECOND, 1800)
 
 
 def test_a_directory_without_a_capture_cannot_be_judged(tmp_path: Path) -> None:
     with pytest.raises(VstreamError):
-        check(Capture(tmp_path))
+        judge_capture(Capture(tmp_path))
 
 
 def test_a_capture_without_operations_is_unknown(tmp_path: Path) -> None:
     manifest: Manifest = clean(Shape(messages=1)).manifest
     Capture(tmp_path).write_manifest(replace(manifest, models={}, streams=(), servers=(), load=None))
-    judged = check(Capture(tmp_path))
+    judged = judge_capture(Capture(tmp_path))
     assert judged.status is CaseStatus.UNKNOWN

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from tests.support.captures import SECOND, History, Shape, clean, renumber
 from tests.support.night import repetitions
 from vstream.capture.records import GivenUpStream, OperationOutcome, Stored
-from vstream.capture.verdict.check import check
+from vstream.capture.verdict.check import judge_capture
 from vstream.capture.verdict.contents import find_displaced
 from vstream.capture.verdict.verdict import CaseStatus, Verdict
 
@@ -29,7 +29,7 @@ MODELS = ["virtual", "homed", "stretch", "ordered"]
 
 def verdict(history: History) -> Verdict:
     with tempfile.TemporaryDirectory() as directory:
-        return check(history.write(Path(directory)))
+        return judge_capture(history.write(Path(directory)))
 
 
 def collect_wrong(judged: Verdict) -> dict[tuple[str, str], int]:

@@ -13,8 +13,8 @@ from rich.console import Console
 
 from tests.support.captures import SECOND, History, Shape, clean, fault
 from vstream.capture.records import FaultOutcome, Window
-from vstream.capture.verdict.check import check
-from vstream.capture.verdict.units import duration, share
+from vstream.capture.verdict.check import judge_capture
+from vstream.capture.verdict.units import format_nanoseconds, format_share
 from vstream.capture.verdict.verdict import CaseStatus, Verdict, as_dict, to_junit
 from vstream.cli.views import verdict as view
 from vstream.diagnostics import Span
@@ -42,7 +42,7 @@ def verdict(tmp_path: Path) -> Verdict:
     )
     history = eventful()
     history.windows.append(Window(name="back", start=2 * SECOND, end=3 * SECOND, action="converge", is_ok=False))
-    return check(history.write(tmp_path), [never])
+    return judge_capture(history.write(tmp_path), [never])
 
 
 def text(verdict: Verdict, width: int = 200) -> str:
@@ -109,7 +109,7 @@ def test_texts_from_servers_break_no_report(tmp_path: Path) -> None:
     evil = "\x00\x1b[31m[bold]<script>alert(1)</script>&"
     history.faults[0] = replace(history.faults[0], asked=evil, evidence=evil)
     history.manifest = replace(history.manifest, scenario=evil)
-    judged = check(history.write(tmp_path))
+    judged = judge_capture(history.write(tmp_path))
     assert "[bold]<script>" in text(judged)
     assert "\x1b" not in text(judged)
     assert ET.fromstring(to_junit(judged)).get("name")
@@ -121,7 +121,7 @@ def test_texts_from_servers_break_no_report(tmp_path: Path) -> None:
     [(1, "100 %"), (0, "0 %"), (0.5, "50 %"), (0.99999, "99.999 %"), (1e-5, "0.001 %"), (2399 / 2400, "99.96 %")],
 )
 def test_a_share_is_never_rounded_to_all_or_nothing(value: float, shown: str) -> None:
-    assert share(value) == shown
+    assert format_share(value) == shown
 
 
 @pytest.mark.parametrize(
@@ -130,4 +130,4 @@ def test_a_share_is_never_rounded_to_all_or_nothing(value: float, shown: str) ->
      (59_960_000_000, "60 s"), (125_000_000_000, "2 min 5 s"), (float("inf"), "never")],
 )  # fmt: skip
 def test_durations_are_written_with_a_unit(value: float, shown: str) -> None:
-    assert duration(value) == shown
+    assert format_nanoseconds(value) == shown

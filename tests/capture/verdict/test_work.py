@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.support.call_counts import count_calls
 from tests.support.captures import Shape, clean
-from vstream.capture.verdict.check import check
+from vstream.capture.verdict.check import judge_capture
 
 FEW, MANY = 100, 800
 SLACK = 1.25
@@ -19,7 +19,7 @@ def once(path: Path, messages: int, *, is_shuffled: bool = False) -> int:
         history.streams = {name: rows[::-1] for name, rows in history.streams.items()}
         history.operations = [operation for operation in history.operations if int(operation.id.split("-")[1]) % 2]  # type: ignore[union-attr]
     capture = history.write(path)
-    return count_calls(lambda: check(capture))
+    return count_calls(lambda: judge_capture(capture))
 
 
 def test_work_grows_with_the_messages_and_not_with_their_square(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from vstream.capture.records import (
     OperationRecord,
     Window,
 )
-from vstream.capture.verdict.check import check
+from vstream.capture.verdict.check import judge_capture
 from vstream.capture.verdict.verdict import Verdict
 from vstream.cli.views import charts
 from vstream.cli.views.verdict import render_report
@@ -107,7 +107,7 @@ def eventful(regions: tuple[str, ...] = ("west", "central", "east")) -> History:
 
 @pytest.fixture
 def verdict(tmp_path: Path) -> Verdict:
-    return check(eventful().write(tmp_path))
+    return judge_capture(eventful().write(tmp_path))
 
 
 def test_the_page_needs_nothing_from_anywhere(verdict: Verdict) -> None:
@@ -156,11 +156,11 @@ def test_the_page_begins_with_the_story(verdict: Verdict) -> None:
 def test_the_story_claims_nothing_that_is_unknown(tmp_path: Path) -> None:
     history = clean(Shape(messages=20))
     assert "No acknowledged message was lost, duplicated or reordered." in render_page(
-        check(history.write(tmp_path / "whole"))
+        judge_capture(history.write(tmp_path / "whole"))
     )
     unread = history.roles["foo-read-west"]
     history.roles["foo-read-west"] = replace(unread, messages=None, error="timeout")
-    text = render_page(check(history.write(tmp_path / "partly")))
+    text = render_page(judge_capture(history.write(tmp_path / "partly")))
     assert "lost, duplicated or reordered is not known for all streams" in text
     assert "No acknowledged message was lost" not in text
 
@@ -233,7 +233,7 @@ def test_times_on_the_axis_are_those_of_the_tables(tmp_path: Path) -> None:
     ]
     history.manifest = replace(history.manifest, load=(42 * SECOND + SECOND // 2, 50 * SECOND))
     history.faults, history.windows = [fault(injected=45 * SECOND, healed=46 * SECOND)], []
-    verdict = check(history.write(tmp_path))
+    verdict = judge_capture(history.write(tmp_path))
     text = render_page(verdict)
     read = Page(text)
     assert (read.data()["start"], read.data()["intervals"]) == (0, 8)
@@ -252,7 +252,7 @@ def test_times_on_the_axis_are_those_of_the_tables(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("width", [60, 100, 200])
 def test_no_column_of_the_report_is_cut_on_a_narrow_screen(tmp_path: Path, width: int) -> None:
-    verdict = check(eventful().write(tmp_path))
+    verdict = judge_capture(eventful().write(tmp_path))
     screen = Console(width=width, record=True, file=StringIO())
     for part in render_report(verdict, width):
         screen.print(part)
@@ -283,7 +283,7 @@ def test_no_text_becomes_markup(tmp_path: Path) -> None:
     history.streams["foo-read-east"].append(
         replace(history.streams["foo-read-east"][0], id=f"ghost{EVIL}", seq=9_999, time=WALL)
     )
-    judged = check(history.write(tmp_path))
+    judged = judge_capture(history.write(tmp_path))
     # Regions and streams may not be called so, but a capture may say that they are.
     seconds = judged.timeline.publishes["west"]
     streams = (replace(judged.streams[0], name=EVIL, model=EVIL),)
@@ -304,7 +304,7 @@ def test_the_page_of_an_empty_capture_says_unknown(tmp_path: Path) -> None:
     history = clean(Shape(messages=1))
     history.manifest = replace(history.manifest, models={}, servers=(), load=None, is_complete=False)
     bare = History(manifest=history.manifest)
-    assert "UNKNOWN" in Page(render_page(check(bare.write(tmp_path)))).text()
+    assert "UNKNOWN" in Page(render_page(judge_capture(bare.write(tmp_path)))).text()
 
 
 @given(st.lists(st.one_of(st.none(), st.integers(0, 100)), min_size=1))

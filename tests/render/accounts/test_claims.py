@@ -14,7 +14,7 @@ import pytest
 from tests.support.golden import Golden
 from tests.support.paths import TESTS
 from tests.support.plans import make_plan
-from vstream.apply.push_accounts import push_stages
+from vstream.apply.push_accounts import plan_push_stages
 from vstream.errors import InvalidInputError, VstreamError
 from vstream.jetstream.keyring import Keyring
 from vstream.lint.parse_topology import parse_topology, render_bundle
@@ -277,7 +277,7 @@ def test_what_is_new_is_exported_before_it_is_imported_and_what_goes_stays_until
         ).values()
     ]
     held = {claim["sub"]: [claim, claim] for claim in before}
-    first, second, third = push_stages(after, held, 2)
+    first, second, third = plan_push_stages(after, held, 2)
 
     def exports(stage: list[dict[str, Any]], name: str) -> set[str]:
         claims = next(claim for claim in stage if claim["name"] == name)
@@ -294,9 +294,9 @@ def test_what_is_new_is_exported_before_it_is_imported_and_what_goes_stays_until
 def test_nothing_is_pushed_where_every_server_holds_it_and_all_of_it_where_one_does_not() -> None:
     claims = [*decode_claims(TOPOLOGY).values()]
     held = {claim["sub"]: [claim, {**claim, "iat": 7, "jti": "x"}] for claim in claims}
-    assert push_stages(claims, held, 2) == []
-    assert len(push_stages(claims, held, 3)) == 1
-    new = push_stages(claims, {}, 2)
+    assert plan_push_stages(claims, held, 2) == []
+    assert len(plan_push_stages(claims, held, 3)) == 1
+    new = plan_push_stages(claims, {}, 2)
     assert [len(stage) for stage in new] == [len(claims), len(claims)]
     assert not any(claim["nats"].get("imports") for claim in new[0])
 
@@ -307,5 +307,5 @@ def test_exports_of_somebody_else_are_not_kept_while_others_change() -> None:
         {**claim, "iss": "OTHER", "nats": {**claim["nats"], "exports": [{"type": "service", "subject": ">"}]}}
         for claim in claims
     ]
-    for stage in push_stages(claims, {claim["sub"]: [claim, claim] for claim in foreign}, 2):
+    for stage in plan_push_stages(claims, {claim["sub"]: [claim, claim] for claim in foreign}, 2):
         assert all(share["subject"] != ">" for claim in stage for share in claim["nats"].get("exports") or ())

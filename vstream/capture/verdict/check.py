@@ -40,7 +40,7 @@ _LATE = 50_000_000
 """Nanoseconds. A recorder whose p99 lateness is higher has not offered the requested load."""
 
 
-def check(capture: Capture, expectations: Sequence[Expectation] = ()) -> Verdict:
+def judge_capture(capture: Capture, expectations: Sequence[Expectation] = ()) -> Verdict:
     """
     Judge *capture* against *expectations*, and against what must always hold.
 
@@ -219,7 +219,7 @@ def _list_warnings(
 ) -> Iterator[str]:
     if lateness is not None and lateness.p99 > _LATE:
         yield (
-            f"the recorder was late: p99 {units.duration(lateness.p99)}, at most {units.duration(lateness.max)}; "
+            f"the recorder was late: p99 {units.format_nanoseconds(lateness.p99)}, at most {units.format_nanoseconds(lateness.max)}; "
             "this machine was too busy to offer the load evenly"
         )
     for server in context.manifest.servers:

@@ -109,7 +109,7 @@ def _make_case(facts: Measurements, question: Question, about: About) -> Case:
     status = _choose_status(expectation, measured)
     return Case(
         about=about,
-        name=units.label(expectation, question.stream, question.region),
+        name=units.describe_expectation(expectation, question.stream, question.region),
         status=status,
         detail=_describe_detail(measured) if status is CaseStatus.UNKNOWN else measured.detail,
         measure=expectation.measure,

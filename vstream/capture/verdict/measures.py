@@ -180,20 +180,20 @@ class Measurements:
 
     def _measure_window(self, question: Question, window: WindowVerdict) -> Measurement:
         return {
-            Measure.PUBLISHED: self._share,
-            Measure.READ: self._share,
-            Measure.PUBLISH_TIME: self._time,
-            Measure.READ_TIME: self._time,
-            Measure.PUBLISH_GAP: self._gap,
+            Measure.PUBLISHED: self._measure_share,
+            Measure.READ: self._measure_share,
+            Measure.PUBLISH_TIME: self._measure_time,
+            Measure.READ_TIME: self._measure_time,
+            Measure.PUBLISH_GAP: self._measure_gap,
             Measure.CONTROL_PLANE: self._control_plane,
             Measure.DELIVERED: self._measure_delivered,
             Measure.PROPAGATION: self._propagation,
             Measure.VISIBLE: self._measure_visible,
             Measure.CONVERGED: self._measure_converged,
-            Measure.WORKS: self._works,
+            Measure.WORKS: self._measure_works,
         }[question.expectation.measure](question, window)
 
-    def _share(self, question: Question, window: WindowVerdict) -> Measurement:
+    def _measure_share(self, question: Question, window: WindowVerdict) -> Measurement:
         is_publish = question.expectation.measure is Measure.PUBLISHED
         item = _find(window.publishes if is_publish else window.reads, question)
         if item is None or item.share is None:
@@ -202,27 +202,28 @@ class Measurements:
         parts = [f"{item.ok:,} of {item.attempted:,} {done}"]
         parts += [f"{item.rejected:,} rejected"] if item.rejected else []
         parts += [f"{item.indeterminate:,} without an answer"] if item.indeterminate else []
-        parts += [f"none for {units.duration(item.longest_gap)} at the longest"] if item.longest_gap else []
+        parts += [f"none for {units.format_nanoseconds(item.longest_gap)} at the longest"] if item.longest_gap else []
         return Measurement(value=item.share, detail=", ".join(parts))
 
-    def _time(self, question: Question, window: WindowVerdict) -> Measurement:
+    def _measure_time(self, question: Question, window: WindowVerdict) -> Measurement:
         is_publish = question.expectation.measure is Measure.PUBLISH_TIME
         item = _find(window.publishes if is_publish else window.reads, question)
         if item is None or item.time is None:
             return make_unmeasured(f"no {'publish was acknowledged' if is_publish else 'read was answered'}")
-        p99 = units.duration(item.time.p99)
+        p99 = units.format_nanoseconds(item.time.p99)
         return Measurement(
             value=float(item.time.p50),
-            detail=f"median {units.duration(item.time.p50)}, p99 {p99} of {item.time.count:,}",
+            detail=f"median {units.format_nanoseconds(item.time.p50)}, p99 {p99} of {item.time.count:,}",
         )
 
-    def _gap(self, question: Question, window: WindowVerdict) -> Measurement:
+    def _measure_gap(self, question: Question, window: WindowVerdict) -> Measurement:
         item = _find(window.publishes, question)
         if item is None or not item.attempted:
             return make_unmeasured("no publish was due")
         gap = item.longest_gap
         return Measurement(
-            value=float(gap), detail=f"none for {units.duration(gap)} at the longest" if gap else "none failed"
+            value=float(gap),
+            detail=f"none for {units.format_nanoseconds(gap)} at the longest" if gap else "none failed",
         )
 
     def _control_plane(self, question: Question, window: WindowVerdict) -> Measurement:
@@ -244,7 +245,7 @@ class Measurements:
         )
         if took is None:
             return make_unmeasured("no consumer received such a message")
-        return Measurement(value=float(took), detail=f"median {units.duration(took)}")
+        return Measurement(value=float(took), detail=f"median {units.format_nanoseconds(took)}")
 
     def _measure_visible(self, question: Question, window: WindowVerdict) -> Measurement:
         flow = self.flows.get(question.stream or "")
@@ -262,9 +263,9 @@ class Measurements:
         if failed:
             return Measurement(value=inf, detail=failed[0].detail or "not converged")
         took = max(step.window.end - step.window.start for step in steps)
-        return Measurement(value=float(took), detail=f"after {units.duration(took)}")
+        return Measurement(value=float(took), detail=f"after {units.format_nanoseconds(took)}")
 
-    def _works(self, question: Question, window: WindowVerdict) -> Measurement:
+    def _measure_works(self, question: Question, window: WindowVerdict) -> Measurement:
         measured = []
         for trial in self.history.trials:
             if (

@@ -32,7 +32,7 @@ def unit_of(measure: Measure) -> Unit:
     return UNITS.get(measure, Unit.COUNT)
 
 
-def duration(nanoseconds: float) -> str:
+def format_nanoseconds(nanoseconds: float) -> str:
     """For example `1.25 s`, `35 ms` or `2 min 5 s`."""
     if nanoseconds == inf:
         return "never"
@@ -53,7 +53,7 @@ def _shorten(value: float) -> str:
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
-def share(value: float) -> str:
+def format_share(value: float) -> str:
     """For example `99.95 %`. A share below one is never shown as `100 %`, nor one above zero as `0 %`."""
     percent = value * 100
     for digits in range(2, 7):
@@ -63,18 +63,18 @@ def share(value: float) -> str:
     return f"{text} %"
 
 
-def number(value: float, of: Unit) -> str:
+def format_number(value: float, of: Unit) -> str:
     """*value* in the unit *of*."""
     if of is Unit.SHARE:
-        return share(value)
+        return format_share(value)
     if of is Unit.NANOSECONDS:
-        return duration(value)
+        return format_nanoseconds(value)
     if of is Unit.TRUTH:
         return "yes" if value else "no"
     return f"{value:,.0f}" if value == round(value) else f"{value:,}"
 
 
-def label(expectation: Expectation, stream: str | None, region: str | None) -> str:
+def describe_expectation(expectation: Expectation, stream: str | None, region: str | None) -> str:
     """One expectation of a *stream* and *region* in a few words: `foo: published in west during one-down >= 99.9 %`."""
     parts = [expectation.measure.value]
     if expectation.operation is not None:
@@ -85,5 +85,5 @@ def label(expectation: Expectation, stream: str | None, region: str | None) -> s
         parts.append(f"in {region}")
     if expectation.window is not None:
         parts.append(f"during {expectation.window}")
-    parts += [expectation.compare.value, number(expectation.value, unit_of(expectation.measure))]
+    parts += [expectation.compare.value, format_number(expectation.value, unit_of(expectation.measure))]
     return (f"{stream}: " if stream is not None else "") + " ".join(parts)

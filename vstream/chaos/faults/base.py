@@ -130,7 +130,7 @@ class FaultRequest:
     topology: Topology
     is_forced: bool
 
-    def with_regions(self, fault: ServerFault) -> LastingInjection:
+    def make_lasting(self, fault: ServerFault) -> LastingInjection:
         """*fault* and the regions of its servers."""
         return LastingInjection(fault=fault, regions=self.regions_of(fault.servers))
 

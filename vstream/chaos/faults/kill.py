@@ -26,26 +26,26 @@ class Kill(base.ServerFault):
 
 
 async def _kill_regions(request: base.FaultRequest) -> base.LastingInjection:
-    return request.with_regions(Kill(servers=request.servers_of_regions()))
+    return request.make_lasting(Kill(servers=request.servers_of_regions()))
 
 
 async def _kill_servers(request: base.FaultRequest) -> base.LastingInjection:
     names = request.spec.targets
-    return request.with_regions(
+    return request.make_lasting(
         Kill(servers=tuple(server for name in names for server in select.find_server(request.target, name)))
     )
 
 
 async def _kill_leader(request: base.FaultRequest) -> base.LastingInjection:
     stream, leader = await select.find_led_stream(request.target, request.stream())
-    killed = request.with_regions(Kill(servers=select.find_server(request.target, leader)))
-    return replace(killed, also_confirm=select.new_stream_leader(request.target, stream, leader))
+    killed = request.make_lasting(Kill(servers=select.find_server(request.target, leader)))
+    return replace(killed, also_confirm=select.make_stream_leader_check(request.target, stream, leader))
 
 
 async def _kill_meta_leader(request: base.FaultRequest) -> base.LastingInjection:
     leader = await leaders.require_meta_leader(request.target)
-    killed = request.with_regions(Kill(servers=select.find_server(request.target, leader)))
-    return replace(killed, also_confirm=select.new_meta_leader(request.target, leader))
+    killed = request.make_lasting(Kill(servers=select.find_server(request.target, leader)))
+    return replace(killed, also_confirm=select.make_meta_leader_check(request.target, leader))
 
 
 RESOLVERS = {

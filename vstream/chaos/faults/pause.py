@@ -39,7 +39,7 @@ class Pause(base.ServerFault):
 
 
 async def _pause(request: base.FaultRequest) -> base.LastingInjection:
-    return request.with_regions(Pause(servers=request.servers_of_machines()))
+    return request.make_lasting(Pause(servers=request.servers_of_machines()))
 
 
 RESOLVERS = {faults.PAUSE: _pause}

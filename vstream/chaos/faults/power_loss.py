@@ -170,7 +170,7 @@ def _list_files(root: Path) -> dict[str, tuple[int, int]]:
 
 async def _resolve_power_loss(request: base.FaultRequest) -> base.LastingInjection:
     nanoseconds = request.spec.options.get("lose", _LOSE)
-    return request.with_regions(PowerLoss(servers=request.servers_of_machines(), seconds=float(nanoseconds) / _NS))
+    return request.make_lasting(PowerLoss(servers=request.servers_of_machines(), seconds=float(nanoseconds) / _NS))
 
 
 RESOLVERS = {faults.POWER_LOSS: _resolve_power_loss}

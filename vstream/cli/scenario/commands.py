@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from vstream.capture.store import Capture
-from vstream.capture.verdict.check import check
+from vstream.capture.verdict.check import judge_capture
 from vstream.capture.verdict.verdict import CaseStatus, Verdict, as_dict, to_junit
 from vstream.cli import options
 from vstream.cli.asyncio_runner import run as run_to_end
@@ -82,7 +82,7 @@ def run_scenario(
         raise
     if not capture.manifest().is_complete:
         console.print_note(f"The run did not reach its end: {capture.manifest().stopped_by}", style="bold red")
-    verdict = check(capture, chosen.expectations)
+    verdict = judge_capture(capture, chosen.expectations)
     _show(verdict, output, html)
     if code := _exit_code(verdict):
         raise typer.Exit(code)
@@ -165,7 +165,7 @@ def judge(
     `vstream scenario verdict run/ --html verdict.html`
     """
     store = Capture(capture)
-    verdict = check(store, _list_expectations(store))
+    verdict = judge_capture(store, _list_expectations(store))
     _show(verdict, output, html)
     if code := _exit_code(verdict):
         raise typer.Exit(code)

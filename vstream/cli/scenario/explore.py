@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 import typer
 
 from vstream import resources
-from vstream.capture.verdict.check import check
+from vstream.capture.verdict.check import judge_capture
 from vstream.capture.verdict.verdict import CaseStatus
 from vstream.cli import options
 from vstream.cli.asyncio_runner import run as run_to_end
@@ -129,6 +129,6 @@ def _make_runner(seed: int) -> Run:
 
     async def run_one(scenario: Scenario, capture: Path) -> RunOutcome:
         captured = await run_scenario(scenario, capture_dir=capture, lab_name=lab, on_event=lambda _event: None)
-        return outcome(check(captured, scenario.expectations))
+        return outcome(judge_capture(captured, scenario.expectations))
 
     return run_one

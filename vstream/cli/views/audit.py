@@ -257,7 +257,7 @@ def _describe_arrival(route: ReaderRoute) -> Text:
 
 
 def _render_recovery_table(report: Report) -> Table:
-    table = _render_table(
+    table = _start_table(
         "after each fault: time until everything written before its end had arrived", "fault", "stream", "from"
     )
     readers = list(dict.fromkeys(item.region for item in report.settled))
@@ -282,7 +282,7 @@ def describe_recovery(recovery: Recovery) -> str:
 
 
 def _render_answers(report: Report) -> Table:
-    table = _render_table("results that clients got", "stream", "region")
+    table = _start_table("results that clients got", "stream", "region")
     outcomes = list(dict.fromkeys(answer.outcome for answer in report.answers))
     for outcome in outcomes:
         table.add_column(clean(outcome), justify="right")
@@ -298,7 +298,7 @@ def _render_answers(report: Report) -> Table:
 
 def _render_orders(report: Report) -> Table:
     new = "new " if report.judged_before else ""
-    table = _render_table(f"order: {new}adjacent messages in opposite order", "stream", "in", "and in")
+    table = _start_table(f"order: {new}adjacent messages in opposite order", "stream", "in", "and in")
     table.add_column("", justify="right")
     for order in report.orders:
         table.add_row(
@@ -320,7 +320,7 @@ def format_share(part: int, whole: int) -> str:
     return f"{percent:.2f} %" if percent >= 0.01 else "< 0.01 %"  # noqa: PLR2004 - what two digits can show
 
 
-def _render_table(title: str, *columns: str) -> Table:
+def _start_table(title: str, *columns: str) -> Table:
     table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", title_style="bold")
     for column in columns:
         table.add_column(column, no_wrap=True)

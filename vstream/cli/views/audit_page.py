@@ -19,7 +19,7 @@ from vstream.audit.report import Delay, MessageFinding, Report
 from vstream.cli.views import charts
 from vstream.cli.views.audit import describe_evidence, describe_recovery, format_duration, format_share, summarize
 from vstream.diagnostics import Severity
-from vstream.render.environment import environment
+from vstream.render.environment import make_jinja_environment
 
 TEMPLATE = "audit.html.j2"
 _INTERVALS = 240
@@ -52,7 +52,7 @@ _GROUPS = (
 
 def render_page(report: Report) -> str:
     """The whole page as HTML."""
-    env = environment([resources.templates() / "reports"], is_html=True)
+    env = make_jinja_environment([resources.templates() / "reports"], is_html=True)
     env.filters |= {"duration": format_duration}
     codes = {finding.code for finding in report.findings}
     shown = _list_charted_streams(report)

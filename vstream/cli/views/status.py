@@ -88,7 +88,7 @@ def render_headline(status: Status) -> Text:
 
 def render_regions(status: Status, *, width: int) -> Table:
     """What works in each region."""
-    table = _render_table("what works")
+    table = _start_table("what works")
     short = width < _NARROW
     table.add_column("region", overflow="fold")
     table.add_column("up" if short else "servers", justify="right", no_wrap=True)
@@ -105,7 +105,7 @@ def render_regions(status: Status, *, width: int) -> Table:
     return table
 
 
-def _render_table(title: str) -> Table:
+def _start_table(title: str) -> Table:
     return Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", title_style="bold", pad_edge=False)
 
 
@@ -141,7 +141,7 @@ def render_matrix(status: Status, before: Status | None = None) -> Table:
 
 def _make_square(title: str, origins: Sequence[str], readers: Sequence[str], show: Callable[[str, str], Text]) -> Table:
     """From where → to where: what *show* makes of each two."""
-    table = _render_table(title)
+    table = _start_table(title)
     for heading in ("", *readers):
         table.add_column(heading, overflow="fold")
     for origin in origins:
@@ -216,7 +216,7 @@ def render_streams(status: Status, before: Status | None = None, *, width: int) 
         shown = [stream for stream in shown if stream.leader is None or stream.current < stream.replicas][:_MANY]
     if not shown:
         return None
-    table = _render_table("streams")
+    table = _start_table("streams")
     for heading in ("stream", "leader", "replicas"):
         table.add_column(heading, overflow="fold")
     rates = ("per s",) if before is not None else ()
@@ -249,7 +249,7 @@ def _format_rate(before: int | None, now: int | None, seconds: float) -> str:
 
 def render_consumers(status: Status, *, width: int) -> Table:
     """The topology's durables: all of a few, else a screenful, those that lack something first."""
-    table = _render_table("consumers")
+    table = _start_table("consumers")
     for heading in ("consumer", "region"):
         table.add_column(heading, overflow="fold")
     for heading in ("pending", "unacked", *(() if width < _NARROW else ("redelivered", "waiting"))):

@@ -12,15 +12,8 @@ from rich.table import Table
 from rich.text import Text
 
 from vstream.capture.records import FaultOutcome
-from vstream.capture.verdict.units import duration, share
-from vstream.capture.verdict.verdict import (
-    Availability,
-    CaseStatus,
-    Example,
-    FaultVerdict,
-    StreamVerdict,
-    Verdict,
-)
+from vstream.capture.verdict.units import format_nanoseconds, format_share
+from vstream.capture.verdict.verdict import Availability, CaseStatus, Example, FaultVerdict, StreamVerdict, Verdict
 from vstream.cli.views.cleaning import clean
 from vstream.cli.views.findings import place, render_finding
 
@@ -87,7 +80,7 @@ def example_line(example: Example, zero: int) -> str:
     """`west-17, acknowledged at 3.2 s by foo-write-west as 17 while kill-region west: no stream holds it`."""
     parts = [example.id]
     if example.acked is not None:
-        parts.append(f"acknowledged at {duration(example.acked - zero)}")
+        parts.append(f"acknowledged at {format_nanoseconds(example.acked - zero)}")
         if example.acked_by is not None and example.acked_seq is not None:
             parts[-1] += f" by {example.acked_by} as {example.acked_seq}"
     if example.seq is not None:
@@ -96,7 +89,7 @@ def example_line(example: Example, zero: int) -> str:
     return clean(f"{', '.join(parts)}{during}: {example.detail}")
 
 
-def _render_table(title: str, *columns: str, left: int = 2) -> Table:
+def _start_table(title: str, *columns: str, left: int = 2) -> Table:
     table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", title_style="bold")
     for number, column in enumerate(columns):
         table.add_column(column, no_wrap=number < left, justify="left" if number < left else "right")
@@ -131,7 +124,7 @@ _COPY_COUNTS = ("duplicated", "unexpected", "reordered", "diverged")
 
 
 def _render_streams(streams: Sequence[StreamVerdict]) -> Table:
-    table = _render_table(
+    table = _start_table(
         "messages",
         "stream",
         "region",
@@ -171,7 +164,7 @@ def _render_streams(streams: Sequence[StreamVerdict]) -> Table:
 
 
 def _render_windows(verdict: Verdict) -> Iterator[Table]:
-    table = _render_table(
+    table = _start_table(
         "by window", "window", "region", "published", "longest gap", "median", "p99", "read", "median", "control plane"
     )
     several = len({row.stream for window in verdict.windows for row in window.publishes}) > 1
@@ -180,7 +173,7 @@ def _render_windows(verdict: Verdict) -> Iterator[Table]:
             continue
         reads = {(row.stream, row.region): row for row in window.reads}
         control = {row.region: row.share for row in reversed(window.control_plane)}
-        name = f"{window.window.name} ({duration(window.window.end - window.window.start)})"
+        name = f"{window.window.name} ({format_nanoseconds(window.window.end - window.window.start)})"
         rows = {(row.stream, row.region): row for row in window.publishes}
         for key in dict.fromkeys([*rows, *reads]):
             stream, region = key
@@ -200,18 +193,18 @@ def _render_share(value: float | None) -> Text:
     if value is None:
         return _NONE
     if value == 1:
-        return Text(share(value))
-    return Text(share(value), style="red" if value == 0 else "yellow")
+        return Text(format_share(value))
+    return Text(format_share(value), style="red" if value == 0 else "yellow")
 
 
 def _render_time(nanoseconds: int | None) -> Text:
-    return _NONE if nanoseconds is None else Text(duration(nanoseconds))
+    return _NONE if nanoseconds is None else Text(format_nanoseconds(nanoseconds))
 
 
 def _render_publishes(publishes: Availability | None) -> tuple[Text, Text, Text, Text]:
     if publishes is None or not publishes.attempted:
         return _NONE, _NONE, _NONE, _NONE
-    gap = Text(duration(publishes.longest_gap)) if publishes.longest_gap else _NONE
+    gap = Text(format_nanoseconds(publishes.longest_gap)) if publishes.longest_gap else _NONE
     return (
         _render_share(publishes.share),
         gap,
@@ -227,7 +220,7 @@ def _render_reads(reads: Availability | None) -> tuple[Text, Text]:
 
 
 def _render_faults(faults: Sequence[FaultVerdict], zero: int) -> Table:
-    table = _render_table(
+    table = _start_table(
         "faults", "fault", "", "at", "publishes failed", "first after", "recovered after", "healed at", "converged"
     )
     for verdict in faults:
@@ -238,7 +231,7 @@ def _render_faults(faults: Sequence[FaultVerdict], zero: int) -> Table:
         table.add_row(
             clean(fault.asked),
             outcome,
-            duration(fault.injected - zero),
+            format_nanoseconds(fault.injected - zero),
             _render_count(sum(outage.failed for outage in verdict.outages)),
             _render_time(min((outage.first_failure for outage in verdict.outages), default=None)),
             _show_last(recovered, "not before the next fault"),
@@ -252,11 +245,11 @@ def _show_last(times: Sequence[int | None], never: str) -> Text:
     measured = [time for time in times if time is not None]
     if len(measured) < len(times):
         return Text(never, style="bold yellow")
-    return Text(duration(max(measured))) if measured else _NONE
+    return Text(format_nanoseconds(max(measured))) if measured else _NONE
 
 
 def _render_arrivals(streams: Sequence[StreamVerdict]) -> Iterator[Table]:
-    table = _render_table("arrival: from → to", "stream", "from → to", "messages", "median", "p99", "most")
+    table = _start_table("arrival: from → to", "stream", "from → to", "messages", "median", "p99", "most")
     for stream in streams:
         for arrival in stream.arrivals:
             times = (arrival.spread.p50, arrival.spread.p99, arrival.spread.max)
@@ -264,14 +257,14 @@ def _render_arrivals(streams: Sequence[StreamVerdict]) -> Iterator[Table]:
                 stream.name,
                 f"{arrival.origin} → {arrival.region}",
                 f"{arrival.spread.count:,}",
-                *(duration(time) for time in times),
+                *(format_nanoseconds(time) for time in times),
             )
     if table.row_count:
         yield table
 
 
 def _render_consumers(streams: Sequence[StreamVerdict]) -> Iterator[Table]:
-    table = _render_table("consumers", "consumer", "delivered", "redelivered", "repeated", "skipped", "behind", left=1)
+    table = _start_table("consumers", "consumer", "delivered", "redelivered", "repeated", "skipped", "behind", left=1)
     for stream in streams:
         for consumer in stream.consumers:
             counts = (consumer.delivered, consumer.redelivered, consumer.repeated, consumer.skipped, consumer.behind)
@@ -283,7 +276,7 @@ def _render_consumers(streams: Sequence[StreamVerdict]) -> Iterator[Table]:
 def _render_recorder(verdict: Verdict) -> Text:
     late = verdict.lateness
     shown = (
-        f"median {duration(late.p50)}, p99 {duration(late.p99)}, most {duration(late.max)}"
+        f"median {format_nanoseconds(late.p50)}, p99 {format_nanoseconds(late.p99)}, most {format_nanoseconds(late.max)}"
         if late is not None
         else "nothing was sent"
     )

@@ -18,12 +18,12 @@ from vstream import resources
 from vstream.capture.records import FaultOutcome, FaultRecord
 from vstream.capture.verdict import units
 from vstream.capture.verdict.context import end_of_fault
-from vstream.capture.verdict.units import duration
+from vstream.capture.verdict.units import format_nanoseconds
 from vstream.capture.verdict.verdict import About, CaseStatus, FaultVerdict, Timeline, Verdict
 from vstream.cli.views import charts
 from vstream.cli.views.verdict import example_line
 from vstream.formatting import format_count
-from vstream.render.environment import environment
+from vstream.render.environment import make_jinja_environment
 from vstream.syntax.document import Json
 
 TEMPLATE = "verdict.html.j2"
@@ -40,8 +40,8 @@ _THINNEST = 0.4
 
 def render_page(verdict: Verdict) -> str:
     """The whole page."""
-    env = environment([resources.templates() / "reports"], is_html=True)
-    env.filters |= {"duration": units.duration, "share": units.share}
+    env = make_jinja_environment([resources.templates() / "reports"], is_html=True)
+    env.filters |= {"duration": units.format_nanoseconds, "share": units.format_share}
     shown = list(_list_charts(verdict))
     findings = []
     for stream in verdict.streams:
@@ -169,8 +169,8 @@ def _list_times(timeline: Timeline) -> Iterator[dict[str, Any]]:
             "legend": [{"kind": f"line {name}", "name": shown} for name, shown in names.items()],
             "title": region,
             "unit": "ns",
-            "high": units.duration(scale.high),
-            "low": units.duration(scale.low),
+            "high": units.format_nanoseconds(scale.high),
+            "low": units.format_nanoseconds(scale.low),
             "paths": [{"kind": f"line {name}", "d": charts.line(values, scale)} for name, values in series.items()],
             "data": [{"name": names[name], "values": values} for name, values in series.items()],
         }
@@ -297,7 +297,7 @@ def _list_steps(verdict: Verdict) -> list[dict[str, Any]]:
 
 
 def _from_to(zero: int, start: int, end: int) -> str:
-    return f"{units.duration(start - zero)} to {units.duration(end - zero)}"
+    return f"{units.format_nanoseconds(start - zero)} to {units.format_nanoseconds(end - zero)}"
 
 
 def _assign_lanes(spans: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -332,7 +332,7 @@ def _tell_workload(verdict: Verdict) -> str:
     acknowledged = sum(tally.acknowledged for tally in tallies)
     regions = {region for stream in verdict.streams for region, tally in stream.origins.items() if tally.attempted}
     load = verdict.manifest.load
-    lasted = "" if load is None else f" in {duration(load[1] - load[0])}"
+    lasted = "" if load is None else f" in {format_nanoseconds(load[1] - load[0])}"
     return (
         f"Clients in {format_count(len(regions), 'region')} published {format_count(attempted, 'message')} to "
         f"{format_count(len(verdict.streams), 'virtual stream')}{lasted}. {acknowledged:,} were acknowledged."
@@ -341,16 +341,16 @@ def _tell_workload(verdict: Verdict) -> str:
 
 def _tell_fault(verdict: FaultVerdict, zero: int) -> str:
     fault = verdict.fault
-    healed = "" if fault.healed is None else f", healed at {duration(fault.healed - zero)}"
+    healed = "" if fault.healed is None else f", healed at {format_nanoseconds(fault.healed - zero)}"
     failed = sum(outage.failed for outage in verdict.outages)
-    sentence = f"At {duration(fault.injected - zero)}: {fault.asked}{healed}. {format_count(failed, 'publish', 'publishes')} failed."
+    sentence = f"At {format_nanoseconds(fault.injected - zero)}: {fault.asked}{healed}. {format_count(failed, 'publish', 'publishes')} failed."
     took = [convergence.took for convergence in verdict.convergences]
     if any(seconds is None for seconds in took):
         return f"{sentence} Something that was written before never arrived."
     slowest = max((seconds for seconds in took if seconds is not None), default=None)
     if slowest is None:
         return sentence
-    when = "at once" if slowest == 0 else f"{duration(slowest)} after healing"
+    when = "at once" if slowest == 0 else f"{format_nanoseconds(slowest)} after healing"
     return f"{sentence} Every region held everything {when}."
 
 

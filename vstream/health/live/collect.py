@@ -329,7 +329,7 @@ class _SnapshotCollector:
     def _home(self, region: str) -> str | None:
         """The domain or account that streams of *region* are in, if one monitoring answer lists them all."""
         profile = profile_of(self._topology)
-        return profile.read_account(region) if profile.has_write_beside_read else None
+        return profile.account_of_reads(region) if profile.has_write_beside_read else None
 
     async def _find_account(self, region: str) -> str:
         """The account of clients of *region*."""

@@ -45,7 +45,7 @@ class CrossRegionListener:
         profile, reader = profile_of(topology), AdvisoryReader(topology)
         for region in topology.regions if profile.tells_who_asks else ():
             if region.name in endpoints:
-                account, endpoint = profile.read_account(region.name), endpoints[region.name]
+                account, endpoint = profile.account_of_reads(region.name), endpoints[region.name]
                 self._tasks.append(asyncio.ensure_future(self._listen(endpoint, region.name, account, reader)))
 
     def uses(self) -> Mapping[CrossRegionUse, float]:

@@ -8,7 +8,7 @@ from pathlib import Path
 import jinja2
 
 from vstream.errors import VstreamError
-from vstream.render.environment import bound_template, environment
+from vstream.render.environment import bound_template, make_jinja_environment
 from vstream.render.targets import helm, hosts, nack
 from vstream.topology.bundle import Artifact, Bundle
 from vstream.topology.model import Topology
@@ -32,7 +32,7 @@ def render_target(name: str, topology: Topology, bundle: Bundle, templates: Sequ
     *templates* are directories, searched in order for `targets/…`. Raises VstreamError where the topology has what the
     target cannot express, and KeyError for a target that does not exist.
     """
-    render, env = TARGETS[name], environment(templates)
+    render, env = TARGETS[name], make_jinja_environment(templates)
     if len(templates) == 1:
         return render(topology, bundle, env)
     try:

@@ -179,7 +179,7 @@ class Publisher:
             outcome = OperationOutcome.OK
         else:
             outcome = OperationOutcome.INDETERMINATE if message.unanswered else OperationOutcome.REJECTED
-        self._recorder.operation(
+        self._recorder.record_operation(
             OperationRecord(
                 client=self._spec.client,
                 region=self._recorder.region,

@@ -150,7 +150,7 @@ class DirectReader(_Paced):
     ) -> None:
         if message is not None:
             self._next = max(self._next, message.seq + 1)
-        self.recorder.operation(
+        self.recorder.record_operation(
             OperationRecord(
                 client=self._spec.client,
                 region=self.recorder.region,
@@ -242,7 +242,7 @@ class ConsumerReader(_Paced):
         except TimeoutError:
             outcome, error = OperationOutcome.INDETERMINATE, "no answer in time"
         del self._fetches[number]
-        self.recorder.operation(
+        self.recorder.record_operation(
             OperationRecord(
                 client=self._spec.client,
                 region=self.recorder.region,

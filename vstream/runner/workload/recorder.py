@@ -35,7 +35,7 @@ class Recorder:
         self._due += 1
         self._late.append(late)
 
-    def operation(self, operation: OperationRecord) -> None:
+    def record_operation(self, operation: OperationRecord) -> None:
         """Record a finished operation."""
         self._operations.write(operation)
         if operation.kind is OperationKind.PUBLISH:

@@ -33,15 +33,15 @@ roots: [v.>]                # everything below belongs to virtual streams: one m
         """The region's account for what is written, or for what is read."""
         if (stretch := stretch_account_of(stream, role, place)) is not None:
             return stretch
-        return naming.write_account(place) if role in {Role.WRITE, Role.CATALOG} else naming.read_account(place)
+        return naming.account_of_writes(place) if role in {Role.WRITE, Role.CATALOG} else naming.account_of_reads(place)
 
     def stream_accounts(self, topology: Topology) -> tuple[str | None, ...]:
         """Those for what is written, for what is read, of the stretch cluster, and what the topology moves away from."""
         return hidden_accounts.stream_accounts(topology)
 
-    def read_account(self, region: str) -> str:
+    def account_of_reads(self, region: str) -> str:
         """See Profile."""
-        return naming.read_account(region)
+        return naming.account_of_reads(region)
 
     def write_subjects(self, topology: Topology, stream: VirtualStream, region: str) -> tuple[str, ...]:
         """As clients publish: the account tells regions apart."""

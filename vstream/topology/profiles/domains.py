@@ -44,7 +44,7 @@ roots: [v.>]                # everything below belongs to virtual streams: one m
         """One domain for each region."""
         return tuple(region.name for region in topology.regions)
 
-    def read_account(self, region: str) -> str:
+    def account_of_reads(self, region: str) -> str:
         """See Profile."""
         return region
 

@@ -15,15 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from vstream.topology import naming
-from vstream.topology.accounts import (
-    APP_USER,
-    VSTREAM_USER,
-    Account,
-    Export,
-    Import,
-    ShareKind,
-    User,
-)
+from vstream.topology.accounts import APP_USER, VSTREAM_USER, Account, Export, Import, ShareKind, User
 from vstream.topology.model import Role, Topology, VirtualStream
 from vstream.topology.profiles import shared
 from vstream.topology.profiles.profile import stretch_account_of, stretch_accounts
@@ -36,7 +28,7 @@ def account_of(stream: VirtualStream, role: Role, place: str) -> str:
     """The hidden account that a physical stream lives in."""
     if (stretch := stretch_account_of(stream, role, place)) is not None:
         return stretch
-    return naming.write_account(place) if role in {Role.WRITE, Role.CATALOG} else naming.read_account(place)
+    return naming.account_of_writes(place) if role in {Role.WRITE, Role.CATALOG} else naming.account_of_reads(place)
 
 
 def stream_accounts(topology: Topology) -> tuple[str, ...]:
@@ -44,8 +36,8 @@ def stream_accounts(topology: Topology) -> tuple[str, ...]:
     regions = [region.name for region in topology.regions]
     former = (naming.FORMER_ACCOUNT,) if topology.moves_from else ()
     return (
-        *map(naming.write_account, regions),
-        *map(naming.read_account, regions),
+        *map(naming.account_of_writes, regions),
+        *map(naming.account_of_reads, regions),
         *stretch_accounts(topology),
         *former,
     )
@@ -80,7 +72,11 @@ def _make_client_account(topology: Topology, hidden: list[str]) -> Account:
 
 def _list_region_imports(topology: Topology, region: str, hidden: list[str]) -> Iterator[Import]:
     """What the account of clients takes from the hidden accounts for clients in *region*."""
-    at, written, read = f"{naming.REGION_PREFIX}.{region}", naming.write_account(region), naming.read_account(region)
+    at, written, read = (
+        f"{naming.REGION_PREFIX}.{region}",
+        naming.account_of_writes(region),
+        naming.account_of_reads(region),
+    )
     for subject in (*shared.READS, shared.PULLS, shared.GETS):
         yield shared.service(written if subject == shared.NAMES else read, subject, f"{at}.{subject}")
     for account in hidden:
@@ -103,9 +99,9 @@ def _list_export_services(subjects: Iterable[str], taker: str) -> Iterator[Expor
 
 
 def _write(topology: Topology, region: str) -> Account:
-    name, clients = naming.write_account(region), naming.common_client_account(topology)
+    name, clients = naming.account_of_writes(region), naming.common_client_account(topology)
     heard = [f"{naming.REPUBLISH_PREFIX}.{subject}" for subject in core_subscriber_subjects(topology, region)]
-    readers = (*(naming.read_account(item.name) for item in topology.regions), *stretch_accounts(topology))
+    readers = (*(naming.account_of_reads(item.name) for item in topology.regions), *stretch_accounts(topology))
     return Account(
         name=name,
         purpose=f"what is published in {region}",
@@ -122,15 +118,15 @@ def _write(topology: Topology, region: str) -> Account:
 
 
 def _read(topology: Topology, region: str) -> Account:
-    name, clients = naming.read_account(region), naming.common_client_account(topology)
+    name, clients = naming.account_of_reads(region), naming.common_client_account(topology)
     homed = [stream for account, stream in _list_origins(topology) if account == name]
-    elsewhere = [naming.read_account(peer.name) for peer in topology.regions if peer.name != region]
+    elsewhere = [naming.account_of_reads(peer.name) for peer in topology.regions if peer.name != region]
     takers = tuple(elsewhere) if homed else ()
     fed = {_CREATE: (clients, *takers), shared.FLOW: (clients, *takers)}
-    feeders = (*(naming.write_account(peer.name) for peer in topology.regions), *stretch_accounts(topology))
+    feeders = (*(naming.account_of_writes(peer.name) for peer in topology.regions), *stretch_accounts(topology))
     imports = [entry for account in feeders for entry in _source_imports(account, name)]
     for account, stream in _list_origins(topology):
-        if account.startswith(naming.read_account("")) and account != name and region in stream.regions:
+        if account.startswith(naming.account_of_reads("")) and account != name and region in stream.regions:
             # Flow control for this stream alone: two accounts that import all of it from each other are a cycle.
             flow = f"$JS.FC.{stream.name}.>"
             imports += [entry for entry in _source_imports(account, name, flow) if entry not in imports]
@@ -164,10 +160,10 @@ def _make_stretch_account(topology: Topology, cluster: str) -> Account:
         exports=(
             *_list_export_services((subject for stream in origins for subject in stream.subjects), clients),
             *purge_exports(topology, name),
-            *_list_source_exports(name, tuple(map(naming.read_account, regions))),
+            *_list_source_exports(name, tuple(map(naming.account_of_reads, regions))),
             shared.management_export((clients,)),
         ),
-        imports=tuple(entry for region in regions for entry in _source_imports(naming.write_account(region), name)),
+        imports=tuple(entry for region in regions for entry in _source_imports(naming.account_of_writes(region), name)),
     )
 
 
@@ -210,7 +206,7 @@ def _list_origins(topology: Topology) -> Iterator[tuple[str, VirtualStream]]:
     """Streams that take all publishes in one place, and the account that is in."""
     for stream in topology.streams:
         for place in stream.origin:
-            yield stretch_account_of(stream, Role.ORIGIN, place) or naming.read_account(place), stream
+            yield stretch_account_of(stream, Role.ORIGIN, place) or naming.account_of_reads(place), stream
 
 
 def _list_source_exports(name: str, takers: tuple[str, ...]) -> Iterator[Export]:
@@ -241,14 +237,9 @@ def users(topology: Topology) -> tuple[User, ...]:
     reading = tuple(f"{at}.{subject}" for subject in (*shared.READS, shared.PULLS, shared.GETS))
     purged = tuple(f"{at}.{shared.purge_subject(stream)}" for stream in topology.streams if stream.is_bucket)
     return (
+        shared.user(APP_USER, (*virtual, *reading, *purged), hears=shared.core_subscriptions(topology)),
         shared.user(
-            APP_USER,
-            (*virtual, *reading, *purged),
-            hears=shared.core_subscriptions(topology),
-        ),
-        shared.user(
-            VSTREAM_USER,
-            (*virtual, *reading, *shared.managed_below(f"{naming.ACCOUNT_API_PREFIX}.*"), shared.WHO_AM_I),
+            VSTREAM_USER, (*virtual, *reading, *shared.managed_below(f"{naming.ACCOUNT_API_PREFIX}.*"), shared.WHO_AM_I)
         ),
         *shared.watching_users(topology, at, reading),
     )

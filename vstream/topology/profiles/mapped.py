@@ -20,7 +20,7 @@ from vstream.topology.naming import (
     DELIVER_PREFIX,
     FORMER_ACCOUNT,
     PHYSICAL_PREFIX,
-    read_account,
+    account_of_reads,
 )
 from vstream.topology.profiles import hidden_accounts, shared
 from vstream.topology.profiles.profile import Profile, other_layout
@@ -72,7 +72,7 @@ class MappedProfile(Profile):
         """That of clients; while the topology moves to `accounts`, those of that layout besides."""
         return (None,) if topology.moves_to is None else (None, *hidden_accounts.stream_accounts(topology))
 
-    def read_account(self, region: str) -> None:
+    def account_of_reads(self, region: str) -> None:
         """See Profile."""
 
     def write_subjects(self, topology: Topology, stream: VirtualStream, region: str) -> tuple[str, ...]:
@@ -145,7 +145,7 @@ def join_accounts(topology: Topology, former: Topology, *, clients_in: Topology)
     for a moment who may publish what they lead to, and know only what was allowed before (seen on 2.12.8).
     """
     clients, *hidden = hidden_accounts.accounts(topology)
-    takers = tuple(read_account(region.name) for region in topology.regions)
+    takers = tuple(account_of_reads(region.name) for region in topology.regions)
     users = []
     for new, old in zip(clients.users, _make_users(former), strict=True):
         users.append(_merge_users(new, old, is_new=clients_in is topology))

@@ -81,7 +81,7 @@ class Profile(ABC):
         return topology.account or naming.CLIENT_ACCOUNT
 
     @abstractmethod
-    def read_account(self, region: str) -> str | None:
+    def account_of_reads(self, region: str) -> str | None:
         """The account, or the domain, of the streams that are read in *region*; None for the account of clients."""
 
     def user_name(self, user: str, region: str) -> str:

@@ -14,16 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from vstream.topology.accounts import (
-    APP_USER,
-    VSTREAM_USER,
-    Account,
-    Export,
-    Import,
-    ShareKind,
-    User,
-    regional_user,
-)
+from vstream.topology.accounts import APP_USER, VSTREAM_USER, Account, Export, Import, ShareKind, User, regional_user
 from vstream.topology.bundle import SYSTEM_PASSWORD_PATH, passwords_path
 from vstream.topology.model import Role, Routing, Topology, VirtualStream
 from vstream.topology.naming import (
@@ -75,7 +66,7 @@ roots: [v.>]                # everything below belongs to virtual streams: one m
         """That of the region, where one is meant."""
         return super().client_account(topology, region) if region is None else region_account(region)
 
-    def read_account(self, region: str) -> str:
+    def account_of_reads(self, region: str) -> str:
         """See Profile."""
         return region_account(region)
 

@@ -202,7 +202,7 @@ def overlapping_sources(workspace: Workspace) -> Iterator[Violation]:
     for block in workspace.blocks:
         for first, second in islice(block.table.overlapping(), MANY):
             pair = sorted((block.entry(first), block.entry(second)), key=lambda entry: entry.key_span)
-            yield _overlap(block, *pair)
+            yield _make_overlap_violation(block, *pair)
 
 
 def _candidates_agree(block: MappingsBlock, example: str, cluster: str) -> bool:
@@ -213,7 +213,7 @@ def _candidates_agree(block: MappingsBlock, example: str, cluster: str) -> bool:
     return len(outcomes) <= 1
 
 
-def _overlap(block: MappingsBlock, first: MappingEntry, second: MappingEntry) -> Violation:
+def _make_overlap_violation(block: MappingsBlock, first: MappingEntry, second: MappingEntry) -> Violation:
     example = example_of_overlap(effective_source(first.source), effective_source(second.source)) or ""
     names = sorted(first.clusters | second.clusters | {""})
     same = (

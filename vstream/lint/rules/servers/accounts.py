@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from vstream.diagnostics import Related, Severity, Span
 from vstream.lint.reading.accounts import AccountImport, ExportIndex, exports_of, imports_of
 from vstream.lint.reading.nodes import entry, list_values, maps_in, option, table
-from vstream.lint.registry import Violation, find_closest, refuse_start, rule
+from vstream.lint.registry import Violation, find_closest, make_refusal, rule
 from vstream.lint.rules.mappings.api import is_api
 from vstream.lint.rules.server_values import has_any
 from vstream.lint.rules.servers.option_kinds import is_key
@@ -70,7 +70,7 @@ def _imports(server: ServerConf) -> Iterator[Violation]:
             if name in provided:
                 continue
             if name not in exports:
-                yield refuse_start(
+                yield make_refusal(
                     wish.account.span,
                     f"account `{account.name}` imports from `{name}`, which does not exist",
                     find_closest(name, sorted(exports), "accounts"),
@@ -83,7 +83,7 @@ def _check_not_exported(importer: str, wish: AccountImport, exporter: str, expor
     subject = str(wish.subject.value)
     covering = exports.covering(wish.kind, subject)
     if not covering:
-        yield refuse_start(
+        yield make_refusal(
             wish.subject.span,
             f"account `{exporter}` does not export the {wish.kind} `{subject}`",
             f'add `{{{wish.kind}: "{subject}"}}` to the `exports` of `{exporter}`',
@@ -119,7 +119,7 @@ def _check_permissions(server: ServerConf) -> Iterator[Violation]:
                 most = 1 if permission is user.subscribe else 0
                 subject, *queue = str(value.value).split() or [""]
                 if not is_valid(subject) or len(queue) > most:
-                    yield refuse_start(
+                    yield make_refusal(
                         value.span,
                         f"`{value.value}` is not a subject that user `{user.name}` may have",
                         "write tokens between single dots, and `>` only at the end",
@@ -136,7 +136,7 @@ def _check_route_permissions(server: ServerConf) -> Iterator[Violation]:
             lists = [part.value for part in direction.value.effective()]
         for written in (value for listed in lists for value in list_values(listed)):
             if written.text is not None and not is_valid(written.text):
-                yield refuse_start(
+                yield make_refusal(
                     written.span,
                     f"`{written.text}` is not a subject that routes may have",
                     "write tokens between single dots, and `>` only at the end",
@@ -160,7 +160,7 @@ def _users(server: ServerConf) -> Iterator[Violation]:
     single, users, secret = (entry(authorization, *names) for names in (("user", "username"), ("users",), ("token",)))
     if single is not None and (users is not None or secret is not None):
         beside = "a list of users" if users is not None else "a token"
-        yield refuse_start(
+        yield make_refusal(
             single.key_span,
             f"`authorization` has a single user and {beside}",
             f"move the user into `users`, and remove `{single.key}` here"
@@ -329,13 +329,13 @@ def check_user_keys(server: ServerConf) -> Iterator[Violation]:
         login = entry(conf, "user", "username", "password", "pass")
         # What is much shorter stands for a key, in documents and tests.
         if len(key.text) >= _SHORTEST_KEY and not is_key(key.text, "U"):
-            yield refuse_start(
+            yield make_refusal(
                 key.span,
                 f"`{key.text}` is not the public key of a user",
                 "write the 56 letters that begin with `U`, as `nsc` or `nk -pubout` print them",
             )
         if login is not None:
-            yield refuse_start(
+            yield make_refusal(
                 login.key_span, f"a user with an `nkey` has no `{login.key}`", f"remove `{login.key}`, or the key"
             )
 
@@ -349,7 +349,7 @@ def check_token(server: ServerConf) -> Iterator[Violation]:
     """A token beside a list of users."""
     token, users = entry(server.authorization, "token"), entry(server.authorization, "users")
     if token is not None and users is not None:
-        yield refuse_start(
+        yield make_refusal(
             token.key_span, "`authorization` has a token and a list of users", "remove the token, or the users"
         )
 
@@ -359,7 +359,7 @@ def check_exports(server: ServerConf) -> Iterator[Violation]:
     names = sorted(account.name for account in server.accounts)
     for account in server.accounts:
         if account.name == _RESERVED:
-            yield refuse_start(
+            yield make_refusal(
                 account.key_span,
                 f"`{_RESERVED}` is the account of users that have none",
                 "give the account another name, or move its users into `authorization`",
@@ -375,7 +375,7 @@ def _check_unknown_importers(conf: ConfMap, names: list[str]) -> Iterator[Violat
     for item in listed.value.items if listed and isinstance(listed.value, ConfArray) else ():
         name = getattr(item, "value", None)
         if isinstance(name, str) and name not in names:
-            yield refuse_start(
+            yield make_refusal(
                 item.span, f"there is no account `{name}` to export to", find_closest(name, names, "accounts")
             )
 
@@ -387,7 +387,7 @@ def _check_position(conf: ConfMap, subject: str) -> Iterator[Violation]:
     tokens = subject.split(".")
     wildcards = [index for index, token in enumerate(tokens, 1) if token == "*"]
     if position.value not in wildcards:
-        yield refuse_start(
+        yield make_refusal(
             position.span,
             f"token {position.value} of `{subject}` is not `*`",
             f"write {wildcards[0]}" if wildcards else "write `*` in the subject where the account's name is",
@@ -397,12 +397,12 @@ def _check_position(conf: ConfMap, subject: str) -> Iterator[Violation]:
 def _check_latency(conf: ConfMap | None) -> Iterator[Violation]:
     subject, sampling = option(conf, "subject"), option(conf, "sampling")
     if subject is not None and subject.text and has_wildcards(subject.text):
-        yield refuse_start(
+        yield make_refusal(
             subject.span, f"latencies cannot be published to `{subject.text}`", "write a subject without wildcards"
         )
     percent = str(sampling.value).removesuffix("%") if sampling is not None else ""
     if sampling is not None and percent.isdecimal() and not 1 <= int(percent) <= _MOST_PERCENT:
-        yield refuse_start(
+        yield make_refusal(
             sampling.span, f"{sampling.value} is not a share of the requests", "write a percentage from 1 to 100"
         )
 
@@ -428,7 +428,7 @@ def check_imports(server: ServerConf) -> Iterator[Violation]:
                     related=(Related(span=seen_imports[key], message="the other import"),),
                 )
             elif cycles.has(account.name, wish):
-                yield refuse_start(
+                yield make_refusal(
                     wish.subject.span,
                     f"`{wish.subject.value}` comes back to account `{account.name}`",
                     "remove one of the imports, or give them subjects that exclude each other",
@@ -438,9 +438,9 @@ def check_imports(server: ServerConf) -> Iterator[Violation]:
 
 def _check_prefix(wish: AccountImport) -> Iterator[Violation]:
     if wish.prefix is not None and wish.to is not None:
-        yield refuse_start(wish.prefix.span, "an import cannot have both `prefix` and `to`", "remove one of them")
+        yield make_refusal(wish.prefix.span, "an import cannot have both `prefix` and `to`", "remove one of them")
     if wish.prefix is not None and wish.prefix.text and has_wildcards(wish.prefix.text):
-        yield refuse_start(
+        yield make_refusal(
             wish.prefix.span, f"the prefix `{wish.prefix.text}` has wildcards", "write a prefix without `*` and `>`"
         )
 
@@ -454,7 +454,7 @@ def _check_target(wish: AccountImport) -> Iterator[Violation]:
     tokens = [f"${next(numbers)}" if token == "*" else token for token in wish.to.text.split(".")]
     parsed = SubjectTransform.parse(subject, ".".join(tokens), strict=True)
     if isinstance(parsed, TransformError):
-        yield refuse_start(wish.to.span, f"{parsed.message}", "write as many `*` in both subjects")
+        yield make_refusal(wish.to.span, f"{parsed.message}", "write as many `*` in both subjects")
 
 
 class _Cycles:
@@ -490,7 +490,7 @@ def check_items(server: ServerConf) -> Iterator[Violation]:
         for item in (*maps_in(account.conf, "exports"), *maps_in(account.conf, "imports")):
             stream, service = entry(item, "stream"), entry(item, "service")
             if stream is not None and service is not None:
-                yield refuse_start(
+                yield make_refusal(
                     service.key_span,
                     "one item is both a `stream` and a `service`",
                     "split it into two items, or remove one",
@@ -500,14 +500,14 @@ def check_items(server: ServerConf) -> Iterator[Violation]:
             conf = source.value if source is not None and isinstance(source.value, ConfMap) else None
             lacking = [name for name in ("account", "subject") if not has_any(conf, name)]
             if source is not None and isinstance(source.value, ConfScalar) and not has_any(item, "account"):
-                yield refuse_start(
+                yield make_refusal(
                     source.value.span,
                     "this import does not say of which account",
                     f'write `{source.key}: {{account: NAME, subject: "{source.value.value}"}}`',
                 )
             # Of two options, one is misspelt, as VS421 says.
             if source is not None and conf is not None and lacking and len(conf.entries) <= 1:
-                yield refuse_start(
+                yield make_refusal(
                     source.key_span,
                     f"this import has no `{lacking[0]}`",
                     f"add `{lacking[0]}`: an import is `{source.key}: {{account: NAME, subject: SUBJECT}}`",

@@ -9,7 +9,7 @@ from typing import Final
 
 from vstream.diagnostics import Related, Severity
 from vstream.lint.reading.nodes import entry, list_values, option, table
-from vstream.lint.registry import Violation, find_closest, refuse_start, rule
+from vstream.lint.registry import Violation, find_closest, make_refusal, rule
 from vstream.lint.rules.server_values import (
     find_system_account,
     has_any,
@@ -76,7 +76,7 @@ def _check_accounts(server: ServerConf, names: set[str]) -> Iterator[Violation]:
     if system is not None and system.text and system.text not in {*names, "$G"}:
         # The built-in one is there only if `system_account` names none.
         is_to_add = system.text == "$SYS" or not names
-        yield refuse_start(
+        yield make_refusal(
             system.span,
             f"unknown account `{system.text}` in `system_account`",
             "add it to `accounts`, or remove `system_account`"
@@ -86,7 +86,7 @@ def _check_accounts(server: ServerConf, names: set[str]) -> Iterator[Violation]:
     for remote in server.leaf_remotes:
         account = remote.account
         if account is not None and account.text and account.text not in {*names, *_BUILT_IN}:
-            yield refuse_start(
+            yield make_refusal(
                 account.span,
                 f"unknown account `{account.text}` of this leaf node",
                 find_closest(account.text, sorted(names), "accounts"),
@@ -98,11 +98,11 @@ def _check_gateway(server: ServerConf) -> Iterator[Violation]:
     if gateway is None or not gateway.conf.entries or _is_misspelt(gateway.conf, "gateway"):
         return
     if gateway.name is None:
-        yield refuse_start(
+        yield make_refusal(
             gateway.key_span, "the gateway has no `name`", "add `name`: the name of this server's cluster"
         )
     if not any(listener.block == "gateway" for listener in server.listeners):
-        yield refuse_start(gateway.key_span, "the gateway has no port", "add `port: 7222`")
+        yield make_refusal(gateway.key_span, "the gateway has no port", "add `port: 7222`")
     listed = entry(gateway.conf, "gateways")
     items = listed.value.items if listed is not None and isinstance(listed.value, ConfArray) else ()
     misspelt = {item.span for item in items if isinstance(item, ConfMap) and _is_misspelt(item, "remote_gateway")}
@@ -110,9 +110,9 @@ def _check_gateway(server: ServerConf) -> Iterator[Violation]:
         if remote.span in misspelt:
             continue
         if remote.name is None:
-            yield refuse_start(remote.span, "this gateway has no `name`", "add `name`: the name of that cluster")
+            yield make_refusal(remote.span, "this gateway has no `name`", "add `name`: the name of that cluster")
         elif not remote.urls:
-            yield refuse_start(remote.span, "this gateway has no `url`", 'add `url: "nats://HOST:7222"`')
+            yield make_refusal(remote.span, "this gateway has no `url`", 'add `url: "nats://HOST:7222"`')
 
 
 def _is_misspelt(conf: ConfMap, block: str) -> bool:
@@ -123,7 +123,7 @@ def _is_misspelt(conf: ConfMap, block: str) -> bool:
 def _check_ports(server: ServerConf) -> Iterator[Violation]:
     for listener in server.listeners:
         if listener.port is not None and listener.port > _MOST_PORT:
-            yield refuse_start(listener.span, f"{listener.port} is not a port", f"write a port of at most {_MOST_PORT}")
+            yield make_refusal(listener.span, f"{listener.port} is not a port", f"write a port of at most {_MOST_PORT}")
 
 
 def _check_limits(server: ServerConf) -> Iterator[Violation]:
@@ -132,7 +132,7 @@ def _check_limits(server: ServerConf) -> Iterator[Violation]:
     size = payload.value if payload is not None else _DEFAULT_PAYLOAD
     at = payload or pending
     if at is not None and isinstance(size, int) and isinstance(most, int) and size > most > 0:
-        yield refuse_start(
+        yield make_refusal(
             at.span,
             f"`max_payload` is {size:,}, more than the {most:,} of `max_pending`",
             f"write at most {most} for `max_payload`, or more for `max_pending`",
@@ -143,14 +143,14 @@ def _check_lame_duck(server: ServerConf) -> Iterator[Violation]:
     duration, grace = option(server.root, "lame_duck_duration"), option(server.root, "lame_duck_grace_period")
     lasts = _read_seconds(duration) if duration else _LAME_DUCK_S
     if duration is not None and lasts is not None and lasts < _LEAST_LAME_DUCK_S:
-        yield refuse_start(
+        yield make_refusal(
             duration.span,
             f"`lame_duck_duration` is less than {_LEAST_LAME_DUCK_S} seconds",
             f'write "{_LEAST_LAME_DUCK_S}s" or more',
         )
     waits = _read_seconds(grace) if grace else None
     if grace is not None and lasts is not None and waits is not None and waits >= lasts:
-        yield refuse_start(
+        yield make_refusal(
             grace.span,
             "`lame_duck_grace_period` is not less than `lame_duck_duration`",
             'write a shorter time, such as "10s"',
@@ -170,7 +170,7 @@ def _check_websocket(server: ServerConf) -> Iterator[Violation]:
         return
     has_port = any(listener.block in {"websocket", "ws"} for listener in server.listeners)
     if has_port and not has_any(websocket.value, "tls") and not is_on(websocket.value, "no_tls"):
-        yield refuse_start(
+        yield make_refusal(
             websocket.key_span,
             "the websocket listener has no TLS",
             "add `tls {…}`, or `no_tls: true` behind a proxy that terminates TLS",
@@ -190,7 +190,7 @@ def _check_mqtt(server: ServerConf) -> Iterator[Violation]:
         return
     is_alone = not is_clustered(server) and not server.leaf_remotes
     if is_alone and not (server.jetstream and server.jetstream.is_enabled):
-        yield refuse_start(
+        yield make_refusal(
             mqtt.key_span, "MQTT needs JetStream, unless the server is in a cluster", "add `jetstream {…}`"
         )
 
@@ -200,7 +200,7 @@ def _check_domain(server: ServerConf) -> Iterator[Violation]:
     if domain is None or not domain.text:
         return
     if any(char in domain.text for char in ".*>") or not is_valid(f"$JS.{domain.text}.API"):
-        yield refuse_start(
+        yield make_refusal(
             domain.span, f"`{domain.text}` is not a valid domain name", "use letters, digits, `-` and `_`"
         )
 
@@ -210,7 +210,7 @@ def _check_names(server: ServerConf) -> Iterator[Violation]:
     named = {"server_name": server.server_name, "cluster name": server.cluster_name, "gateway name": gateway_name}
     for title, name in named.items():
         if name is not None and name.text and " " in name.text:
-            yield refuse_start(
+            yield make_refusal(
                 name.span, f"a {title} must not contain spaces", f"write `{name.text.replace(' ', '-')}`"
             )
 
@@ -226,23 +226,23 @@ def _check_tls(server: ServerConf) -> Iterator[Violation]:
             urls = entry(tls.value, *_KNOWN_URLS)
             if urls is not None and block not in {"cluster", "gateway"}:
                 message = f"`{urls.key}` is for clusters and gateways"
-                yield refuse_start(urls.key_span, message, "remove it, or write `verify: true`")
+                yield make_refusal(urls.key_span, message, "remove it, or write `verify: true`")
 
 
 def _check_certificates(tls: ConfEntry, conf: ConfMap) -> Iterator[Violation]:
     for present, absent in (("cert_file", "key_file"), ("key_file", "cert_file")):
         if has_any(conf, present) and not has_any(conf, absent):
-            yield refuse_start(tls.key_span, f"`tls` has a `{present}` but no `{absent}`", f"add `{absent}`")
+            yield make_refusal(tls.key_span, f"`tls` has a `{present}` but no `{absent}`", f"add `{absent}`")
     several_certificates, suites = entry(conf, "certs", "certificates"), entry(conf, "cipher_suites")
     if several_certificates is not None and has_any(conf, "cert_file"):
-        yield refuse_start(
+        yield make_refusal(
             several_certificates.key_span,
             f"`tls` has a `cert_file` and `{several_certificates.key}`",
             f"move the file into `{several_certificates.key}`",
         )
     names = list_values(suites.value) if suites is not None else ()
     if suites is not None and not names:
-        yield refuse_start(suites.key_span, "`cipher_suites` is empty", "remove it: the default is safe")
+        yield make_refusal(suites.key_span, "`cipher_suites` is empty", "remove it: the default is safe")
     for name in names if not has_any(conf, "allow_insecure_cipher_suites") else ():
         if name.text and _INSECURE.search(name.text):
             yield Violation(
@@ -257,7 +257,7 @@ def _check_compression(server: ServerConf) -> Iterator[Violation]:
     for conf in (*blocks, *(remote.conf for remote in server.leaf_remotes)):
         mode = option(conf, "compression")
         if mode is not None and mode.text and mode.text.lower() not in {*_COMPRESSIONS, *_OTHER_COMPRESSIONS}:
-            yield refuse_start(
+            yield make_refusal(
                 mode.span,
                 f"`{mode.text}` is not a compression mode",
                 find_closest(mode.text.lower(), _COMPRESSIONS, "modes"),
@@ -276,11 +276,11 @@ def _check_default_domains(server: ServerConf, names: set[str]) -> Iterator[Viol
     for domain in domains.effective() if domains is not None else ():
         if domain.key in enabled:
             message = f"account `{domain.key}` has JetStream here, and `default_js_domain` sends it elsewhere"
-            yield refuse_start(domain.key_span, message, f"remove it, or the `jetstream` of account `{domain.key}`")
+            yield make_refusal(domain.key_span, message, f"remove it, or the `jetstream` of account `{domain.key}`")
         if domain.key == system:
-            yield refuse_start(domain.key_span, "the system account cannot use another domain", "remove it")
+            yield make_refusal(domain.key_span, "the system account cannot use another domain", "remove it")
         elif domain.key not in {*names, *_BUILT_IN}:
-            yield refuse_start(
+            yield make_refusal(
                 domain.key_span,
                 f"there is no account `{domain.key}` for `default_js_domain`",
                 find_closest(domain.key, sorted(names), "accounts"),

@@ -7,7 +7,7 @@ from typing import Final
 
 from vstream.diagnostics import Related, Severity, Span
 from vstream.lint.reading.nodes import entry, list_values, option, table
-from vstream.lint.registry import Violation, find_closest, refuse_start
+from vstream.lint.registry import Violation, find_closest, make_refusal
 from vstream.lint.rules.server_values import cluster, has_any, has_jetstream, has_operator, is_clustered, read_duration
 from vstream.lint.workspace import ServerConf
 from vstream.subjects.algebra import is_valid
@@ -48,7 +48,7 @@ def _check_system_jetstream(server: ServerConf) -> Iterator[Violation]:
         jetstream = entry(account.conf, "jetstream")
         is_on = jetstream is not None and getattr(jetstream.value, "value", True) in {True, *_ON}
         if jetstream is not None and is_on and account.name == system and has_jetstream(server):
-            yield refuse_start(
+            yield make_refusal(
                 jetstream.key_span,
                 "the system account cannot have JetStream",
                 "remove it here, and give another account JetStream",
@@ -64,7 +64,7 @@ def check_guests(server: ServerConf) -> Iterator[Violation]:
         conf = table(server.root, block) if block in listening and block else None
         guest = option(server.root if block is None else conf, "no_auth_user")
         if guest is not None and guest.text and guest.text not in users:
-            yield refuse_start(
+            yield make_refusal(
                 guest.span,
                 f"unknown user `{guest.text}` in `no_auth_user`",
                 find_closest(guest.text, users, "users") if users else "add the user, or remove `no_auth_user`",
@@ -81,13 +81,13 @@ def check_guests(server: ServerConf) -> Iterator[Violation]:
 def _check_https(server: ServerConf) -> Iterator[Violation]:
     https, http = entry(server.root, "https", "https_port"), entry(server.root, "http", "http_port", "monitor_port")
     if https is not None and http is not None:
-        yield refuse_start(
+        yield make_refusal(
             https.key_span,
             f"`{http.key}` and `{https.key}`, and monitoring has one port",
             f"remove `{https.key}` or `{http.key}`",
         )
     elif https is not None and not has_any(server.root, "tls"):
-        yield refuse_start(
+        yield make_refusal(
             https.key_span,
             "monitoring over HTTPS needs `tls`",
             "add `tls { cert_file: …, key_file: … }`, or write `http`",
@@ -98,7 +98,7 @@ def _check_mixed_urls(server: ServerConf) -> Iterator[Violation]:
     for remote in server.leaf_remotes:
         schemes = [str(url.value).partition("://")[0].lower() in {"ws", "wss"} for url in remote.urls]
         if any(schemes) and not all(schemes):
-            yield refuse_start(
+            yield make_refusal(
                 remote.urls[schemes.index(not schemes[0])].span,
                 "a remote has addresses of websockets and others",
                 "write all addresses with `ws://` or `wss://`, or none",
@@ -122,7 +122,7 @@ def _check_remotes(server: ServerConf) -> Iterator[Violation]:
             listed = entry(remote.conf, name)
             for subject in list_values(listed.value) if listed else ():
                 if subject.text is not None and not is_valid(subject.text):
-                    yield refuse_start(
+                    yield make_refusal(
                         subject.span,
                         f"`{subject.text}` is not a subject",
                         "write tokens between single dots, and `>` only at the end",
@@ -149,7 +149,7 @@ def check_leaves_beside_gateways(server: ServerConf, parts: Iterable[ServerConf]
     """The built-in system account is not enough (server/leafnode.go, validateLeafNode). *parts* are it and what it includes."""
     has_leaves = any(listener.block in {"leafnodes", "leaf"} for listener in server.listeners)
     if has_leaves and server.gateway is not None and all(part.system_account is None for part in parts):
-        yield refuse_start(
+        yield make_refusal(
             server.gateway.key_span,
             "leaf nodes beside a gateway need a `system_account`",
             "add `system_account: SYS`, and `SYS` to `accounts`",
@@ -164,7 +164,7 @@ def _check_proxies(server: ServerConf) -> Iterator[Violation]:
             continue
         scheme, _, host = url.text.partition("://")
         if scheme not in {"http", "https"} or not host.strip("/"):
-            yield refuse_start(
+            yield make_refusal(
                 url.span,
                 f"`{url.text}` is not the address of a proxy",
                 "write `http://HOST:PORT` or `https://HOST:PORT`",
@@ -173,7 +173,7 @@ def _check_proxies(server: ServerConf) -> Iterator[Violation]:
         written = [login for login in logins if login]
         if len(written) == 1:
             lacking = "password" if logins[0] else "username"
-            yield refuse_start(
+            yield make_refusal(
                 written[0].key_span,
                 f"the proxy has a `{written[0].key}` and no `{lacking}`",
                 f"add `{lacking}`, or remove `{written[0].key}`",
@@ -195,7 +195,7 @@ def _check_remote_log(server: ServerConf) -> Iterator[Violation]:
 def _store_twice(server: ServerConf) -> Iterator[Violation]:
     outside = entry(server.root, "store_dir", "storedir")
     if outside is not None and server.jetstream is not None and server.jetstream.store_dir is not None:
-        yield refuse_start(outside.key_span, "`store_dir` is also in `jetstream`", "remove one of them")
+        yield make_refusal(outside.key_span, "`store_dir` is also in `jetstream`", "remove one of them")
 
 
 def _check_websocket_access(server: ServerConf) -> Iterator[Violation]:
@@ -205,14 +205,14 @@ def _check_websocket_access(server: ServerConf) -> Iterator[Violation]:
     origins = entry(websocket, *_ORIGINS)
     for origin in list_values(origins.value) if origins else ():
         if origin.text and not origin.text.startswith(("http://", "https://", "$")):
-            yield refuse_start(
+            yield make_refusal(
                 origin.span,
                 f"`{origin.text}` is not an origin",
                 "write `https://HOST`, or remove `allowed_origins` to allow all",
             )
     cookie = entry(websocket, "jwt_cookie")
     if cookie is not None and not has_operator(server):
-        yield refuse_start(cookie.key_span, "`jwt_cookie` needs an operator", "add `operator`, or remove `jwt_cookie`")
+        yield make_refusal(cookie.key_span, "`jwt_cookie` needs an operator", "add `operator`, or remove `jwt_cookie`")
 
 
 def _check_advertised(server: ServerConf) -> Iterator[Violation]:
@@ -224,7 +224,7 @@ def _check_advertised(server: ServerConf) -> Iterator[Violation]:
     )
     for address in places:
         if address is not None and address.text and "://" in address.text:
-            yield refuse_start(
+            yield make_refusal(
                 address.span,
                 f"`{address.text}` is a URL, not an address",
                 f"write `{address.text.partition('://')[2]}`",
@@ -234,7 +234,7 @@ def _check_advertised(server: ServerConf) -> Iterator[Violation]:
 def _check_pool(server: ServerConf) -> Iterator[Violation]:
     size = option(server.cluster, "pool_size")
     if size is not None and isinstance(size.value, int) and size.value < 0 and has_any(server.cluster, "accounts"):
-        yield refuse_start(
+        yield make_refusal(
             size.span,
             "`pool_size` is negative, and accounts have routes of their own",
             "remove `pool_size`, or `accounts`",
@@ -247,11 +247,11 @@ def _check_thresholds(server: ServerConf) -> Iterator[Violation]:
         values = [read_duration(value) for value in list_values(listed.value)] if listed else []
         numbers = [value for value in values if value]
         if listed is not None and numbers != sorted(numbers):
-            yield refuse_start(
+            yield make_refusal(
                 listed.key_span, "the thresholds are not in ascending order", "write the shortest time first"
             )
         elif len(values) > _MOST_THRESHOLDS:
-            yield refuse_start(
+            yield make_refusal(
                 listed.key_span if listed else server.root.span,
                 f"{len(values)} thresholds, for {_MOST_THRESHOLDS} levels",
                 f"write {_MOST_THRESHOLDS} or less",

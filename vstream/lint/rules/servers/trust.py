@@ -9,7 +9,7 @@ from typing import Final
 from vstream.lint.detect import find_token
 from vstream.lint.reading.accounts import exports_of
 from vstream.lint.reading.nodes import entry, list_values, maps_in, option, split_url, table
-from vstream.lint.registry import Violation, find_closest, refuse_start
+from vstream.lint.registry import Violation, find_closest, make_refusal
 from vstream.lint.rules.server_values import OPERATORS, TRUSTED, has_any, has_operator, links, operator_claims
 from vstream.lint.workspace import ConfValue, ServerConf
 from vstream.subjects.algebra import is_literal, is_valid
@@ -39,7 +39,7 @@ def _check_resolver(server: ServerConf) -> Iterator[Violation]:
         text = str(node.value)
         is_known = text.upper() in _IN_MEMORY or _URL.fullmatch(text) is not None
         if not is_known and node.kind is not ScalarKind.UNRESOLVED:
-            yield refuse_start(node.span, f"`{text}` is not an account resolver", _RESOLVER_HINT)
+            yield make_refusal(node.span, f"`{text}` is not an account resolver", _RESOLVER_HINT)
     elif isinstance(node, ConfMap):
         yield from _resolver_of_files(node)
 
@@ -51,19 +51,19 @@ def _resolver_of_files(conf: ConfMap) -> Iterator[Violation]:
         at = kind.span if kind is not None else conf.span
         close = find_closest(name, ["cache", "full"], "types")
         hint = close if kind is not None else "add `type: full`"
-        yield refuse_start(at, "the resolver's `type` is neither `full` nor `cache`", hint)
+        yield make_refusal(at, "the resolver's `type` is neither `full` nor `cache`", hint)
         return
     if directory is None or not directory.text:
         message = "the resolver has no `dir` to keep accounts in"
-        yield refuse_start(conf.span, message, "add `dir`, a directory of this server alone")
+        yield make_refusal(conf.span, message, "add `dir`, a directory of this server alone")
     for refused in _ONLY_CACHE if name == "full" else _ONLY_FULL:
         written = entry(conf, refused)
         if written is not None:
             message = f"a resolver of type `{name}` has no `{refused}`"
-            yield refuse_start(written.key_span, message, "remove it, or change the type")
+            yield make_refusal(written.key_span, message, "remove it, or change the type")
     for time in (option(conf, name) for name in _TIMES):
         if time is not None and not _TIME.fullmatch(str(time.value)):
-            yield refuse_start(time.span, f"`{time.value}` is not a duration", 'write a duration, such as "2m"')
+            yield make_refusal(time.span, f"`{time.value}` is not a duration", 'write a duration, such as "2m"')
 
 
 def _check_listed_accounts(server: ServerConf) -> Iterator[Violation]:
@@ -71,27 +71,27 @@ def _check_listed_accounts(server: ServerConf) -> Iterator[Violation]:
     for item in listed.value.items if listed is not None and isinstance(listed.value, ConfArray) else ():
         if not isinstance(item, ConfScalar):
             message = "a list of accounts has names alone"
-            yield refuse_start(item.span, message, "write `accounts { NAME { users: […] } }`")
+            yield make_refusal(item.span, message, "write `accounts { NAME { users: […] } }`")
 
 
 def _check_resolver_preload(server: ServerConf) -> Iterator[Violation]:
     tokens, resolver = table(server.root, "resolver_preload"), option(server.root, *_RESOLVERS)
     if tokens is not None and tokens.entries and resolver is not None and _URL.fullmatch(resolver.text or ""):
         message = "a resolver at a URL cannot be given tokens"
-        yield refuse_start(tokens.span, message, "remove `resolver_preload`, or write `resolver: MEMORY`")
+        yield make_refusal(tokens.span, message, "remove `resolver_preload`, or write `resolver: MEMORY`")
     for written in tokens.effective() if tokens is not None else ():
         token = written.value.value if isinstance(written.value, ConfScalar) else None
         is_variable = isinstance(written.value, ConfScalar) and written.value.kind is ScalarKind.UNRESOLVED
         if isinstance(token, str) and not is_variable and find_token(token) is None:
             message = "this is not the token of an account"
-            yield refuse_start(written.value.span, message, "copy all of the JWT, as `nsc` prints it")
+            yield make_refusal(written.value.span, message, "copy all of the JWT, as `nsc` prints it")
 
 
 def _trace(server: ServerConf) -> Iterator[Violation]:
     for account in server.accounts:
         subject = option(account.conf, "msg_trace", "trace_dest")
         if subject is not None and subject.text and not (is_valid(subject.text) and is_literal(subject.text)):
-            yield refuse_start(
+            yield make_refusal(
                 subject.span, f"traces cannot be published to `{subject.text}`", "write a subject without wildcards"
             )
 
@@ -114,9 +114,9 @@ def _check_headers(server: ServerConf) -> Iterator[Violation]:
     headers = table(table(server.root, "websocket", "ws"), "headers")
     for header in headers.effective() if headers is not None else ():
         if header.key.lower().startswith(_HANDSHAKE) or header.key.lower() in _OWN_HEADERS:
-            yield refuse_start(header.key_span, f"`{header.key}` belongs to the handshake of websockets", "remove it")
+            yield make_refusal(header.key_span, f"`{header.key}` belongs to the handshake of websockets", "remove it")
         elif not isinstance(getattr(header.value, "value", None), str):
-            yield refuse_start(header.value.span, f"the header `{header.key}` is not a text", "put it in quotes")
+            yield make_refusal(header.value.span, f"the header `{header.key}` is not a text", "put it in quotes")
 
 
 def _check_callout(server: ServerConf) -> Iterator[Violation]:
@@ -128,7 +128,7 @@ def _check_callout(server: ServerConf) -> Iterator[Violation]:
         (("auth_users", "users"), "add `auth_users`: the users that answer"),
     ):
         if not has_any(callout.value, *names):
-            yield refuse_start(callout.key_span, f"`{callout.key}` has no `{names[0]}`", hint)
+            yield make_refusal(callout.key_span, f"`{callout.key}` has no `{names[0]}`", hint)
     account = option(callout.value, "account", "acc")
     accounts = sorted(account.name for account in server.accounts)
     if account is not None and account.text and account.text not in {*accounts, "$G", "$SYS"}:
@@ -144,7 +144,7 @@ def _check_nameless_users(server: ServerConf) -> Iterator[Violation]:
         for user in maps_in(conf, "users"):
             password = entry(user, "password", "pass")
             if password is not None and not has_any(user, "user", "username", "nkey"):
-                yield refuse_start(password.key_span, "a password without a user", "add `user`")
+                yield make_refusal(password.key_span, "a password without a user", "add `user`")
 
 
 def _check_single_user(server: ServerConf) -> Iterator[Violation]:
@@ -152,7 +152,7 @@ def _check_single_user(server: ServerConf) -> Iterator[Violation]:
     single = entry(server.authorization, "user", "username", "token")
     has_users = any(has_any(account.conf, "users") for account in server.accounts)
     if single is not None and has_users and not has_any(server.authorization, "users"):
-        yield refuse_start(
+        yield make_refusal(
             single.key_span,
             f"`authorization` has a `{single.key}`, and accounts have users",
             "move the user into an account, and remove it here",
@@ -169,13 +169,13 @@ def _check_latencies(server: ServerConf) -> Iterator[Violation]:
             conf = latency.value if isinstance(latency.value, ConfMap) else None
             if export.kind == "stream":
                 message = f"only services have a latency, and `{export.subject.value}` is a stream"
-                yield refuse_start(latency.key_span, message, "remove it, or export a `service`")
+                yield make_refusal(latency.key_span, message, "remove it, or export a `service`")
             elif subject is not None and subject.text and not is_literal(subject.text):
                 message = f"latencies cannot be published to `{subject.text}`"
-                yield refuse_start(subject.span, message, "write a subject without wildcards")
+                yield make_refusal(subject.span, message, "write a subject without wildcards")
             elif conf is not None and not has_any(conf, "subject"):
                 message = "`latency` has no `subject`"
-                yield refuse_start(latency.key_span, message, "add `subject`, where it is published")
+                yield make_refusal(latency.key_span, message, "add `subject`, where it is published")
 
 
 def _check_leaf_logins(server: ServerConf) -> Iterator[Violation]:
@@ -184,13 +184,13 @@ def _check_leaf_logins(server: ServerConf) -> Iterator[Violation]:
     single, listed = entry(authorization, "user", "username", "nkey"), entry(authorization, "users")
     if single is not None and listed is not None:
         message = f"leaf nodes have a single `{single.key}` and a list of users"
-        yield refuse_start(single.key_span, message, f"move it into `users`, and remove `{single.key}` here")
+        yield make_refusal(single.key_span, message, f"move it into `users`, and remove `{single.key}` here")
     names = set()
     for user in maps_in(authorization, "users"):
         name = option(user, "user", "username")
         if name is not None and name.text and name.text in names:
             message = f"user `{name.text}` of leaf nodes is defined twice"
-            yield refuse_start(name.span, message, "give each a name of its own")
+            yield make_refusal(name.span, message, "give each a name of its own")
         names.add(name.text if name else None)
 
 
@@ -199,7 +199,7 @@ def _refuse_both_logins(server: ServerConf) -> Iterator[Violation]:
         key = entry(remote.conf, "nkey", "seed")
         if key is not None and has_any(remote.conf, "credentials", "creds"):
             message = f"a leaf node has credentials or an `{key.key}`, not both"
-            yield refuse_start(key.key_span, message, "remove one of them")
+            yield make_refusal(key.key_span, message, "remove one of them")
 
 
 def check_leaf_accounts(server: ServerConf, names: set[str]) -> Iterator[Violation]:
@@ -209,7 +209,7 @@ def check_leaf_accounts(server: ServerConf, names: set[str]) -> Iterator[Violati
     for conf in (authorization, *maps_in(authorization, "users")):
         account = option(conf, "account")
         if account is not None and account.text and account.text not in accounts:
-            yield refuse_start(
+            yield make_refusal(
                 account.span,
                 f"there is no account `{account.text}` for these leaf nodes",
                 find_closest(account.text, sorted(accounts), "accounts"),
@@ -221,7 +221,7 @@ def _check_negative_waits(server: ServerConf) -> Iterator[Violation]:
     waits = (option(mqtt, *names) for names in (("ack_wait", "ackwait"), ("api_timeout", "js_api_timeout")))
     for wait in waits:
         if wait is not None and wait.text and wait.text.startswith("-"):
-            yield refuse_start(wait.span, f"`{wait.text}` is negative", f'write "{wait.text.removeprefix("-")}"')
+            yield make_refusal(wait.span, f"`{wait.text}` is negative", f'write "{wait.text.removeprefix("-")}"')
 
 
 def check_operator(server: ServerConf) -> Iterator[Violation]:
@@ -229,10 +229,10 @@ def check_operator(server: ServerConf) -> Iterator[Violation]:
     resolver, sentinel = entry(server.root, *_RESOLVERS), entry(server.root, "default_sentinel")
     if resolver is not None and isinstance(resolver.value, ConfMap):
         message = "a resolver keeps the accounts of an operator, and none is trusted"
-        yield refuse_start(resolver.key_span, message, "add `operator`, or remove the resolver")
+        yield make_refusal(resolver.key_span, message, "add `operator`, or remove the resolver")
     if sentinel is not None:
         message = "`default_sentinel` is a user of an operator, and none is trusted"
-        yield refuse_start(sentinel.key_span, message, "add `operator`, or remove it")
+        yield make_refusal(sentinel.key_span, message, "add `operator`, or remove it")
 
 
 def _check_what_operators_need(server: ServerConf) -> Iterator[Violation]:
@@ -242,18 +242,18 @@ def _check_what_operators_need(server: ServerConf) -> Iterator[Violation]:
     claims = operator_claims(operator.value) if operator is not None else {}
     if operator is not None and claims and resolver is None and not claims.get("account_server_url"):
         message = "an operator needs a resolver, which knows its accounts"
-        yield refuse_start(operator.key_span, message, f"add `resolver`: {_RESOLVER_HINT}")
+        yield make_refusal(operator.key_span, message, f"add `resolver`: {_RESOLVER_HINT}")
     is_in_files = resolver is not None and isinstance(resolver.value, ConfMap)
     is_named = bool(claims.get("system_account") or server.system_account)
     if resolver is not None and is_in_files and claims and not is_named:
         message = "this resolver asks over the system account, and neither the file nor the operator names one"
-        yield refuse_start(resolver.key_span, message, "add `system_account` with the key of that account")
+        yield make_refusal(resolver.key_span, message, "add `system_account` with the key of that account")
     pinned = entry(server.root, "resolver_pinned_accounts")
     leaves = option(table(table(server.root, "leafnodes", "leaf"), "authorization"), "account")
     names = (*(list_values(pinned.value) if pinned else ()), *([leaves] if leaves else ()))
     for name in names if operator is not None else ():
         if name.text and len(name.text) < _SHORTEST_KEY:
-            yield refuse_start(name.span, f"`{name.text}` is not the public key of an account", _KEY_HINT)
+            yield make_refusal(name.span, f"`{name.text}` is not the public key of an account", _KEY_HINT)
 
 
 def _check_beside_operator(server: ServerConf) -> Iterator[Violation]:
@@ -274,24 +274,24 @@ def _check_beside_operator(server: ServerConf) -> Iterator[Violation]:
     ):
         written = entry(conf, *names)
         if written is not None and not _is_empty(written.value):
-            yield refuse_start(written.key_span, f"`{written.key}` beside an operator", hint)
+            yield make_refusal(written.key_span, f"`{written.key}` beside an operator", hint)
     for remote in server.leaf_remotes:
         account = remote.account
         if account is None or (account.text and len(account.text) < _SHORTEST_KEY):
             message = "beside an operator, a leaf node is for the public key of an account"
             hint = "write `account` with the key that begins with `A`, as `nsc` prints it"
-            yield refuse_start(account.span if account else remote.span, message, hint)
+            yield make_refusal(account.span if account else remote.span, message, hint)
     system, named = server.system_account, operator_claims(operator.value).get("system_account")
     if system is not None and system.text and len(system.text) >= _SHORTEST_KEY and named and system.text != named:
         message = "the operator's system account is another one"
-        yield refuse_start(system.span, message, f"write `{named}`, or remove it")
+        yield make_refusal(system.span, message, f"write `{named}`, or remove it")
 
 
 def _name_for_key(server: ServerConf) -> Iterator[Violation]:
     """Operators know the system account by its key; accounts of the file are not theirs."""
     system = server.system_account
     if has_operator(server) and system is not None and system.text and len(system.text) < _SHORTEST_KEY:
-        yield refuse_start(system.span, f"`{system.text}` is not the public key of an account", _KEY_HINT)
+        yield make_refusal(system.span, f"`{system.text}` is not the public key of an account", _KEY_HINT)
 
 
 def _is_empty(node: ConfNode) -> bool:
@@ -304,7 +304,7 @@ def _check_pinned_twice(server: ServerConf) -> Iterator[Violation]:
     seen: set[object] = set()
     for account in list_values(pinned.value) if pinned else ():
         if account.value in seen:
-            yield refuse_start(account.span, f"account `{account.value}` is listed twice", "remove one of them")
+            yield make_refusal(account.span, f"account `{account.value}` is listed twice", "remove one of them")
         seen.add(account.value)
 
 
@@ -313,7 +313,7 @@ def _check_guest_alone(server: ServerConf) -> Iterator[Violation]:
     single: ConfValue | None = option(server.authorization, "user", "username")
     if guest is not None and single is not None and guest.text == single.text:
         message = f"`no_auth_user` must be one of `users`, and `{guest.text}` is a single user"
-        yield refuse_start(guest.span, message, "move the user into `users: [{…}]`")
+        yield make_refusal(guest.span, message, "move the user into `users: [{…}]`")
 
 
 VALUES: Final[tuple[Callable[[ServerConf], Iterator[Violation]], ...]] = (
