@@ -78,7 +78,7 @@ def test_what_nobody_answered_for_is_not_said_to_differ(
     assert report_failure(caught.value) == 3
     for blocked, code in ((silent,), 3), ((silent, replace(silent, name="bar", reason="it is sealed")), 1):
         with pytest.raises(typer.Exit) as ended:
-            region_failover.end(TOPOLOGY, replace(plan, blocked=blocked), False, "in again")
+            region_failover.report_end_or_exit(TOPOLOGY, replace(plan, blocked=blocked), False, "in again")
         assert ended.value.exit_code == code
     request = PlanRequest(topology=TOPOLOGY, bundle=render_bundle(TOPOLOGY), endpoints={})
     planned = ServerPlan(where=Servers(endpoints={}, lab=None, description=""), request=request, plan=plan)
@@ -91,7 +91,7 @@ def test_what_nobody_answered_for_is_not_said_to_differ(
         apply.command(tmp_path / "lost.yaml")
     assert ended.value.exit_code == 3
     with pytest.raises(typer.Exit) as ended:
-        apply.report_applied(planned, ApplyResult(done=()), plan, is_verbose=False)
+        apply.report_applied_or_exit(planned, ApplyResult(done=()), plan, is_verbose=False)
     assert (ended.value.exit_code, "differ" in capsys.readouterr().err) == (3, False)
     with pytest.raises(RefusedError):
         pipeline.require_nothing_else(
@@ -132,5 +132,5 @@ def test_only_sources_that_died_with_the_region_are_dropped() -> None:
 def test_a_region_is_not_said_to_be_in_again_where_nobody_knows_what_servers_have_loaded() -> None:
     plan = Plan(topology="lost", observed="", unread_servers=("east-1",), rule_count=1)
     with pytest.raises(typer.Exit) as ended:
-        region_failover.end(TOPOLOGY, plan, True, "in again")
+        region_failover.report_end_or_exit(TOPOLOGY, plan, True, "in again")
     assert ended.value.exit_code == 3

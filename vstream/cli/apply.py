@@ -96,18 +96,18 @@ def command(
     if not plan.has_work:
         _exit_if_unknown(plan, file)
         return
-    _check_allowed(plan, allow_destructive=allow_destructive, allow_many=allow_many)
+    _exit_unless_allowed(plan, allow_destructive=allow_destructive, allow_many=allow_many)
     if not yes:
-        _ask()
+        _confirm_or_exit()
         # Nobody knows how long the question was on the screen.
         require_same(run(make_plan(planned.request)), plan)
     shipping = ShippingOptions(command=ship_with, loaded_timeout=loaded_timeout)
     applied, left = run(apply_with_progress(planned, gate_timeout, shipping))
-    report_applied(planned, applied, left, is_verbose=verbose)
+    report_applied_or_exit(planned, applied, left, is_verbose=verbose)
     _exit_if_unknown(left or plan, file)
 
 
-def report_applied(planned: ServerPlan, applied: ApplyResult, left: Plan | None, *, is_verbose: bool) -> None:
+def report_applied_or_exit(planned: ServerPlan, applied: ApplyResult, left: Plan | None, *, is_verbose: bool) -> None:
     """Say what was done and what is left, and end with the exit code of that unless all is done."""
     console.print_lines(outcome.render_applied(applied, loaded_path(planned.request.topology)))
     if applied.gate_timeouts:
@@ -140,7 +140,7 @@ async def _plan(
     return fresh
 
 
-def _check_allowed(plan: Plan, *, allow_destructive: bool, allow_many: bool) -> None:
+def _exit_unless_allowed(plan: Plan, *, allow_destructive: bool, allow_many: bool) -> None:
     allowed = {"--allow-destructive": allow_destructive, "--allow-many": allow_many}
     needed = [f"{demand.option} ({demand.reason})" for demand in plan.demands if not allowed[demand.option]]
     if needed:
@@ -148,7 +148,7 @@ def _check_allowed(plan: Plan, *, allow_destructive: bool, allow_many: bool) -> 
         raise typer.Exit(NO)
 
 
-def _ask() -> None:
+def _confirm_or_exit() -> None:
     if not sys.stdin.isatty():
         console.print_note(
             "Nothing was changed: not a terminal; pass `--yes` to apply without confirmation.", style="bold red"

@@ -13,7 +13,7 @@ from vstream.cli.apply import GateTimeout
 from vstream.cli.asyncio_runner import run
 from vstream.cli.exit_codes import NO, OK, UNKNOWN
 from vstream.cli.plan import plan_with_progress
-from vstream.cli.region_failover import EditOptions, ShipWith, carry_out_edit, end, read_edit
+from vstream.cli.region_failover import EditOptions, ShipWith, carry_out_edit, read_edit, report_end_or_exit
 from vstream.cli.views import console
 from vstream.cli.views import plan as plan_view
 from vstream.cli.views import region as view
@@ -92,7 +92,9 @@ def _drain_region(edit: TopologyEdit, region: str, planned: ServerPlan, how: Edi
         if is_json:
             seen = None if is_undone else Emptiness(missing=(reason,))
             print_json("drain", view.drain_as_dict(region, seen, planned.plan, is_done=is_done))
-        end(topology, left, is_done, f"Region {region} takes publishes again. {edit.file} says so: commit it.")
+        report_end_or_exit(
+            topology, left, is_done, f"Region {region} takes publishes again. {edit.file} says so: commit it."
+        )
         if not is_undone:
             console.print_note(f"{reason}.", style="bold red")
             raise typer.Exit(NO)

@@ -10,7 +10,7 @@ from vstream.cli import options
 from vstream.cli.apply import GateTimeout
 from vstream.cli.asyncio_runner import run
 from vstream.cli.plan import plan_with_progress
-from vstream.cli.region_failover import EditOptions, RegionName, ShipWith, carry_out_edit, end, read_edit
+from vstream.cli.region_failover import EditOptions, RegionName, ShipWith, carry_out_edit, read_edit, report_end_or_exit
 from vstream.cli.views import console
 from vstream.cli.views import plan as plan_view
 from vstream.cli.views import region as view
@@ -70,7 +70,7 @@ def command(
     left, is_done = carry_out_edit(edit, planned, how)
     if is_json:
         print_json("failback", view.as_dict(None, (region,), {}, planned.plan, is_done=is_done))
-    end(edit.topology, left, is_done, f"Region {region} is in again. {topology} says so: commit it.")
+    report_end_or_exit(edit.topology, left, is_done, f"Region {region} is in again. {topology} says so: commit it.")
 
 
 def _runs_in_lab(name: str, topology: Topology, region: str, how_many: Callable[[Iterable[bool]], bool]) -> bool:

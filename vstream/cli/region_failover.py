@@ -12,7 +12,7 @@ from vstream.apply.execute import GATE_TIMEOUT
 from vstream.apply.pipeline import resume_reading
 from vstream.apply.shipping import ShippingOptions
 from vstream.cli import options
-from vstream.cli.apply import GateTimeout, apply_with_progress, report_applied
+from vstream.cli.apply import GateTimeout, apply_with_progress, report_applied_or_exit
 from vstream.cli.asyncio_runner import run
 from vstream.cli.exit_codes import NO, UNKNOWN
 from vstream.cli.plan import plan_with_progress
@@ -68,7 +68,7 @@ def carry_out_edit(edit: TopologyEdit, planned: ServerPlan, how: EditOptions) ->
     shipping = ShippingOptions(command=how.ship_with, loaded_timeout=None)
     applied, left = run(apply_with_progress(planned, how.gate_timeout, shipping))
     if not how.is_json or not applied.is_complete or (left is not None and not left.is_empty):
-        report_applied(planned, applied, left, is_verbose=False)
+        report_applied_or_exit(planned, applied, left, is_verbose=False)
     behind = run(resume_reading(edit.topology, find_target_servers(edit.topology, planned.where.lab)))
     if behind:
         console.print_note(f"{', '.join(behind)} will source again later: `vstream repair sources` says when.")
@@ -136,10 +136,10 @@ def command(
         _remove_from_meta_group(edit.topology, regions, where)
     if is_json:
         print_json("failover", view.as_dict(proof, regions, homes, planned.plan, is_done=is_done))
-    end(edit.topology, left, is_done, f"Given up: {', '.join(regions)}. {topology} says so: commit it.")
+    report_end_or_exit(edit.topology, left, is_done, f"Given up: {', '.join(regions)}. {topology} says so: commit it.")
 
 
-def end(topology: Topology, plan: Plan, is_done: bool, success: str) -> None:
+def report_end_or_exit(topology: Topology, plan: Plan, is_done: bool, success: str) -> None:
     """Say what was changed. Exits with 1 if something is refused, and with 3 where nobody knows."""
     if is_done:
         if plan.unknown_servers:

@@ -33,10 +33,7 @@ from vstream.lint.parse_scenario import parse_scenario as load_scenario
 from vstream.runner import runner
 from vstream.scenario.model import Expectation, Scenario
 
-app = typer.Typer(
-    help="Rehearsals as files: servers, a workload, faults, and what is expected.",
-    no_args_is_help=True,
-)
+app = typer.Typer(help="Rehearsals as files: servers, a workload, faults, and what is expected.", no_args_is_help=True)
 
 
 @app.command("run")
@@ -119,9 +116,7 @@ def validate(
 
 
 @app.command("list")
-def list_shipped(
-    output: options.TextOrJson = "text",
-) -> None:
+def list_shipped(output: options.TextOrJson = "text") -> None:
     """
     List the scenarios that ship with vstream.
 
@@ -137,9 +132,7 @@ def list_shipped(
 
 
 @app.command("show")
-def show_file(
-    scenario: Annotated[str, typer.Argument(help="The name of a shipped scenario.", metavar="NAME")],
-) -> None:
+def show_file(scenario: Annotated[str, typer.Argument(help="The name of a shipped scenario.", metavar="NAME")]) -> None:
     """
     Print a shipped scenario, to read or to begin with.
 
