@@ -22,7 +22,7 @@ from typing import Any
 from vstream.backup.directory import BackupDirectory, BackupRecord, SavedStream
 from vstream.backup.take import require_one_account
 from vstream.errors import NoRespondersError, NotReachableError, RefusedError, ServerError, VstreamError
-from vstream.health.live.lag import choose_connection
+from vstream.health.live.lag import choose_connection_to
 from vstream.health.repair.live.scan import read_provenances
 from vstream.jetstream import error_codes
 from vstream.jetstream.admin import JetStreamAdmin, ask_until_available
@@ -114,11 +114,11 @@ async def _restore(
     for saved in request.record.streams:
         if state.missing or saved.name in state.marked:
             on_stream(f"restoring {saved.name}")
-            await _Restored(choose_connection(connections, saved.region), request, saved).make()
+            await _Restored(choose_connection_to(connections, saved.region), request, saved).make()
     for saved in request.record.streams:
         if state.missing or saved.name in state.marked:
             on_stream(f"attaching {saved.name}")
-            await _Restored(choose_connection(connections, saved.region), request, saved).attach()
+            await _Restored(choose_connection_to(connections, saved.region), request, saved).attach()
 
 
 async def _read_state(request: RestoreRequest, connections: Mapping[str, ReconnectingConnection]) -> RestoreState:
@@ -129,7 +129,7 @@ async def _read_state(request: RestoreRequest, connections: Mapping[str, Reconne
     unmarked: list[str] = []
     unfinished: list[str] = []
     for saved in record.streams:
-        config = await _Restored(choose_connection(connections, saved.region), request, saved).find()
+        config = await _Restored(choose_connection_to(connections, saved.region), request, saved).find()
         if config is None:
             missing.append(saved.name)
         elif config.metadata.get(MARK) != record.id:

@@ -25,7 +25,7 @@ from vstream.capture.records import CapturedServer, Manifest, Sample, Stored
 from vstream.capture.store import FORMAT as CAPTURE_FORMAT
 from vstream.capture.store import Capture, RecordWriter
 from vstream.errors import NotReachableError, RefusedError, VstreamError
-from vstream.health.live.lag import choose_connection
+from vstream.health.live.lag import choose_connection_to
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.direct import ANY_SUBJECT, get_next_from_leader
 from vstream.jetstream.read_stream import read_messages
@@ -103,12 +103,12 @@ async def take_backup(
             saved = {}
             for stream in order_by_takers(request.streams):
                 on_stream(f"snapshot of {stream.config.name}")
-                connection = choose_connection(connections, stream.region)
+                connection = choose_connection_to(connections, stream.region)
                 saved[stream.config.name] = await _save(connection, stream, directory)
             unfiltered = Capture(directory.path / ".unfiltered")
             for stream in request.streams:
                 on_stream(f"reading {stream.config.name}")
-                connection = choose_connection(connections, stream.region)
+                connection = choose_connection_to(connections, stream.region)
                 item = saved[stream.config.name]
                 saved[stream.config.name] = await read_saved(connection, item, unfiltered, tuple(saved))
         on_stream("checksums")

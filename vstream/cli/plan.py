@@ -86,7 +86,9 @@ def command(
     if files is not None:
         raise typer.BadParameter("needs --drift", param_hint="--configs")
     adopted, regions = frozenset(adopt or ()), tuple(sorted(lost or ()))
-    planned = run(plan_with_progress(loaded.require(), lab, templates, adopt=adopted, lost=regions, is_applied=False))
+    planned = run(
+        plan_with_progress(loaded.require(), lab, templates, adopt=adopted, lost=regions, is_for_servers=False)
+    )
     if out is not None:
         _save_plan(out, topology, loaded.text, planned)
     _print_plan(planned, output, is_verbose=verbose)
@@ -129,11 +131,11 @@ async def plan_with_progress(
     *,
     adopt: frozenset[str] = frozenset(),
     lost: tuple[str, ...] = (),
-    is_applied: bool = True,
+    is_for_servers: bool = True,
 ) -> ServerPlan:
     """`plan_servers` of the lab *lab_name*, or of the servers that *topology* means. Raises VstreamError."""
     where = find_servers(topology, lab_name)
     with show_steps() as show:
         return await plan_servers(
-            topology, where, templates, adopt=adopt, lost=lost, is_applied=is_applied, on_progress=show
+            topology, where, templates, adopt=adopt, lost=lost, is_for_servers=is_for_servers, on_progress=show
         )

@@ -25,7 +25,7 @@ from vstream.topology.model import Endpoint
 Knows = Callable[[str, str], bool]
 """Whether a server is one of ours, by its name and its id."""
 
-CONNECT_TIMEOUT = 1
+SERVER_TIMEOUT = 1
 """Seconds for one server. A paused server accepts the connection and says nothing."""
 RETURN_PAUSE = 0.1
 """Seconds between two attempts at one server."""
@@ -105,7 +105,7 @@ class ReconnectingConnection(Connection):
         payload: bytes = b"",
         *,
         headers: Mapping[str, str] | None = None,
-        timeout: float = CONNECT_TIMEOUT,
+        timeout: float = SERVER_TIMEOUT,
     ) -> Reply:
         """Like `Connection.request`; raises NotConnectedError, with nothing sent, while the connection is down."""
         self._require_connection()
@@ -145,7 +145,7 @@ async def open_reconnecting(
                 list(endpoint.urls),
                 name=name,
                 error_cb=remember,
-                connect_timeout=CONNECT_TIMEOUT,
+                connect_timeout=SERVER_TIMEOUT,
                 reconnect_time_wait=RETURN_PAUSE,  # type: ignore[arg-type]  # it only sleeps so long
                 max_reconnect_attempts=-1,
                 ping_interval=PING_INTERVAL,

@@ -28,17 +28,17 @@ async def plan_servers(
     *,
     adopt: frozenset[str] = frozenset(),
     lost: tuple[str, ...] = (),
-    is_applied: bool = True,
+    is_for_servers: bool = True,
     on_progress: Callable[[str], None] = lambda _text: None,
 ) -> ServerPlan:
     """
-    Read the servers *where* and compare them with *topology*; unless *is_applied*, without files of servers.
+    Read the servers *where* and compare them with *topology*; unless *is_for_servers*, without files of servers.
 
     Raises as `make_plan`.
     """
     request = PlanRequest(
         topology=topology,
-        bundle=build_bundle(topology, where, templates, is_for_servers=is_applied),
+        bundle=build_bundle(topology, where, templates, is_for_servers=is_for_servers),
         endpoints=where.endpoints,
         leaving=where.leaving,
         adopt=adopt,

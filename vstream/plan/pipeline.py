@@ -17,7 +17,7 @@ from vstream.plan.live.lost_region import measure_losses, require_dead
 from vstream.plan.live.observe import choose_connection, connect_all, observe
 from vstream.plan.plan import Change, Delete, Plan, UnreachableRegion, Update, risk_of
 from vstream.plan.risk import Risk
-from vstream.plan.transitions.remove_region import give_up, list_dead_streams
+from vstream.plan.transitions.remove_region import list_dead_streams, with_losses
 from vstream.topology import physical
 from vstream.topology.bundle import Bundle
 from vstream.topology.model import Consistency, Endpoint, Role, Topology
@@ -74,7 +74,7 @@ async def make_plan(request: PlanRequest, *, on_progress: Callable[[str], None] 
     monitors = {url for region in lost if region in request.endpoints for url in request.endpoints[region].monitor}
     servers = {seat.server.name for seat in topology.seats if seat.region in lost}
     servers |= {server for region in topology.lost for server in region.servers}
-    return give_up(plan, list_dead_streams(topology, lost, observed.missing), losses, monitors | servers)
+    return with_losses(plan, list_dead_streams(topology, lost, observed.missing), losses, monitors | servers)
 
 
 def _check_adopted(request: PlanRequest) -> None:

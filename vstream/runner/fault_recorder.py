@@ -222,11 +222,6 @@ class FaultRecorder:
     def _tell(self, record: FaultRecord, state: FaultState, detail: str | None) -> None:
         self._on_event(
             FaultSeen(
-                at=self._now(),
-                id=record.id,
-                asked=record.asked,
-                regions=record.regions,
-                state=state,
-                detail=detail,
+                at=self._now(), id=record.id, asked=record.asked, regions=record.regions, state=state, detail=detail
             )
         )

@@ -75,12 +75,7 @@ _UNWRITABLE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG, e
 
 
 async def run(
-    scenario: model.Scenario,
-    *,
-    capture_dir: Path,
-    lab_name: str,
-    keep_lab: bool = False,
-    on_event: Watcher,
+    scenario: model.Scenario, *, capture_dir: Path, lab_name: str, keep_lab: bool = False, on_event: Watcher
 ) -> Capture:
     """
     Run *scenario* in a new lab *lab_name*, and capture it in *capture_dir*, which must not hold a capture yet.

@@ -11,7 +11,7 @@ from vstream.scenario.model import Compare, Expectation, Measure
 from vstream.syntax.yaml import Path, SourceMap
 from vstream.topology.model import Consistency, Topology
 
-SAFETY: Final = {
+EXPECTED_ZERO: Final = {
     measure.value: measure for measure in (Measure.LOST, Measure.DUPLICATED, Measure.UNEXPECTED, Measure.REORDERED)
 }
 """Expected to be 0 unless a scenario says something else."""
@@ -29,7 +29,7 @@ _BY_REGION: Final = (
     Measure.READ_TIME,
 )
 _BY_PAIR: Final = (Measure.PROPAGATION, Measure.VISIBLE)
-_WHOLE: Final = (Measure.CONVERGED, *SAFETY.values(), Measure.DIVERGED)
+_WHOLE: Final = (Measure.CONVERGED, *EXPECTED_ZERO.values(), Measure.DIVERGED)
 
 
 def decode_expectations(document: ScenarioDocument, source: SourceMap, topology: Topology) -> Iterator[Expectation]:
@@ -37,7 +37,7 @@ def decode_expectations(document: ScenarioDocument, source: SourceMap, topology:
     for index, group in enumerate(document.expect):
         yield from _group(group, source, ("expect", index), _find_regions_tried(document, group.in_, topology))
     span = source.key(("expect",)) if document.expect else source.key(("steps",))
-    for word, measure in SAFETY.items():
+    for word, measure in EXPECTED_ZERO.items():
         if not _is_said(document, word, None):
             for stream in _find_unsaid(document, word, topology):
                 yield Expectation(measure=measure, compare=Compare.EQUAL, value=0, span=span, stream=stream)

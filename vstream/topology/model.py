@@ -71,6 +71,11 @@ class Consistency(_QuickEnum):
         """Whether the read streams are mirrors."""
         return self is not Consistency.VIRTUAL
 
+    @property
+    def has_one_order(self) -> bool:
+        """Whether all regions read the same messages in the same order."""
+        return self is not Consistency.VIRTUAL
+
 
 class Routing(_QuickEnum):
     """How clients reach the physical streams, and with it, which accounts there are."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-STREAM_FIELDS: Final = {
+NOT_IN_STREAMS: Final = {
     "name": "it is derived from the virtual stream and the region",
     "subjects": "they follow from the virtual stream's `subjects` and `naming`",
     "sources": "what is sourced follows from `consistency`",
@@ -17,7 +17,7 @@ STREAM_FIELDS: Final = {
     "sealed": "a sealed stream stores nothing",
 }
 """Keys that decide whether a virtual stream works, and why."""
-CONSUMER_FIELDS: Final = {
+NOT_IN_CONSUMERS: Final = {
     "name": "it is the key under `consumers`",
     "durable_name": "it is the key under `consumers`",
     "deliver_subject": "each region would push its own copy of every message to it",

@@ -65,9 +65,9 @@ def _explain_unknown_key(key: str, names: list[str]) -> str | None:
     is_stream = {"max_age", "config"} <= set(names)
     cannot: Mapping[str, str] = {}
     if is_stream:
-        cannot = reserved_fields.STREAM_FIELDS
+        cannot = reserved_fields.NOT_IN_STREAMS
     elif {"ack_wait", "config"} <= set(names):
-        cannot = reserved_fields.CONSUMER_FIELDS
+        cannot = reserved_fields.NOT_IN_CONSUMERS
     if key in cannot:
         return f"{cannot[key]}; {reserved_fields.advice_for(key)}"
     if _CALLED.get(key) in names:

@@ -53,10 +53,7 @@ def judge_capture(capture: Capture, expectations: Sequence[Expectation] = ()) ->
     faults = tuple(sorted(capture.faults(), key=lambda fault: fault.injected))
     start, end = manifest.load or (0, history.last() + 1)
     context = CaptureContext(
-        manifest=manifest,
-        faults=faults,
-        windows=windows,
-        run=Window(name=RUN, start=start, end=end, action="load"),
+        manifest=manifest, faults=faults, windows=windows, run=Window(name=RUN, start=start, end=end, action="load")
     )
     samples = sorted(capture.samples(), key=lambda sample: sample.at)
     seen = index_progress(samples)

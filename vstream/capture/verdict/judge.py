@@ -11,10 +11,10 @@ from vstream.capture.verdict.measures import SAFETY, Measurement, Measurements, 
 from vstream.capture.verdict.verdict import About, Case, CaseStatus
 from vstream.diagnostics import Span
 from vstream.scenario.model import Compare, Expectation, Measure
+from vstream.topology.model import Consistency
 
 _NOWHERE = Span.point("", 1, 1)
-_ONE_ORDER = frozenset({"ordered", "stretch", "homed"})
-"""Models in which all regions read the same messages in the same order."""
+_ONE_ORDER = frozenset(model.value for model in Consistency if model.has_one_order)
 _ALONE = frozenset({Measure.CONVERGED, Measure.CONTROL_PLANE, Measure.WORKS})
 """Measures that belong to no particular stream."""
 _OF_NO_REGION = frozenset({Measure.CONVERGED, Measure.SAME_ORDER, *SAFETY})

@@ -194,7 +194,7 @@ class ServerFault(LabFault):
 
     async def heal(self, target: TargetServers, fault_id: str) -> Callable[[], None]:
         """Start the servers that do not run."""
-        return start_missing(target, self.servers)
+        return start_again(target, self.servers)
 
     def is_over(self, target: TargetServers, fault_id: str) -> bool:
         """Whether they were started since."""
@@ -253,7 +253,7 @@ def name_with_verb(servers: Sequence[str]) -> str:
     return f"{', '.join(servers)} {'is' if len(servers) == 1 else 'are'}"
 
 
-def start_missing(target: TargetServers, servers: Sequence[str]) -> Callable[[], None]:
+def start_again(target: TargetServers, servers: Sequence[str]) -> Callable[[], None]:
     """
     Start those of *servers* that do not run. Calling the result raises LabError if one of them has died since.
 

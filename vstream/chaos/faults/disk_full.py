@@ -72,7 +72,7 @@ class DiskFull(base.ServerFault):
             await base.wait_until(
                 (server,), lambda stopped: not target.process(stopped).is_running(), "still runs", within=_GRACE
             )
-        return base.start_missing(target, self.servers)
+        return base.start_again(target, self.servers)
 
     def is_over(self, target: TargetServers, fault_id: str) -> bool:
         """Whether all its servers were restarted since, or are no longer meant to run."""

@@ -158,7 +158,7 @@ class _SnapshotCollector:
             stream = self._streams.get(durable.stream)
             if not self._connections or stream is None or stream.leader is None:
                 return
-            connection = lag.choose_connection(self._connections, durable.region)
+            connection = lag.choose_connection_to(self._connections, durable.region)
             key = durable.stream, durable.name
             async with slots:
                 try:

@@ -61,7 +61,7 @@ async def find_gaps(
 async def _find_gaps(
     feeding: Sequence[ReplicationPair], reader: StreamSnapshot, connections: Mapping[str, Connection], deadline: float
 ) -> list[Gap | Repeat]:
-    connection = lag.choose_connection(connections, feeding[0].reader.place)
+    connection = lag.choose_connection_to(connections, feeding[0].reader.place)
     seqs = range(max(reader.first_seq, reader.last_seq - WINDOW + 1), reader.last_seq + 1)
     messages = await asyncio.gather(
         *(lag.get_message(connection, reader.name, seq, _get_remaining(deadline)) for seq in seqs)
@@ -89,7 +89,7 @@ async def _find_gaps(
         elif seq <= last:
             # An origin that was made anew has other messages there, or none: then this is no repeat.
             held = await lag.get_message(
-                lag.choose_connection(connections, places[origin]), origin, last, _get_remaining(deadline)
+                lag.choose_connection_to(connections, places[origin]), origin, last, _get_remaining(deadline)
             )
             if held is not None and _is_same(held, earlier):
                 proven.append(Repeat(reader=reader.name, origin=origin, seq=seq, later=last))
@@ -97,7 +97,7 @@ async def _find_gaps(
         # What a repair has put in stands behind it.
         lacks = SequenceSet([(first, end)]) - replayed.get(origin, SequenceSet())
         proven += await _keep_stored_gaps(
-            reader.name, origin, lacks, lag.choose_connection(connections, places[origin]), deadline
+            reader.name, origin, lacks, lag.choose_connection_to(connections, places[origin]), deadline
         )
     return proven
 

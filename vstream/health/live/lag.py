@@ -143,13 +143,13 @@ class _Search:
         return last_seqs
 
     def _connection_to(self, place: str) -> Connection:
-        return choose_connection(self.connections, place)
+        return choose_connection_to(self.connections, place)
 
     def _remaining(self) -> float:
         return max(0.05, self.deadline - time.monotonic())
 
 
-def choose_connection(connections: Mapping[str, C], place: str) -> C:
+def choose_connection_to(connections: Mapping[str, C], place: str) -> C:
     """The connection to a region. Without one, as to the stretch cluster, any other: each reaches all."""
     return connections.get(place) or next(iter(connections.values()))
 

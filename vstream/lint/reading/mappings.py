@@ -8,14 +8,7 @@ from typing import Final
 
 from vstream.diagnostics import Span
 from vstream.lint.reading.nodes import is_text, kind_of, scalar, value_of
-from vstream.lint.workspace import (
-    ConfValue,
-    MappingDestination,
-    MappingEntry,
-    MappingFault,
-    MappingForm,
-    MappingsBlock,
-)
+from vstream.lint.workspace import ConfValue, MappingDestination, MappingEntry, MappingFault, MappingForm, MappingsBlock
 from vstream.subjects.mapping import Destination, Mapping
 from vstream.subjects.mapping_rules import go_quote
 from vstream.subjects.resolve import compile_mappings

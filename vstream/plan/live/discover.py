@@ -16,7 +16,7 @@ from vstream.jetstream.connection import Connection, connect
 from vstream.plan.importing.discovered import ClusterEndpoint, Discovered, DiscoveredServer
 from vstream.plan.importing.topology import make_routing_refusal
 from vstream.plan.live.loaded_rules import leads_elsewhere, read_loaded_rules
-from vstream.plan.live.observe import ELECTION_TIMEOUT, IN_FLIGHT, read_account_name
+from vstream.plan.live.observe import IN_FLIGHT, LEADER_TIMEOUT, read_account_name
 from vstream.plan.plan import RULE, kind_of
 from vstream.plan.rules import LoadedEntries
 from vstream.topology.consumer_config import ObservedConsumer
@@ -119,7 +119,7 @@ async def _read_streams(admin: JetStreamAdmin) -> Mapping[str, ObservedStream]:
 
     Without them a topology would not have their regions, and applying it would take their sources away.
     """
-    deadline = time.monotonic() + ELECTION_TIMEOUT
+    deadline = time.monotonic() + LEADER_TIMEOUT
     while True:
         streams, missing = await admin.streams()
         if not missing:

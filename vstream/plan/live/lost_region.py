@@ -23,10 +23,7 @@ _HINT = "it is alive: `vstream region failback` brings it back; without `--lost`
 
 
 async def require_dead(
-    topology: Topology,
-    regions: Sequence[str],
-    endpoints: Mapping[str, Endpoint],
-    observed: Observed,
+    topology: Topology, regions: Sequence[str], endpoints: Mapping[str, Endpoint], observed: Observed
 ) -> None:
     """Raises RefusedError if anything in *regions* still answers, or if the topology wants streams there."""
     if regions and not profile_of(topology).has_physical_names:

@@ -29,7 +29,7 @@ from vstream.topology.replication import list_physical_streams
 from vstream.topology.stream_config import REGION_ACCOUNT_PREFIX, REGION_KEY, ROLE_KEY, ObservedStream
 from vstream.topology.units import format_version, parse_version
 
-ELECTION_TIMEOUT = 10.0
+LEADER_TIMEOUT = 10.0
 """Seconds that streams get to elect a leader. It takes 4 to 9."""
 _RELOAD = 2.0
 _PAUSE = 0.5
@@ -429,7 +429,7 @@ async def _list_streams(
     in_domains = profile_of(topology).has_domains
     asked = [account for account in accounts if not in_domains or account in reached]
     away = [part.name for part in list_physical_streams(topology) if part.place not in reached] if in_domains else []
-    deadline = time.monotonic() + ELECTION_TIMEOUT
+    deadline = time.monotonic() + LEADER_TIMEOUT
     while True:
         streams, missing = await admin.streams(asked)
         place_of = {part.name: part.place for part in list_physical_streams(topology)} if missing else {}

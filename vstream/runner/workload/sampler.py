@@ -24,14 +24,13 @@ from vstream.jetstream.reconnecting import ReconnectingConnection, open_reconnec
 from vstream.lab.server_records import OwnServers
 from vstream.runner.workload import process
 from vstream.runner.workload.process import Words
-from vstream.runner.workload.spec import SAMPLER, SampledRegion, SamplerSpec
+from vstream.runner.workload.spec import FIRST_CONNECT_TIMEOUT, SAMPLER, SampledRegion, SamplerSpec
 from vstream.topology import naming
 from vstream.topology.stream_config import source_name
 
 PERIOD = 0.5
 DEADLINE = 2.0
 """Seconds for each answer."""
-CONNECT_TIMEOUT = 20.0
 _API = "$JS.API"
 _SAMPLE = TypeAdapter(Sample)
 _CONTROL = f"{_API}.STREAM.NAMES"
@@ -65,7 +64,7 @@ class Sampler:
             region.name,
             name=f"{region.name}/sampler",
             knows=OwnServers(self._spec.logs).knows,
-            within=CONNECT_TIMEOUT,
+            within=FIRST_CONNECT_TIMEOUT,
         )
         under_way: asyncio.Queue[asyncio.Task[Sample]] = asyncio.Queue()
         async with asyncio.TaskGroup() as tasks:

@@ -15,6 +15,8 @@ STOP = "stop"
 """Publishers and Direct Get readers stop and wait for outstanding answers. Consumers continue."""
 FINISH = "finish"
 """Consumers take what is left, and the worker exits."""
+FIRST_CONNECT_TIMEOUT = 20.0
+"""Seconds for the first connection, and for creating a consumer."""
 
 
 @value_class

@@ -17,10 +17,7 @@ from vstream.runner.workload.process import Words
 from vstream.runner.workload.publisher import Publisher
 from vstream.runner.workload.readers import ConsumerReader, DirectReader
 from vstream.runner.workload.recorder import FLUSH_EVERY, Recorder
-from vstream.runner.workload.spec import FINISH, GO, PROGRESS, STOP, WORKER, WorkerSpec
-
-CONNECT_TIMEOUT = 20.0
-"""Seconds for the first connection, and for creating a consumer."""
+from vstream.runner.workload.spec import FINISH, FIRST_CONNECT_TIMEOUT, GO, PROGRESS, STOP, WORKER, WorkerSpec
 
 
 class Worker:
@@ -59,12 +56,12 @@ class Worker:
             self._readers.append(DirectReader(reader, await self._connect(reader.client), self._recorder, spec.seed))
         for consumer in spec.consumers:
             self._consumers.append(ConsumerReader(consumer, await self._connect(consumer.client), self._recorder))
-            await self._consumers[-1].create(within=CONNECT_TIMEOUT)
+            await self._consumers[-1].create(within=FIRST_CONNECT_TIMEOUT)
 
     async def _connect(self, client: str) -> ReconnectingConnection:
         spec = self._spec
         connection = await open_reconnecting(
-            spec.endpoint, spec.region, name=client, knows=OwnServers(spec.logs).knows, within=CONNECT_TIMEOUT
+            spec.endpoint, spec.region, name=client, knows=OwnServers(spec.logs).knows, within=FIRST_CONNECT_TIMEOUT
         )
         self._connections.append(connection)
         return connection

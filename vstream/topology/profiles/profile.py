@@ -14,7 +14,7 @@ from vstream.topology.accounts import Account
 from vstream.topology.bundle import PASSWORDS_PATH
 from vstream.topology.model import Consistency, Naming, Role, Routing, Topology, VirtualStream
 
-OWN_API = Mapping(source=naming.OWN_API, destinations=(Destination(subject=f"{naming.API}.>"),))
+_OWN_API_RULE = Mapping(source=naming.OWN_API, destinations=(Destination(subject=f"{naming.API}.>"),))
 """The prefix of the clients' account's own API while a topology moves."""
 
 
@@ -136,7 +136,7 @@ class Profile(ABC):
     def mapping_set(self, topology: Topology) -> tuple[Mapping, ...]:
         """The same, with additional rules while a topology moves from one profile to another."""
         moves = topology.moves_to or topology.moves_from
-        return (*self.mapping_rules(topology), *((OWN_API,) if moves else ()))
+        return (*self.mapping_rules(topology), *((_OWN_API_RULE,) if moves else ()))
 
     def maps(self, topology: Topology, region: str, subject: str) -> bool:
         """Whether the servers of *region* are to give *subject* another name, before they look at what its sender may do."""

@@ -69,7 +69,7 @@ async def find_missing(
     for part in physical_streams(stream):
         if part.role is Role.WRITE:
             continue
-        scan = Scan(lag.choose_connection(connections, part.place), part.name, part.place, origins)
+        scan = Scan(lag.choose_connection_to(connections, part.place), part.name, part.place, origins)
         try:
             await scan.go_on(tick)
         except VstreamError as error:
@@ -112,7 +112,9 @@ async def _find_written(
     written = {}
     for part in origins.values():
         try:
-            written[part.name] = await list_sequences(lag.choose_connection(connections, part.place), part.name, tick)
+            written[part.name] = await list_sequences(
+                lag.choose_connection_to(connections, part.place), part.name, tick
+            )
         except VstreamError as error:
             unread[part.name] = error.message
     return written
@@ -206,7 +208,7 @@ class Fetcher:
         passed, lost = await newest.sort_missing(
             scan,
             self._missing[scan.name],
-            {name: lag.choose_connection(self._connections, self._places[name]) for name in self._origins},
+            {name: lag.choose_connection_to(self._connections, self._places[name]) for name in self._origins},
         )
         elsewhere = [planned for planned in replays if planned.reader != scan.name]
         into_scan = [planned for planned in replays if planned.reader == scan.name]
@@ -219,7 +221,7 @@ class Fetcher:
     ) -> dict[int, tuple[bool, bool]]:
         """What of *lacks*, which *holder* has, may be lost, by its sequence; newer ones have replaced the rest."""
         messages = newest.NewestMessages(lacks, scan.held[origin].runs, newest.kept_of_subject(scan))
-        connection = lag.choose_connection(self._connections, self._places[holder])
+        connection = lag.choose_connection_to(self._connections, self._places[holder])
         async for message, provenance in read_provenances(connection, holder, 1, self._tick):
             if holder == origin:
                 subject = physical.published_subject(self._topology.naming, self._stream, message.subject)
@@ -232,7 +234,7 @@ class Fetcher:
         self, origin: PhysicalStream, holder: str, seqs: SequenceSet
     ) -> AsyncIterator[tuple[int, DirectMessage]]:
         """The messages *seqs* of *origin*, ascending, from *holder*, with the subjects that *origin* has."""
-        connection = lag.choose_connection(self._connections, self._places[holder])
+        connection = lag.choose_connection_to(self._connections, self._places[holder])
         where: dict[int, int] | None = None
         if holder != origin.name:
             where = {}

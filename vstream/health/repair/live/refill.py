@@ -62,7 +62,7 @@ async def _read_copies(
     """What *reader* holds from *lost* from its last sequence on, and a few before it."""
     part = next(candidate for candidate in physical_streams(stream) if candidate.name == reader.name)
     is_mirror = part.role is Role.READ and physical.mirrored_stream(stream) is not None
-    connection = lag.choose_connection(connections, part.place)
+    connection = lag.choose_connection_to(connections, part.place)
     copies: list[Copy] = []
     for end in range(reader.last_seq, reader.first_seq - 1, -_BLOCK):
         seqs = range(end, max(end - _BLOCK, reader.first_seq - 1), -1)
@@ -92,7 +92,7 @@ async def _rewrite(
 ) -> int | None:
     """The first of the last sequences of the stream itself at which it and its readers do not agree."""
     first = None
-    connection = lag.choose_connection(connections, lost.place)
+    connection = lag.choose_connection_to(connections, lost.place)
     subject = partial(physical.published_subject, topology.naming, _find_stream(topology, lost))
     for seq in sorted((seq for seq in copies if seq <= lost.last), reverse=True):
         original = await lag.get_message(connection, lost.origin, seq, ANSWER_TIMEOUT)

@@ -88,8 +88,8 @@ def _passed_on(subject: TopologySubject, path: Path, consumer: ConsumerDocument)
     for key in consumer.config:
         name = key.lower()
         since = _SINCE.get(name)
-        if name in reserved_fields.CONSUMER_FIELDS:
-            message, hint = f"`{key}` cannot be set: {reserved_fields.CONSUMER_FIELDS[name]}", "remove it"
+        if name in reserved_fields.NOT_IN_CONSUMERS:
+            message, hint = f"`{key}` cannot be set: {reserved_fields.NOT_IN_CONSUMERS[name]}", "remove it"
         elif name in _WORDS:
             message = f"`{key}` has its own key in the topology language"
             hint = f"write `{_WORDS[name]}` beside `config`"

@@ -188,8 +188,8 @@ def field_belongs_to_vstream(subject: TopologySubject) -> Iterator[Violation]:
     for path, level in subject.setting_levels():
         for key in level.config or {}:
             name = key.lower()  # Servers read keys in any mixture of cases.
-            if name in reserved_fields.STREAM_FIELDS:
-                message = f"`{key}` is set by vstream: {reserved_fields.STREAM_FIELDS[name]}"
+            if name in reserved_fields.NOT_IN_STREAMS:
+                message = f"`{key}` is set by vstream: {reserved_fields.NOT_IN_STREAMS[name]}"
                 hint = reserved_fields.advice_for(name)
             elif name in _WORDS:
                 message = f"`{key}` has its own key in the topology language"
