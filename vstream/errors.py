@@ -1,8 +1,8 @@
 """
-What goes wrong in the world: one exception tree.
+What goes wrong in the world: one exception tree. `cli.failures` turns it into exit codes.
 
-    VstreamError                    a command could not do its work (exit code 3)
-    ├── InvalidInputError           the user's files have errors: carries the diagnostics (exit code 1)
+    VstreamError                    a command could not do its work
+    ├── InvalidInputError           the user's files have errors: carries the diagnostics
     ├── NotReachableError           no connection, or no answer before the deadline
     │   ├── MalformedAnswerError    an answer with the wrong form: not JSON, or values of other types
     │   ├── NotPermittedError       the user lacks a permission: nothing has happened
@@ -12,8 +12,8 @@ What goes wrong in the world: one exception tree.
     ├── ServerError                 the JetStream API answered with an error
     ├── PlanError                   a plan cannot be used
     │   └── StalePlanError          the servers have changed since the plan was made
-    ├── UnknownNameError            a command names something that does not exist (exit code 2)
-    ├── RefusedError                the command would do more than was asked for; nothing was done (exit code 1)
+    ├── UnknownNameError            a command names something that does not exist
+    ├── RefusedError                the command would do more than was asked for; nothing was done
     └── LabError                    a lab cannot be started, found or stopped
         └── UnsupportedError        this lab or this machine cannot do it
 

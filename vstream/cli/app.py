@@ -1,4 +1,4 @@
-"""The `vstream` command: its subcommands, and what each exit code means."""
+"""The `vstream` command: its subcommands."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Annotated
 import typer
 
 from vstream import __version__
-from vstream.cli.exit_codes import INTERRUPTED, TERMINATED, UNKNOWN
+from vstream.cli.exit_codes import INTERRUPTED, MEANINGS, TERMINATED, UNKNOWN
 from vstream.cli.lazy_group import MARKUP, CommandEntry, LazyGroup
 from vstream.errors import NOT_PERMITTED
 
@@ -120,8 +120,7 @@ app = typer.Typer(
     name="vstream",
     cls=Commands,
     help="Multi-region virtual streams on NATS JetStream, from one topology file.",
-    epilog="Exit codes: 0 yes · 1 no (errors in files, failed checks, refused changes) · 2 wrong usage · "
-    "3 failed, or unknown · 130 interrupted · 143 terminated.",
+    epilog=f"Exit codes: {' · '.join(f'{code} {meaning}' for code, meaning in MEANINGS.items())}.",
     no_args_is_help=True,
     rich_markup_mode=MARKUP,
     pretty_exceptions_enable=False,

@@ -11,3 +11,13 @@ UNKNOWN = 3
 INTERRUPTED = 130
 TERMINATED = 143
 """What a shell makes of a process that SIGTERM ended."""
+
+MEANINGS = {
+    OK: "yes",
+    NO: "no (errors in files, failed checks, refused changes)",
+    USAGE: "wrong usage",
+    UNKNOWN: "failed, or unknown",
+    INTERRUPTED: "interrupted",
+    TERMINATED: "terminated",
+}
+"""As `vstream --help` says them. `failures.report_failure` says which error has which."""
