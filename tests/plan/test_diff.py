@@ -15,9 +15,8 @@ from vstream.plan.diff import diff
 from vstream.plan.plan import Create, Delete, GateKind, Handover, Plan, Stage, Update, risk_of, stage_of
 from vstream.plan.risk import Risk
 from vstream.plan.rules import spell_destinations
-from vstream.plan.transitions.seed_region import with_recorded_positions
 from vstream.topology.bundle import Bundle
-from vstream.topology.stream_config import ObservedStream, StreamConfig
+from vstream.topology.stream_config import ObservedStream, StreamConfig, with_recorded_positions
 
 
 def plan(wanted: Bundle, observed: Observed, *adopt: str) -> Plan:

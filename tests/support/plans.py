@@ -16,11 +16,10 @@ from vstream.plan.context import Observed
 from vstream.plan.diff import diff
 from vstream.plan.plan import Gate, Plan
 from vstream.plan.rules import spell_destinations
-from vstream.plan.transitions.seed_region import read_positions
 from vstream.topology.bundle import Bundle
 from vstream.topology.consumer_config import ConsumerConfig, ObservedConsumer
 from vstream.topology.model import Routing, Topology
-from vstream.topology.stream_config import ObservedStream, StreamConfig
+from vstream.topology.stream_config import ObservedStream, StreamConfig, read_positions
 
 
 def unused_consumer(config: ConsumerConfig, *, created: str) -> ObservedConsumer:

@@ -25,9 +25,15 @@ from vstream.plan.plan import (
     Update,
     UpdateConsumer,
 )
-from vstream.plan.transitions import seed_region, start_sequence
+from vstream.plan.transitions import start_sequence
 from vstream.topology.consumer_config import ConsumerConfig
-from vstream.topology.stream_config import UNTIL_KEY, StreamConfig
+from vstream.topology.stream_config import (
+    UNTIL_KEY,
+    StreamConfig,
+    with_ends_to_measure,
+    with_recorded_positions,
+    with_start_sequences,
+)
 from vstream.value_class import value_class
 
 _Answer = TypeVar("_Answer")
@@ -321,7 +327,7 @@ class _PlanRun:
                 # Only now does it take nothing more from there.
                 reader, ends = change.config.name, change.given_up
                 last_seqs = await _retry(lambda: self._checker.last_taken(reader, ends))
-                noted = seed_region.with_recorded_positions(change.config, last_seqs, UNTIL_KEY)
+                noted = with_recorded_positions(change.config, last_seqs, UNTIL_KEY)
                 await _send(change, noted, self._streams)
         except VstreamError as failure:
             is_unknown = isinstance(failure, NotReachableError) and not isinstance(failure, NotPermittedError)
@@ -336,14 +342,14 @@ class _PlanRun:
         match change:
             case Update(handover=Handover.STOP, config=config):
                 ends = await self._checker.end_sequences(config.name)
-                return seed_region.with_recorded_positions(
+                return with_recorded_positions(
                     config, {source: end for source, end in ends.items() if source not in config.source_names}
                 )
             case Update(handover=Handover.SOURCE, config=config):
-                return seed_region.with_start_sequences(config, await self._checker.start_sequences(config.name))
+                return with_start_sequences(config, await self._checker.start_sequences(config.name))
             case Update(given_up=ends, config=config) if ends:
                 # Whatever ends this run, the next one measures what is not noted.
-                return seed_region.with_ends_to_measure(config, ends)
+                return with_ends_to_measure(config, ends)
             case Create(readers=readers, config=config) if readers:
                 return start_sequence.with_first_seq(config, await self._checker.sequence_after(config.name, readers))
             case CreateConsumer(config=consumer, continues=str() as stream):

@@ -97,9 +97,7 @@ JITTER = FaultOption(
 LOSS = FaultOption(name="loss", type=OptionType.SHARE, help="Packet loss each way, such as 5%.")
 RATE = FaultOption(name="rate", type=OptionType.RATE, help="Bits per second each way, such as 200mbit.")
 LOSE = FaultOption(
-    name="lose",
-    type=OptionType.DURATION,
-    help="How long writes have not reached the disk, such as 5s. Default: 2s.",
+    name="lose", type=OptionType.DURATION, help="How long writes have not reached the disk, such as 5s. Default: 2s."
 )
 TO = FaultOption(
     name="to", type=OptionType.VERSION, help="The nats-server version to run, such as 2.15.1.", is_required=True

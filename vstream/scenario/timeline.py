@@ -53,10 +53,7 @@ def step_contexts(document: ScenarioDocument, topology: Topology) -> Iterator[St
             value = getattr(step, field)
             down = list_servers_named(topology, value) if action.fault.takes is Takes.SERVERS else frozenset()
             targets = value if action.aim in {Aim.REGIONS, Aim.SERVERS, Aim.MACHINES} else ()
-            opened = (
-                *opened,
-                OpenFaultStep(index=index, type=action.fault, name=step.as_, targets=targets, down=down),
-            )
+            opened = (*opened, OpenFaultStep(index=index, type=action.fault, name=step.as_, targets=targets, down=down))
 
 
 def list_servers_named(topology: Topology, names: tuple[str, ...] | None) -> frozenset[str]:

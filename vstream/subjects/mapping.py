@@ -55,10 +55,7 @@ def _read_destinations(node: ConfNode) -> tuple[Destination, ...]:
         subject = node.get_folded("dest")
     return (
         Destination(
-            subject=_read_text(subject) or "",
-            cluster=_read_text(cluster),
-            weight=_read_weight(weight),
-            span=node.span,
+            subject=_read_text(subject) or "", cluster=_read_text(cluster), weight=_read_weight(weight), span=node.span
         ),
     )
 

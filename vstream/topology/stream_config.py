@@ -23,6 +23,12 @@ ROLE_KEY = "vstream.role"
 OWNERSHIP_KEYS = (TOPOLOGY_KEY, STREAM_KEY, REGION_KEY, ROLE_KEY)
 """The metadata by which vstream knows that a stream is its own."""
 ROUTING_KEY = "vstream.routing"
+FROM_KEY = "vstream.from."
+"""
+Metadata of a copy that has stopped, followed by a source's name: the sequence there that it goes on with.
+
+Followed by its own name: from which sequence on it may hold later messages of a source.
+"""
 UNTIL_KEY = "vstream.until."
 """Metadata of a reader, followed by the name of a dead stream that it sources no more: the last sequence that it took there."""
 TAKEN_KEY = "vstream.taken."
@@ -293,3 +299,33 @@ class ObservedStream:
     """None before 2.12, and with one replica."""
     silence: Mapping[str, timedelta] = field(default_factory=dict)
     """For how long it has not heard of each stream that it takes from; with one replica nobody asks."""
+
+
+def read_positions(metadata: Mapping[str, str], prefix: str = FROM_KEY) -> Mapping[str, int]:
+    """Source → the sequence that it continues with, as the *metadata* of a stopped copy says below *prefix*."""
+    recorded = {key.removeprefix(prefix): value for key, value in metadata.items() if key.startswith(prefix)}
+    return {name: int(value) for name, value in recorded.items() if value.isdecimal()}
+
+
+def with_recorded_positions(config: StreamConfig, starts: Mapping[str, int], prefix: str = FROM_KEY) -> StreamConfig:
+    """*config* of a copy that stops, with the sequences *starts* that its sources continue with in its metadata."""
+    recorded = {f"{prefix}{name}": str(seq) for name, seq in sorted(starts.items())}
+    return config.with_fields(metadata={**config.metadata, **recorded})
+
+
+def list_ends_to_measure(config: StreamConfig) -> dict[str, tuple[int, int]]:
+    """Dead streams of which *config* says that nobody has measured yet how far it is in them: see `Update.given_up`."""
+    starts, ends = read_positions(config.metadata, TAKEN_KEY), read_positions(config.metadata, AFTER_KEY)
+    return {name: (starts[name], ends[name]) for name in starts.keys() & ends.keys()}
+
+
+def with_ends_to_measure(config: StreamConfig, ends: Mapping[str, tuple[int, int]]) -> StreamConfig:
+    """*config* that says what `list_ends_to_measure` reads."""
+    config = with_recorded_positions(config, {name: seq for name, (seq, _) in ends.items()}, TAKEN_KEY)
+    return with_recorded_positions(config, {name: last for name, (_, last) in ends.items()}, AFTER_KEY)
+
+
+def with_start_sequences(config: StreamConfig, starts: Mapping[str, int]) -> StreamConfig:
+    """*config* with each source that *starts* names beginning there, unless that is its first message."""
+    later = {source: start for source, start in starts.items() if start > 1}
+    return config.with_sources(source.with_start_seq(later.get(source.stream)) for source in config.sources)

@@ -101,9 +101,7 @@ class ChaosSession:
     def _print_injected(self, injected: InjectionResult) -> None:
         entry = injected.entry
         self.output.update(
-            asked=self.command,
-            evidence=injected.evidence,
-            fault=None if entry is None else view.fault_as_dict(entry),
+            asked=self.command, evidence=injected.evidence, fault=None if entry is None else view.fault_as_dict(entry)
         )
         if not self.is_json:
             console.stdout().print(injected.evidence if entry is None else f"{entry.id}: {injected.evidence}")

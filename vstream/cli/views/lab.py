@@ -119,10 +119,7 @@ def render_capabilities(findings: Sequence[Finding]) -> Table:
 
 def capabilities_as_dict(findings: Sequence[Finding]) -> dict[str, Any]:
     """Findings as plain JSON data."""
-    return {
-        "can_run_labs": not any(finding.is_error for finding in findings),
-        "findings": as_json(findings),
-    }
+    return {"can_run_labs": not any(finding.is_error for finding in findings), "findings": as_json(findings)}
 
 
 def render_link_table(name: str, links: Links, traffic: Traffic | None) -> Table:

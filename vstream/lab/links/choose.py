@@ -39,10 +39,7 @@ def initial_links(addresses: Sequence[ServerAddress], backend: Backend, shape: M
 
 
 def links_of_running_lab(
-    directory: LabDirectory,
-    addresses: Sequence[ServerAddress],
-    asked: Backend | None,
-    shape: Mapping[Pair, LinkState],
+    directory: LabDirectory, addresses: Sequence[ServerAddress], asked: Backend | None, shape: Mapping[Pair, LinkState]
 ) -> Links:
     """
     The links of a lab that runs with servers at *addresses*; *shape* wins over the shape that it was started with.

@@ -25,7 +25,7 @@ from vstream.plan.plan import Gate, GateKind
 from vstream.plan.transitions import seed_region
 from vstream.subjects.transform import SubjectTransform
 from vstream.topology import naming
-from vstream.topology.stream_config import UNTIL_KEY, StreamConfig, source_name
+from vstream.topology.stream_config import UNTIL_KEY, StreamConfig, read_positions, source_name
 from vstream.value_class import value_class
 
 STEADY = 2.0
@@ -104,7 +104,7 @@ class LiveGateChecker:
     async def start_sequences(self, reader: str) -> Mapping[str, int]:
         """See GateChecker. Later messages than the recorded ones are found in the reader itself, which has stopped."""
         stream = await self._read_stream(reader)
-        noted = dict(seed_region.read_positions(stream.config.metadata))
+        noted = dict(read_positions(stream.config.metadata))
         since = noted.pop(reader, 1)
         newest = {origin: await self._read_newest(stream, origin, since) for origin in noted}
         starts = {origin: max(start, (newest[origin] or 0) + 1) for origin, start in noted.items()}
@@ -134,7 +134,7 @@ class LiveGateChecker:
         for name in readers:
             reader = await self._read_stream(name)
             # Where it is noted, or the server says it, nobody reads back what others have published since: hours of it.
-            noted = seed_region.read_positions(reader.config.metadata, UNTIL_KEY).get(origin)
+            noted = read_positions(reader.config.metadata, UNTIL_KEY).get(origin)
             if noted is None or origin in reader.config.source_names:
                 noted = reader.positions.get(origin) or await self._read_newest(reader, origin)
             last = noted or 0

@@ -17,7 +17,14 @@ from vstream.plan.risk import Risk
 from vstream.plan.transitions import seed_region
 from vstream.subjects.algebra import FULL_WILDCARD, is_subset, overlaps
 from vstream.topology.bundle import RenderedStream
-from vstream.topology.stream_config import OWNERSHIP_KEYS, ObservedStream, StreamSource, read_source
+from vstream.topology.stream_config import (
+    FROM_KEY,
+    OWNERSHIP_KEYS,
+    ObservedStream,
+    StreamSource,
+    read_positions,
+    read_source,
+)
 
 _BACK = (
     "somebody has changed it. If it was like this before, servers go on after the last message that it took so: "
@@ -39,7 +46,7 @@ def drops_source(fields: Sequence[FieldChange]) -> bool:
 
 def is_stopped(observed: ObservedStream) -> bool:
     """Whether *observed* has stopped to reconfigure a source, and does not source again yet."""
-    return bool(seed_region.read_positions(observed.config.metadata)) and not seed_region.is_copy(observed)
+    return bool(read_positions(observed.config.metadata)) and not seed_region.is_copy(observed)
 
 
 def find_subject_left_out(reader: str, fields: Sequence[FieldChange], context: DiffContext) -> tuple[str, str] | None:
@@ -103,7 +110,7 @@ def start_sources(update: Update) -> Update:
     """
     fields = []
     for change in update.fields:
-        if change.field.startswith(f"metadata.{seed_region.FROM_KEY}") or change.field == "subjects":
+        if change.field.startswith(f"metadata.{FROM_KEY}") or change.field == "subjects":
             continue  # the subject that servers give a stream without sources
         if change.is_source and change.after is not None:
             is_back = change.before is not None and not update.adopts and not _is_extended(update.config.name, change)

@@ -9,7 +9,7 @@ on their way and then source them again. `opt_start_seq` says where to continue 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from vstream.plan.context import DiffContext
 from vstream.plan.plan import Create, FieldChange, Handover, Note, Update
@@ -17,19 +17,12 @@ from vstream.plan.risk import Risk
 from vstream.syntax.document import Json
 from vstream.topology.bundle import RenderedStream
 from vstream.topology.model import ServerVersion
-from vstream.topology.stream_config import AFTER_KEY, TAKEN_KEY, ObservedStream, StreamConfig, is_in_domain
+from vstream.topology.stream_config import FROM_KEY, ObservedStream, StreamConfig, is_in_domain
 
 SINCE: ServerVersion = (2, 12)
 """Servers before cannot remove a mirror from a stream (10055)."""
 COPY_KEY = "vstream.copy"
 """Metadata of a copy: which read stream it is one of. Gone once it sources."""
-FROM_KEY = "vstream.from."
-"""
-Metadata of a copy that has stopped, followed by a source's name: the sequence there that it goes on with.
-
-Followed by its own name: from which sequence on it may hold later messages of a source.
-"""
-
 _NOT_FOR_COPIES = frozenset(
     {
         "sources",
@@ -92,36 +85,6 @@ def resume_copy(stream: RenderedStream, observed: ObservedStream, fields: Sequen
     if observed.config.mirror_name is not None:
         yield stop_copy(stream, observed.config.mirror_name)
     yield _seed_source(stream, [change for change in fields if not _is_of_copies(change)])
-
-
-def read_positions(metadata: Mapping[str, str], prefix: str = FROM_KEY) -> Mapping[str, int]:
-    """Source → the sequence that it continues with, as the *metadata* of a stopped copy says below *prefix*."""
-    recorded = {key.removeprefix(prefix): value for key, value in metadata.items() if key.startswith(prefix)}
-    return {name: int(value) for name, value in recorded.items() if value.isdecimal()}
-
-
-def with_recorded_positions(config: StreamConfig, starts: Mapping[str, int], prefix: str = FROM_KEY) -> StreamConfig:
-    """*config* of a copy that stops, with the sequences *starts* that its sources continue with in its metadata."""
-    recorded = {f"{prefix}{name}": str(seq) for name, seq in sorted(starts.items())}
-    return config.with_fields(metadata={**config.metadata, **recorded})
-
-
-def list_ends_to_measure(config: StreamConfig) -> dict[str, tuple[int, int]]:
-    """Dead streams of which *config* says that nobody has measured yet how far it is in them: see `Update.given_up`."""
-    starts, ends = read_positions(config.metadata, TAKEN_KEY), read_positions(config.metadata, AFTER_KEY)
-    return {name: (starts[name], ends[name]) for name in starts.keys() & ends.keys()}
-
-
-def with_ends_to_measure(config: StreamConfig, ends: Mapping[str, tuple[int, int]]) -> StreamConfig:
-    """*config* that says what `list_ends_to_measure` reads."""
-    config = with_recorded_positions(config, {name: seq for name, (seq, _) in ends.items()}, TAKEN_KEY)
-    return with_recorded_positions(config, {name: last for name, (_, last) in ends.items()}, AFTER_KEY)
-
-
-def with_start_sequences(config: StreamConfig, starts: Mapping[str, int]) -> StreamConfig:
-    """*config* with each source that *starts* names beginning there, unless that is its first message."""
-    later = {source: start for source, start in starts.items() if start > 1}
-    return config.with_sources(source.with_start_seq(later.get(source.stream)) for source in config.sources)
 
 
 def copy_config(stream: RenderedStream, donor: str) -> StreamConfig:

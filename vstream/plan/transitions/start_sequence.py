@@ -16,9 +16,8 @@ from dataclasses import replace
 
 from vstream.plan.context import DiffContext, Outcome
 from vstream.plan.plan import Create
-from vstream.plan.transitions import seed_region
 from vstream.topology.model import ServerVersion
-from vstream.topology.stream_config import UNTIL_KEY, StreamConfig
+from vstream.topology.stream_config import UNTIL_KEY, StreamConfig, read_positions, with_recorded_positions
 
 _NOTICE: ServerVersion = (2, 15)
 """From here on servers notice that a source is not the stream that it was."""
@@ -58,10 +57,10 @@ def preserve_start_sequences(desired: StreamConfig, observed: StreamConfig) -> S
 
     A source's start counts only while the stream holds nothing of it. What was noted of streams that it does not source stays.
     """
-    noted = seed_region.read_positions(observed.metadata, UNTIL_KEY)
+    noted = read_positions(observed.metadata, UNTIL_KEY)
     ends = {origin: seq for origin, seq in noted.items() if origin not in desired.source_names}
     if ends:
-        desired = seed_region.with_recorded_positions(desired, ends, UNTIL_KEY)
+        desired = with_recorded_positions(desired, ends, UNTIL_KEY)
     starts = {source.stream: source.start_seq for source in observed.sources if source.start_seq is not None}
     config = desired if desired.first_seq is not None else desired.with_first_seq(observed.first_seq)
     if not starts or not desired.sources:

@@ -18,9 +18,8 @@ from vstream.jetstream.answers import api_error, explain_malformed
 from vstream.jetstream.read_stream import StoredMessage, read_messages
 from vstream.jetstream.reconnecting import ReconnectingConnection
 from vstream.jetstream.source_header import Provenance, parse_provenance
-from vstream.plan.transitions import seed_region
 from vstream.topology import naming
-from vstream.topology.stream_config import UNTIL_KEY
+from vstream.topology.stream_config import UNTIL_KEY, read_positions
 
 Tick = Callable[[int, int], None]
 """Called with how many of how many messages were read."""
@@ -91,7 +90,7 @@ class Scan:
     @property
     def given_up(self) -> set[str]:
         """Write streams of dead regions, which it sources no more."""
-        ends = seed_region.read_positions(self.info["config"].get("metadata") or {}, UNTIL_KEY)
+        ends = read_positions(self.info["config"].get("metadata") or {}, UNTIL_KEY)
         return ends.keys() - {source.get("name") for source in self.info["config"].get("sources") or ()}
 
     @property

@@ -220,9 +220,7 @@ def wrong_option(subject: ScenarioSubject) -> Iterator[Violation]:
                 )
         if field == "upgrade" and step.to is None:
             yield Violation(
-                at=("steps", index),
-                message="`upgrade` needs a target version",
-                hint="add it, such as `to: 2.15.1`",
+                at=("steps", index), message="`upgrade` needs a target version", hint="add it, such as `to: 2.15.1`"
             )
         if field == "link" and not step.model_fields_set & set(_LINK):
             yield Violation(

@@ -44,9 +44,7 @@ def invalid_stream_name(workspace: Workspace) -> Iterator[Violation]:
         else:
             continue
         yield Violation(
-            at=stream.locate("name"),
-            message=f"{message}: servers refuse it",
-            hint="use letters, digits, `-` and `_`",
+            at=stream.locate("name"), message=f"{message}: servers refuse it", hint="use letters, digits, `-` and `_`"
         )
 
 
