@@ -9,8 +9,8 @@ import pytest
 
 from tests.support.command import vstream
 from tests.support.paths import ROOT
+from vstream.cli.views import graph
 from vstream.lint import parse_topology
-from vstream.topology import graph
 from vstream.topology.sizing import Load, Sizing, estimate_size
 
 EXAMPLES = ROOT / "examples"

@@ -7,8 +7,8 @@ from typing import Annotated, Literal
 import typer
 
 from vstream.cli import options
+from vstream.cli.views import graph
 from vstream.cli.views.json_output import print_json
-from vstream.topology import graph
 
 _MOST_STREAMS = 50
 
