@@ -8,7 +8,7 @@ from vstream.diagnostics import Severity
 from vstream.formatting import quote_value
 from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.topology.context import TopologySubject
-from vstream.lint.rules.topology.limits import check_metadata
+from vstream.lint.rules.topology.settings import check_metadata
 from vstream.subjects import algebra
 from vstream.syntax.yaml import Path
 from vstream.topology import reserved_fields

@@ -1,17 +1,19 @@
-"""What the consistency models can guarantee, counters included."""
+"""What the consistency models can guarantee, counters included, and what streams must survive."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from vstream.diagnostics import Severity
+from vstream.formatting import list_names
 from vstream.lint.detect import split_words
 from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.topology.context import PhysicalSettings, TopologySubject
 from vstream.syntax.yaml import Path
 from vstream.topology.decode import list_levels
-from vstream.topology.model import COUNTERS_SINCE, Consistency, Naming, Role
+from vstream.topology.model import COUNTERS_SINCE, Consistency, Naming, Role, Topology, VirtualStream
 from vstream.topology.profiles import profile_of
+from vstream.topology.survival import Ability, Failure, find_worst_cell
 from vstream.topology.units import format_version
 
 
@@ -254,3 +256,120 @@ def counter_forgets(subject: TopologySubject) -> Iterator[Violation]:
                     message=f"the {physical.role.value} streams of `{physical.stream}` would forget counters, which makes sums wrong in every region from then on",
                     hint=f"write `{word}: unlimited` for this stream; `max_msgs_per_subject: 1` bounds it",
                 )
+
+
+@rule("VS175", "survival-not-met", Severity.ERROR)
+def survival_not_met(subject: TopologySubject) -> Iterator[Violation]:
+    """
+    A stream does not survive what `survive` demands.
+
+    ## Why is this bad?
+    `survive` states what must keep working when a server, a zone or a region fails, and this topology cannot deliver
+    it. What a stream survives depends on its consistency model, its replicas, its regions and the stretch cluster.
+    `vstream survive` shows the whole table with a reason for each cell, and `--rehearse` tries it on a lab.
+    """
+    streams = [stream for stream in subject.topology.streams if _is_whole(subject.topology, stream)]
+    for failure in Failure:
+        general = getattr(subject.document.survive, failure.value)
+        settled = [stream for stream in streams if not _demands_of(subject, stream, failure)]
+        for index, word in enumerate(general):
+            yield from _unmet(subject.topology, settled, failure, Ability(word), ("survive", failure.value, index))
+        for stream in streams:
+            for index, word in enumerate(_demands_of(subject, stream, failure)):
+                at = ("streams", stream.name, "survive", failure.value, index)
+                yield from _unmet(subject.topology, [stream], failure, Ability(word), at)
+
+
+def _demands_of(subject: TopologySubject, stream: VirtualStream, failure: Failure) -> list[str]:
+    """What the stream itself demands, which then counts instead of what the topology demands of all."""
+    demanded: list[str] = getattr(subject.document.streams[stream.name].survive, failure.value)
+    return demanded
+
+
+def _unmet(
+    topology: Topology, streams: list[VirtualStream], failure: Failure, ability: Ability, at: Path
+) -> Iterator[Violation]:
+    cells = [find_worst_cell(topology, stream, failure, ability) for stream in streams]
+    unmet = [cell for cell in cells if not cell.ruling.answer.is_survival]
+    if not unmet:
+        return
+    names = list_names([cell.stream for cell in unmet])
+    incident = f" ({unmet[0].incident.name})" if unmet[0].incident is not None else ""
+    yield Violation(
+        at=at,
+        message=f"`{failure.value}: {ability.value}` does not hold for {names}{incident}: {unmet[0].ruling.reason}",
+        hint="`vstream survive` shows what each stream survives and why; change the stream, or remove the demand",
+    )
+
+
+def _is_whole(topology: Topology, stream: VirtualStream) -> bool:
+    """Whether all that the stream needs is there: what is missing has an error of its own."""
+    regions = {region.name for region in topology.regions}
+    places = {*regions, *((topology.stretch.cluster,) if topology.stretch else ())}
+    parts = stream.physical
+    takes_writes = any(part.role in {Role.WRITE, Role.ORIGIN} for part in parts)
+    has_order = not stream.consistency.needs_stretch or topology.stretch is not None
+    is_placed = set(stream.regions) <= regions and all(part.place in places for part in parts)
+    return bool(stream.regions) and takes_writes and has_order and is_placed
+
+
+@rule("VS176", "lost-region-unfit", Severity.ERROR)
+def lost_region_unfit(subject: TopologySubject) -> Iterator[Violation]:
+    """
+    A region is `lost`, but the topology cannot work without it.
+
+    ## Why is this bad?
+    vstream gives up the streams of a lost region, and each `homed` stream that had its home there gets another home.
+    That needs a region that is not lost. vstream can do it only with `routing: mapped`: with the other profiles, users
+    or domains belong to a region.
+    """
+    document, topology = subject.document, subject.topology
+    lost = {name: region.lost for name, region in document.regions.items() if region.lost is not None}
+    for name, homes in lost.items():
+        at: Path = ("regions", name, "lost")
+        if not profile_of(topology).has_physical_names:
+            message = f"a region cannot be given up with `routing: {topology.routing.value}` yet"
+            yield Violation(at=at, message=message, hint="remove the region from the streams' `regions` instead")
+        elif len(lost) == len(document.regions):
+            yield Violation(at=at, message="every region is lost", hint="remove `lost` from those that are not")
+        for stream in homes:
+            is_homed = stream in document.streams and document.streams[stream].consistency == Consistency.HOMED.value
+            if not is_homed:
+                hint = "name streams with `consistency: homed` only: the others have no home"
+                yield Violation(
+                    at=(*at, stream), message=f"there is no homed stream `{stream}`", hint=hint, on_key=True
+                )
+
+
+@rule("VS177", "drained-region-unfit", Severity.ERROR)
+def drained_region_unfit(subject: TopologySubject) -> Iterator[Violation]:
+    """
+    A region is `drained`, but the region that it names cannot take its publishes.
+
+    ## Why is this bad?
+    Publishes of clients in a drained region go to the write streams of the region that `drained` names, and its `homed`
+    streams have their home there. So `drained` must name another region, which is neither drained nor lost. A stream
+    that exists in no such region cannot store these publishes. vstream can drain only with `routing: mapped`: with the
+    other profiles, users or domains belong to a region.
+    """
+    document, topology = subject.document, subject.topology
+    drained = {name: region.drained for name, region in document.regions.items() if region.drained is not None}
+    left = [name for name, region in document.regions.items() if name not in drained and region.lost is None]
+    for number, (name, taker) in enumerate(drained.items()):
+        at: Path = ("regions", name, "drained")
+        if not profile_of(topology).has_physical_names:
+            message = f"a region cannot be drained with `routing: {topology.routing.value}` yet"
+            yield Violation(
+                at=at, message=message, hint="stop its publishers, and wait until `vstream status` shows no lag"
+            )
+        elif number:
+            message = f"region `{next(iter(drained))}` is already drained"
+            yield Violation(at=at, message=message, hint="drain one region at a time")
+        elif taker not in left:
+            hint = f"name one of {', '.join(left)}" if left else "remove `drained` from a region"
+            yield Violation(at=at, message=f"`{taker}` cannot take what is published in `{name}`", hint=hint)
+    for stream in topology.streams if left else ():
+        alone = [name for name in stream.regions if name in drained and name not in stream.takers]
+        for name in alone[:1]:
+            message = f"stream `{stream.name}` is in no region that could take its publishes while `{name}` is drained"
+            yield Violation(at=("regions", name, "drained"), message=message, hint="add a region to its `regions`")

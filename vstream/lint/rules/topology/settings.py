@@ -1,4 +1,4 @@
-"""Limits, guarantees and fields of the physical streams."""
+"""Settings of streams: what they may be, whose they are, and what has no effect."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from collections.abc import Iterable, Iterator
 from vstream.diagnostics import Severity
 from vstream.formatting import format_count
 from vstream.lint.registry import Violation, rule
+from vstream.lint.rules.topology.buckets import unused_writers
 from vstream.lint.rules.topology.context import PhysicalSettings, TopologySubject
 from vstream.syntax.yaml import Path
 from vstream.topology import reserved_fields
+from vstream.topology.document import LevelDocument, TopologyDocument
 from vstream.topology.fields import SMALLEST_AGE
 from vstream.topology.model import DEDUPE_OFF_SINCE, Role
 from vstream.topology.units import format_duration, format_version
@@ -260,3 +262,101 @@ def too_much_text(subject: TopologySubject) -> Iterator[Violation]:
             if at not in seen:
                 seen.add(at)
                 yield Violation(at=at, message=message, hint="shorten it", on_key=True)
+
+
+@rule("VS123", "setting-without-effect", Severity.WARNING)
+def setting_without_effect(subject: TopologySubject) -> Iterator[Violation]:
+    """
+    A setting has no effect.
+
+    ## Why is this bad?
+    It looks as if it applied. An override for a region in which the stream does not exist, ports of servers without
+    host names (vstream chooses those ports), or `writers` of a bucket with a single origin is a mistake or a leftover.
+    """
+    document = subject.document
+    for name, stream in document.streams.items():
+        for region in stream.overrides if stream.regions != "all" else ():
+            if region in document.regions and region not in stream.regions:
+                yield Violation(
+                    at=("streams", name, "overrides", region),
+                    message=f"stream `{name}` does not exist in region `{region}`, so this override has no effect",
+                    hint=f"add `{region}` to the stream's `regions`, or remove the override",
+                    on_key=True,
+                )
+    yield from _check_unused_words(document)
+    yield from unused_writers(subject)
+    for region, settings in document.regions.items():
+        if "ports" in settings.model_fields_set and None in settings.servers:
+            yield Violation(
+                at=("regions", region, "ports"),
+                message=f"the servers of region `{region}` have no host names, so these ports have no effect",
+                hint="list host names under `servers`, or remove the ports",
+                on_key=True,
+            )
+    stretch = document.stretch
+    if (
+        stretch
+        and stretch.leader in document.regions
+        and stretch.members != "all"
+        and stretch.leader not in stretch.members
+    ):
+        yield Violation(
+            at=("stretch", "leader"),
+            message=f"region `{stretch.leader}` has no member of the stretch cluster, so it cannot lead",
+            hint="name one of its `members`",
+        )
+    has_no_hosts = stretch and (stretch.members == "all" or None in stretch.members.values())
+    if stretch and "ports" in stretch.model_fields_set and has_no_hosts:
+        yield Violation(
+            at=("stretch", "ports"),
+            message="the members of the stretch cluster have no host names, so these ports have no effect",
+            hint="write `members` as a map of regions to host names, or remove the ports",
+            on_key=True,
+        )
+
+
+def _check_unused_words(document: TopologyDocument) -> Iterator[Violation]:
+    """Settings that have no effect in the consistency model of their stream."""
+    for name, stream in document.streams.items():
+        if stream.home is not None and stream.consistency != "homed":
+            yield Violation(
+                at=("streams", name, "home"),
+                message=f"stream `{name}` is `{stream.consistency}`, so its `home` has no effect",
+                hint="write `consistency: homed`, or remove `home`",
+                on_key=True,
+            )
+        if stream.virtual_name == "order" and stream.consistency != "ordered":
+            yield Violation(
+                at=("streams", name, "virtual_name"),
+                message=f"stream `{name}` is `{stream.consistency}` without an ordering stream, so this has no effect",
+                hint="write `consistency: ordered`, or remove `virtual_name`",
+                on_key=True,
+            )
+        has_origin = stream.consistency in {"stretch", "homed"}
+        for region, override in stream.overrides.items():
+            if has_origin and region != stream.home and override.write.model_fields_set:
+                yield Violation(
+                    at=("streams", name, "overrides", region, "write"),
+                    message=f"no stream of `{name}` stores publishes in region `{region}`, so this has no effect",
+                    hint="write it under the stream's own `write`, or remove it",
+                    on_key=True,
+                )
+        levels: list[tuple[Path, LevelDocument]] = [(("streams", name), stream)]
+        levels.extend((("streams", name, "overrides", region), level) for region, level in stream.overrides.items())
+        for path, level in levels:
+            if level.read.duplicate_window is not None and stream.consistency != "virtual":
+                yield Violation(
+                    at=(*path, "read", "duplicate_window"),
+                    message=f"the read streams of `{name}` are mirrors, which do not deduplicate: this has no effect",
+                    hint="write it under `write`" + (" or `order`" if stream.consistency == "ordered" else ""),
+                    on_key=True,
+                )
+            if level.order.model_fields_set and (stream.consistency != "ordered" or "overrides" in path):
+                yield Violation(
+                    at=(*path, "order"),
+                    message=f"stream `{name}` is `{stream.consistency}`, so `order` has no effect"
+                    if stream.consistency != "ordered"
+                    else f"the ordering stream of `{name}` lives in no region, so this override has no effect",
+                    hint="write it beside `consistency: ordered`, or remove it",
+                    on_key=True,
+                )
