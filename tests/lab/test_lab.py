@@ -20,8 +20,7 @@ from vstream.lab import binaries, lab, ports
 from vstream.lab.readiness import ReadinessProgress, ReadinessStage, is_complete
 from vstream.lab.server import NatsServer
 from vstream.lab.state import lab_directory
-from vstream.topology.bundle import Artifact, Bundle, ServerAddress
-from vstream.topology.naming import LAB_BASE_PORT, LAST_PORT
+from vstream.topology.bundle import LAB_BASE_PORT, LAST_PORT, Artifact, Bundle, ServerAddress
 
 pytestmark = [pytest.mark.lab, pytest.mark.usefixtures("state")]
 

@@ -15,9 +15,8 @@ from collections.abc import Collection, Sequence
 from vstream.errors import LabError
 from vstream.lab.links.state import Backend
 from vstream.lab.state import LabDirectory
-from vstream.topology.bundle import ServerAddress
+from vstream.topology.bundle import LAB_BASE_PORT, LAST_PORT, PORTS_PER_SERVER, ServerAddress
 from vstream.topology.model import Seat
-from vstream.topology.naming import LAB_BASE_PORT, LAST_PORT, PORTS_PER_SERVER
 
 HOST = "127.0.0.1"
 BLOCK = 100

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from vstream.topology import naming
 from vstream.topology.accounts import LEAF_VARIABLE
-from vstream.topology.bundle import HUBS_PATH, ServerAddress, leaf_path, loaded_path
+from vstream.topology.bundle import HUBS_PATH, ServerAddress, base_port, leaf_path, loaded_path
 from vstream.topology.model import Region, Security, ServerOptions, Topology
 
 _BACKOFF_SINCE = (2, 12)
@@ -25,7 +24,7 @@ def default_addresses(topology: Topology) -> tuple[ServerAddress, ...]:
     for seat in topology.processes:
         server, ports = seat.server, seat.ports
         store = seat.jetstream.store_dir or "./data"
-        base = naming.base_port(topology, clusters[seat.cluster], numbers[seat.cluster])
+        base = base_port(topology, clusters[seat.cluster], numbers[seat.cluster])
         numbers[seat.cluster] += 1
         loopback = server.host is None
         addresses.append(

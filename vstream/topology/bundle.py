@@ -37,6 +37,15 @@ SYSTEM_PASSWORD_PATH = "system-password.cfg"
 TLS_PATH = "tls.cfg"
 """Where users have certificates, what every server includes: the path of its own one. Not in a bundle."""
 
+LAB_BASE_PORT = 14000
+"""First port of the default layout on loopback: below 32768, where ephemeral ports begin."""
+LAST_PORT = 32767
+"""On loopback: from 32768 on, the operating system gives ports to outgoing connections."""
+PORTS_PER_SERVER = 4
+"""Client, monitor, cluster and gateway."""
+_SERVERS_PER_REGION = 10
+"""Minimum ports of a region, so that ports stay the same when a region grows."""
+
 
 def passwords_path(region: str) -> str:
     """With `routing: regional`, the passwords of the users of *region*. Never in a bundle."""
@@ -132,6 +141,16 @@ class RenderedConsumer:
     virtual: str
     region: str
     path: str
+
+
+def base_port(topology: Topology, region: int, server: int) -> int:
+    """
+    The first port of a server in the default layout on loopback; *region* and *server* count from 0.
+
+    The stretch cluster is laid out as a region after the last.
+    """
+    room = max(_SERVERS_PER_REGION, *(len(each_region.servers) for each_region in topology.regions))
+    return LAB_BASE_PORT + PORTS_PER_SERVER * (region * room + server)
 
 
 @value_class

@@ -14,15 +14,6 @@ if TYPE_CHECKING:
 PHYSICAL_PREFIX = "_vs"
 """First token of physical subjects. It lies outside anything a client may publish on."""
 
-LAB_BASE_PORT = 14000
-"""First port of the default layout on loopback: below 32768, where ephemeral ports begin."""
-LAST_PORT = 32767
-"""On loopback: from 32768 on, the operating system gives ports to outgoing connections."""
-PORTS_PER_SERVER = 4
-"""Client, monitor, cluster and gateway."""
-_SERVERS_PER_REGION = 10
-"""Minimum ports of a region, so that ports stay the same when a region grows."""
-
 RESERVED_NAMES = frozenset({"CREATE", "DELETE", "GET", "INFO", "LIST", "NAMES", "NEXT", "PEER", "STEPDOWN", "UPDATE"})
 """
 Stream names that make API mappings ambiguous: `$JS.API.CONSUMER.*.NEXT.>` also matches
@@ -140,16 +131,6 @@ def hub_name(region: str) -> str:
 def stretch_server_name(cluster: str, region: str) -> str:
     """The name of the stretch cluster's member in *region*: `stretch-west`."""
     return f"{cluster}-{region}"
-
-
-def base_port(topology: Topology, region: int, server: int) -> int:
-    """
-    The first port of a server in the default layout on loopback; *region* and *server* count from 0.
-
-    The stretch cluster is laid out as a region after the last.
-    """
-    room = max(_SERVERS_PER_REGION, *(len(each_region.servers) for each_region in topology.regions))
-    return LAB_BASE_PORT + PORTS_PER_SERVER * (region * room + server)
 
 
 DEFAULT_LINK = "default"

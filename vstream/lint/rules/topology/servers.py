@@ -11,6 +11,7 @@ from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.topology.context import TopologySubject
 from vstream.syntax.yaml import Path
 from vstream.topology import naming
+from vstream.topology.bundle import LAST_PORT, PORTS_PER_SERVER, base_port
 from vstream.topology.model import Ports, Role, Server
 
 
@@ -148,23 +149,23 @@ def too_many_servers(subject: TopologySubject) -> Iterator[Violation]:
     """
     topology = subject.topology
     for index, region in enumerate(topology.regions):
-        last = naming.base_port(topology, index, len(region.servers) - 1) + naming.PORTS_PER_SERVER - 1
-        if last > naming.LAST_PORT and region.servers[0].host is None:
+        last = base_port(topology, index, len(region.servers) - 1) + PORTS_PER_SERVER - 1
+        if last > LAST_PORT and region.servers[0].host is None:
             yield Violation(
                 at=("regions", region.name, "servers"),
                 message=f"the servers of region `{region.name}` would listen on ports up to {last:,}, "
-                f"{naming.LAST_PORT:,} is the last",
+                f"{LAST_PORT:,} is the last",
                 hint="give the regions fewer servers, or host names",
             )
             return
     stretch = topology.stretch
     if stretch is not None and stretch.members and None in {server.host for server in stretch.members.values()}:
-        last = naming.base_port(topology, len(topology.regions), len(stretch.members)) - 1
-        if last > naming.LAST_PORT:
+        last = base_port(topology, len(topology.regions), len(stretch.members)) - 1
+        if last > LAST_PORT:
             yield Violation(
                 at=("stretch",),
                 message=f"the servers of the stretch cluster would listen on ports up to {last:,}, "
-                f"{naming.LAST_PORT:,} is the last",
+                f"{LAST_PORT:,} is the last",
                 hint="give the regions fewer servers, or host names",
                 on_key=True,
             )
