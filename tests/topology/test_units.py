@@ -8,15 +8,15 @@ from hypothesis import strategies as st
 
 from vstream.topology.units import (
     MAX_INT64,
-    format_duration,
     format_rate,
-    format_size,
     format_version,
     parse_duration,
     parse_rate,
     parse_share,
     parse_size,
     parse_version,
+    spell_duration,
+    spell_size,
 )
 
 counts = st.one_of(st.integers(0, MAX_INT64), st.integers(0, 10**6), st.integers(0, 60).map(lambda bits: 2**bits))
@@ -24,12 +24,12 @@ counts = st.one_of(st.integers(0, MAX_INT64), st.integers(0, 10**6), st.integers
 
 @given(counts)
 def test_a_formatted_duration_is_read_back(nanoseconds: int) -> None:
-    assert parse_duration(format_duration(nanoseconds)) == nanoseconds
+    assert parse_duration(spell_duration(nanoseconds)) == nanoseconds
 
 
 @given(st.one_of(counts, st.just(-1)))
 def test_a_formatted_size_is_read_back(size: int) -> None:
-    assert parse_size(format_size(size)) == size
+    assert parse_size(spell_size(size)) == size
 
 
 @given(counts)
@@ -70,7 +70,7 @@ def test_durations_are_parsed(text: str, nanoseconds: int) -> None:
     ],
 )
 def test_durations_are_formatted(nanoseconds: int, text: str) -> None:
-    assert format_duration(nanoseconds) == text
+    assert spell_duration(nanoseconds) == text
 
 
 @pytest.mark.parametrize(

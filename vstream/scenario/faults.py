@@ -12,7 +12,7 @@ from dataclasses import field
 from enum import Enum
 from typing import Final
 
-from vstream.topology.units import format_duration, format_rate
+from vstream.topology.units import format_rate, spell_duration
 from vstream.value_class import value_class
 
 OptionValue = str | int | float | bool
@@ -75,7 +75,7 @@ class FaultOption:
     def format(self, value: OptionValue) -> str:
         """*value* as people write it."""
         if self.type in {OptionType.DURATION, OptionType.LINK_TIME}:
-            return format_duration(int(value))
+            return spell_duration(int(value))
         if self.type is OptionType.RATE:
             return format_rate(int(value))
         if self.type is OptionType.SHARE:

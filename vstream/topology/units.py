@@ -137,7 +137,7 @@ def format_rate(rate: int) -> str:
     return f"{rate // _BITS[unit]}{unit}"
 
 
-def format_duration(nanoseconds: int) -> str:
+def spell_duration(nanoseconds: int) -> str:
     """A text that `parse_duration` reads back as *nanoseconds*: days and smaller units, each at most once."""
     if nanoseconds == 0:
         return UNLIMITED
@@ -149,7 +149,7 @@ def format_duration(nanoseconds: int) -> str:
     return "".join(parts)
 
 
-def format_size(size: int) -> str:
+def spell_size(size: int) -> str:
     """A text that `parse_size` reads back as *size*: the largest unit that divides it."""
     if size < 0:
         return UNLIMITED

@@ -239,9 +239,7 @@ def render_matrix(report: Report, virtual: str) -> Table | None:
             route = next(route for route in routes if (route.origin, route.stream) == (origin, stream))
             late = delays.get((place or "", reader))
             text = (
-                f"\n{format_duration(late.p50_ns)} {format_duration(late.p99_ns)} {format_duration(late.max_ns)}"
-                if late
-                else ""
+                f"\n{format_delay(late.p50_ns)} {format_delay(late.p99_ns)} {format_delay(late.max_ns)}" if late else ""
             )
             cells.append(Text.assemble(_describe_arrival(route), (text, "dim")))
         table.add_row(Text(clean(report.place(place) if place else origin), style="bold"), *cells)
@@ -327,7 +325,7 @@ def _start_table(title: str, *columns: str) -> Table:
     return table
 
 
-def format_duration(nanoseconds: float) -> str:
+def format_delay(nanoseconds: float) -> str:
     """A duration with two or three digits. Negative if clocks differ."""
     sign = "−" if nanoseconds < 0 else ""
     for unit, size in (("s", _S), ("ms", _MS), ("µs", 1e3)):
@@ -351,8 +349,8 @@ class RoundPrinter:
             (delay for delay in report.delays if delay.minute is None), key=lambda item: item.max_ns, default=None
         )
         late = (
-            f", slowest {slowest.origin_region} → {slowest.region}: median {format_duration(slowest.p50_ns)}, "
-            f"longest {format_duration(slowest.max_ns)}"
+            f", slowest {slowest.origin_region} → {slowest.region}: median {format_delay(slowest.p50_ns)}, "
+            f"longest {format_delay(slowest.max_ns)}"
             if slowest
             else ""
         )

@@ -17,7 +17,7 @@ from vstream import __version__, resources
 from vstream.audit.codes import CHAPTER
 from vstream.audit.report import Delay, MessageFinding, Report
 from vstream.cli.views import charts
-from vstream.cli.views.audit import describe_evidence, describe_recovery, format_duration, format_share, summarize
+from vstream.cli.views.audit import describe_evidence, describe_recovery, format_delay, format_share, summarize
 from vstream.diagnostics import Severity
 from vstream.render.environment import make_jinja_environment
 
@@ -53,7 +53,7 @@ _GROUPS = (
 def render_page(report: Report) -> str:
     """The whole page as HTML."""
     env = make_jinja_environment([resources.templates() / "reports"], is_html=True)
-    env.filters |= {"duration": format_duration}
+    env.filters |= {"duration": format_delay}
     codes = {finding.code for finding in report.findings}
     shown = _list_charted_streams(report)
     timeline = _Timeline([delay for delay in report.delays if delay.minute is not None and delay.virtual in shown])
@@ -153,8 +153,8 @@ def _list_plots(report: Report, shown: Sequence[str], timeline: _Timeline) -> It
             yield {
                 "section": f"{virtual}: delay from one region to another, logarithmic",
                 "title": f"{origin} → {reader}",
-                "high": format_duration(scale.high),
-                "low": format_duration(scale.low),
+                "high": format_delay(scale.high),
+                "low": format_delay(scale.low),
                 "paths": [{"kind": f"line {name}", "d": charts.line(values, scale)} for name, values in lines.items()],
                 "legend": [{"kind": f"line {name}", "name": text} for name, text in names.items()],
                 "data": [{"name": names[name], "values": values} for name, values in lines.items()],

@@ -12,13 +12,13 @@ from vstream.topology.buckets import KEY_VALUE_PREFIX, OBJECTS_PREFIX
 from vstream.topology.consumer_config import FAILOVER_KEY
 from vstream.topology.model import Role
 from vstream.topology.stream_config import read_metadata
-from vstream.topology.units import UNLIMITED, format_duration, format_size
+from vstream.topology.units import UNLIMITED, spell_duration, spell_size
 
 Data = dict[str, Any]
 
 
 def _write_window(value: int) -> str:
-    return format_duration(value) if value else "0s"
+    return spell_duration(value) if value else "0s"
 
 
 def _count(value: int) -> int | str:
@@ -32,11 +32,11 @@ def _keep(value: Any) -> Any:
 _WORDS: Mapping[str, tuple[str, Callable[[Any], Any]]] = {
     "num_replicas": ("replicas", _keep),
     "storage": ("storage", _keep),
-    "max_age": ("max_age", format_duration),
-    "max_bytes": ("max_bytes", format_size),
+    "max_age": ("max_age", spell_duration),
+    "max_bytes": ("max_bytes", spell_size),
     "max_msgs": ("max_msgs", _count),
     "max_msgs_per_subject": ("max_msgs_per_subject", _count),
-    "max_msg_size": ("max_msg_size", format_size),
+    "max_msg_size": ("max_msg_size", spell_size),
     "max_consumers": ("max_consumers", _count),
     "discard": ("discard", _keep),
     "compression": ("compression", _keep),
@@ -81,7 +81,7 @@ def find_differing_settings(has: Mapping[str, Json], would: Mapping[str, Json], 
 
 def max_age(fields: Mapping[str, Json]) -> Data:
     """The `max_age` of a stream with these *fields*, even if it is the default."""
-    return {"max_age": format_duration(int(str(fields.get("max_age") or 0)))}
+    return {"max_age": spell_duration(int(str(fields.get("max_age") or 0)))}
 
 
 def labels(fields: Mapping[str, Json]) -> dict[str, str]:
@@ -103,7 +103,7 @@ def _list_tags(fields: Mapping[str, Json]) -> list[str]:
 
 _CONSUMER: Mapping[str, tuple[str, Callable[[Any], Any]]] = {
     "ack_policy": ("ack_policy", _keep),
-    "ack_wait": ("ack_wait", format_duration),
+    "ack_wait": ("ack_wait", spell_duration),
     "deliver_policy": ("deliver_policy", _keep),
     "description": ("description", _keep),
     "filter_subjects": ("filter_subjects", _keep),
@@ -136,7 +136,7 @@ def write_consumer_settings(fields: Mapping[str, Json]) -> Data | None:
     backoff = form["backoff"]
     if isinstance(backoff, list) and backoff:
         stated.pop("ack_wait", None)
-        stated["backoff"] = [format_duration(int(duration)) for duration in backoff if isinstance(duration, int)]
+        stated["backoff"] = [spell_duration(int(duration)) for duration in backoff if isinstance(duration, int)]
     if marks := labels(form):
         stated["metadata"] = marks
     covered = {*_CONSUMER, *_UNSAYABLE, "backoff", "metadata"}
@@ -173,17 +173,17 @@ def write_bucket_settings(virtual: RecognisedStream, stream: Data) -> Data:
     if virtual.is_order_named and len(virtual.regions) > 1:
         words["writers"] = "one-per-key"  # without it there is none (VS143); whether it is true, somebody has to look
     if has["max_age"]:
-        words["ttl"] = format_duration(has["max_age"])
+        words["ttl"] = spell_duration(has["max_age"])
     if has["max_bytes"] >= 0:
-        words["max_bytes"] = format_size(has["max_bytes"])
+        words["max_bytes"] = spell_size(has["max_bytes"])
     if not virtual.name.startswith(KEY_VALUE_PREFIX):
         return words
     if has["max_msgs_per_subject"] > 1:
         words["history"] = has["max_msgs_per_subject"]
     if has["max_msg_size"] >= 0:
-        words["max_value_size"] = format_size(has["max_msg_size"])
+        words["max_value_size"] = spell_size(has["max_msg_size"])
     if has["subject_delete_marker_ttl"]:
-        words["marker_ttl"] = format_duration(has["subject_delete_marker_ttl"])
+        words["marker_ttl"] = spell_duration(has["subject_delete_marker_ttl"])
     elif has["allow_msg_ttl"]:
         words["allow_msg_ttl"] = True
     return words
