@@ -15,13 +15,12 @@ from tests.conformance.operations import Operation
 from tests.conformance.place import Place, reason
 from tests.support.command import vstream
 from vstream.lab import lab
+from vstream.topology.model import Routing
 
 MODELS = ("virtual", "ordered", "stretch", "homed")
+_OTHER_MODELS = {"mapped": ("virtual", "ordered", "named", "stretch", "homed"), "domains": ("virtual",)}
 PROFILES: Mapping[str, tuple[str, ...]] = {
-    "mapped": ("virtual", "ordered", "named", "stretch", "homed"),
-    "accounts": MODELS,
-    "domains": ("virtual",),
-    "regional": MODELS,
+    routing.value: _OTHER_MODELS.get(routing.value, MODELS) for routing in Routing
 }
 """Each with the models that it has; `named` is `ordered`, whose ordering stream carries the virtual name."""
 SIGNED = tuple(profile for profile in PROFILES if profile != "mapped")
