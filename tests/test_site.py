@@ -121,8 +121,8 @@ def test_tasks_are_found_in_three_clicks(task: str) -> None:
 
 def test_exit_codes_are_those_of_the_commands() -> None:
     rows = re.findall(r"^\| (\d+) \|", (ROOT / "docs" / "exit-codes.md").read_text(), re.MULTILINE)
-    values = [value for name, value in vars(exit_codes).items() if name.isupper()]
-    assert [int(row) for row in rows] == values
+    values = [value for name, value in vars(exit_codes).items() if name.isupper() and name != "MEANINGS"]
+    assert [int(row) for row in rows] == values == list(exit_codes.MEANINGS)
 
 
 @pytest.mark.parametrize(
