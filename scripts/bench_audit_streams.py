@@ -14,6 +14,7 @@ import json
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from itertools import product
 from pathlib import Path
@@ -40,7 +41,6 @@ from vstream.topology.model import Role
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from vstream.audit.source.client import Client
     from vstream.topology.bundle import RenderedStream
 
 REGIONS = ("r0", "r1", "r2", "r3", "r4")
@@ -199,11 +199,12 @@ def fill(urls: Iterable[str], streams: Sequence[RenderedStream]) -> None:
 
     Regions write in turn, each after it has received what others wrote: of such messages there is nothing to say.
     """
+    accesses = [Access(servers=(url,), timeout=60) for url in urls]
+    with ThreadPoolExecutor() as threads:
+        parts = [[stream for stream in streams if stream.region == region] for region in REGIONS]
+        list(threads.map(create, accesses, parts))
     with ExitStack() as stack:
-        accesses = [Access(servers=(url,), timeout=60) for url in urls]
         clients = dict(zip(REGIONS, (stack.enter_context(connect(access)) for access in accesses), strict=True))
-        for region, client in clients.items():
-            create(client, [stream for stream in streams if stream.region == region])
         names = list(dict.fromkeys(stream.virtual for stream in streams))
         for number, (seq, origin) in enumerate(product(range(1, EACH + 1), REGIONS), start=1):
             written = [(f"_vs.{name}.{origin}.{name}.k", build_payload(name, origin, seq)) for name in names]
@@ -219,14 +220,16 @@ def fill(urls: Iterable[str], streams: Sequence[RenderedStream]) -> None:
                     time.sleep(0.01)
 
 
-def create(client: Client, streams: Sequence[RenderedStream]) -> None:
+def create(access: Access, streams: Sequence[RenderedStream]) -> None:
     """The streams of a region, without their sources."""
     bodies = []
     for stream in streams:
         config = {name: value for name, value in stream.config.fields.items() if name not in ("sources", "placement")}
         config |= {"subjects": [f"{stream.virtual}.>"]} if stream.role is Role.READ else {}
         bodies.append((f"$JS.API.STREAM.CREATE.{stream.config.name}", json.dumps(config).encode()))
-    for (subject, _), answer in zip(bodies, client.answers(bodies), strict=True):
+    with connect(access) as client:
+        answers = client.answers(bodies)
+    for (subject, _), answer in zip(bodies, answers, strict=True):
         assert not isinstance(answer, VstreamError), answer
         parse_api_answer(answer, subject)
 
