@@ -39,6 +39,7 @@ from vstream.audit.request import FIGURES, AuditStage
 from vstream.audit.schema import make_schema
 from vstream.audit.session import without_codegen
 from vstream.audit.table_store import TableStore
+from vstream.topology.model import Consistency
 
 _HOPS = 1_000_000
 """Delays are measured for at most about so many messages."""
@@ -52,7 +53,6 @@ _SHORT = 50_000
 """Up to this number of messages, `copies` is a local table: Spark would plan for longer than it computes."""
 _BESIDE = 2
 """Number of small tables that are computed at the same time, in addition to this thread's work."""
-_ONE_ORDER = frozenset({"ordered", "stretch", "homed"})
 
 SUSPECTS = make_schema("virtual string, origin string, former string, bucket bigint")
 
@@ -172,7 +172,7 @@ class AuditPipeline:
     ) -> DataFrame:
         """All DIFFERENCES of messages. Does not look again at what digests and order prove to be correct."""
         result = self._classify_buckets(folded, copies, cut, buckets, backsteps)
-        ordered = sorted(name for name, model in self.context.models.items() if model in _ONE_ORDER)
+        ordered = sorted(name for name, model in self.context.models.items() if Consistency(model).has_one_order)
         return result.unionByName(delays.find_misordered(copies, ordered)) if ordered else result
 
     def _classify_buckets(
