@@ -102,7 +102,7 @@ def test_a_region_that_is_killed_while_it_is_read_is_not_known_and_the_rest_is_j
         file.write_text(TOPOLOGY.format(west=f"nats://127.0.0.1:{port}", east=servers["east"].url))
         live = open_target(str(file), WANTED)
         assert isinstance(live, TopologyTarget)
-        assert live.size(scratch) == 2 * sum(MESSAGES.values())
+        assert live.count_messages(scratch) == 2 * sum(MESSAGES.values())
         if is_early:
             live.start_reading()
         report = live.audit(spark, scratch, progress)

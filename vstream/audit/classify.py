@@ -17,7 +17,7 @@ from pyspark.sql.types import StructType
 from vstream.audit.cut import SKEW_NS, CutTables
 from vstream.audit.differing_messages import DifferingMessages
 from vstream.audit.local_frames import make_table
-from vstream.audit.reconcile import BUCKET, MESSAGE, ORIGIN, classify_by_cut, nearby_buckets
+from vstream.audit.reconcile import BUCKET, MESSAGE, ORIGIN, classify_by_cut, select_rows_near
 from vstream.audit.schema import make_schema
 
 DIFFERENCES = make_schema("""
@@ -398,7 +398,7 @@ def find_purged_buckets(copies: DataFrame, cut: CutTables, *, size: int = BUCKET
             .where(F.col("origin_seq").between(F.col("origin_began"), F.col("origin_first") - 1) & ~is_old_at_origin())
         )
 
-    near = nearby_buckets(copies, {bucket for last in lasts for bucket in (last - 1, last)}, size)
+    near = select_rows_near(copies, {bucket for last in lasts for bucket in (last - 1, last)}, size)
     if select_young(near).isEmpty():
         return None
     return select_young(copies).select(*ORIGIN, F.expr(f"origin_seq div {size}").alias("bucket")).distinct()
@@ -432,7 +432,7 @@ def find_deleted_everywhere(copies: DataFrame, cut: CutTables) -> DataFrame:
 
 def find_misplaced(copies: DataFrame, cut: CutTables, ahead: Iterable[int], *, size: int = BUCKET) -> DataFrame:
     """DIFFERENCES of impossible copies: of a message that never existed, or (buckets *ahead*) that its origin has lost."""
-    rows = nearby_buckets(copies, ahead, size).unionByName(copies.where(F.col("origin").isNull()))
+    rows = select_rows_near(copies, ahead, size).unionByName(copies.where(F.col("origin").isNull()))
     kind = F.when(F.col("part") == "foreign", "foreign").when(F.col("part") == "ahead", "rolled-back")
     return (
         classify_by_cut(rows, cut)

@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 from vstream.audit.cut import CutTables
 from vstream.audit.local_frames import collect_arrow, from_arrow
 from vstream.audit.normalise import COPIES
-from vstream.audit.reconcile import BUCKET, MESSAGE, ORIGIN, nearby_buckets
+from vstream.audit.reconcile import BUCKET, MESSAGE, ORIGIN, select_rows_near
 from vstream.audit.schema import make_schema
 from vstream.value_class import value_class
 
@@ -39,16 +39,16 @@ class DifferingMessages:
     """Message ids of *differing*; None if they were not collected."""
 
 
-def messages_near(copies: DataFrame, buckets: Sequence[int], *, size: int = BUCKET) -> DifferingMessages:
+def select_messages_near(copies: DataFrame, buckets: Sequence[int], *, size: int = BUCKET) -> DifferingMessages:
     """All rows in or near *buckets*, as DifferingMessages without a selection."""
-    rows = nearby_buckets(copies, buckets, size)
+    rows = select_rows_near(copies, buckets, size)
     return DifferingMessages(differing=rows, behind=rows)
 
 
 def gather_rows(copies: DataFrame, suspects: DataFrame, buckets: Sequence[int], *, size: int = BUCKET) -> pa.Table:
     """Collect the rows of `suspects` on the driver; *buckets* are the bucket numbers in `suspects`."""
     return collect_arrow(
-        nearby_buckets(copies.where(F.col("origin").isNotNull()), buckets, size)
+        select_rows_near(copies.where(F.col("origin").isNotNull()), buckets, size)
         .withColumn("bucket", F.expr(f"origin_seq div {size}"))
         .join(F.broadcast(suspects), [*ORIGIN, "bucket"], how="left_semi")
         .select(*COPIES.names)

@@ -21,7 +21,7 @@ from pyspark.sql.types import StructType
 from vstream.audit import order
 from vstream.audit.cut import CutTables
 from vstream.audit.local_frames import collect_arrow, from_arrow, make_table
-from vstream.audit.reconcile import BUCKET, BUCKETS, TRACKS, Track, classify_by_cut, nearby_buckets
+from vstream.audit.reconcile import BUCKET, BUCKETS, TRACKS, Track, classify_by_cut, select_rows_near
 from vstream.audit.source import fold
 from vstream.errors import VstreamError
 from vstream.value_class import value_class
@@ -140,7 +140,7 @@ def _split_by_part(mixed: pa.Table, copies: DataFrame, cut: CutTables, tracks: S
     schema = StructType([TRACKS["track"], BUCKETS["bucket"]])
     those = from_arrow(copies.sparkSession, mixed, schema)
     rows = collect_arrow(
-        classify_by_cut(nearby_buckets(copies, mixed["bucket"].to_pylist(), size), cut)
+        classify_by_cut(select_rows_near(copies, mixed["bucket"].to_pylist(), size), cut)
         .withColumn("bucket", F.expr(f"coalesce(origin_seq, seq) div {size}"))
         .join(F.broadcast(those), ["track", "bucket"], how="left_semi")
         .select("part", *fold.COLUMNS)

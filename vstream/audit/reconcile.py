@@ -86,7 +86,7 @@ def _track_of(row: tuple[Any, ...]) -> int:
     return result - (1 << 64) if result >> 63 else result
 
 
-def nearby_buckets(copies: DataFrame, buckets: Iterable[int], size: int) -> DataFrame:
+def select_rows_near(copies: DataFrame, buckets: Iterable[int], size: int) -> DataFrame:
     """
     The rows of *copies* in *buckets*, and some rows near them.
 

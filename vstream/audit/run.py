@@ -103,7 +103,7 @@ class AuditTarget(ABC):
             self._background.give_up()
 
     @abstractmethod
-    def size(self, scratch: Path) -> int:
+    def count_messages(self, scratch: Path) -> int:
         """The number of messages to read. Raises NotReachableError if no stream can be read."""
 
     @abstractmethod
@@ -175,7 +175,7 @@ class TopologyTarget(AuditTarget):
         self.streams = servers.streams
         self._extraction: ExtractPlan | None = None
 
-    def size(self, scratch: Path) -> int:
+    def count_messages(self, scratch: Path) -> int:
         """The number of messages to read. Raises NotReachableError if no stream can be read."""
         self._extraction = self._plan_extraction(scratch)
         return self._extraction.messages
@@ -188,7 +188,7 @@ class TopologyTarget(AuditTarget):
 
     def read(self, spark: Any, scratch: Path, progress: AuditProgress) -> AuditInput:
         """The messages of the servers, in files or in memory: what is judged twice is read from servers once."""
-        tables = self._read_twice(partial(self._extract_tables, spark, scratch, progress), progress)
+        tables = self._read_with_retry(partial(self._extract_tables, spark, scratch, progress), progress)
         return AuditInput(tables, self._context(self._request.since_ns))
 
     def audit(self, spark: Any, scratch: Path, progress: AuditProgress) -> Report:
@@ -198,9 +198,9 @@ class TopologyTarget(AuditTarget):
             return super().audit(spark, scratch, progress)
         with watch_progress(spark, progress.tasks):
             advance = partial(self.advance, spark, scratch, state, progress.note)
-            return self._judge_kept(spark, self._read_twice(advance, progress), scratch, progress.begin)
+            return self._judge_kept(spark, self._read_with_retry(advance, progress), scratch, progress.begin)
 
-    def _read_twice(self, read: Callable[[], T], progress: AuditProgress) -> T:
+    def _read_with_retry(self, read: Callable[[], T], progress: AuditProgress) -> T:
         """What *read* returns; it is called again if a server ends in the midst."""
         progress.begin("extract")
         try:
@@ -336,7 +336,7 @@ class CaptureTarget(AuditTarget):
         self._capture: Capture = Capture(path)
         self._manifest = self._capture.manifest()
 
-    def size(self, _scratch: Path) -> int:
+    def count_messages(self, _scratch: Path) -> int:
         """The number of messages to read."""
         return sum(stream.messages or 0 for stream in self._manifest.streams)
 
@@ -379,7 +379,7 @@ class TablesTarget(AuditTarget):
             )
         self._uri = uri_of(uri)
 
-    def size(self, _scratch: Path) -> int:
+    def count_messages(self, _scratch: Path) -> int:
         """The number of extracted messages; if unknown, a large number."""
         if not self._uri.startswith(HERE):
             return SMALL

@@ -199,7 +199,7 @@ class AuditPipeline:
                 rows = differing_messages.gather_rows(copies, suspects, which, size=self.bucket)
                 messages = differing_messages.select_differing(rows, copies, cut, backsteps)
             else:
-                messages = differing_messages.messages_near(copies, which, size=self.bucket)
+                messages = differing_messages.select_messages_near(copies, which, size=self.bucket)
             result = self._classify_messages(messages, copies, cut, folded, backsteps, suspects if which else None)
             return collect_here(result, classify.DIFFERENCES) if is_small else result
 

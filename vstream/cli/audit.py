@@ -238,7 +238,7 @@ def _open_spark(
     """A session of the size that *audit_target* needs. With *is_ahead*, reading starts before the session does."""
     progress.begin("start Spark")
     session = load_audit().session
-    settings = session.size_settings(audit_target.size(scratch)) if address.is_here else {}
+    settings = session.size_settings(audit_target.count_messages(scratch)) if address.is_here else {}
     if is_ahead:
         audit_target.start_reading()
     with session.open_session(

@@ -17,7 +17,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from vstream.health.source_retries import ANSWER, BACKOFF, BOOT, DIAL, Away, Interval, draw_start, find_dead, find_idle
+from vstream.health.source_retries import ANSWER, BACKOFF, BOOT, DIAL, Away, Interval, draw_start, find_down, find_idle
 from vstream.lab.links.state import IDEAL, LinkState, Pair
 from vstream.topology.model import Consistency, Topology, VirtualStream
 from vstream.topology.sizing import ORIGIN_HEADER, PROTOCOL, RECORD, SUBJECT, Keeping, Load, find_keeping
@@ -349,7 +349,7 @@ def _draw_history(
     sides = [(alike.origin, alike.reader, starts), (alike.reader, alike.origin, starts[::-1])]
     is_shared = min(alike.capacities) < math.inf and (alike.origin or alike.reader)  # else no source asks, or waits
     for is_back, (writing, reading, times) in enumerate(sides if is_shared else sides[:1]):
-        dead = find_dead(writing, times[0])
+        dead = find_down(writing, times[0])
         for kind in alike.classes:
             different = min(ALIKE, counts[kind])
             for _ in range(different):
@@ -394,7 +394,7 @@ def _make_write_flows(
     counts: Counter[StreamClass], region: str, outages: Mapping[str, Sequence[Away]]
 ) -> dict[StreamClass, Flow]:
     """What clients publish in *region*, which an ordinary start keeps from it."""
-    dead = find_dead(outages.get(region, ()), BOOT + DIAL / 2)
+    dead = find_down(outages.get(region, ()), BOOT + DIAL / 2)
     return {kind: _make_flow(kind, count, [], dead) for kind, count in counts.items() if region in kind.regions}
 
 

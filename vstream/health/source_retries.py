@@ -52,7 +52,7 @@ def draw_start(servers: int, draw: Random) -> float:
     return BOOT + (draw.uniform(*ELECTION) if servers > 1 else draw.uniform(0, DIAL))
 
 
-def find_dead(outages: Iterable[Away], start: float) -> list[Interval]:
+def find_down(outages: Iterable[Away], start: float) -> list[Interval]:
     """When a region takes no publishes: while it is killed, and *start* seconds more until its streams lead again."""
     return _merge(Interval(away.begins, away.ends + start) for away in outages if away.is_killed)
 
@@ -76,8 +76,8 @@ def find_idle(
 
     *writing* and *reading*: when the region that it takes from is away, and its own; *starts*: theirs, by `draw_start`.
     """
-    down = find_dead(reading, starts[1])
-    unanswered = find_dead(writing, starts[0])
+    down = find_down(reading, starts[1])
+    unanswered = find_down(writing, starts[0])
     for away in (*writing, *reading):
         if away in reading or not away.is_killed:
             recovery = BOOT + DIAL if away.is_killed else max(draw.uniform(0, DIAL), draw.uniform(0, DIAL))

@@ -95,16 +95,16 @@ INFO: Mapping[str, Any] = {
 class _Object(dict[str, Any]):
     """A JSON object of an answer: a key that it lacks is an error of whoever sent it, wherever it is read."""
 
-    __slots__ = ("origin",)  # answers have millions of them
-    origin: str
+    __slots__ = ("asked",)  # answers have millions of them
+    asked: str
 
     def __missing__(self, key: str) -> object:
-        raise MalformedAnswerError(self.origin, f"no '{key}'")
+        raise MalformedAnswerError(self.asked, f"no '{key}'")
 
 
-def decode_object(data: bytes, origin: str) -> dict[str, Any]:
+def decode_object(data: bytes, asked: str) -> dict[str, Any]:
     """
-    The JSON object in *data*, which *origin* sent. Raises MalformedAnswerError if *data* is something else.
+    The JSON object in *data*, the answer of what was *asked*. Raises MalformedAnswerError if *data* is something else.
 
     Reading a missing key from the object, or from an object in it, raises MalformedAnswerError too. Numbers must be
     ones that servers have: finite, and at most 64 bits.
@@ -112,37 +112,37 @@ def decode_object(data: bytes, origin: str) -> dict[str, Any]:
 
     def as_object(pairs: list[tuple[str, Any]]) -> _Object:
         value = _Object(pairs)
-        value.origin = origin
+        value.asked = asked
         if value.get("leader") is not None:
             read_text(value["leader"])  # of a stream, a consumer or the meta group: those who count votes compare names
         return value
 
-    return _decode(data, origin, (MOST_JSON, MOST_VALUES), object_pairs_hook=as_object)
+    return _decode(data, asked, (MOST_JSON, MOST_VALUES), object_pairs_hook=as_object)
 
 
-def decode_list(data: bytes, origin: str) -> dict[str, Any]:
+def decode_list(data: bytes, asked: str) -> dict[str, Any]:
     """
     Like `decode_object`, at a sixth of the cost: for thousands of entries, which are read with `reading`.
 
     Reading a missing key raises KeyError, and nothing has looked at the names of leaders.
     """
-    return _decode(data, origin, (MOST_LIST_JSON, MOST_LIST_VALUES))
+    return _decode(data, asked, (MOST_LIST_JSON, MOST_LIST_VALUES))
 
 
-def _decode(data: bytes, origin: str, most: tuple[int, int], **hooks: Any) -> dict[str, Any]:
+def _decode(data: bytes, asked: str, most: tuple[int, int], **hooks: Any) -> dict[str, Any]:
     most_bytes, most_values = most
     is_long = len(data) > most_bytes and not data.isascii()  # then a text takes four times as many
     # What is shorter has not as many values.
     if is_long or (len(data) > most_values and sum(map(data.count, (b"[", b"{", b","))) > most_values):
-        raise MalformedAnswerError(origin, f"it has more than {most_bytes:,} bytes or {most_values:,} values")
+        raise MalformedAnswerError(asked, f"it has more than {most_bytes:,} bytes or {most_values:,} values")
     if _may_be_too_large(data):
         hooks["parse_int"] = _parse_int
-    with explain_malformed(origin):
+    with explain_malformed(asked):
         value = json.loads(data, parse_float=_parse_float, parse_constant=_refuse_constant, **hooks)
         if b"\\ud" in data or b"\\uD" in data:
             json.dumps(value, ensure_ascii=False).encode()  # raises for half a character, which cannot be printed
     if not isinstance(value, dict):
-        raise MalformedAnswerError(origin, "it is not a JSON object")
+        raise MalformedAnswerError(asked, "it is not a JSON object")
     return value
 
 
@@ -158,47 +158,47 @@ def _may_be_too_large(data: bytes) -> bool:
 
 
 @contextmanager
-def explain_malformed(origin: str) -> Iterator[None]:
-    """Turn errors from reading missing or wrong values of an answer of *origin* into MalformedAnswerError."""
+def explain_malformed(asked: str) -> Iterator[None]:
+    """Turn errors from reading missing or wrong values of the answer of what was *asked* into MalformedAnswerError."""
     try:
         yield
     except UNREADABLE as error:
         reason = f"no {error}" if isinstance(error, KeyError) else str(error) or type(error).__name__
-        raise MalformedAnswerError(origin, reason) from error
+        raise MalformedAnswerError(asked, reason) from error
 
 
-def check_config(config: object, origin: str) -> dict[str, Any]:
+def check_config(config: object, asked: str) -> dict[str, Any]:
     """Return *config* (of a stream or a consumer) if its fields have the types that vstream relies on; null ones go."""
     if not isinstance(config, dict):
-        raise MalformedAnswerError(origin, "it has no configuration")
-    _require_fields(config, CONFIG, "config", origin)
+        raise MalformedAnswerError(asked, "it has no configuration")
+    _require_fields(config, CONFIG, "config", asked)
     mirror = config.get("mirror")
     if any("name" not in source for source in (*config.get("sources", ()), *([mirror] if mirror else []))):
-        raise MalformedAnswerError(origin, "it has a source without a name")
+        raise MalformedAnswerError(asked, "it has a source without a name")
     return config
 
 
-def check_state(state: object, origin: str) -> dict[str, Any]:
+def check_state(state: object, asked: str) -> dict[str, Any]:
     """Return *state*, of a stream, if its numbers are there."""
-    with explain_malformed(origin):
+    with explain_malformed(asked):
         checked: dict[str, Any] = dict(state)  # type: ignore[call-overload]  # what is no object raises
         problem = _find_problem({key: checked[key] for key in _STATE}, _STATE, "state")
     if problem is not None or None in (checked[key] for key in _STATE):
-        raise MalformedAnswerError(origin, problem or "its state lacks a number")
+        raise MalformedAnswerError(asked, problem or "its state lacks a number")
     return checked
 
 
-def check_feeds(info: dict[str, Any], origin: str) -> dict[str, Any]:
+def check_feeds(info: dict[str, Any], asked: str) -> dict[str, Any]:
     """Return *info*, a STREAM.INFO, if what it says of sources and mirrors has the right types; null fields go."""
-    _require_fields(info, _FEEDS, "info", origin)
+    _require_fields(info, _FEEDS, "info", asked)
     return info
 
 
-def check_info(info: object, origin: str) -> dict[str, Any]:
+def check_info(info: object, asked: str) -> dict[str, Any]:
     """Return *info*, a server's INFO on connect, without its null fields."""
     if not isinstance(info, dict):
-        raise MalformedAnswerError(origin, "it is not a JSON object")
-    _require_fields(info, INFO, "INFO", origin)
+        raise MalformedAnswerError(asked, "it is not a JSON object")
+    _require_fields(info, INFO, "INFO", asked)
     return info
 
 
@@ -253,11 +253,11 @@ def read_sequence(text: str) -> int | None:
     return int(text) if text.isdecimal() and len(text) <= _DIGITS else None
 
 
-def _require_fields(value: object, expected: Any, path: str, origin: str) -> None:
+def _require_fields(value: object, expected: Any, path: str, asked: str) -> None:
     """Raise MalformedAnswerError if *value* is not as *expected*; what is null in it goes."""
     problem = _find_problem(value, expected, path)
     if problem is not None:
-        raise MalformedAnswerError(origin, problem)
+        raise MalformedAnswerError(asked, problem)
 
 
 def _find_problem(value: object, expected: Any, path: str) -> str | None:

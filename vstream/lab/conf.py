@@ -65,7 +65,7 @@ def keeping_running(conf: Path, artifacts: Sequence[Artifact]) -> tuple[Artifact
     return tuple(kept_files)
 
 
-def keeping_servers(conf: Path, artifacts: Sequence[Artifact]) -> tuple[Artifact, ...]:
+def keep_server_files(conf: Path, artifacts: Sequence[Artifact]) -> tuple[Artifact, ...]:
     """*artifacts*, except that existing server configurations come from *conf*."""
     paths = {f"{_SERVERS}{path.name}": path for path in (conf / "servers").glob("*.conf")}
     held = [Artifact(path=name, text=path.read_text(encoding="utf-8")) for name, path in paths.items()]

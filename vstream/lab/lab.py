@@ -126,7 +126,7 @@ async def down(name: str, *, purge: bool = False) -> None:
 
 async def reload(name: str, bundle: Bundle) -> ReloadResult:
     """
-    Give *bundle*, rendered with `addresses(name)`, to the running lab *name*.
+    Give *bundle*, rendered with `list_addresses(name)`, to the running lab *name*.
 
     Every server loads its files again, changed or not: an earlier call may have been cut off half way.
     Raises LabError, with the old files still in place, if a server would refuse its configuration.
@@ -150,7 +150,7 @@ async def reload(name: str, bundle: Bundle) -> ReloadResult:
 async def reload_mappings(name: str, bundle: Bundle) -> ReloadResult:
     """Like `reload`, but each server's own configuration stays as it was at the start, whatever *bundle* says."""
     directory, _ = find_recorded_lab(name)
-    return await reload(name, replace(bundle, artifacts=conf.keeping_servers(directory.conf, bundle.artifacts)))
+    return await reload(name, replace(bundle, artifacts=conf.keep_server_files(directory.conf, bundle.artifacts)))
 
 
 async def _reload_server(

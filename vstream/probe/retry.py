@@ -80,10 +80,10 @@ def describe_answer(answer: Reply) -> str:
     """*answer*, described for use in a sentence."""
     if answer.status is not None:
         return f"{answer.status} {answer.headers.get('Description', '')}".rstrip()
-    seq = answer_sequence(answer)
+    seq = read_stored_sequence(answer)
     return "something that is no stored message" if seq is None else f"sequence {seq}"
 
 
-def answer_sequence(answer: Reply) -> int | None:
+def read_stored_sequence(answer: Reply) -> int | None:
     """The sequence of the stored message in a Direct Get answer; None if it holds no message."""
     return read_sequence(answer.headers.get("Nats-Sequence", ""))

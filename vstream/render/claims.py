@@ -49,7 +49,7 @@ _OF_TOKEN = ("iat", "jti", "iss")
 """What of a token's claims says when it was signed, and by whom."""
 
 
-def with_single_verbs(accounts: Sequence[Account]) -> tuple[Account, ...]:
+def split_api_by_verb(accounts: Sequence[Account]) -> tuple[Account, ...]:
     """*accounts* with the whole API exported and imported verb by verb."""
     return tuple(
         replace(account, exports=tuple(_exports(account)), imports=tuple(_imports(account))) for account in accounts
@@ -90,7 +90,7 @@ def operator_view(
     accounts: Sequence[Account] = profile["accounts"]
     purposes = {SYSTEM_ACCOUNT: "for moving leaders", **{entry.name: entry.purpose for entry in accounts}}
     all_claims = [system_claims(signer)]
-    for account in with_single_verbs(accounts):
+    for account in split_api_by_verb(accounts):
         rules = mappings if account.name in profile["mapped"] else ()
         all_claims.append(account_claims(account, rules, profile["denied"], signer, topology.limits))
     preloaded = []
@@ -114,7 +114,7 @@ def operator_view(
 def account_claims(
     account: Account, mappings: Sequence[Mapping], denied: Sequence[str], signer: Signer, limits: AccountLimits
 ) -> dict[str, Json]:
-    """The claims of one of the accounts `with_single_verbs`; *mappings* are its own, *denied* what no user without a role publishes."""
+    """The claims of one of the accounts `split_api_by_verb`; *mappings* are its own, *denied* what no user without a role publishes."""
     nats: dict[str, Json] = {
         "imports": [_import(entry, account.name, signer) for entry in account.imports],
         "exports": [_make_export(entry) for entry in account.exports],

@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 
 ServerVersion = tuple[int, int]
+"""Major and minor, such as (2, 12): features arrive with minor versions."""
 COUNTERS_SINCE: ServerVersion = (2, 12)
 """The first nats-server whose streams can count."""
 DEDUPE_OFF_SINCE: ServerVersion = (2, 14)
 """Since this version, a `duplicate_window` of 0 turns deduplication of sourced messages off. It meant 2 minutes."""
-"""Major and minor, such as (2, 12): features arrive with minor versions."""
 
 
 class _QuickEnum(Enum):

@@ -22,7 +22,7 @@ from vstream.plan.context import Observed
 from vstream.plan.plan import USERS
 from vstream.plan.rules import list_account_entries, spell_destinations
 from vstream.render import jwt
-from vstream.render.claims import mark_of, with_single_verbs
+from vstream.render.claims import mark_of, split_api_by_verb
 from vstream.subjects import algebra
 from vstream.topology.accounts import ShareKind
 from vstream.topology.bundle import Bundle
@@ -84,7 +84,7 @@ def test_every_account_says_what_it_says_in_configuration_files() -> None:
     desired = topology()
     files = render_bundle(replace(desired, security=Security.PASSWORDS))
     configured, signed = (
-        list_account_entries(with_single_verbs(accounts(desired))),
+        list_account_entries(split_api_by_verb(accounts(desired))),
         list_account_entries(render_text().accounts),
     )
     assert {*configured} == {*signed} - {USERS}

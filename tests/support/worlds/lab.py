@@ -166,7 +166,7 @@ class WorldsLab:
             publish_as="parquet",
         )
         with scratch_directory() as scratch, closing(open_target(str(self.file), request)) as audit_target:
-            audit_target.size(scratch)
+            audit_target.count_messages(scratch)
             audit_target.start_reading()
             return audit_target.audit(spark, scratch, _Silence()).as_dict()
 

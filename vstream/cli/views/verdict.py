@@ -234,14 +234,14 @@ def _render_faults(faults: Sequence[FaultVerdict], zero: int) -> Table:
             format_nanoseconds(fault.injected - zero),
             _render_count(sum(outage.failed for outage in verdict.outages)),
             _render_time(min((outage.first_failure for outage in verdict.outages), default=None)),
-            _show_last(recovered, "not before the next fault"),
+            _render_longest(recovered, "not before the next fault"),
             _render_time(None if fault.healed is None else fault.healed - zero),
-            _show_last(took, "never"),
+            _render_longest(took, "never"),
         )
     return table
 
 
-def _show_last(times: Sequence[int | None], never: str) -> Text:
+def _render_longest(times: Sequence[int | None], never: str) -> Text:
     measured = [time for time in times if time is not None]
     if len(measured) < len(times):
         return Text(never, style="bold yellow")
