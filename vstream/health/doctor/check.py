@@ -96,7 +96,7 @@ class DoctorCheck:
 
 
 def check(
-    code: str, name: str, severity: Severity = Severity.ERROR, drift: Drift = Drift.UNRELATED
+    code: str, name: str, severity: Severity = Severity.ERROR, *, drift: Drift
 ) -> Callable[[Callable[[Patient], Iterator[Symptom]]], DoctorCheck]:
     """Turn a generator of symptoms into a check. Everything else that knows codes is told by it: see `examine.CHECKS`."""
 

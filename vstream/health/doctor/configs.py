@@ -127,7 +127,7 @@ def unread_config(patient: Patient) -> Iterator[Symptom]:
             yield Symptom(about=server.name, evidence=file.problem or silent, do="compare it yourself")
 
 
-@check("VD414", "little-room", Severity.WARNING)
+@check("VD414", "little-room", Severity.WARNING, drift=Drift.UNRELATED)
 def little_room(patient: Patient) -> Iterator[Symptom]:
     """
     JetStream of a server uses more than four fifths of its storage limit.

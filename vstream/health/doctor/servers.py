@@ -15,7 +15,7 @@ from vstream.topology.model import Seat, Security
 _RESTART = "it hangs, or its machine is overloaded: look at its process and its log, then restart it"
 
 
-@check("VD401", "no-gateway")
+@check("VD401", "no-gateway", drift=Drift.UNRELATED)
 def no_gateway(patient: Patient) -> Iterator[Symptom]:
     """
     A server has no gateway connection to a cluster of the topology that answers.
@@ -44,7 +44,7 @@ def no_gateway(patient: Patient) -> Iterator[Symptom]:
             )
 
 
-@check("VD402", "half-reloaded")
+@check("VD402", "half-reloaded", drift=Drift.UNRELATED)
 def half_reloaded(patient: Patient) -> Iterator[Symptom]:
     """
     Servers have loaded different mapping rules or accounts.
@@ -61,7 +61,7 @@ def half_reloaded(patient: Patient) -> Iterator[Symptom]:
     yield from _check_mapping_differences(patient, is_partial=True)
 
 
-@check("VD403", "other-rules")
+@check("VD403", "other-rules", drift=Drift.UNRELATED)
 def other_rules(patient: Patient) -> Iterator[Symptom]:
     """
     All servers have loaded the same mapping rules or accounts, but they differ from the topology.
@@ -107,7 +107,7 @@ def server_away(patient: Patient) -> Iterator[Symptom]:
             yield Symptom(about=server.name, evidence=server.problem or "no answer", do=do)
 
 
-@check("VD405", "jetstream-off")
+@check("VD405", "jetstream-off", drift=Drift.UNRELATED)
 def jetstream_off(patient: Patient) -> Iterator[Symptom]:
     """
     JetStream is disabled on a server of the topology.
@@ -127,7 +127,7 @@ def jetstream_off(patient: Patient) -> Iterator[Symptom]:
             )
 
 
-@check("VD406", "no-meta-leader")
+@check("VD406", "no-meta-leader", drift=Drift.UNRELATED)
 def no_meta_leader(patient: Patient) -> Iterator[Symptom]:
     """
     The servers do not agree on a leader of the JetStream meta group.

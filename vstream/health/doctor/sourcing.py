@@ -16,7 +16,7 @@ _HALF = 0.5
 _NAMED = 3
 
 
-@check("VD201", "dead-source")
+@check("VD201", "dead-source", drift=Drift.UNRELATED)
 def dead_source(patient: Patient) -> Iterator[Symptom]:
     """
     A stream has not heard from one of its sources for a while, although the source answers.
@@ -33,7 +33,7 @@ def dead_source(patient: Patient) -> Iterator[Symptom]:
         yield Symptom(about=pair.reader, evidence=_evidence(pair, source), do=REFRESH)
 
 
-@check("VD202", "no-source")
+@check("VD202", "no-source", drift=Drift.UNRELATED)
 def no_source(patient: Patient) -> Iterator[Symptom]:
     """
     A stream does not source an origin that the topology lists.
@@ -51,7 +51,7 @@ def no_source(patient: Patient) -> Iterator[Symptom]:
             yield Symptom(about=pair.reader, evidence=f"`{pair.origin}` is not among its sources", do=APPLY)
 
 
-@check("VD203", "stuck-source")
+@check("VD203", "stuck-source", drift=Drift.UNRELATED)
 def stuck_source(patient: Patient) -> Iterator[Symptom]:
     """
     A message has been waiting for a long time, although its source is active.
@@ -68,7 +68,7 @@ def stuck_source(patient: Patient) -> Iterator[Symptom]:
             yield Symptom(about=pair.reader, evidence=_evidence(pair, source), do=REFRESH)
 
 
-@check("VD204", "skipped")
+@check("VD204", "skipped", drift=Drift.UNRELATED)
 def skipped_messages(patient: Patient) -> Iterator[Symptom]:
     """
     A stream has skipped messages of an origin, and the origin still has them.
@@ -95,7 +95,7 @@ def skipped_messages(patient: Patient) -> Iterator[Symptom]:
         )
 
 
-@check("VD205", "started-over")
+@check("VD205", "started-over", drift=Drift.UNRELATED)
 def started_over(patient: Patient) -> Iterator[Symptom]:
     """
     A stream has sourced messages of an origin twice.
@@ -141,7 +141,7 @@ def unmeasured_lag(patient: Patient) -> Iterator[Symptom]:
         )
 
 
-@check("VD301", "rolled-back")
+@check("VD301", "rolled-back", drift=Drift.UNRELATED)
 def rolled_back(patient: Patient) -> Iterator[Symptom]:
     """
     A write stream ends before messages that its readers have already sourced.
@@ -167,7 +167,7 @@ def rolled_back(patient: Patient) -> Iterator[Symptom]:
         )
 
 
-@check("VD302", "lost-to-retention")
+@check("VD302", "lost-to-retention", drift=Drift.UNRELATED)
 def lost_to_retention(patient: Patient) -> Iterator[Symptom]:
     """
     An origin has removed messages that a reader had not sourced.
@@ -184,7 +184,7 @@ def lost_to_retention(patient: Patient) -> Iterator[Symptom]:
         yield Symptom(about=pair.reader, evidence=_evidence(pair, source), do="`vstream repair messages --kind replay`")
 
 
-@check("VD303", "retention-margin", Severity.WARNING)
+@check("VD303", "retention-margin", Severity.WARNING, drift=Drift.UNRELATED)
 def retention_margin(patient: Patient) -> Iterator[Symptom]:
     """
     More than half of the time that an outage may last without loss has passed.

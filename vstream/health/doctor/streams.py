@@ -25,7 +25,7 @@ _BUSY = 5.0  # seconds since the last message
 _BRING_BACK = "bring back the servers that do not answer (VD404)"
 
 
-@check("VD101", "doubles-on-restart")
+@check("VD101", "doubles-on-restart", drift=Drift.UNRELATED)
 def doubles_on_restart(patient: Patient) -> Iterator[Symptom]:
     """
     A stream stores sourced messages twice when its leader restarts or changes.
@@ -56,7 +56,7 @@ def doubles_on_restart(patient: Patient) -> Iterator[Symptom]:
             )
 
 
-@check("VD102", "goes-back", Severity.WARNING)
+@check("VD102", "goes-back", Severity.WARNING, drift=Drift.UNRELATED)
 def goes_back(patient: Patient) -> Iterator[Symptom]:
     """
     A stream with a limit per subject can return to old values when its server restarts.
@@ -130,7 +130,7 @@ def overflowed_stream(patient: Patient) -> Iterator[Symptom]:
             )
 
 
-@check("VD502", "no-stream")
+@check("VD502", "no-stream", drift=Drift.UNRELATED)
 def no_stream(patient: Patient) -> Iterator[Symptom]:
     """
     A stream of the topology does not exist.
@@ -147,7 +147,7 @@ def no_stream(patient: Patient) -> Iterator[Symptom]:
         yield Symptom(about=list_names(absent), evidence=f"{len(absent):,} do not exist", do=APPLY)
 
 
-@check("VD503", "no-leader")
+@check("VD503", "no-leader", drift=Drift.UNRELATED)
 def no_leader(patient: Patient) -> Iterator[Symptom]:
     """
     A stream has no leader or does not answer.
@@ -171,7 +171,7 @@ def no_leader(patient: Patient) -> Iterator[Symptom]:
         )
 
 
-@check("VD504", "few-replicas", Severity.WARNING)
+@check("VD504", "few-replicas", Severity.WARNING, drift=Drift.UNRELATED)
 def few_replicas(patient: Patient) -> Iterator[Symptom]:
     """
     Replicas of a stream are down or have not caught up, or it has fewer than in the topology.
@@ -195,7 +195,7 @@ def few_replicas(patient: Patient) -> Iterator[Symptom]:
             yield Symptom(about=stream.name, evidence=evidence, do=do)
 
 
-@check("VD505", "no-consumer")
+@check("VD505", "no-consumer", drift=Drift.UNRELATED)
 def no_consumer(patient: Patient) -> Iterator[Symptom]:
     """
     A consumer of the topology does not exist.
@@ -212,7 +212,7 @@ def no_consumer(patient: Patient) -> Iterator[Symptom]:
             yield Symptom(about=" > ".join(key), evidence="it does not exist", do=APPLY)
 
 
-@check("VD506", "silent-consumer")
+@check("VD506", "silent-consumer", drift=Drift.UNRELATED)
 def silent_consumer(patient: Patient) -> Iterator[Symptom]:
     """
     A consumer of the topology does not answer, although its stream does.
@@ -237,7 +237,7 @@ def _consumers_of_led_streams(patient: Patient) -> Iterator[Durable]:
             yield durable
 
 
-@check("VD508", "cannot-write")
+@check("VD508", "cannot-write", drift=Drift.UNRELATED)
 def cannot_write(patient: Patient) -> Iterator[Symptom]:
     """
     Servers cannot write to a stream, a consumer or a Raft group, and have stopped trying.
@@ -274,7 +274,7 @@ def cannot_write(patient: Patient) -> Iterator[Symptom]:
         )
 
 
-@check("VD509", "refuses-messages")
+@check("VD509", "refuses-messages", drift=Drift.UNRELATED)
 def refuses_messages(patient: Patient) -> Iterator[Symptom]:
     """
     The configuration of a stream makes it refuse messages or reads, or change subjects.
@@ -294,7 +294,7 @@ def refuses_messages(patient: Patient) -> Iterator[Symptom]:
             yield Symptom(about=fault.stream, evidence=fault.evidence, do=APPLY)
 
 
-@check("VD510", "paused-consumer", Severity.WARNING)
+@check("VD510", "paused-consumer", Severity.WARNING, drift=Drift.UNRELATED)
 def paused_consumer(patient: Patient) -> Iterator[Symptom]:
     """
     A consumer of the topology is paused.
@@ -312,7 +312,7 @@ def paused_consumer(patient: Patient) -> Iterator[Symptom]:
             )
 
 
-@check("VD511", "other-deliveries")
+@check("VD511", "other-deliveries", drift=Drift.UNRELATED)
 def other_deliveries(patient: Patient) -> Iterator[Symptom]:
     """
     A consumer of the topology delivers something else than the topology says.
@@ -328,7 +328,7 @@ def other_deliveries(patient: Patient) -> Iterator[Symptom]:
         yield Symptom(about=fault.consumer, evidence=fault.evidence, do=APPLY)
 
 
-@check("VD512", "not-subscribed")
+@check("VD512", "not-subscribed", drift=Drift.UNRELATED)
 def not_subscribed(patient: Patient) -> Iterator[Symptom]:
     """
     A stream exists, and the server that leads it does not listen for it.
