@@ -8,21 +8,13 @@ from pathlib import Path
 import pytest
 
 from vstream.audit.extract import require_readable
-from vstream.audit.request import AuditRequest, AuditStage, reserve_outputs, uri_of
+from vstream.audit.request import AuditRequest, reserve_outputs, uri_of
 from vstream.audit.run import TablesTarget
 from vstream.audit.source.values import ABSENT, StreamCut, StreamRef
 from vstream.cli.audit import open_target
 from vstream.errors import NotReachableError, VstreamError
 
-WANTED = AuditRequest(
-    streams=(),
-    since_ns=None,
-    sample=None,
-    tables=None,
-    first_stage=AuditStage.NORMALISE,
-    publish=None,
-    publish_as="parquet",
-)
+WANTED = AuditRequest()
 
 
 def test_a_directory_with_nothing_of_an_audit_is_refused(tmp_path: Path) -> None:

@@ -35,16 +35,16 @@ class AuditStage(Enum):
 class AuditRequest:
     """The options of an audit."""
 
-    streams: tuple[str, ...]
-    since_ns: int | None
+    streams: tuple[str, ...] = ()
+    since_ns: int | None = None
     """Length of the audited period, in nanoseconds."""
-    sample: int | None
-    tables: str | None
-    first_stage: AuditStage
+    sample: int | None = None
+    tables: str | None = None
+    first_stage: AuditStage = AuditStage.NORMALISE
     """The tables of the stages before it exist."""
-    publish: str | None
+    publish: str | None = None
     """A schema in Spark's catalog that gets the results."""
-    publish_as: str
+    publish_as: str = "parquet"
     figures: int = FIGURES
     """Up to this number of virtual streams, all have figures."""
     state: Path | None = None

@@ -221,8 +221,8 @@ def _permanent_state(pair: ReplicationPair, lag: Lag, snapshot: Snapshot) -> tup
     if not (lag.is_exact and lag.max_age and gone > 0):
         return None
     if _replace_alike(snapshot.streams[origin], snapshot.streams[reader]):
-        why = "for newer messages of their subjects, or by age"
-        return PairState.UNKNOWN, f"`{origin}` has dropped {gone:,} sequences that `{reader}` had not taken, {why}"
+        why = "newer messages of their subjects replaced them, or they were too old"
+        return PairState.UNKNOWN, f"`{origin}` has dropped {gone:,} sequences that `{reader}` had not taken: {why}"
     return PairState.LOSSY, (
         f"`{origin}` has dropped {gone:,} sequences that `{reader}` had not taken: it is at {lag.cursor:,}, "
         f"and the origin begins at {lag.first:,}"

@@ -22,7 +22,7 @@ from tests.support.worlds.judging import Verdict
 from tests.support.worlds.settings import REGIONS, SETTINGS, Setting, Version, write_topology
 from tests.support.worlds.tampering import BY_NAME, KINDS, Kind
 from tests.support.worlds.world import World
-from vstream.audit.request import AuditProgress, AuditRequest, AuditStage
+from vstream.audit.request import AuditProgress, AuditRequest
 from vstream.audit.scratch import scratch_directory
 from vstream.cli.audit import open_target
 from vstream.jetstream.connection import connect
@@ -156,16 +156,7 @@ class WorldsLab:
 
     def audit(self, spark: SparkSession) -> dict[str, Any]:
         """What the command prints, without a Spark of its own."""
-        request = AuditRequest(
-            streams=(),
-            since_ns=None,
-            sample=None,
-            tables=None,
-            first_stage=AuditStage.NORMALISE,
-            publish=None,
-            publish_as="parquet",
-        )
-        with scratch_directory() as scratch, closing(open_target(str(self.file), request)) as audit_target:
+        with scratch_directory() as scratch, closing(open_target(str(self.file), AuditRequest())) as audit_target:
             audit_target.count_messages(scratch)
             audit_target.start_reading()
             return audit_target.audit(spark, scratch, _Silence()).as_dict()
