@@ -1,8 +1,14 @@
-"""docs/rules.md, docs/findings.md, docs/doctor.md and the table in docs/chaos.md, generated from what vstream declares."""
+"""
+What vstream declares, as documentation: docs/rules.md, docs/findings.md, docs/doctor.md, and tables in other pages.
+
+A table stands between `<!-- NAME: written by scripts/docs -->` and `<!-- end of NAME -->`. Its words count as generated.
+"""
 
 from __future__ import annotations
 
+import re
 import sys
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,13 +18,41 @@ from vstream.audit.codes import CHAPTER as AUDIT
 from vstream.health.doctor.examine import CHAPTER as DOCTOR
 from vstream.lint.manual import CHAPTERS as RULES
 from vstream.scenario import faults
+from vstream.scenario.document import yaml_key
+from vstream.topology.profiles import PROFILES
+from vstream.topology.profiles.manual import ProfileManual
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from vstream.codes import Chapter
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
+TABLE = re.compile(r"(<!-- ([a-z-]+): written by scripts/docs -->\n)(.*?)(<!-- end of \2 -->)", re.DOTALL)
+STEP_VALUES = {
+    faults.Aim.NOTHING: (),
+    faults.Aim.REGIONS: ("west",),
+    faults.Aim.SERVERS: ("west-1",),
+    faults.Aim.MACHINES: ("west", "west-1"),
+    faults.Aim.STREAM: ("foo-write-west",),
+    faults.Aim.SIDES: ("west | central,east",),
+    faults.Aim.ENDS: ("west-east",),
+}
+"""By what a fault is for: examples of what steps of scenarios name."""
+ROUTING_ROWS = {
+    "accounts": "accounts",
+    "streams": "streams",
+    "mapping_rules": "mapping rules",
+    "creating_consumers": "creating consumers by the virtual name; key-value `keys`, `watch`, `history`",
+    "mirrored_consumers": "where consumers of `stretch` and `homed` streams live",
+    "changing_streams": "clients that create, delete or purge streams",
+    "core_subscribers": "[subscribers without JetStream](buckets.md#core-subscribers)",
+    "users": "[users](#users-and-passwords)",
+    "files": "what you ship",
+    "servers": "servers",
+    "runbooks": "[runbook](runbooks.md) commands: `region`, `backup`, `map --trace`",
+}
+"""By field of a `ProfileManual`: the title of its row."""
 
 
 def render_manual(title: str, about: str, chapters: Sequence[Chapter]) -> str:
@@ -45,22 +79,52 @@ def render_manual(title: str, about: str, chapters: Sequence[Chapter]) -> str:
     return "\n".join(parts)
 
 
-def faults_markdown() -> str:
-    """The table of all faults in docs/chaos.md."""
-    lines = ["| command | what happens | what to expect |", "|---|---|---|"]
+def fault_commands() -> str:
+    """The faults as commands, for docs/chaos.md."""
+    rows = []
     for declared in faults.FAULTS.values():
-        cells = (f"`{declared.usage}`", declared.happens + _option_names(declared), declared.expect)
-        lines.append(f"| {' | '.join(map(_cell, cells))} |")
+        options = [_code(f"--{yaml_key(option.name)}") for option in declared.options if not option.is_required]
+        happens = "; ".join([declared.happens, *([", ".join(options)] if options else [])])
+        rows.append((_code(declared.usage), happens, declared.expect))
+    return _render_table(("command", "what happens", "what to expect"), rows)
+
+
+def fault_steps() -> str:
+    """The faults as steps of scenarios, for docs/scenarios.md."""
+    rows = []
+    for declared in faults.FAULTS.values():
+        steps = [_code(declared.name)] if declared.may_be_empty else []
+        steps += [_code(f"{declared.name}: {value}") for value in STEP_VALUES[declared.aim]]
+        options = [yaml_key(option.name) for option in declared.options] + (["for"] if declared.stays else [])
+        rows.append((", ".join(steps), ", ".join(map(_code, options)), declared.help))
+    return _render_table(("Fault", "Options", "Meaning"), rows)
+
+
+def fault_options() -> str:
+    """The options of faults, for docs/scenarios.md."""
+    rows = [(_code(yaml_key(option.name)), option.help) for option in faults.FAULT_OPTIONS.values()]
+    return _render_table(("Option", "Meaning"), rows)
+
+
+def routing_profiles() -> str:
+    """The routing profiles side by side, for docs/routing.md."""
+    profiles = PROFILES.values()
+    rows = []
+    for field in fields(ProfileManual):
+        rows.append((ROUTING_ROWS[field.name], *(getattr(profile.manual, field.name) for profile in profiles)))
+    return _render_table(("", *(_code(profile.routing.value) for profile in profiles)), rows)
+
+
+def _code(text: str) -> str:
+    return f"`{text}`"
+
+
+def _render_table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = []
+    for row in (titles, ("---",) * len(titles), *rows):
+        cells = "|".join(f" {cell.replace('|', chr(92) + '|')} " if cell else " " for cell in row)
+        lines.append(f"|{cells}|")
     return "\n".join(lines) + "\n"
-
-
-def _option_names(declared: faults.FaultType) -> str:
-    names = [f"`--{option.name.replace('_', '-')}`" for option in declared.options if not option.is_required]
-    return f"; {', '.join(names)}" if names else ""
-
-
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|")
 
 
 def _demote_headings(text: str) -> str:
@@ -95,27 +159,43 @@ def doctor_markdown() -> str:
     )
 
 
-def chaos_markdown() -> str:
-    """docs/chaos.md with the table of the declared faults."""
-    text = (DOCS / "chaos.md").read_text(encoding="utf-8")
-    head, _, rest = text.partition("<!-- faults: ")
-    comment, _, _ = rest.partition("\n")
-    _, _, tail = rest.partition("<!-- end of faults -->")
-    return f"{head}<!-- faults: {comment}\n{faults_markdown()}<!-- end of faults -->{tail}"
-
-
-TEXTS = {
+TABLES: Mapping[str, Callable[[], str]] = {
+    "fault-commands": fault_commands,
+    "fault-steps": fault_steps,
+    "fault-options": fault_options,
+    "routing-profiles": routing_profiles,
+}
+MANUALS: Mapping[str, Callable[[], str]] = {
     "rules.md": rules_markdown,
     "findings.md": findings_markdown,
     "doctor.md": doctor_markdown,
-    "chaos.md": chaos_markdown,
 }
+
+
+def with_tables(text: str) -> str:
+    """*text*, a page in docs/, with its tables as they are declared."""
+    return TABLE.sub(lambda match: f"{match[1]}{TABLES[match[2]]()}{match[4]}", text)
+
+
+def without_tables(text: str) -> str:
+    """*text*, a page in docs/, without what `scripts/docs` writes into it."""
+    return TABLE.sub("", text)
+
+
+def list_pages() -> dict[str, str]:
+    """Every page that `scripts/docs` writes, or writes a table of: what is declared, by its path in docs/."""
+    pages = {name: write() for name, write in MANUALS.items()}
+    for file in sorted(DOCS.rglob("*.md")):
+        text = file.read_text(encoding="utf-8")
+        if TABLE.search(text):
+            pages[str(file.relative_to(DOCS))] = with_tables(text)
+    return pages
 
 
 def main() -> int:
     code = 0
-    for name, text_of in TEXTS.items():
-        file, text = DOCS / name, text_of()
+    for name, text in list_pages().items():
+        file = DOCS / name
         if sys.argv[1:] == ["--check"]:
             is_current = file.is_file() and file.read_text(encoding="utf-8") == text
             print(f"{name} is up to date" if is_current else f"{name} is out of date: run scripts/docs")

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import textstat
 
+from scripts.docs import without_tables
 from tests.support.command import walk_commands
 from vstream.audit.codes import CHAPTER as AUDIT
 from vstream.health.doctor.examine import CHAPTER as DOCTOR
@@ -46,11 +47,11 @@ def help_of(command: Any) -> str:
 COMMANDS = dict(walk_commands(with_groups=True))
 DOCS = sorted(path for path in (ROOT / "docs").glob("*.md") if path.name != "README.md")
 GENERATED = {"rules", "findings", "doctor", "compatibility", "lint-corpus", "what-sees-what"}
-"""Pages that scripts write."""
+"""Pages that scripts write. Nor do the tables that `scripts/docs` writes into others count."""
 RECORDS = {"measurements"}
-MOST_REFERENCE_WORDS = 29_500
+MOST_REFERENCE_WORDS = 28_425
 """Explanation and reference: of the 79,000 that the pages had before they were rewritten."""
-MOST_WORDS_IN_ALL = 39_500
+MOST_WORDS_IN_ALL = 38_425
 """Everything in docs/ that people write: with tutorials, how-tos, the index and the records of measurements."""
 
 
@@ -72,7 +73,8 @@ def test_a_page_is_easy_to_read_and_says_whom_it_is_for(page: Path) -> None:
 
 
 def test_the_pages_are_short() -> None:
-    written = {page: len(page.read_text(encoding="utf-8").split()) for page in (ROOT / "docs").rglob("*.md")}
+    pages = (ROOT / "docs").rglob("*.md")
+    written = {page: len(without_tables(page.read_text(encoding="utf-8")).split()) for page in pages}
     by_hand = {page: words for page, words in written.items() if page.stem not in GENERATED}
     assert (
         sum(words for page, words in by_hand.items() if page in DOCS and page.stem not in RECORDS)

@@ -11,7 +11,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from scripts.docs import faults_markdown
+from scripts.docs import with_tables
 from tests.support.paths import ROOT
 from vstream.chaos import faults
 from vstream.chaos.faults import base
@@ -83,16 +83,12 @@ def test_every_fault_is_written_as_its_command_takes_it(declared: FaultType) -> 
     assert usage_of(*spec.command.split(" ")) == ""
 
 
-def test_the_table_in_the_docs_is_that_of_the_declarations() -> None:
-    text = (ROOT / "docs" / "chaos.md").read_text(encoding="utf-8")
-    assert faults_markdown() in text, "run scripts/docs"
-
-
+@pytest.mark.parametrize("page", ["chaos.md", "scenarios.md"])
 @EACH
-def test_the_reference_of_scenarios_names_it(declared: FaultType) -> None:
-    text = (ROOT / "docs" / "scenarios.md").read_text(encoding="utf-8")
-    assert f"`{declared.name}" in text, f"add a row for `{declared.name}` to docs/scenarios.md"
-    assert all(f"`{yaml_key(option.name)}`" in text for option in declared.options)
+def test_the_tables_in_the_docs_are_those_of_the_declarations(declared: FaultType, page: str) -> None:
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+    assert f"| `{declared.name}" in text, "run scripts/docs"
+    assert with_tables(text) == text, "run scripts/docs"
 
 
 def test_options_that_share_a_name_are_one() -> None:

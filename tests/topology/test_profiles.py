@@ -5,9 +5,11 @@ from __future__ import annotations
 import importlib
 import inspect
 import pkgutil
+import re
 
 import pytest
 
+from scripts.docs import with_tables
 from tests.support.lint_inputs import surroundings
 from tests.support.paths import ROOT
 from vstream.cli.init import STARTER
@@ -61,8 +63,8 @@ class TestEveryProfile:
     def test_the_language_has_its_word_and_editors_are_told(self, profile: Profile) -> None:
         properties = json_schema()["properties"]
         assert properties["routing"]["anyOf"][0]["enum"] == [routing.value for routing in Routing]
-        assert f"{profile.routing.value}" in properties["routing"]["description"], (
-            "say below `routing` in vstream/topology/document.py what it is"
+        assert f"{profile.routing.value}: {profile.summary}" in properties["routing"]["description"], (
+            "say it with `summary`"
         )
 
     def test_accounts_are_written_unless_streams_are_in_the_account_of_clients(self, profile: Profile) -> None:
@@ -71,14 +73,37 @@ class TestEveryProfile:
         assert topology.has_accounts is not profile.has_physical_names, "look at `Topology.has_accounts`"
 
     def test_every_profile_is_described(self, profile: Profile) -> None:
-        described = f"`{profile.routing.value}`" in (ROOT / "docs" / "routing.md").read_text(encoding="utf-8")
-        assert described, "add its column to docs/routing.md"
+        text = (ROOT / "docs" / "routing.md").read_text(encoding="utf-8")
+        assert f" `{profile.routing.value}` |" in text, "run scripts/docs"
+        assert with_tables(text) == text, "run scripts/docs"
 
     def test_has_a_golden_bundle(self, profile: Profile) -> None:
         topologies = (ROOT / "tests" / "golden").glob("**/*.yaml")
         routing_line = f"routing: {profile.routing.value}"
         has_golden = any(routing_line in path.read_text(encoding="utf-8") for path in topologies)
         assert profile.has_physical_names or has_golden, "add a topology to tests/golden"
+
+
+ASK_FOR_ONE = {
+    "cli/init.py": "what starters have by default",
+    "lint/rules/topology/moves.py": "topologies move from `mapped` to `accounts`",
+    "plan/live/discover.py": "what an import has met",
+    "plan/transitions/change_routing.py": "topologies move from `mapped` to `accounts`",
+    "topology/decode.py": "what topologies have by default",
+    "topology/model.py": "what topologies have by default, and `Topology.has_accounts`",
+    "topology/physical.py": "the layout that a topology moved away from is `mapped`",
+}
+"""Modules that ask whether a topology has a certain profile, and what for."""
+
+
+def test_code_asks_a_profile_for_what_it_decides() -> None:
+    """Else a new profile is forgotten where the others are asked for by name."""
+    code = ROOT / "vstream"
+    asking = set()
+    for file in code.rglob("*.py"):
+        if file.parent.name != "profiles" and re.search(r"\bRouting\.[A-Z]+\b", file.read_text(encoding="utf-8")):
+            asking.add(file.relative_to(code).as_posix())
+    assert asking == set(ASK_FOR_ONE), "add a field to `Profile`, and ask `profile_of(topology)` for it"
 
 
 def test_every_module_with_a_profile_is_entered() -> None:

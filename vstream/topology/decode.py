@@ -166,7 +166,7 @@ def _is_beyond_mapping(document: TopologyDocument, name: str, stream: StreamDocu
 
 def _decode_hubs(document: TopologyDocument) -> model.Hubs | None:
     # One region has nothing to be joined to.
-    if model.Routing(document.routing) is not model.Routing.DOMAINS or len(document.regions) == 1:
+    if not PROFILES[model.Routing(document.routing)].has_domains or len(document.regions) == 1:
         return None
     members = {}
     for name, region in document.regions.items():
@@ -284,7 +284,7 @@ def _decode_stream(
         origin=settings(model.Role.ORIGIN, (home, wide) if consistency.has_origin else ()),
         order=settings(model.Role.ORDER, () if consistency.has_origin else (wide,)),
         consistency=consistency,
-        is_order_named=_names_order(stream) and model.Routing(document.routing) is model.Routing.MAPPED,
+        is_order_named=_names_order(stream) and PROFILES[model.Routing(document.routing)].has_physical_names,
         routing=model.Routing(document.routing),
         follows_former=document.moves_from is not None,
         canary=stream.canary,

@@ -20,6 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from vstream.topology import fields
 from vstream.topology.model import Routing
+from vstream.topology.profiles import PROFILES
 
 if TYPE_CHECKING:
     _RoutingWord = str
@@ -460,11 +461,7 @@ class TopologyDocument(_Closed):
     routing: _RoutingWord | None = None
     """
     How clients reach streams. Default: mapped, or accounts if the topology uses what only accounts can do: roots,
-    object stores, core subscribers, users with more than passwords. mapped: one account, 8 rules and more per stream.
-    accounts: one account for clients and hidden ones per region; every client operation works, and the cost does not
-    grow with the number of streams. domains: the same by a JetStream domain per region, at the least cost; not for
-    streams with one order or origin. regional: an account per region, for those who can give each region users of its
-    own; every model, at nearly that cost.
+    object stores, core subscribers, users with more than passwords.
     """
     account: fields.Name | None = None
     """
@@ -508,6 +505,9 @@ def json_schema() -> dict[str, Any]:
     """The JSON Schema (draft 2020-12) of a topology file, for editors."""
     schema = TopologyDocument.model_json_schema()
     describe_fields(schema, TopologyDocument, globals())
+    profiles = [f"{profile.routing.value}: {profile.summary}." for profile in PROFILES.values()]
+    routing = schema["properties"]["routing"]
+    routing["description"] = " ".join((routing["description"], *profiles))
     close_schema(schema)
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",

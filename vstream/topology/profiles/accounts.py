@@ -8,6 +8,7 @@ from vstream.topology import naming
 from vstream.topology.accounts import Account
 from vstream.topology.model import Naming, Role, Routing, Topology, VirtualStream
 from vstream.topology.profiles import hidden_accounts, mapped
+from vstream.topology.profiles.manual import ProfileManual
 from vstream.topology.profiles.profile import Profile, other_layout, stretch_account_of
 from vstream.topology.profiles.shared import ACKS, mapped_subjects
 
@@ -17,6 +18,7 @@ class AccountsProfile(Profile):
 
     routing = Routing.ACCOUNTS
     has_hidden_accounts = True
+    may_name_account = True
     rules_lead_to = f"{naming.REGION_PREFIX}."
     since = (2, 11)
     operator_since = (2, 12)
@@ -24,6 +26,26 @@ class AccountsProfile(Profile):
 routing: accounts           # hidden accounts for each region, docs/routing.md; servers include accounts.cfg and passwords.cfg
 roots: [v.>]                # everything below belongs to virtual streams: one mapping rule for all of them
 """
+    summary = (
+        "one account for clients and hidden ones per region; every client operation works, and the cost does not "
+        "grow with the number of streams"
+    )
+    manual = ProfileManual(
+        accounts=(
+            "`APP` for clients; hidden `W_west` (publishes) and `R_west` (reads) for each region, `S_stretch` for the"
+            " stretch cluster"
+        ),
+        streams="`W_west/foo`, `R_west/foo`",
+        mapping_rules="3, and one per root or subject",
+        creating_consumers="**yes**: pull, push, ordered, durable or not",
+        mirrored_consumers="**in the client's region**, on its copy",
+        changing_streams="never, but for [purging buckets](buckets.md#what-is-deleted)",
+        core_subscribers="yes",
+        users="rendered with their permissions",
+        files="`accounts.cfg`, `passwords.cfg`, the same on every server",
+        servers="2.11 and newer",
+        runbooks="no: they say what to do instead",
+    )
 
     def acknowledged_us(self, rules: int) -> float:
         """See Profile."""

@@ -13,6 +13,7 @@ from vstream.topology.accounts import APP_USER, AUDIT_USER, PROBE_USER, VSTREAM_
 from vstream.topology.model import Role, Routing, Topology, VirtualStream
 from vstream.topology.naming import API, CLIENT_ACCOUNT, PUBLISH_PREFIX
 from vstream.topology.profiles import shared
+from vstream.topology.profiles.manual import ProfileManual
 
 PASSED = ("$JS.*.API.CONSUMER.CREATE.>", "$JSC.R.>", "$JS.S.>", "$JS.FC.>", "_GR_.>")
 """
@@ -31,6 +32,23 @@ class DomainsProfile(shared.WriteBesideReadProfile):
 routing: domains            # a JetStream domain for each region, and a hub that joins it to the others: docs/routing.md
 roots: [v.>]                # everything below belongs to virtual streams: one mapping rule for all of them
 """
+    summary = "a JetStream domain per region; every client operation, at the least cost; not for streams with one order or origin"
+    manual = ProfileManual(
+        accounts="`APP` for clients and streams, one JetStream domain per region",
+        streams="`west/foo-write`, `west/foo`",
+        mapping_rules="one per root or subject (and 9 of the domain)",
+        creating_consumers="**yes, also where a region is alone**",
+        mirrored_consumers="no such streams: `virtual` only (VS136)",
+        changing_streams="not as `app`, but for purging the region's copy of a bucket",
+        core_subscribers="yes",
+        users="rendered with their permissions, and `leaf` between servers",
+        files=(
+            "`accounts.cfg`, `passwords.cfg`, the same on every server; `hubs.cfg`, `hub-passwords.cfg` for hubs; "
+            "`leaf-west.cfg` in the west"
+        ),
+        servers="tried with 2.11 to 2.15; one more server per region",
+        runbooks="no",
+    )
 
     def acknowledged_us(self, rules: int) -> float:
         """See Profile."""

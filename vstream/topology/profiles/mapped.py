@@ -23,6 +23,7 @@ from vstream.topology.naming import (
     account_of_reads,
 )
 from vstream.topology.profiles import hidden_accounts, shared
+from vstream.topology.profiles.manual import ProfileManual
 from vstream.topology.profiles.profile import Profile, other_layout
 from vstream.topology.profiles.shared import canaries, delivery_export, managed_below, purge_subject, service, user
 from vstream.topology.stream_config import SOURCE_API_PREFIX
@@ -49,11 +50,29 @@ class MappedProfile(Profile):
 
     routing = Routing.MAPPED
     has_physical_names = True
+    may_name_account = True
     rules_lead_to = f"{PHYSICAL_PREFIX}."
     starter = """\
 # routing: accounts         # hidden accounts, in which clients can create consumers too: docs/routing.md
 """
     starter_root = ""
+    summary = "one account, 8 rules and more per stream"
+    manual = ProfileManual(
+        accounts="one, your own",
+        streams="`foo-write-west`, `foo-read-west`",
+        mapping_rules=(
+            "8 and one per subject for each `virtual` or `ordered` stream; one per subject with [`virtual_name: "
+            "order`](consistency.md#an-order-that-carries-the-virtual-name)"
+        ),
+        creating_consumers="no (10056); yes for `stretch`, `homed` and `virtual_name: order`, far from the client",
+        mirrored_consumers="at the origin",
+        changing_streams="by the physical name, if permitted",
+        core_subscribers="of `stretch` and `homed` streams",
+        users="yours",
+        files="`mappings.cfg`; if the topology names the `account`, `accounts.cfg` and `passwords.cfg`",
+        servers="2.10 and newer",
+        runbooks="yes",
+    )
 
     def acknowledged_us(self, rules: int) -> float:
         """Every publish is compared with all of them."""

@@ -13,6 +13,7 @@ from vstream.topology import naming
 from vstream.topology.accounts import Account
 from vstream.topology.bundle import PASSWORDS_PATH
 from vstream.topology.model import Consistency, Naming, Role, Routing, Topology, VirtualStream
+from vstream.topology.profiles.manual import ProfileManual
 
 _OWN_API_RULE = Mapping(source=naming.OWN_API, destinations=(Destination(subject=f"{naming.API}.>"),))
 """The prefix of the clients' account's own API while a topology moves."""
@@ -38,6 +39,9 @@ class Profile(ABC):
     has_write_beside_read: ClassVar[bool] = False
     """Whether a region's write stream shares an account with its read stream: rules lead publishes away from the latter."""
 
+    may_name_account: ClassVar[bool] = False
+    """Whether a topology may choose what the account of clients is called."""
+
     rules_lead_to: ClassVar[str]
     """What the destinations of its mapping rules begin with."""
     since: ClassVar[tuple[int, int] | None] = None
@@ -48,6 +52,9 @@ class Profile(ABC):
     """
     operator_since: ClassVar[tuple[int, int] | None] = None
     """The same in operator mode."""
+    summary: ClassVar[str]
+    """What it is: in the JSON Schema, below `routing`."""
+    manual: ClassVar[ProfileManual]
     starter: ClassVar[str]
     """What a starter topology says of it."""
     starter_root: ClassVar[str] = "v."

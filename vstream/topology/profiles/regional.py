@@ -28,6 +28,7 @@ from vstream.topology.naming import (
     stretch_account,
 )
 from vstream.topology.profiles import shared
+from vstream.topology.profiles.manual import ProfileManual
 from vstream.topology.profiles.profile import stretch_account_of, stretch_accounts
 from vstream.topology.profiles.shared import WriteBesideReadProfile, write_stream_api_subjects
 from vstream.topology.stream_config import SOURCE_API_PREFIX
@@ -49,6 +50,20 @@ class RegionalProfile(WriteBesideReadProfile):
 routing: regional           # an account for each region, docs/routing.md; servers include accounts.cfg and passwords-west.cfg
 roots: [v.>]                # everything below belongs to virtual streams: one mapping rule for all of them
 """
+    summary = "an account per region, for those who can give each region users of its own; every model, at little cost"
+    manual = ProfileManual(
+        accounts="`APP_west` for clients and streams of the west, `S_stretch`",
+        streams="`APP_west/foo-write`, `APP_west/foo`",
+        mapping_rules="one per root or subject of `virtual` and `ordered` streams",
+        creating_consumers="**yes**",
+        mirrored_consumers="**in the client's region**, on its copy",
+        changing_streams="not as `app`, but for purging the region's copy of a bucket",
+        core_subscribers="of `virtual` and `ordered` streams",
+        users="**per region**: `app-west`, `vstream-west`, …",
+        files="`accounts.cfg`, `passwords-west.cfg` per region, `system-password.cfg`, the same on every server",
+        servers="2.11 and newer",
+        runbooks="no",
+    )
 
     def acknowledged_us(self, rules: int) -> float:
         """See Profile."""

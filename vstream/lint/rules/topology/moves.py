@@ -75,7 +75,7 @@ def move_unfit(subject: TopologySubject) -> Iterator[Violation]:
 
 def _check_account(topology: Topology, account: str) -> Iterator[Violation]:
     at = ("account",)
-    if topology.routing not in {Routing.MAPPED, Routing.ACCOUNTS}:
+    if not profile_of(topology).may_name_account:
         yield Violation(
             at=at,
             message=f"`account` has no effect with `routing: {topology.routing.value}`, where account names are fixed",
