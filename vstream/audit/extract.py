@@ -40,6 +40,7 @@ from vstream.value_class import value_class
 _LARGEST: Final = 64 * 1024**2
 """The most bytes of a message that servers allow."""
 _REMOVING: Final = OLDEST_FIRST | {"max_msgs_per_subject", "retention"}
+_UNLED: Final = "its replica that answers has no leader, or hears too few others: they may have more messages"
 FEW: Final = 200_000
 """Number of messages that this process can read before Spark has started."""
 _BEHIND_NS: Final = 5 * 10**9
@@ -129,7 +130,8 @@ def take_planned_cuts(
 ) -> list[StreamCut]:
     """What *streams* contain now, with the limits that the topology gives them. Raises as `plan_extraction`."""
     planned = {stream.config.name: cut.find_limits(stream.config.fields) for stream in streams}
-    cuts = require_readable(cut.take_cuts([StreamRef.of(stream) for stream in streams], access, path=path))
+    answered = cut.take_cuts([StreamRef.of(stream) for stream in streams], access, path=path)
+    cuts = require_readable([item if item.error or item.is_led else replace(item, error=_UNLED) for item in answered])
     return [with_planned_limits(item, planned[item.stream_ref.stream]) for item in _fill_positions(cuts, access)]
 
 

@@ -32,6 +32,8 @@ UNREADABLE = (TypeError, KeyError, IndexError, AttributeError, ValueError, Overf
 """Exceptions raised where a value of an answer is missing or has the wrong type."""
 _NO_LEADER = "do more than half of all servers run, and reach each other? `vstream repair meta` says who answers"
 """The hint where the meta group or a stream has no leader."""
+_ELECTION_NS = 4_000_000_000
+"""How long replicas wait at least for a leader that is silent before they elect another (server/raft.go)."""
 _DIGITS = 20
 """Digits of the largest 64-bit number."""
 _LONG = b"0" * 19
@@ -200,6 +202,20 @@ def check_info(info: object, asked: str) -> dict[str, Any]:
         raise MalformedAnswerError(asked, "it is not a JSON object")
     _require_fields(info, INFO, "INFO", asked)
     return info
+
+
+def is_led(info: Mapping[str, Any]) -> bool:
+    """
+    Whether *info*, a STREAM.INFO or an entry of `/jsz`, is from a leader beside whom there can be no other.
+
+    It has heard most replicas a moment ago. Else they may have elected another and stored more: it may be cut off.
+    """
+    cluster = info.get("cluster")
+    if not cluster:
+        return True
+    replicas = cluster.get("replicas") or ()
+    heard = [not replica.get("offline") and int(replica.get("active") or 0) < _ELECTION_NS for replica in replicas]
+    return bool(cluster.get("leader")) and 2 * (1 + sum(heard)) > 1 + len(replicas)
 
 
 def api_error(answer: Mapping[str, Any], subject: str) -> ServerError | None:

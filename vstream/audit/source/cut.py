@@ -18,7 +18,7 @@ from vstream.audit.source.client import Client, api_request, connect, parse_api_
 from vstream.audit.source.values import ABSENT, CONSUMER, DIRECT, Access, SourceCursor, StreamCut, StreamRef
 from vstream.errors import NoRespondersError, NotPermittedError, NotReachableError, ServerError, VstreamError
 from vstream.jetstream import error_codes
-from vstream.jetstream.answers import check_config, explain_malformed, read_text
+from vstream.jetstream.answers import check_config, explain_malformed, is_led, read_text
 from vstream.topology.stream_config import UNTIL_KEY, source_name
 
 _TAKING = frozenset({"write", "origin"})
@@ -59,9 +59,9 @@ def take_cuts(
 
 
 def any_answers(streams: Sequence[StreamRef], access: Access) -> bool:
-    """Whether *access* reaches any of *streams*, all in one place, or an answer that it does not exist."""
+    """Whether *access* reaches the leader of any of *streams*, all in one place, or an answer that it does not exist."""
     try:
-        return any(item.error in {None, ABSENT} for item in _cut_region(streams, access, None))
+        return any(item.error in {None, ABSENT} and item.is_led for item in _cut_region(streams, access, None))
     except NotReachableError:
         return False
 
@@ -124,6 +124,7 @@ def _cut_stream(
         mirror=source_name(mirror, stream.stream) if (mirror := config.get("mirror")) else None,
         transform=_transform(config.get("subject_transform")),
         has_batches=has_batches,
+        is_led=is_led(info),
         error=problem if state["messages"] else None,
     )
 

@@ -118,6 +118,8 @@ class StreamCut:
     """Whether it has messages older than the stream itself: it was restored from a backup."""
     mirror: str | None = None
     transform: tuple[str, str] | None = None
+    is_led: bool = True
+    """Whether its leader answered, and can be the only one: else it may have more than that."""
     subjects: tuple[str, ...] = ()
     """Only messages on these subjects are read; all if empty."""
     has_batches: bool = False

@@ -10,21 +10,22 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from vstream.errors import NoRespondersError, VstreamError
 from vstream.health.pairs import has_taken_all
 from vstream.health.snapshot import NS, Lag, StreamSnapshot, parse_stream, to_unix_seconds
 from vstream.jetstream import direct
 from vstream.jetstream.admin import JetStreamAdmin
-from vstream.jetstream.answers import explain_malformed
+from vstream.jetstream.answers import explain_malformed, is_led
 from vstream.jetstream.connection import Connection
 from vstream.jetstream.direct import DirectMessage
 from vstream.jetstream.source_header import origin_of
 from vstream.topology import physical
 from vstream.topology.model import Topology
-from vstream.topology.replication import ReplicationPair, replication_pairs
+from vstream.topology.replication import PhysicalStream, ReplicationPair, replication_pairs
 
 C = TypeVar("C", bound="Connection")
 MOST = 1_000
@@ -79,13 +80,15 @@ class _Search:
         except VstreamError:
             return None  # no answer is no answer: the pair is reported as the servers' own figures have it
 
-    async def _read_tail(self, feed: ReplicationPair, cursor: int | None) -> Lag:
+    async def _read_tail(self, feed: ReplicationPair, cursor: int | None) -> Lag | None:
         is_exact = True
         if cursor is None:
             cursor, is_exact = await self._read_cursor(feed)
-        connection = self._connection_to(feed.origin.place)
         # Asked for after the cursor: messages that came in between are not to look as if they had been taken back.
-        info = await JetStreamAdmin(connection).info(feed.origin.name, timeout=self._remaining())
+        answer = await self._ask_leader(feed.origin)
+        if answer is None:
+            return None
+        connection, info = answer
         origin = parse_stream(info, feed.origin.name)
         oldest = None
         if cursor is not None and cursor < origin.last_seq and origin.messages:
@@ -102,6 +105,20 @@ class _Search:
             max_age=int(info["config"].get("max_age") or 0) / NS,
             begins=int(info["config"].get("first_seq") or 1),
         )
+
+    async def _ask_leader(self, origin: PhysicalStream) -> tuple[Connection, dict[str, Any]] | None:
+        """What the leader of *origin* says, else a replica, and the connection over which it did; None if nobody answers."""
+        # Each region leads to the stretch cluster, and one that is cut off to a replica that has no leader.
+        is_home = origin.place in self.connections
+        connections = [self._connection_to(origin.place)] if is_home else list(self.connections.values())
+        answer = None
+        for left, connection in zip(range(len(connections), 0, -1), connections, strict=True):
+            with suppress(VstreamError):
+                info = await JetStreamAdmin(connection).info(origin.name, timeout=self._remaining() / left)
+                answer = connection, info
+                if is_led(info):
+                    break
+        return answer
 
     async def _read_cursor(self, feed: ReplicationPair) -> tuple[int | None, bool]:
         """The least position that the reader has reached, and whether that is exact."""

@@ -1,0 +1,83 @@
+"""A region that is cut off leads to an old replica of what is in the stretch cluster: nobody takes that for the stream."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.chaos_lab import chaos, require_success
+from tests.support.command import vstream
+from tests.support.probe_lab import until
+from tests.support.shared_lab import shared_lab
+from vstream.audit.extract import plan_extraction
+from vstream.errors import VstreamError
+from vstream.jetstream.answers import is_led
+from vstream.jetstream.connection import Connection, connect
+from vstream.lab import lab
+from vstream.lint.parse_topology import parse_topology, render_streams
+
+pytestmark = pytest.mark.lab
+
+LAB = "rehearsal"
+TOPOLOGY = f"""\
+version: 1
+name: {LAB}
+server_version: "2.12"
+regions: {{west: {{servers: 1}}, central: {{servers: 1}}, east: {{servers: 1}}}}
+stretch: {{members: all}}
+streams: {{stock: {{subjects: [stock.>], consistency: stretch}}}}
+"""
+BEFORE, AFTER = 20, 5
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Iterator[Path]:
+    with shared_lab(tmp_path, TOPOLOGY) as topology:
+        require_success(vstream("apply", topology, "--yes"))
+        yield topology
+
+
+async def store(connection: Connection, number: int) -> None:
+    for _ in range(number):
+
+        async def publish() -> str | None:
+            try:
+                answer = json.loads((await connection.client.request("stock.item", b"one", timeout=2)).data)
+                return None if "seq" in answer else str(answer)
+            except Exception as error:  # noqa: BLE001 - whoever elects a leader may not be asked yet
+                return repr(error)
+
+        await until(publish)
+
+
+async def test_a_region_that_is_cut_off_does_not_speak_for_the_stretch_cluster(file: Path, tmp_path: Path) -> None:
+    endpoints = lab.list_endpoints(LAB)
+    async with connect(endpoints["west"], "west") as west, connect(endpoints["central"], "central") as central:
+        await store(central, BEFORE)
+        require_success(chaos(file, "partition", "west | central,east"))
+        await store(central, AFTER)
+
+        async def is_taken_for_it() -> str | None:
+            try:
+                info = await west.request_json("$JS.API.STREAM.INFO.stock")
+                return None if not is_led(info) and info["state"]["last_seq"] < BEFORE + AFTER else str(info)
+            except (VstreamError, KeyError) as error:
+                return repr(error)
+
+        async def is_behind() -> str | None:
+            info = await central.request_json("$JS.API.STREAM.INFO.stock-read-central")
+            return None if info["state"]["last_seq"] >= BEFORE + AFTER else str(info)
+
+        await until(is_behind)
+        await until(is_taken_for_it)
+    topology = parse_topology(TOPOLOGY.encode(), file.name).require()
+    plan = plan_extraction(render_streams(topology, None), endpoints, tmp_path)
+    cuts = {item.stream_ref.stream: item for item in plan.cuts}
+    assert cuts["stock"].error is None
+    assert cuts["stock"].last_seq == cuts["stock-read-central"].last_seq
+    pairs = {pair["reader_place"]: pair for pair in vstream("status", file, "--format", "json").json()["pairs"]}
+    assert {pair["last_seq"] for pair in pairs.values()} == {cuts["stock"].last_seq}
+    assert (pairs["central"]["state"], pairs["west"]["pending"] > 0) == ("ok", True)
