@@ -382,7 +382,7 @@ def find_expired_before_read(extents: DataFrame, cut: CutTables) -> DataFrame:
 
 def find_purged_buckets(copies: DataFrame, cut: CutTables, *, size: int = BUCKET) -> DataFrame | None:
     """
-    Buckets (virtual, origin, former, bucket) whose messages the origins lack although they are too select_young to be removed.
+    Buckets (virtual, origin, former, bucket) whose messages the origins lack although they are too young to be removed.
 
     None if there are none: the youngest message that is gone decides.
     """

@@ -7,7 +7,7 @@ collected on the driver, and messages that are equal everywhere are dropped befo
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 import pyarrow as pa
@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from vstream.audit.cut import CutTables
-from vstream.audit.local_frames import collect_arrow, from_arrow
+from vstream.audit.local_frames import collect_arrow, from_arrow, plain_rows
 from vstream.audit.normalise import COPIES
 from vstream.audit.reconcile import BUCKET, MESSAGE, ORIGIN, select_rows_near
 from vstream.audit.schema import make_schema
@@ -116,10 +116,10 @@ def _find_behind(rows: pa.Table, backsteps: DataFrame) -> pa.Table:
     return theirs.filter(is_in_it).select(rows.column_names)
 
 
-def count_rows(buckets: pa.Table, suspects: pa.Table) -> int:
+def count_rows(buckets: pa.Table, suspects: Collection[tuple[str, str, str, int]]) -> int:
     """The number of rows in the buckets *suspects*, summed from *buckets* (`reconcile.BUCKETS`)."""
-    theirs = buckets.join(suspects, keys=[*ORIGIN, "bucket"], join_type="left semi")
-    return pc.sum(theirs["copies"]).as_py() or 0
+    rows = plain_rows(buckets.select([*ORIGIN, "bucket", "copies"])) if suspects else ()
+    return sum(copies for *bucket, copies in rows if tuple(bucket) in suspects)
 
 
 def misplaced_buckets(buckets: pa.Table) -> set[tuple[str, int]]:

@@ -8,17 +8,23 @@ digests differ are compared message by message.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
 from functools import reduce
+from itertools import accumulate
 from operator import or_
 from typing import Any, Final, NamedTuple
 
-from pyspark.sql import Column, DataFrame
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 from xxhash import xxh64_intdigest
 
 from vstream.audit.cut import SKEW_NS, CutTables
+from vstream.audit.local_frames import collect_arrow, plain_rows
 from vstream.audit.schema import make_schema
 
 BUCKET: Final = 4096
@@ -128,57 +134,82 @@ def classify_by_cut(copies: DataFrame, cut: CutTables) -> DataFrame:
     )
 
 
-def find_suspects(buckets: DataFrame, backsteps: DataFrame, cut: CutTables, *, size: int = BUCKET) -> DataFrame:
-    """The buckets to compare, as (virtual, origin, former, bucket): those not proven to be equal everywhere."""
-    compared = _compare_digests(buckets).join(F.broadcast(cut.origins), ["virtual", "origin"], how="left")
-    says_nothing = F.col("greatest_subjects").isNull()
-    same_subjects = says_nothing | (
-        (F.col("least_subjects") == F.col("own_subjects")) & (F.col("greatest_subjects") == F.col("own_subjects"))
-    )
-    is_vouched = (F.col("own_copies") == F.col("copies")) & (F.col("own_payloads") == F.col("payloads")) & same_subjects
+def find_suspects(
+    buckets: pa.Table, backsteps: DataFrame | None, cut: CutTables, *, size: int = BUCKET
+) -> list[tuple[str, str, str, int]]:
+    """
+    The buckets to compare, as (virtual, origin, former, bucket): those not proven to be equal everywhere.
+
+    *buckets* are BUCKETS, *backsteps* `order.BACKSTEPS`, if there are any. Of a message that is there twice, the second
+    copy steps back.
+    """
+    suspects = set(plain_rows(_select_unproven(_compare_digests(buckets), cut)))
+    if backsteps is not None:
+        begin, end = F.expr(f"least div {size}"), F.expr(f"least(greatest, before) div {size}")
+        # Of readers that are out of order everywhere there is a row for each message.
+        ranges = collect_arrow(backsteps.select(*ORIGIN, "stream", begin.alias("begin"), end.alias("end")).distinct())
+        suspects.update(_select_in_ranges(buckets, ranges))
+    return sorted(suspects)
+
+
+def _compare_digests(buckets: pa.Table) -> pa.Table:
+    """By bucket: the digests of its origin, and the least and greatest ones of the readers."""
+    rows = buckets.filter(pc.equal(buckets["part"], "cut"))
+    is_own, nothing = rows["is_origin"], pa.scalar(None, pa.int64())
+    has_subject = pc.and_(pc.invert(is_own), pc.greater(rows["with_subject"], 0))
+    columns = {name: rows[name] for name in (*ORIGIN, "bucket", "greatest")}
+    columns |= {f"own_{name}": pc.if_else(is_own, rows[name], nothing) for name in ("copies", "payloads", "subjects")}
+    columns |= {name: pc.if_else(is_own, nothing, rows[name]) for name in ("copies", "payloads", "keys")}
+    columns["subjects"] = pc.if_else(has_subject, rows["subjects"], nothing)
+    columns["seen_by"] = pc.invert(is_own).cast(pa.int64())
+    is_partial = pc.and_(has_subject, pc.not_equal(rows["with_subject"], rows["copies"]))
+    columns["partial"] = is_partial.cast(pa.int64())
+    ends = [(name, end) for name in ("copies", "payloads", "keys", "subjects") for end in ("min", "max")]
+    greatest = [(name, "max") for name in ("greatest", "own_copies", "own_payloads", "own_subjects")]
+    sums = [("seen_by", "sum"), ("partial", "sum")]
+    return pa.table(columns).group_by([*ORIGIN, "bucket"], use_threads=False).aggregate([*ends, *greatest, *sums])
+
+
+def _select_unproven(compared: pa.Table, cut: CutTables) -> pa.Table:
+    """The buckets of which the digests do not prove that every reader has what the origin has."""
+    facts = ("origin_first", "origin_last", "origin_may_lose_oldest", "readers")
+    origins = collect_arrow(cut.origins.select("virtual", "origin", *facts))
+    rows = compared.join(origins, keys=["virtual", "origin"], join_type="left outer")
+
+    def is_same(left: str, right: str) -> pa.ChunkedArray:
+        return pc.equal(rows[left], rows[right])
+
+    is_clean = pc.and_kleene(is_same("seen_by_sum", "readers"), pc.equal(rows["partial_sum"], 0))
+    for name in ("copies", "payloads", "keys"):
+        is_clean = pc.and_kleene(is_clean, is_same(f"{name}_min", f"{name}_max"))
+    is_vouched = pc.and_kleene(is_same("own_copies_max", "copies_max"), is_same("own_payloads_max", "payloads_max"))
+    for end in ("min", "max"):
+        # Where nobody says a subject there is none to compare.
+        is_silent = pc.is_null(rows[f"subjects_{end}"])
+        is_vouched = pc.and_kleene(is_vouched, pc.or_kleene(is_silent, is_same(f"subjects_{end}", "own_subjects_max")))
     # What the origin has removed by itself can only be compared between readers.
-    is_gone = F.col("own_copies").isNull() & (
-        F.col("origin_last").isNull()
-        | (F.col("former") != "")
-        | (F.col("origin_may_lose_oldest") & (F.col("greatest") < F.col("origin_first")))
-    )
-    is_clean = (F.col("seen_by") == F.col("readers")) & F.col("is_alike") & F.col("is_whole") & (is_vouched | is_gone)
-    # Of a message that is there twice, the second copy steps back.
-    stretch = backsteps.select(
-        *ORIGIN,
-        "stream",
-        F.expr(f"least div {size}").alias("begin"),
-        F.expr(f"least(greatest, before) div {size}").alias("end"),
-    )
-    back = buckets.join(F.broadcast(stretch), [*ORIGIN, "stream"]).where("bucket between begin and end")
-    return (
-        compared.where(~F.coalesce(is_clean, F.lit(False)))
-        .select(*ORIGIN, "bucket")
-        .unionByName(back.select(*ORIGIN, "bucket"))
-        .distinct()
-    )
+    is_older = pc.and_kleene(rows["origin_may_lose_oldest"], pc.less(rows["greatest_max"], rows["origin_first"]))
+    is_older = pc.or_kleene(is_older, pc.or_(pc.is_null(rows["origin_last"]), pc.not_equal(rows["former"], "")))
+    is_gone = pc.and_kleene(pc.is_null(rows["own_copies_max"]), is_older)
+    is_clean = pc.fill_null(pc.and_kleene(is_clean, pc.or_kleene(is_vouched, is_gone)), False)
+    return rows.filter(pc.invert(is_clean)).select([*ORIGIN, "bucket"])
 
 
-def _compare_digests(buckets: DataFrame) -> DataFrame:
-    """By bucket: the digests of its origin, those of the readers, and whether these are alike and whole."""
-    is_own, is_copy = F.col("is_origin"), ~F.col("is_origin")
-    with_subject = is_copy & (F.col("with_subject") > 0)
+def _select_in_ranges(buckets: pa.Table, ranges: pa.Table) -> Iterator[tuple[str, str, str, int]]:
+    """The *buckets* of streams that are in one of the *ranges*, which have a stream, its *begin* and its *end*."""
+    by_stream: dict[tuple[str, ...], list[tuple[int, int]]] = defaultdict(list)
+    for *stream, begin, end in plain_rows(ranges):
+        by_stream[tuple(stream)].append((begin, end))
+    # Of the ranges that begin before a bucket, the one that ends last decides.
+    ends_of = {stream: _accumulate_ends(group) for stream, group in by_stream.items()}
+    for *origin, stream, bucket in plain_rows(buckets.select([*ORIGIN, "stream", "bucket"])):
+        begins, ends = ends_of.get((*origin, stream), ((), ()))
+        place = bisect_right(begins, bucket)
+        if place and bucket <= ends[place - 1]:
+            yield (*origin, bucket)
 
-    def are_alike(digest: str) -> Column:
-        return F.min(F.when(is_copy, F.col(digest))) == F.max(F.when(is_copy, F.col(digest)))
 
-    are_whole = F.every(is_own | (F.col("with_subject") == 0) | (F.col("with_subject") == F.col("copies")))
-    return (
-        buckets.where(F.col("part") == "cut")
-        .groupBy(*ORIGIN, "bucket")
-        .agg(
-            F.count_if(is_copy).alias("seen_by"),
-            F.coalesce(are_alike("copies") & are_alike("payloads") & are_alike("keys"), F.lit(False)).alias("is_alike"),
-            *(F.max(F.when(is_copy, F.col(name))).alias(name) for name in ("copies", "payloads")),
-            *(F.max(F.when(is_own, F.col(name))).alias(f"own_{name}") for name in ("copies", "payloads", "subjects")),
-            are_whole.alias("is_whole"),
-            F.min(F.when(with_subject, F.col("subjects"))).alias("least_subjects"),
-            F.max(F.when(with_subject, F.col("subjects"))).alias("greatest_subjects"),
-            F.max("greatest").alias("greatest"),
-        )
-    )
+def _accumulate_ends(ranges: list[tuple[int, int]]) -> tuple[list[int], list[int]]:
+    """The begins of *ranges* in order, and for each the greatest end up to there."""
+    ranges.sort()
+    return [begin for begin, _ in ranges], list(accumulate((end for _, end in ranges), max))

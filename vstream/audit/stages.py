@@ -33,7 +33,7 @@ from vstream.audit.closed import NOTHING_CLOSED, ClosedPart
 from vstream.audit.context import AuditContext
 from vstream.audit.cut import CutTables
 from vstream.audit.daemon_executor import DaemonExecutor
-from vstream.audit.local_frames import collect_arrow, collect_here, from_arrow, make_table, select_virtuals
+from vstream.audit.local_frames import collect_arrow, collect_here, make_table, plain_rows, select_virtuals
 from vstream.audit.report import Report
 from vstream.audit.request import FIGURES, AuditStage
 from vstream.audit.schema import make_schema
@@ -127,7 +127,7 @@ class AuditPipeline:
             AuditStage.RECONCILE,
             "differences",
             classify.DIFFERENCES,
-            lambda: self._classify_differences(copies, cut, buckets, backsteps, folded),
+            lambda: self._classify_differences(copies, cut, backsteps, folded),
         )
         return buckets, result
 
@@ -166,12 +166,11 @@ class AuditPipeline:
         self,
         copies: DataFrame,
         cut: CutTables,
-        buckets: DataFrame,
         backsteps: DataFrame,
         folded: one_pass.SinglePassResult,
     ) -> DataFrame:
         """All DIFFERENCES of messages. Does not look again at what digests and order prove to be correct."""
-        result = self._classify_buckets(folded, copies, cut, buckets, backsteps)
+        result = self._classify_buckets(folded, copies, cut, backsteps)
         ordered = sorted(name for name, model in self.context.models.items() if Consistency(model).has_one_order)
         return result.unionByName(delays.find_misordered(copies, ordered)) if ordered else result
 
@@ -180,21 +179,20 @@ class AuditPipeline:
         folded: one_pass.SinglePassResult,
         copies: DataFrame,
         cut: CutTables,
-        buckets: DataFrame,
         backsteps: DataFrame,
     ) -> DataFrame:
         """DIFFERENCES of the result of one pass: few rows are classified without compiling plans."""
         spark = copies.sparkSession
         with without_codegen(spark):
-            suspected = reconcile.find_suspects(buckets, backsteps, cut, size=self.bucket).select(*SUSPECTS.names)
+            steps = None if folded.is_in_order else backsteps
+            suspected = set(reconcile.find_suspects(folded.buckets, steps, cut, size=self.bucket))
             purged = classify.find_purged_buckets(copies, cut, size=self.bucket)
             if purged is not None:
-                suspected = suspected.unionByName(purged).distinct()
-            differing = collect_arrow(suspected)
-            suspects = from_arrow(spark, differing, SUSPECTS)
+                suspected.update(plain_rows(collect_arrow(purged)))
+            suspects = make_table(spark, sorted(suspected), SUSPECTS)
             suspects = self.store.keep("suspects", suspects, SUSPECTS, is_here=True)
-            which = sorted(set(differing["bucket"].to_pylist()))
-            is_small = differing_messages.count_rows(folded.buckets, differing) <= _CLOSELY
+            which = sorted({bucket for *_, bucket in suspected})
+            is_small = differing_messages.count_rows(folded.buckets, suspected) <= _CLOSELY
             if is_small:
                 rows = differing_messages.gather_rows(copies, suspects, which, size=self.bucket)
                 messages = differing_messages.select_differing(rows, copies, cut, backsteps)
