@@ -245,7 +245,7 @@ def _open_spark(
         master=address.master,
         remote=address.remote,
         conf=settings,
-        on_keeping=progress.keeping if settings else None,
+        on_keeping=progress.keeping if address.is_here else None,
     ) as spark:
         exposure = session.cluster_exposure(address.master or "local", spark.conf.get("spark.authenticate", None))
         if exposure is not None:
