@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from scripts import bench_failures
-from vstream.capture.verdict.check import judge_capture
+from vstream.capture.verdict.judge_capture import judge_capture
 from vstream.lab import lab
 from vstream.lint.parse_scenario import parse_scenario
 from vstream.runner.events import WorkloadBegan

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vstream.capture.records import OperationKind, OperationOutcome
-from vstream.capture.verdict.check import judge_capture
+from vstream.capture.verdict.judge_capture import judge_capture
 from vstream.capture.verdict.verdict import About, CaseStatus
 from vstream.errors import VstreamError
 from vstream.lab import lab

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from playwright.async_api import Browser, CDPSession, Page, async_playwright, expect
 
 from tests.cli.views.test_verdict_page import eventful
-from vstream.capture.verdict.check import judge_capture as check_capture
+from vstream.capture.verdict.judge_capture import judge_capture
 from vstream.cli.views import status_page, verdict_page
 from vstream.cli.views.status_page import StatusHistory
 from vstream.cli.web import Feed, Site, WebPage, format_event, serve
@@ -59,14 +59,14 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as state:
         os.environ["VSTREAM_STATE_DIR"] = state
         try:
-            asyncio.run(judge_capture(arguments.chromium, arguments.out))
+            asyncio.run(check_pages(arguments.chromium, arguments.out))
         except AssertionError as error:
             print(error, file=sys.stderr)
             return 1
     return 0
 
 
-async def judge_capture(chromium: str, out: Path) -> None:
+async def check_pages(chromium: str, out: Path) -> None:
     """Everything, one after the other, in one browser."""
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
@@ -107,7 +107,7 @@ async def replay(browser: Browser, out: Path) -> None:
     """The page of a verdict is played: while a region is down it says so, and at the end nothing waits."""
     with tempfile.TemporaryDirectory() as directory:
         file = Path(directory) / "verdict.html"
-        file.write_text(verdict_page.render_page(check_capture(eventful().write(Path(directory)))), encoding="utf-8")
+        file.write_text(verdict_page.render_page(judge_capture(eventful().write(Path(directory)))), encoding="utf-8")
         for width, scheme in ((400, "dark"), (1200, "light")):
             async with open_page(browser, file.as_uri(), width, scheme) as page:
                 moment, happening = page.locator("#moment"), page.locator("#happening")

@@ -14,7 +14,10 @@ from typing import TYPE_CHECKING
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+import typer.main
+
 from vstream.audit.codes import CHAPTER as AUDIT
+from vstream.cli.app import app
 from vstream.health.doctor.examine import CHAPTER as DOCTOR
 from vstream.lint.manual import CHAPTERS as RULES
 from vstream.scenario import faults
@@ -106,6 +109,18 @@ def fault_options() -> str:
     return _render_table(("Option", "Meaning"), rows)
 
 
+def lint_options() -> str:
+    """What `vstream lint --help` says of its options, for docs/lint.md."""
+    rows = []
+    for parameter in typer.main.get_command(app).commands["lint"].load().params:  # type: ignore[attr-defined]
+        if parameter.param_type_name == "option":
+            values = [getattr(choice, "value", choice) for choice in parameter.type_descriptor.choices or ()]
+            choices = ", ".join(map(_code, values))
+            help_text = f"{parameter.help} One of {choices}." if choices else parameter.help
+            rows.append((", ".join(map(_code, parameter.opts)), help_text))
+    return _render_table(("Option", "What it does"), rows)
+
+
 def routing_profiles() -> str:
     """The routing profiles side by side, for docs/routing.md."""
     profiles = PROFILES.values()
@@ -163,6 +178,7 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "fault-commands": fault_commands,
     "fault-steps": fault_steps,
     "fault-options": fault_options,
+    "lint-options": lint_options,
     "routing-profiles": routing_profiles,
 }
 MANUALS: Mapping[str, Callable[[], str]] = {

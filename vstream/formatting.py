@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 _TIMES = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"))
 _SIZES = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 _STEP = 1024
-_FEW = 10
+_ONE_DECIMAL_BELOW = 10
 _NEARLY = 0.995
 _LONGEST = 60
 _YAML = {None: "null", True: "true", False: "false"}
@@ -33,7 +33,7 @@ def format_size(number: float) -> str:
 
 
 def _shorten(number: float) -> str:
-    return f"{number:.1f}".removesuffix(".0") if number < _FEW else f"{number:,.0f}"
+    return f"{number:.1f}".removesuffix(".0") if number < _ONE_DECIMAL_BELOW else f"{number:,.0f}"
 
 
 def format_count(number: int, noun: str, plural: str | None = None) -> str:

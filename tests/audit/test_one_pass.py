@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 import pytest
 
 from tests.support.night import repetitions
-from vstream.audit.order import merge_stretches
+from vstream.audit.order import merge_segments
 from vstream.audit.source import fold
 from vstream.audit.source.fold import TextHashes
 
@@ -47,7 +47,7 @@ def batch(some: list[tuple[int, int, int]]) -> pa.RecordBatch:
 
 
 def of_files(random: Random, some: list[tuple[int, int, int]]) -> list[tuple[int, ...]]:
-    """Their stretches, if they are in several files, and each is read in batches."""
+    """Their segments, if they are in several files, and each is read in batches."""
     cuts = sorted(random.choices(range(len(some) + 1), k=2))
     files = [some[begin:end] for begin, end in zip([0, *cuts], [*cuts, len(some)], strict=True)]
     random.shuffle(files)
@@ -69,7 +69,7 @@ def test_what_steps_back_is_what_stands_behind_something_greater(monkeypatch: py
         random = Random(seed)
         monkeypatch.setattr(fold, "MOST", random.choice((4, 1000)))
         drawn = rows(random)
-        stretches, unsorted = merge_stretches(of_files(random, drawn))
+        segments, unsorted = merge_segments(of_files(random, drawn))
         given_up += len(unsorted)
         for track in set(TRACKS) - unsorted:
             of_track = sorted((seq, origin_seq) for name, seq, origin_seq in drawn if name == track)
@@ -80,7 +80,7 @@ def test_what_steps_back_is_what_stands_behind_something_greater(monkeypatch: py
                 greatest = max(greatest, row[1])
             told = {
                 (*row, before)
-                for name, (seq, least, last_seq, last, before) in stretches
+                for name, (seq, least, last_seq, last, before) in segments
                 if name == track
                 for row in of_track
                 if (seq, least) <= row <= (last_seq, last) and row[1] <= before

@@ -7,7 +7,7 @@ from random import Random
 import pytest
 from pyspark.sql import SparkSession
 
-from vstream.audit.classify import find_reordered, pair_with_stretches
+from vstream.audit.classify import find_reordered, pair_with_segments
 from vstream.audit.delays import HOPS, INTERVALS, summarize_delays
 from vstream.audit.order import BACKSTEPS
 
@@ -25,7 +25,7 @@ COPIES = (
 
 
 def shuffle(spark: SparkSession, rows: int) -> tuple[int, int, int]:
-    """How many rows and stretches are put together for one shuffled stream of *rows*; and what is found, and is true."""
+    """How many rows and segments are put together for one shuffled stream of *rows*; and what is found, and is true."""
     order = list(range(1, rows + 1))
     Random(rows).shuffle(order)
     behind, backsteps, greatest = [], [], 0
@@ -35,7 +35,7 @@ def shuffle(spark: SparkSession, rows: int) -> tuple[int, int, int]:
             backsteps.append((*PLACE, seq, origin_seq, seq, origin_seq, greatest))
         greatest = max(greatest, origin_seq)
     tables = spark.createDataFrame(behind, COPIES), spark.createDataFrame(backsteps, BACKSTEPS)
-    return pair_with_stretches(*tables).count(), find_reordered(*tables).count(), len(backsteps)
+    return pair_with_segments(*tables).count(), find_reordered(*tables).count(), len(backsteps)
 
 
 def test_twice_as_many_messages_out_of_order_are_compared_twice_as_often(spark: SparkSession) -> None:

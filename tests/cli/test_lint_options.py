@@ -14,6 +14,7 @@ import jsonschema
 import pytest
 import typer.main
 
+from scripts.docs import with_tables
 from tests.cli.test_lint import DEAD, TOPOLOGY, TYPO
 from tests.support.command import Ran, check_output, environment, vstream
 from tests.support.paths import ROOT
@@ -363,9 +364,11 @@ def test_a_name_that_is_no_text_is_printed_as_text(here: Path, output: str) -> N
 
 def test_the_page_has_every_option_and_settings_that_can_be_read() -> None:
     page = (ROOT / "docs/lint.md").read_text()
-    command = typer.main.get_command(app).commands["lint"]  # type: ignore[attr-defined]
+    command = typer.main.get_command(app).commands["lint"].load()  # type: ignore[attr-defined]
     options = {name for option in command.params for name in option.opts if name.startswith("--")}
-    assert {name for name in options - {"--help"} if f"`{name}" not in page} == set()
+    assert "--select" in options
+    assert {name for name in options - {"--help"} if f"`{name}`" not in page} == set(), "run scripts/docs"
+    assert with_tables(page) == page, "run scripts/docs"
     example = page.partition("```toml\n")[2].partition("```")[0]
     config = read_config(example, ".vstream.toml", known_codes(), AS_NAMED)
     assert config is not None

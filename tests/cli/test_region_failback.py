@@ -15,7 +15,7 @@ from vstream.cli import apply, region_failback, region_failover
 from vstream.cli.failures import report_failure
 from vstream.errors import LabError, RefusedError, VstreamError
 from vstream.lab.find_servers import Servers
-from vstream.lab.plan_servers import ServerPlan
+from vstream.lab.server_plan import ServerPlan
 from vstream.lint.parse_topology import parse_topology, render_bundle
 from vstream.plan import pipeline
 from vstream.plan.pipeline import PlanRequest

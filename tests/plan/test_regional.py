@@ -97,7 +97,7 @@ async def test_a_region_joins_by_what_only_adds() -> None:
     two = regional({"foo": MODELS["foo"]}, regions={name: THREE[name] for name in ("west", "east")})
     plan = await plan_change(two, regional({"foo": MODELS["foo"]}))
     assert plan.blocked == ()
-    assert plan.loaded_in is Stage.ACCOUNTS
+    assert plan.loading_stage is Stage.ACCOUNTS
     assert {"account APP_south", "import APP_west _vs.api.APP_south.>"} <= {rule.source for rule in plan.rules}
 
 

@@ -30,7 +30,7 @@ from tests.support.scenario_runs import (
 )
 from vstream.capture.records import FaultOutcome, OperationKind, OperationOutcome, OperationRecord
 from vstream.capture.store import Capture
-from vstream.capture.verdict.check import judge_capture
+from vstream.capture.verdict.judge_capture import judge_capture
 from vstream.errors import VstreamError
 from vstream.lab import lab
 from vstream.runner.events import Sampled, StepBegan, StepEnded, WorkerProgress

@@ -22,7 +22,7 @@ from tests.support.command import Ran, vstream
 from tests.support.labs import processes_in
 from tests.support.ports import free_port
 from vstream.errors import VstreamError
-from vstream.health.doctor.sourcing import STUCK_AFTER
+from vstream.health.doctor.sourcing import STUCK_SECONDS
 from vstream.jetstream.connection import Connection, connect
 from vstream.jetstream.snapshots import take_snapshot
 from vstream.lab import lab
@@ -492,7 +492,7 @@ async def full_disk(broken: BrokenLab) -> AsyncIterator[None]:
 
     async def young() -> str | None:
         age = time.monotonic() - published
-        return None if age > STUCK_AFTER else f"the message is {age:.0f} s old"
+        return None if age > STUCK_SECONDS else f"the message is {age:.0f} s old"
 
     await until(young)
     with_publish = asyncio.create_task(broken.publish("west"))

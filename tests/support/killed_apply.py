@@ -16,8 +16,8 @@ from vstream.apply.mappings import LabMappings
 from vstream.jetstream.admin import JetStreamAdmin, ask_until_available
 from vstream.lab import binaries, lab
 from vstream.lab.find_servers import find_servers
-from vstream.lab.plan_servers import plan_servers
 from vstream.lab.remove_servers import LabServerAdmin
+from vstream.lab.server_plan import make_server_plan
 from vstream.lint.parse_topology import render_bundle
 from vstream.plan.live.gate_checks import LiveGateChecker
 from vstream.plan.live.observe import choose_connection, connect_all
@@ -111,7 +111,7 @@ async def plan_lab(
 ) -> Plan:
     """What is left to do on lab *name*, once its servers say so: with a link cut, they may elect for longer than a plan waits."""
     where = find_servers(wanted, name)
-    planned = await ask_until_available(lambda: plan_servers(wanted, where, None, adopt=adopt, lost=lost))
+    planned = await ask_until_available(lambda: make_server_plan(wanted, where, None, adopt=adopt, lost=lost))
     return planned.plan
 
 
@@ -125,7 +125,7 @@ async def run(
 ) -> Plan:
     """One run of `apply`, which dies after a few requests, added to *done*, if that is given. The plan that it had."""
     where = find_servers(wanted, name)
-    planned = await plan_servers(wanted, where, None, adopt=adopt, lost=lost)
+    planned = await make_server_plan(wanted, where, None, adopt=adopt, lost=lost)
     plan = planned.plan
     assert not plan.blocked, plan.blocked
     async with connect_all(wanted, where.endpoints) as connections:

@@ -148,7 +148,7 @@ async def execute_plan(
         is_waiting = is_pending or (stage > Stage.MAPPINGS and bool(waits_for))
         if run.is_going_on and not is_waiting:
             await (run.refresh_readers(plan) if stage is Stage.REFRESHED_READERS else run.wait_for_gates(plan, stage))
-        if stage is plan.loaded_in:
+        if stage is plan.loading_stage:
             if run.is_going_on and plan.rules:
                 if mappings is None:
                     is_pending = True

@@ -40,7 +40,7 @@ LATE_NS: Final = 30_000_000_000
 _ON_ITS_WAY: Final = 10
 """What part of a stream's `max_age` a message may have taken to its first reader: this is no proof that it was removed too early."""
 _SLICE: Final = 64
-"""Number of sequences in a slice in which rows are compared with stretches."""
+"""Number of sequences in a slice in which rows are compared with segments."""
 RANGED: Final = frozenset({"expired", "deleted-everywhere"})
 """Kinds of differences whose rows describe a range of messages."""
 _ENDS: Final = StructType([DIFFERENCES["virtual"], DIFFERENCES["origin"], DIFFERENCES["origin_seq"]])
@@ -446,15 +446,15 @@ def find_reordered(behind: DataFrame, backsteps: DataFrame) -> DataFrame:
     """
     DIFFERENCES of order: messages of *behind* that are stored after a later message of their origin; first copies only.
 
-    *before*, the greatest sequence in front of a stretch, is the maximum so far for each of its rows
+    *before*, the greatest sequence in front of a segment, is the maximum so far for each of its rows
     that is not above it. Further copies of a message do not change it.
     """
     place = F.struct("seq", "origin_seq")
     is_in_it = place.between(F.struct("first_seq", "least"), F.struct("last_seq", "greatest"))
     return (
-        pair_with_stretches(behind, backsteps)
+        pair_with_segments(behind, backsteps)
         .where(is_in_it & (F.col("origin_seq") < F.col("before")))
-        # A row that was read twice is in two stretches.
+        # A row that was read twice is in two segments.
         .dropDuplicates([*ORIGIN, "stream", "region", "origin_seq"])
         .selectExpr(
             *(*MESSAGE, "stream", "region", "if(is_replay, 'put-back', 'reordered') as kind"),
@@ -463,16 +463,16 @@ def find_reordered(behind: DataFrame, backsteps: DataFrame) -> DataFrame:
     )
 
 
-def pair_with_stretches(behind: DataFrame, backsteps: DataFrame) -> DataFrame:
+def pair_with_segments(behind: DataFrame, backsteps: DataFrame) -> DataFrame:
     """
-    The first copies of the messages of *behind*, each paired with the stretches near it.
+    The first copies of the messages of *behind*, each paired with the segments near it.
 
-    The join is by slices of a few sequences: a reader that is completely out of order has as many stretches as
-    rows, and joining each row with each stretch would be quadratic.
+    The join is by slices of a few sequences: a reader that is completely out of order has as many segments as
+    rows, and joining each row with each segment would be quadratic.
     """
     reader = [*ORIGIN, "stream", "region"]
     slices = F.sequence(F.expr(f"seq div {_SLICE}"), F.expr(f"last_seq div {_SLICE}"))
-    stretches = backsteps.withColumn("slice", F.explode(slices)).withColumnsRenamed({"seq": "first_seq"})
+    segments = backsteps.withColumn("slice", F.explode(slices)).withColumnsRenamed({"seq": "first_seq"})
     first = (
         behind.where(~F.col("is_origin"))
         .join(F.broadcast(backsteps.select(*reader).distinct()), reader, how="left_semi")
@@ -481,4 +481,4 @@ def pair_with_stretches(behind: DataFrame, backsteps: DataFrame) -> DataFrame:
             F.min("seq").alias("seq"), *(F.min_by(name, "seq").alias(name) for name in ("time_ns", "key", "is_replay"))
         )
     )
-    return first.withColumn("slice", F.expr(f"seq div {_SLICE}")).join(stretches, [*reader, "slice"])
+    return first.withColumn("slice", F.expr(f"seq div {_SLICE}")).join(segments, [*reader, "slice"])

@@ -183,11 +183,11 @@ def measure_recovery(
 def compare_orders(copies: DataFrame, *, one_in: int = 1) -> DataFrame:
     """PAIRS, compared within buckets of sequences of the first region, for one in *one_in* buckets."""
     rows = copies.where(~F.col("is_origin") & F.col("origin").isNotNull())
-    item = rows.withColumn("stretch", F.expr(f"seq div {BUCKET}")).select(*MESSAGE, "region", "seq", "stretch")
+    item = rows.withColumn("block", F.expr(f"seq div {BUCKET}")).select(*MESSAGE, "region", "seq", "block")
     if one_in > 1:
-        item = item.where(F.pmod(F.xxhash64("virtual", "region", "stretch"), F.lit(one_in)) == 0)
+        item = item.where(F.pmod(F.xxhash64("virtual", "region", "block"), F.lit(one_in)) == 0)
     second = rows.select(*MESSAGE, F.col("region").alias("other"), F.col("seq").alias("there"))
-    along = Window.partitionBy("virtual", "region", "other", "stretch").orderBy("seq", "there")
+    along = Window.partitionBy("virtual", "region", "other", "block").orderBy("seq", "there")
     before = F.lag("there").over(along)
     return (
         item.join(second, list(MESSAGE))

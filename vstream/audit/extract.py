@@ -41,7 +41,7 @@ _LARGEST: Final = 64 * 1024**2
 """The most bytes of a message that servers allow."""
 _REMOVING: Final = OLDEST_FIRST | {"max_msgs_per_subject", "retention"}
 _UNLED: Final = "its replica that answers has no leader, or hears too few others: they may have more messages"
-FEW: Final = 200_000
+READ_BEFORE_SPARK: Final = 200_000
 """Number of messages that this process can read before Spark has started."""
 _BEHIND_NS: Final = 5 * 10**9
 """Nanoseconds by which a reader's clock may be behind the clock of the server that stored the message first."""

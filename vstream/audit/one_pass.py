@@ -84,9 +84,9 @@ def _combine(
     is_digest = pc.is_valid(digests["bucket"])
     buckets = _buckets(fold.merge_digests(digests.filter(is_digest)), copies, cut, tracks, size)
     places = {track.track: tuple(getattr(track, name) for name in _PLACE) for track in tracks}
-    stretches = _several(digests.filter(pc.invert(is_digest)).select(["track", "seq", "least", "last_seq", "greatest"]))
-    rows, unsorted = order.merge_stretches(tuple(stretch.values()) for stretch in stretches.to_pylist())
-    backsteps = make_table(spark, [(*places[track], *stretch) for track, stretch in rows], order.BACKSTEPS)
+    segments = _several(digests.filter(pc.invert(is_digest)).select(["track", "seq", "least", "last_seq", "greatest"]))
+    rows, unsorted = order.merge_segments(tuple(segment.values()) for segment in segments.to_pylist())
+    backsteps = make_table(spark, [(*places[track], *segment) for track, segment in rows], order.BACKSTEPS)
     if unsorted:
         group = [track for track in tracks if track.track in unsorted]
         backsteps = backsteps.unionByName(order.find_backsteps(copies, make_table(spark, group, TRACKS)))
@@ -99,11 +99,11 @@ def _combine(
     )
 
 
-def _several(stretches: pa.Table) -> pa.Table:
-    """*stretches* of tracks that have several, or too many: one alone steps back behind nothing."""
-    counts = stretches.group_by("track", use_threads=False).aggregate([([], "count_all"), ("last_seq", "min")])
+def _several(segments: pa.Table) -> pa.Table:
+    """*segments* of tracks that have several, or too many: one alone steps back behind nothing."""
+    counts = segments.group_by("track", use_threads=False).aggregate([([], "count_all"), ("last_seq", "min")])
     is_told = pc.or_(pc.greater(counts["count_all"], 1), pc.equal(counts["last_seq_min"], fold.GIVEN_UP))
-    return stretches.filter(pc.is_in(stretches["track"], value_set=counts.filter(is_told)["track"].combine_chunks()))
+    return segments.filter(pc.is_in(segments["track"], value_set=counts.filter(is_told)["track"].combine_chunks()))
 
 
 def _buckets(digests: pa.Table, copies: DataFrame, cut: CutTables, tracks: Sequence[Track], size: int) -> pa.Table:

@@ -1,8 +1,8 @@
 """
 Stage 3: find messages that a reader has in a different order than their origin.
 
-Normally, a reader's messages of an origin form a few long ascending stretches, one for each
-file (`one_pass`). The driver merges them. Spark sorts rows without stretches, and
+Normally, a reader's messages of an origin form a few long ascending segments, one for each
+file (`one_pass`). The driver merges them. Spark sorts rows without segments, and
 readers that are out of order everywhere.
 """
 
@@ -25,25 +25,25 @@ BACKSTEPS: Final = make_schema("""
     before bigint not null
 """)
 """
-Columns of BACKSTEPS: stretches of a reader that begin after a later message of their origin, or after the same one.
+Columns of BACKSTEPS: segments of a reader that begin after a later message of their origin, or after the same one.
 
-Sequences of the origin increase within a stretch, from *least* at *seq* to *greatest* at
-*last_seq*; *before* is the greatest sequence in front of it. Rows of the stretch that are not
+Sequences of the origin increase within a segment, from *least* at *seq* to *greatest* at
+*last_seq*; *before* is the greatest sequence in front of it. Rows of the segment that are not
 above *before* are out of order.
 """
 
 _PLACE: Final = (*ORIGIN, "stream", "region")
 
 
-def merge_stretches(stretches: Iterable[tuple[int, ...]]) -> tuple[list[tuple[int, tuple[int, ...]]], set[int]]:
+def merge_segments(segments: Iterable[tuple[int, ...]]) -> tuple[list[tuple[int, tuple[int, ...]]], set[int]]:
     """
-    The out-of-order stretches with their track and *before*; *stretches* are rows of (track, columns of `FOLDED`).
+    The out-of-order segments with their track and *before*; *segments* are rows of (track, columns of `FOLDED`).
 
     Also returns the tracks that are too much out of order to tell.
     """
     by_track: dict[int, list[tuple[int, ...]]] = defaultdict(list)
-    for track, *stretch in stretches:
-        by_track[track].append(tuple(stretch))
+    for track, *segment in segments:
+        by_track[track].append(tuple(segment))
     result, unsorted = [], set()
     for track, group in by_track.items():
         group.sort()

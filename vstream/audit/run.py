@@ -22,7 +22,14 @@ from vstream.audit.closed import ClosedPart
 from vstream.audit.closing import judge_open
 from vstream.audit.context import AuditContext, read_context, read_journal, save_context, save_journal
 from vstream.audit.daemon_executor import DaemonExecutor
-from vstream.audit.extract import FEW, ExtractedTables, ExtractPlan, extract, plan_extraction, read_arrivals
+from vstream.audit.extract import (
+    READ_BEFORE_SPARK,
+    ExtractedTables,
+    ExtractPlan,
+    extract,
+    plan_extraction,
+    read_arrivals,
+)
 from vstream.audit.follow import WINDOW_NS, Follower
 from vstream.audit.from_capture import extract_capture
 from vstream.audit.local_frames import from_arrow, make_table
@@ -119,13 +126,13 @@ class AuditTarget(ABC):
         if self._request.publish is not None:
             check_catalog(spark, self._request.publish, self._request.publish_as)
         with watch_progress(spark, progress.tasks):
-            return self._judge(spark, self.read(spark, scratch, progress), scratch, progress)
+            return self._judge_input(spark, self.read(spark, scratch, progress), scratch, progress)
 
     def follower(self, spark: Any, scratch: Path) -> Follower | StateFollower:  # noqa: ARG002 - of servers alone
         """A follower, which audits in rounds. Raises VstreamError unless the input is a topology."""
         raise VstreamError("only a topology can be followed")
 
-    def _judge(self, spark: Any, audit_input: AuditInput, scratch: Path, progress: AuditProgress) -> Report:
+    def _judge_input(self, spark: Any, audit_input: AuditInput, scratch: Path, progress: AuditProgress) -> Report:
         """Judge *audit_input*, and store all results if requested."""
         place, tables, context, journal = (
             self._request.tables,
@@ -182,7 +189,11 @@ class TopologyTarget(AuditTarget):
 
     def start_reading(self) -> None:
         """Start to read in this process if there are few messages."""
-        if self._extraction is not None and self._extraction.messages <= FEW and self._request.state is None:
+        if (
+            self._extraction is not None
+            and self._extraction.messages <= READ_BEFORE_SPARK
+            and self._request.state is None
+        ):
             self._background = BackgroundExtraction(extract, self._extraction)
             self._extraction = None
 
@@ -198,7 +209,7 @@ class TopologyTarget(AuditTarget):
             return super().audit(spark, scratch, progress)
         with watch_progress(spark, progress.tasks):
             advance = partial(self.advance, spark, scratch, state, progress.note)
-            return self._judge_kept(spark, self._read_with_retry(advance, progress), scratch, progress.begin)
+            return self._judge_with_state(spark, self._read_with_retry(advance, progress), scratch, progress.begin)
 
     def _read_with_retry(self, read: Callable[[], T], progress: AuditProgress) -> T:
         """What *read* returns; it is called again if a server ends in the midst."""
@@ -275,7 +286,9 @@ class TopologyTarget(AuditTarget):
             messages=plan.messages,
         )
 
-    def _judge_kept(self, spark: Any, stored: KeptMessages, scratch: Path, begin: Callable[[str], None]) -> Report:
+    def _judge_with_state(
+        self, spark: Any, stored: KeptMessages, scratch: Path, begin: Callable[[str], None]
+    ) -> Report:
         """Judge what is not closed in *stored*."""
 
         def make_pipeline(closed: ClosedPart) -> AuditPipeline:
@@ -298,7 +311,7 @@ class TopologyTarget(AuditTarget):
         """A round: read what is new, and judge what is not closed."""
         with explain_spark_errors():
             stored = self.advance(spark, scratch, place, lambda _: None)
-        return self._judge_kept(spark, stored, scratch, lambda _: None)
+        return self._judge_with_state(spark, stored, scratch, lambda _: None)
 
     def _extract_tables(self, spark: Any, scratch: Path, progress: AuditProgress) -> frames.AuditTables:
         place = self._request.tables

@@ -100,7 +100,7 @@ class AuditPipeline:
         try:
             buckets, result = self.find_differences(copies, cut, self.store.files("copies"))
             self.store.seal()
-            report = self._judge(copies, cut, buckets, result, get_table)
+            report = self._make_report(copies, cut, buckets, result, get_table)
         finally:
             threads.shutdown(wait=False, cancel_futures=True)
         self.store.seal()
@@ -283,7 +283,7 @@ class AuditPipeline:
 
         return compute_and_keep
 
-    def _judge(
+    def _make_report(
         self,
         copies: DataFrame,
         cut: CutTables,

@@ -111,7 +111,7 @@ async def inject_for(
         await asyncio.sleep(seconds)
     finally:
         healed = await shield_from_cancellation(
-            heal(request.target, (injected.entry.id,), timeout=timeout, on_progress=on_progress, is_known=False)
+            heal(request.target, (injected.entry.id,), timeout=timeout, on_progress=on_progress, skips_healed=True)
         )
         on_healed(healed)
 
@@ -122,19 +122,19 @@ async def heal(
     *,
     timeout: float,
     on_progress: Callable[[ReadinessProgress], None],
-    is_known: bool = True,
+    skips_healed: bool = False,
 ) -> HealResult:
     """
     Undo the open faults *ids*, or all, and return when all servers that should run are healthy.
 
     Can be repeated after a crash at any point, and waits for a command that holds the lab. Raises LabError, with what
     is missing, if *timeout* seconds were not enough; the faults then stay in the journal. Raises UnknownNameError for
-    an unknown id, unless *is_known* is False: then it was healed before.
+    an id that is not open, unless it *skips_healed* faults.
     """
     began = time.monotonic()
     async with target.directory.lock(patience=timeout):
         book = journal.read(target.directory) or Journal()
-        if is_known:
+        if not skips_healed:
             _require_known(ids, book)
         chosen = tuple(fault for fault in book.faults if ids is None or fault.id in ids)
         staying = [fault for fault in book.faults if fault not in chosen]

@@ -21,8 +21,8 @@ from vstream.cli.views import apply as outcome
 from vstream.cli.views import console
 from vstream.cli.views import plan as view
 from vstream.cli.views.progress import progress_bar
-from vstream.lab.plan_servers import ServerPlan
-from vstream.lab.target_servers import find_target_servers
+from vstream.lab.server_plan import ServerPlan
+from vstream.lab.target_servers import target_topology
 from vstream.lint.parse_topology import parse_topology
 from vstream.plan import saved
 from vstream.plan.pipeline import make_plan, require_same
@@ -88,7 +88,7 @@ def command(
     """
     planned = run(_plan(path, lab, templates, adopt=frozenset(adopt or ()), lost=tuple(sorted(lost or ()))))
     plan, file = planned.plan, loaded_path(planned.request.topology)
-    console.print_note(f"{planned.request.topology.name} on {planned.where.description}")
+    console.print_note(planned.where.describe_with(planned.request.topology))
     console.print_lines(view.render_plan(plan, is_verbose=verbose))
     if plan.blocked:
         console.print_note("Nothing was changed: resolve what is blocked first.", style="bold red")
@@ -183,7 +183,7 @@ async def apply_with_progress(
             planned.request,
             planned.plan,
             choose_mapping_admin(planned.request, planned.plan, where, shipping),
-            lambda: find_target_servers(topology, where.lab),
+            lambda: target_topology(topology, where.lab),
             lab_name=where.lab,
             watch=ApplyWatch(
                 on_done=lambda _change: progress.update(task, description="applying", advance=1),

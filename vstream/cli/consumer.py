@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import sys
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from rich.text import Text
 
 from vstream.cli import options
 from vstream.cli.asyncio_runner import run
 from vstream.cli.exit_codes import NO, OK, UNKNOWN
 from vstream.cli.views import console
-from vstream.cli.views.json_output import JsonLayout, format_json, print_json
+from vstream.cli.views import consumer as view
+from vstream.cli.views.json_output import format_json, print_json
 from vstream.errors import VstreamError
 from vstream.files import save_output
 from vstream.health.live import consumer_position, consumer_sync
@@ -66,7 +65,7 @@ def read_position(
     elif output_format == "json":
         typer.echo(text)
     else:
-        console.print_lines(_describe_position(position, "now"))
+        console.print_lines(view.render_position(position, "now"))
 
 
 @app.command("sync")
@@ -104,7 +103,7 @@ def sync(
 
         return sync_once
 
-    show = SyncPrinter(is_json=output == "json", is_watching=is_watching).show
+    show = view.SyncPrinter(is_json=output == "json", is_watching=is_watching).show
     followed = options.FollowedTopology(topology, prepare)
     raise typer.Exit(run(_sync(followed.latest, show, every if is_watching else None)))
 
@@ -170,29 +169,13 @@ def failover(
     )
     move, pending = run(_fail_over(request, lab, is_real=yes))
     if output == "json":
-        print_json("consumer-failover", _as_dict(move, to, pending, is_done=yes))
+        print_json("consumer-failover", view.failover_as_dict(move, to, pending, is_done=yes))
         return
-    console.print_lines(describe_failover(move))
+    console.print_lines(view.render_failover(move))
     if yes:
         console.print_note(f"Done: {pending:,} messages are to be delivered.", style="bold green")
     else:
         console.print_note("Nothing was changed: pass `--yes` to do it.")
-
-
-def _as_dict(move: ConsumerMove, to: str, pending: int | None, *, is_done: bool) -> dict[str, object]:
-    position, landing = move.position, move.landing
-    return {
-        "position": consumer_failover.as_dict(position),
-        "to": to,
-        "consumer": move.config.name,
-        "replaces": move.existing is not None,
-        "start": landing.start,
-        "seen_twice": landing.again,
-        "seen_twice_at_most": move.seen_twice_at_most,
-        "ahead": landing.ahead,
-        "done": is_done,
-        "pending": pending,
-    }
 
 
 def _load_position(file: Path, meant: tuple[str, str, str]) -> Position:
@@ -218,81 +201,3 @@ async def _fail_over(request: MoveRequest, lab: str | None, *, is_real: bool) ->
     async with connect_all(topology, find_servers(topology, lab).endpoints) as connections:
         move = await consumer_position.plan_move(request, render_bundle(topology), connections)
         return move, await consumer_position.carry_out_move(move, connections) if is_real else None
-
-
-def _describe_position(position: Position, when: str) -> Iterator[Text]:
-    origins = ", ".join(f"{name} {seq:,}" for name, seq in position.origins.items())
-    yield Text.assemble((position.consumer, "bold"), f" in {position.region}, {when}: position {origins}")
-    for name in position.unknown:
-        yield Text.assemble(
-            ("  ? ", "yellow"), f"no earlier message of `{name}` was found: all its messages are delivered again"
-        )
-
-
-def describe_failover(move: ConsumerMove) -> Iterator[Text]:
-    """Where it was, where that is in the other region, and what comes again."""
-    position, landing, consumer = move.position, move.landing, move.existing
-    yield from _describe_position(position, f"as of {position.at}" if move.is_recorded else "now")
-    verb = "replaces" if consumer else "makes"
-    yield Text.assemble(
-        f"  {verb} ",
-        (move.config.name, "bold"),
-        f", beginning with sequence {landing.start:,}: {landing.ahead:,} messages",
-    )
-    if consumer is not None and consumer.delivered:
-        yield Text(
-            f"      it was at {consumer.ack_floor:,} ({consumer.unacknowledged:,} not acknowledged); that position is dropped"
-        )
-    yield Text.assemble("  delivered again: at least ", (f"{landing.again:,}", "bold"))
-    if position.beyond:
-        yield Text(f"      and {position.beyond:,} that were acknowledged out of order")
-    if position.unacknowledged:
-        yield Text(f"      and up to {position.unacknowledged:,} that were delivered and not acknowledged")
-    if move.is_recorded:
-        since = landing.ahead - landing.again
-        yield Text(f"      and what was acknowledged since then: at most {since:,}, all that is there by now")
-    yield Text("  skipped: nothing")
-
-
-class SyncPrinter:
-    """Prints what `consumer sync` has kept; with *is_watching*, what changed since the last look, in a line of JSON each."""
-
-    def __init__(self, *, is_json: bool, is_watching: bool) -> None:
-        self._is_json = is_json
-        self._is_watching = is_watching
-        self._shown: set[str] = set()
-
-    def show(self, synced: tuple[SyncedConsumer, ...]) -> None:
-        """Print one look."""
-        lines = [_describe_synced(item) for item in synced]
-        if self._is_watching and self._shown == {*lines}:
-            return
-        if self._is_json:
-            layout = JsonLayout.LINE if self._is_watching else JsonLayout.INDENTED
-            print_json("consumer-sync", {"consumers": [_synced_as_dict(item) for item in synced]}, layout=layout)
-        else:
-            for line in lines or ["the topology has no consumers"]:
-                if line not in self._shown:
-                    console.stdout().print(line)
-        sys.stdout.flush()
-        self._shown = {*lines}
-
-
-def _describe_synced(synced: SyncedConsumer) -> str:
-    durable, position = synced.durable, synced.position
-    parts = list(synced.problems)
-    if position is not None:
-        reached = ", ".join(f"{name} {seq:,}" for name, seq in position.origins.items())
-        parts = [reached, f"kept in {', '.join(synced.kept_in) or 'no other region'}", *parts]
-    return f"{durable.virtual} > {durable.name} in {durable.region}: {'; '.join(parts)}"
-
-
-def _synced_as_dict(synced: SyncedConsumer) -> dict[str, Any]:
-    return {
-        "stream": synced.durable.virtual,
-        "consumer": synced.durable.name,
-        "region": synced.durable.region,
-        "position": None if synced.position is None else consumer_failover.as_dict(synced.position),
-        "kept_in": list(synced.kept_in),
-        "problems": list(synced.problems),
-    }

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.text import Text
 
 from vstream.cli import options, server_configs
 from vstream.cli.asyncio_runner import run
 from vstream.cli.exit_codes import NO, OK, UNKNOWN
 from vstream.cli.lazy_group import load_mode, refuse_named
-from vstream.cli.views import console, findings
+from vstream.cli.views import console
+from vstream.cli.views import doctor as view
 from vstream.cli.views.json_output import print_json
 from vstream.cli.views.progress import progress_bar
-from vstream.diagnostics import Severity
-from vstream.formatting import format_count, format_duration
-from vstream.health.doctor.examine import Diagnosis, Health
+from vstream.health.doctor.examine import Health
 from vstream.health.pipeline import diagnose
 from vstream.lab.find_servers import build_bundle, find_servers
 
@@ -72,40 +68,6 @@ def command(
     if output == "json":
         print_json("doctor", diagnosis.as_dict())
     else:
-        console.print_note(f"{loaded.name} on {servers.description}")
-        console.print_lines(describe_examination(diagnosis))
+        console.print_note(servers.describe_with(loaded))
+        console.print_lines(view.render_diagnosis(diagnosis))
     raise typer.Exit(_EXIT_CODES[diagnosis.health])
-
-
-_MOST = 5
-"""Findings of one code: of more, the first ones stand for all."""
-_STYLES = {Health.HEALTHY: "bold green", Health.UNHEALTHY: "bold red", Health.UNKNOWN: "bold yellow"}
-
-
-def describe_examination(diagnosis: Diagnosis) -> Iterator[Text]:
-    """Each finding with its evidence and what to do, then one line that sums up."""
-    number = Counter(finding.code for finding in diagnosis.findings)
-    shown: Counter[str] = Counter()
-    for finding in diagnosis.findings:
-        shown[finding.code] += 1
-        if shown[finding.code] <= _MOST:
-            yield from findings.render_finding(finding)
-        elif shown[finding.code] == _MOST + 1:
-            more = number[finding.code] - _MOST
-            yield Text(f"  and {more:,} more {finding.code}: `--format json` lists all", style="dim")
-    yield _render_verdict(diagnosis)
-
-
-def _render_verdict(diagnosis: Diagnosis) -> Text:
-    """`UNHEALTHY: 1 error, 2 notes (checked 3 servers and 12 streams in 17 ms)`."""
-    reached = f"{diagnosis.servers}"
-    if diagnosis.servers < diagnosis.all_servers:
-        reached = f"{diagnosis.servers} of {diagnosis.all_servers}"
-    checked = f"checked {reached} servers and {diagnosis.streams:,} streams in {format_duration(diagnosis.took)}"
-    weights = Counter(finding.severity for finding in diagnosis.findings)
-    present = [severity for severity in Severity if weights[severity]]
-    counts = ", ".join(format_count(weights[severity], severity.value) for severity in present)
-    summary = f"{counts} ({checked})" if counts else checked
-    if diagnosis.health is Health.UNKNOWN:
-        summary = f"no error was found, but not everything could be checked: {summary}"
-    return Text.assemble((diagnosis.health.name, _STYLES[diagnosis.health]), f": {summary}")

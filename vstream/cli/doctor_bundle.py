@@ -22,7 +22,7 @@ from vstream.health.pipeline import diagnose
 from vstream.health.redact import find_secrets, redact
 from vstream.jetstream.monitoring import read_raw_answers
 from vstream.lab.find_servers import Servers, build_bundle, find_servers
-from vstream.lab.plan_servers import plan_servers
+from vstream.lab.server_plan import make_server_plan
 from vstream.lab.state import lab_directory
 from vstream.plan import saved
 from vstream.topology.model import Topology
@@ -90,7 +90,7 @@ def _gather(
     if where is not None:
         add_json("status", lambda: run(find_source(topology, where, templates).read(timeout)).as_dict())
         add_json("doctor", lambda: run(_run_doctor(topology, where, templates, timeout)))
-        add_json("plan", lambda: saved.to_dict(run(plan_servers(topology, where, templates)).plan))
+        add_json("plan", lambda: saved.to_dict(run(make_server_plan(topology, where, templates)).plan))
         answers, silent = run(read_raw_answers(where.endpoints, timeout=timeout))
         files |= {f"servers/{name}.json": json.dumps(answer, indent=1) + "\n" for name, answer in answers.items()}
         problems |= silent

@@ -29,7 +29,7 @@ from vstream.health.live.refresh_watch import Refresher, watch
 from vstream.health.prometheus import CONTENT_TYPE, render_metrics
 from vstream.lab.find_servers import find_servers
 from vstream.lab.state import lab_directory
-from vstream.lab.target_servers import find_target_servers
+from vstream.lab.target_servers import target_topology
 from vstream.runner.events import ScenarioProgress, read_progress
 from vstream.topology.model import Topology
 
@@ -78,7 +78,7 @@ def command(
         typer.echo(render_metrics(source.topology.name, run(source.read(timeout))), nl=False)
     elif is_refreshing:
         both = options.FollowedTopology(
-            topology, lambda newest: (find(newest), Refresher(newest, find_target_servers(newest, lab)))
+            topology, lambda newest: (find(newest), Refresher(newest, target_topology(newest, lab)))
         )
         run(_serve_and_refresh(serve(lambda: both.latest()[0]), lambda: both.latest()[1]))
     else:
@@ -132,7 +132,7 @@ class Exporter:
             bound_port = server.sockets[0].getsockname()[1]
             address = f"http://{host}:{bound_port}/"
             console.print_note(
-                f"{self._source.topology.name} on {self._source.servers.description}: {address} and {address}metrics"
+                f"{self._source.servers.describe_with(self._source.topology)}: {address} and {address}metrics"
             )
             if warning := warn_if_exposed([bound.getsockname()[0] for bound in server.sockets], bound_port):
                 console.print_note(warning, style="yellow")

@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import typer
-from rich.text import Text
 
 from vstream.cli.asyncio_runner import run
 from vstream.cli.exit_codes import NO
 from vstream.cli.views import console
-from vstream.cli.views import plan as plan_view
+from vstream.cli.views import init_import as view
 from vstream.cli.views.json_output import print_json
 from vstream.errors import LabError
 from vstream.files import save_output
 from vstream.lab import lab as running_labs
 from vstream.lint.parse_topology import parse_topology
 from vstream.plan import saved
-from vstream.plan.importing.topology import ImportedTopology, import_topology
+from vstream.plan.importing.topology import import_topology
 from vstream.plan.live.discover import discover
 from vstream.topology.model import Endpoint
 
@@ -62,7 +60,7 @@ def write_topology_of_servers(
         print_json("import", {"file": str(file), **imported.as_dict(), "plan": plan})
     else:
         out = console.stderr() if is_stdout else console.stdout()
-        for line in describe_import(imported):
+        for line in view.render_import(imported):
             out.print(line)
     if not is_stdout:
         next_step = f"next: vstream plan {file}{' --adopt all' if imported.adopts else ''}"
@@ -92,32 +90,3 @@ def _check_connects(name: str, connects: Mapping[str, dict[str, object]], monito
 def _make_endpoint(connect: Mapping[str, object]) -> Endpoint:
     fields = {key: tuple(value) if isinstance(value, list) else value for key, value in connect.items()}
     return Endpoint(**fields)  # type: ignore[arg-type]
-
-
-_MOST = 20
-"""Leftovers that are shown: the file has all."""
-
-
-def describe_import(imported: ImportedTopology) -> Iterator[Text]:
-    """What the topology says, what it does not, and what a plan would change."""
-    models = Counter(imported.streams.values())
-    kinds = ", ".join(f"{number:,} {model}" for model, number in sorted(models.items())) or "none"
-    yield Text.assemble(
-        (imported.name, "bold"),
-        f": in {', '.join(imported.regions)}; virtual streams: {kinds}; naming: {imported.naming}",
-    )
-    if imported.undescribed:
-        yield Text("")
-        yield Text("not described by the topology:")
-        for item in imported.undescribed[:_MOST]:
-            yield Text.assemble(("  · ", "blue"), f"{item.kind} ", (item.name, "bold"), f": {item.text}")
-            if item.do:
-                yield Text.assemble(("      do: ", "cyan"), item.do)
-        if len(imported.undescribed) > _MOST:
-            yield Text(f"  and {len(imported.undescribed) - _MOST:,} more: the file and `--format json` have them all")
-    yield Text("")
-    if imported.plan is None:
-        return
-    adopt = " --adopt all" if imported.adopts else ""
-    yield Text(f"what `vstream plan{adopt}` makes of it:")
-    yield from plan_view.render_plan(imported.plan)

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.table import Table
-from rich.text import Text
 
 from vstream.cli import options
 from vstream.cli.exit_codes import NO
+from vstream.cli.views import keys as view
 from vstream.cli.views.console import print_note, stdout
 from vstream.cli.views.json_output import print_json
 from vstream.errors import RefusedError, UnknownNameError, VstreamError
@@ -19,7 +17,6 @@ from vstream.jetstream.keyring import Keyring, default_directory, keys_of
 from vstream.lab import keys as lab_keys
 from vstream.lab import lab as labs
 from vstream.render.account_view import list_logins
-from vstream.render.environment import quote
 from vstream.topology.accounts import is_permanent
 from vstream.topology.model import Security, Topology
 from vstream.topology.permissions import COMMANDS, permissions_for
@@ -61,11 +58,7 @@ def permissions(
     if unknown := [command for command in commands or () if command not in COMMANDS]:
         raise typer.BadParameter(f"unknown command `{unknown[0]}`: expected {', '.join(COMMANDS)}", param_hint="--for")
     needed = permissions_for(options.load_topology(topology).require(), commands or COMMANDS)
-    lists = {"publish": needed.publish, "subscribe": needed.subscribe}
-    stdout().print("permissions: {")
-    for action, subjects in lists.items():
-        stdout().print(f"  {action}: {{allow: [", *(f"    {quote(subject)}" for subject in subjects), "  ]}", sep="\n")
-    stdout().print("}")
+    stdout().print(*view.render_permissions(needed), sep="\n")
 
 
 @app.command("show")
@@ -89,7 +82,7 @@ def show(
     if output == "json":
         print_json("keys", {"directory": str(ring.directory), "public": public, "credentials": files})
     else:
-        stdout().print(render_keys(public))
+        stdout().print(view.render_keys(public))
         for user, file in files.items():
             stdout().print(f"{user}: {file}")
     if missing:
@@ -137,16 +130,6 @@ def rotate(
         raise VstreamError(f"{len(missing)} keys are missing", hint="`vstream keys create` creates them")
     ring.rotate(loaded, user)
     print_note(f"created {_write_login_file(loaded, ring, user)}; `vstream apply` revokes the old one")
-
-
-def render_keys(public: Mapping[str, str | None]) -> Table:
-    """Each public key by its name; None for a key that is missing."""
-    table = Table(box=None)
-    table.add_column("key")
-    table.add_column("public", overflow="fold", no_wrap=True)
-    for name, key in public.items():
-        table.add_row(name, Text(key) if key else Text("missing", style="bold red"))
-    return table
 
 
 def _write_login_file(topology: Topology, ring: Keyring, user: str) -> Path:

@@ -49,7 +49,7 @@ def print_trace(
     if is_json:
         print_json("trace", view.as_dict(loaded.name, subject, expected, traces))
     else:
-        console.print_note(f"{loaded.name} on {where.description}")
+        console.print_note(where.describe_with(loaded))
         console.print_lines(view.render(subject, expected, traces))
     if any(trace.is_expected is False for trace in traces):
         raise typer.Exit(NO)

@@ -17,7 +17,7 @@ from vstream.cli.views.json_output import print_json
 from vstream.cli.views.progress import show_steps
 from vstream.files import save_output
 from vstream.lab.find_servers import find_servers
-from vstream.lab.plan_servers import ServerPlan, plan_servers
+from vstream.lab.server_plan import ServerPlan, make_server_plan
 from vstream.plan import saved
 from vstream.topology.model import Topology
 
@@ -119,7 +119,7 @@ def _print_plan(planned: ServerPlan, output: str, *, is_verbose: bool) -> None:
     elif output == "markdown":
         typer.echo(view.render_markdown(plan, view.describe_routing(request.topology, request.bundle)), nl=False)
     else:
-        console.print_note(f"{request.topology.name} on {planned.where.description}")
+        console.print_note(planned.where.describe_with(request.topology))
         console.print_note(view.describe_routing(request.topology, request.bundle))
         console.print_lines(view.render_plan(plan, is_verbose=is_verbose))
 
@@ -133,9 +133,9 @@ async def plan_with_progress(
     lost: tuple[str, ...] = (),
     is_for_servers: bool = True,
 ) -> ServerPlan:
-    """`plan_servers` of the lab *lab_name*, or of the servers that *topology* means. Raises VstreamError."""
+    """`make_server_plan` of the lab *lab_name*, or of the servers that *topology* means. Raises VstreamError."""
     where = find_servers(topology, lab_name)
     with show_steps() as show:
-        return await plan_servers(
+        return await make_server_plan(
             topology, where, templates, adopt=adopt, lost=lost, is_for_servers=is_for_servers, on_progress=show
         )

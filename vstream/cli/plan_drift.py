@@ -41,7 +41,7 @@ def check_drift(
     if is_json:
         print_json("plan-drift", _as_dict(drift))
     else:
-        console.print_note(f"{topology.name} on {where.description}")
+        console.print_note(where.describe_with(topology))
         _print_drift(drift)
     if drift.has_drifted:
         raise typer.Exit(NO)

@@ -107,7 +107,7 @@ def command(
     elif output == "junit":
         typer.echo(view.to_junit(report))
     else:
-        console.print_note(f"{loaded.name} on {servers.description}")
+        console.print_note(servers.describe_with(loaded))
         console.print_lines(view.render_report(report, width=console.stdout().width))
     if not report.is_pass:
         raise typer.Exit(NO if report.is_fail else UNKNOWN)

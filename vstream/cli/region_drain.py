@@ -20,8 +20,8 @@ from vstream.cli.views import region as view
 from vstream.cli.views.json_output import print_json
 from vstream.errors import UnknownNameError
 from vstream.health.live.drain import Emptiness, empty_region, empty_server
-from vstream.lab.plan_servers import ServerPlan
-from vstream.lab.target_servers import find_target_servers
+from vstream.lab.server_plan import ServerPlan
+from vstream.lab.target_servers import target_topology
 from vstream.plan.pipeline import require_nothing_else
 from vstream.plan.topology_edit import TopologyEdit
 
@@ -77,14 +77,14 @@ def command(
         if value:
             raise typer.BadParameter("has no effect for a server", param_hint=option)
     within = gate_timeout if yes else _LOOK
-    seen = run(empty_server(current, find_target_servers(current, lab), target, within=within, moves=yes))
+    seen = run(empty_server(current, target_topology(current, lab), target, within=within, moves=yes))
     _end(target, seen, None, is_json=output == "json", is_done=yes, servers=[target])
 
 
 def _drain_region(edit: TopologyEdit, region: str, planned: ServerPlan, how: EditOptions, *, is_undone: bool) -> None:
     topology, is_json = edit.topology, how.is_json
     if not is_json:
-        console.print_note(f"{topology.name} on {planned.where.description}")
+        console.print_note(planned.where.describe_with(topology))
         console.print_lines(plan_view.render_plan(planned.plan, is_allowed=True))
     left, is_done = carry_out_edit(edit, planned, how)
     if is_undone or not (is_done or left.is_empty):
@@ -100,7 +100,7 @@ def _drain_region(edit: TopologyEdit, region: str, planned: ServerPlan, how: Edi
             raise typer.Exit(NO)
         return
     within = how.gate_timeout if how.is_allowed else _LOOK
-    target = find_target_servers(topology, planned.where.lab)
+    target = target_topology(topology, planned.where.lab)
     seen = run(empty_region(topology, target, region, within=within, moves=how.is_allowed))
     if unread := left.unknown_servers:
         rules = f"whether the rules that lead publishes away from {region} are loaded on {', '.join(unread)}"

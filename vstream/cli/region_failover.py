@@ -24,9 +24,9 @@ from vstream.cli.views.json_output import print_json
 from vstream.errors import RefusedError
 from vstream.lab import lab as labs
 from vstream.lab.find_servers import Servers, find_servers
-from vstream.lab.plan_servers import ServerPlan
+from vstream.lab.server_plan import ServerPlan
 from vstream.lab.status import find_system_endpoint
-from vstream.lab.target_servers import find_target_servers
+from vstream.lab.target_servers import target_topology
 from vstream.plan.live.lost_region import give_up
 from vstream.plan.live.witnesses import DeathProof, hear_witnesses, remove_peers
 from vstream.plan.pipeline import require_nothing_lost
@@ -69,7 +69,7 @@ def carry_out_edit(edit: TopologyEdit, planned: ServerPlan, how: EditOptions) ->
     applied, left = run(apply_with_progress(planned, how.gate_timeout, shipping))
     if not how.is_json or not applied.is_complete or (left is not None and not left.is_empty):
         report_applied_or_exit(planned, applied, left, is_verbose=False)
-    behind = run(resume_reading(edit.topology, find_target_servers(edit.topology, planned.where.lab)))
+    behind = run(resume_reading(edit.topology, target_topology(edit.topology, planned.where.lab)))
     if behind:
         console.print_note(f"{', '.join(behind)} will source again later: `vstream repair sources` says when.")
     return planned.plan if left is None else left, True
@@ -115,7 +115,7 @@ def command(
     proof = run(_prove(current, regions, where))
     is_json = output == "json"
     if not is_json:
-        console.print_note(f"{current.name} on {where.description}")
+        console.print_note(where.describe_with(current))
         console.print_lines(view.describe_proof(proof))
     if proof.alive or (proof.unknown and not is_declared):
         if is_json:

@@ -22,7 +22,7 @@ from vstream.health.live.refresh_watch import Refresher, watch
 from vstream.health.live.rescue import MetaGroup, choose_groups, find_groups, rescue
 from vstream.health.repair.pipeline import RepairKind, RepairRequest, choose_repairs, repair
 from vstream.lab.find_servers import Servers, find_servers
-from vstream.lab.target_servers import find_target_servers
+from vstream.lab.target_servers import target_topology
 from vstream.topology.model import Topology
 
 _SOURCE_TIMEOUT = 60.0
@@ -56,14 +56,14 @@ def repair_messages(
     request = RepairRequest(
         topology=loaded,
         endpoints=servers.endpoints,
-        target=find_target_servers(loaded, lab),
+        target=target_topology(loaded, lab),
         kinds=kinds,
         streams=streams,
         timeout=timeout,
         is_approved=yes,
     )
     if output != "json":
-        console.print_note(f"{loaded.name} on {servers.description}")
+        console.print_note(servers.describe_with(loaded))
     result = run(repair(request, RepairView(is_text=output != "json")))
     if output == "json":
         print_json("repair", result.as_dict())
@@ -104,12 +104,10 @@ def repair_sources(
     console.set_log(log_format, is_quiet=is_quiet)
     if is_watching:
         show = view.RefreshPrinter(is_json=output == "json").show
-        followed = options.FollowedTopology(
-            topology, lambda newest: Refresher(newest, find_target_servers(newest, lab))
-        )
+        followed = options.FollowedTopology(topology, lambda newest: Refresher(newest, target_topology(newest, lab)))
         run(watch(followed.latest, every=every, on_look=show))
     loaded = options.load_topology(topology).require()
-    target = find_target_servers(loaded, lab)
+    target = target_topology(loaded, lab)
     with progress_bar() as bar:
         bar.add_task(f"waiting for gateways, leaders and sources: at most twice {timeout:g} s", total=None)
         result = run(refresh_readers(loaded, target, timeout=timeout, step_down=not wait_only))
@@ -146,7 +144,7 @@ def repair_meta(
     groups = run(find_groups(loaded, where.endpoints, system))
     is_json = output == "json"
     if not is_json:
-        console.print_note(f"{loaded.name} on {where.description}")
+        console.print_note(where.describe_with(loaded))
         console.print_lines(view.render_groups(groups))
     chosen = choose_groups(groups)
     for group in chosen if yes else ():
@@ -177,7 +175,7 @@ def _refresh(topology: Topology, where: Servers, groups: Sequence[MetaGroup]) ->
         console.print_note(f"Dead: {', '.join(gone)}. Go on with `vstream region failover {command}`.")
         return
     try:
-        run(refresh_readers(topology, find_target_servers(topology, where.lab), timeout=_SOURCE_TIMEOUT))
+        run(refresh_readers(topology, target_topology(topology, where.lab), timeout=_SOURCE_TIMEOUT))
     except VstreamError as error:
         console.print_note(
             f"Not all read streams were refreshed: {error.message}. `vstream repair sources` tries again."

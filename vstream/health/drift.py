@@ -11,7 +11,7 @@ from vstream.health.doctor.configs import ConfigFile
 from vstream.health.doctor.examine import Diagnosis, examine
 from vstream.health.live.collect import collect_snapshot
 from vstream.lab.find_servers import Servers
-from vstream.lab.plan_servers import ServerPlan, plan_servers
+from vstream.lab.server_plan import ServerPlan, make_server_plan
 from vstream.topology.model import Topology
 from vstream.value_class import value_class
 
@@ -48,7 +48,7 @@ async def find_drift(
 ) -> DriftReport:
     """Compare *topology* and the configuration *files* of servers with what these have. Raises VstreamError."""
     planned, snapshot = await asyncio.gather(
-        plan_servers(topology, where, templates, on_progress=on_progress),
+        make_server_plan(topology, where, templates, on_progress=on_progress),
         collect_snapshot(topology, where.endpoints, timeout=timeout, is_deep=True),
     )
     diagnosis = examine(topology, planned.request.bundle, snapshot, files)

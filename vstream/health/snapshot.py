@@ -230,6 +230,11 @@ class Snapshot:
         """Whether JetStream could be asked in some region: else a stream of which nothing is known was not asked for."""
         return any(region.problem is None for region in self.regions)
 
+    @property
+    def reached_servers(self) -> tuple[ServerSnapshot, ...]:
+        """Those whose monitoring port answered."""
+        return tuple(server for server in self.servers if server.is_reached)
+
 
 def parse_stream(detail: Mapping[str, Any], name: str | None = None) -> StreamSnapshot:
     """The stream *name*, by default as it calls itself, from what STREAM.INFO answers or what `/jsz` lists. Raises what `answers.reading` expects if it is neither."""

@@ -34,6 +34,10 @@ class Servers:
     leaving: tuple[str, ...] = ()
     """Servers of a lab that the topology does not have."""
 
+    def describe_with(self, topology: Topology) -> str:
+        """What a command is about: `acme on lab acme`."""
+        return f"{topology.name} on {self.description}"
+
 
 def find_servers(topology: Topology, lab_name: str | None) -> Servers:
     """

@@ -246,8 +246,8 @@ def target_deployment(topology: Topology, endpoints: Mapping[str, Endpoint], sys
     )
 
 
-def find_target_servers(topology: Topology, lab_name: str | None, system_context: str | None = None) -> TargetServers:
-    """The lab of *topology*, or the servers under its `connect`."""
+def target_topology(topology: Topology, lab_name: str | None, system_context: str | None = None) -> TargetServers:
+    """What may be done to the servers that `find_servers` finds: everything in a lab, elsewhere what their API can do."""
     servers = find_servers(topology, lab_name)
     if servers.lab is not None:
         return target_lab_of(topology, servers.lab)

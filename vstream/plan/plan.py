@@ -421,7 +421,7 @@ class Plan:
     def touches_many(self) -> bool:
         """Whether it changes or deletes more than 30 % of the streams that exist, if those are more than ten."""
         touched = sum(isinstance(change, Update | Delete) for change in self.changes)
-        return self.owned > _FEW and touched > self.owned * _MANY
+        return self.owned > _SMALL_DEPLOYMENT and touched > self.owned * _LARGE_SHARE
 
     @property
     def demands(self) -> tuple[Demand, ...]:
@@ -434,12 +434,12 @@ class Plan:
                 reason = "servers leave, and take along what is stored only there"
             demands.append(Demand(option="--allow-destructive", reason=reason))
         if self.touches_many:
-            reason = f"more than {_MANY:.0%} of the streams that exist would change"
+            reason = f"more than {_LARGE_SHARE:.0%} of the streams that exist would change"
             demands.append(Demand(option="--allow-many", reason=reason))
         return tuple(demands)
 
     @property
-    def loaded_in(self) -> Stage:
+    def loading_stage(self) -> Stage:
         """
         When servers load what they lack: first where that takes nothing from accounts, else once streams are there.
 
@@ -465,8 +465,9 @@ class Plan:
         return {stage: tuple(changes_of_stage) for stage, changes_of_stage in changes.items()}
 
 
-_FEW = 10
-_MANY = 0.3
+_SMALL_DEPLOYMENT = 10
+"""Streams, up to which any share may change."""
+_LARGE_SHARE = 0.3
 
 
 def risk_of(change: Change) -> Risk:

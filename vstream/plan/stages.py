@@ -264,11 +264,11 @@ def list_stages(plan: Plan) -> Iterator[PlanStage]:
             stage=stage,
             gates=tuple(gate for gate in (*plan.gates, *plan.resumed) if gate.before is stage),
             changes=changes,
-            rules=plan.rules if stage is plan.loaded_in else (),
+            rules=plan.rules if stage is plan.loading_stage else (),
             readers=plan.readers_to_refresh if stage is Stage.REFRESHED_READERS else (),
             servers=plan.leaving if stage is Stage.RETIRED_SERVERS else (),
             # Once the first stage after the mappings has begun, they are loaded.
-            waits_for_mappings=stage > Stage.MAPPINGS >= plan.loaded_in and not waits,
+            waits_for_mappings=stage > Stage.MAPPINGS >= plan.loading_stage and not waits,
         )
         if plan_stage.changes or plan_stage.rules or plan_stage.gates or plan_stage.servers:
             waits = waits or plan_stage.waits_for_mappings

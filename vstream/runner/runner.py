@@ -43,7 +43,7 @@ from vstream.runner.events import (
     WorkloadBegan,
     describe,
 )
-from vstream.runner.fault_recorder import FaultRecorder, StepResult
+from vstream.runner.fault_injector import FaultInjector, StepResult
 from vstream.runner.read_back import read_back
 from vstream.runner.workers import WorkerProcess, Workers, list_targets, specify_sampler, specify_workers, tried_regions
 from vstream.runner.workload.spec import SAMPLER, WORKER
@@ -53,16 +53,16 @@ from vstream.topology.model import Topology
 Watcher = Callable[[Event], None]
 
 _NS = 1_000_000_000
-_AHEAD = 200_000_000
+_START_DELAY = 200_000_000
 """Nanoseconds from the start signal until the first message is due."""
-_BREATH = 300_000_000
+_REST_BEFORE_FAULT = 300_000_000
 """Nanoseconds between a window and the next fault."""
 _CONNECT_TIMEOUT = 20.0
-_READY = 60.0
+_READY_TIMEOUT = 60.0
 _DRAIN_TIMEOUT = 60.0
 _FINISH_TIMEOUT = 30.0
-QUIET = 240.0
-"""Seconds for the final convergence. A lost source is retried after at most two minutes."""
+_CONVERGENCE_TIMEOUT = 240.0
+"""Seconds, for the last one. A lost source is retried after at most two minutes."""
 _READ_BACK_TIMEOUT = 120.0
 """Seconds per stream."""
 _READ_BACK_APART = 20.0
@@ -127,7 +127,7 @@ class _ScenarioRun:
         self._windows = RecordWriter(capture.windows_file, Window)
         self._workers: Workers | None = None
         self._sampler: WorkerProcess | None = None
-        self._faults: FaultRecorder | None = None
+        self._faults: FaultInjector | None = None
         self._connections: dict[str, ReconnectingConnection] = {}
         self._tried: dict[str, RecordWriter[OperationRecord]] = {}
         self._workload_began_at = 0
@@ -166,7 +166,7 @@ class _ScenarioRun:
 
     async def _start_workload(self, environment: Environment) -> None:
         """Start clients and sampler, then the load: faults can come at any moment from then on."""
-        self._faults = FaultRecorder(environment, self._capture, self._now, self._on_event)
+        self._faults = FaultInjector(environment, self._capture, self._now, self._on_event)
         for region in self._topology.regions:
             self._connections[region.name] = await open_reconnecting(
                 environment.endpoints[region.name],
@@ -185,8 +185,8 @@ class _ScenarioRun:
         sampler = specify_sampler(environment, self._capture.path, self._started_at)
         self._sampler = self._make_process("sampler", "vstream.runner.workload.sampler", SAMPLER, sampler)
         await self._sampler.start(self._report_sample)
-        await self._workers.start(within=_READY)
-        self._workload_began_at = self._now() + _AHEAD
+        await self._workers.start(within=_READY_TIMEOUT)
+        self._workload_began_at = self._now() + _START_DELAY
         self._manifest.workload_began(self._workload_began_at)
         self._on_event(WorkloadBegan(at=self._workload_began_at))
         await self._workers.go(self._workload_began_at)
@@ -205,7 +205,7 @@ class _ScenarioRun:
             await self._pause(self._workload_began_at + step.at - self._now())
         if isinstance(step.action, model.Inject):
             # Answers that were due at the end of the window before do not count against this one.
-            await self._pause(_BREATH)
+            await self._pause(_REST_BEFORE_FAULT)
         description, began = describe(step.action), self._now()
         total = len(self._scenario.steps)
         self._on_event(StepBegan(at=began, number=number, total=total, name=step.name, description=description))
@@ -256,7 +256,7 @@ class _ScenarioRun:
         return StepResult()
 
     async def _change_region(
-        self, action: model.ChangeRegion, environment: Environment, faults: FaultRecorder
+        self, action: model.ChangeRegion, environment: Environment, faults: FaultInjector
     ) -> StepResult:
         began = self._now()
         changed = await change_region(environment, action)
@@ -303,7 +303,7 @@ class _ScenarioRun:
         await self._faults.heal(None)
         began = self._now()
         self._report_activity("waiting until regions agree")
-        result = await self._convergence(environment).wait_until_settled(within=QUIET)
+        result = await self._convergence(environment).wait_until_settled(within=_CONVERGENCE_TIMEOUT)
         self._windows.write(
             Window(
                 name="quiesce",

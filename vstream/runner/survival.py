@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
 from pathlib import Path
 
-from vstream.capture.verdict.check import judge_capture
+from vstream.capture.verdict.judge_capture import judge_capture
 from vstream.capture.verdict.verdict import About, Case, CaseStatus, Verdict
 from vstream.lint import parse_scenario
 from vstream.runner import runner

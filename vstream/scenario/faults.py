@@ -103,7 +103,9 @@ TO = FaultOption(
     name="to", type=OptionType.VERSION, help="The nats-server version to run, such as 2.15.1.", is_required=True
 )
 LAME_DUCK = FaultOption(
-    name="lame_duck", type=OptionType.FLAG, help="Move clients away before each server stops; this takes longer."
+    name="lame_duck",
+    type=OptionType.FLAG,
+    help="Move clients away before each server stops: up to two minutes for each server with clients.",
 )
 
 

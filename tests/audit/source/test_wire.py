@@ -181,7 +181,7 @@ def test_whole_buffers_are_taken_apart_at_once(monkeypatch: pytest.MonkeyPatch) 
 def test_a_pull_consumers_messages_survive_any_cutting(
     few: int, sent: list[Sent], sizes: list[int], old: bool, wants_headers: bool
 ) -> None:
-    pulled = PullScanner(MessageColumns(wants_headers=wants_headers, wants_payload=True), few=few)
+    pulled = PullScanner(MessageColumns(wants_headers=wants_headers, wants_payload=True), each_up_to=few)
     verbs = feed(pulled, pull_bytes(sent, old=old), sizes)
     check(pulled.columns, sent, 10**18, () if wants_headers else ("headers",))
     assert len(verbs) == sum(bool(message.noise) for message in sent)

@@ -22,7 +22,7 @@ from vstream.capture.records import (
     Window,
 )
 from vstream.capture.store import Capture
-from vstream.capture.verdict.check import judge_capture
+from vstream.capture.verdict.judge_capture import judge_capture
 from vstream.capture.verdict.verdict import About, Case, CaseStatus, Verdict
 from vstream.diagnostics import Span
 from vstream.errors import VstreamError

@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 from tests.support.captures import SECOND, History, Shape, clean, renumber
 from tests.support.night import repetitions
 from vstream.capture.records import GivenUpStream, OperationOutcome, Stored
-from vstream.capture.verdict.check import judge_capture
 from vstream.capture.verdict.contents import find_displaced
+from vstream.capture.verdict.judge_capture import judge_capture
 from vstream.capture.verdict.verdict import CaseStatus, Verdict
 
 MANY = settings(max_examples=repetitions(6, night=500))

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from tests.support.captures import SECOND, History, Shape, clean, fault
 from vstream.capture.records import FaultOutcome, Window
-from vstream.capture.verdict.check import judge_capture
+from vstream.capture.verdict.judge_capture import judge_capture
 from vstream.capture.verdict.units import format_nanoseconds, format_share
 from vstream.capture.verdict.verdict import CaseStatus, Verdict, as_dict, to_junit
 from vstream.cli.views import verdict as view

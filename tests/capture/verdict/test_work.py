@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.support.call_counts import count_calls
 from tests.support.captures import Shape, clean
-from vstream.capture.verdict.check import judge_capture
+from vstream.capture.verdict.judge_capture import judge_capture
 
 FEW, MANY = 100, 800
 SLACK = 1.25

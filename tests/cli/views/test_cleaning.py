@@ -26,12 +26,12 @@ from rich.text import Text
 
 from tests.support.command import environment, vstream
 from tests.support.plans import FakeServers, make_plan, render_streams
-from vstream.cli.keys import render_keys
 from vstream.cli.views import finding_formats, findings
 from vstream.cli.views import plan as plan_view
 from vstream.cli.views.cleaning import clean, clean_text, fit_encoding, markdown_code, markdown_text
 from vstream.cli.views.console import CleanConsole, print_error
 from vstream.cli.views.json_output import print_json
+from vstream.cli.views.keys import render_keys
 from vstream.diagnostics import Finding, Severity, Span, mask_line, mask_secrets
 from vstream.errors import VstreamError
 from vstream.junit import Result, TestCase, to_xml

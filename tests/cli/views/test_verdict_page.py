@@ -25,7 +25,7 @@ from vstream.capture.records import (
     OperationRecord,
     Window,
 )
-from vstream.capture.verdict.check import judge_capture
+from vstream.capture.verdict.judge_capture import judge_capture
 from vstream.capture.verdict.verdict import Verdict
 from vstream.cli.views import charts
 from vstream.cli.views.verdict import render_report

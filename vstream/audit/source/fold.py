@@ -112,7 +112,7 @@ _OF_BYTE: Final = mix(np.arange(1, 257, dtype=np.uint64) * np.uint64(_BASE)) | n
 
 COLUMNS: Final = ("track", "seq", "origin_seq", "digest", "key", "sent_subject")
 """The columns of `normalise.COPIES` that are read."""
-_STRETCH: Final = ("seq", "least", "last_seq", "greatest")
+_SEGMENT: Final = ("seq", "least", "last_seq", "greatest")
 DIGESTS: Final = ("copies", "payloads", "keys", "subjects", "with_subject")
 """The columns of `reconcile.BUCKETS` that are sums: those of several files can be added."""
 FOLDED: Final = StructType(
@@ -128,11 +128,11 @@ FOLDED: Final = StructType(
 )
 """
 Columns of FOLDED. Rows with a *bucket* are digests, as in `reconcile.BUCKETS`; *least* and *greatest* are null
-if a track has no origin. Rows without a bucket are stretches: adjacent rows of a track in a file with
+if a track has no origin. Rows without a bucket are segments: adjacent rows of a track in a file with
 non-decreasing sequences and increasing sequences in the origin, from *seq* and *least* to *last_seq* and *greatest*.
 """
 MOST: Final = 10_000
-"""Maximum number of stretches of a track in a file; a track with more is `GIVEN_UP`."""
+"""Maximum number of segments of a track in a file; a track with more is `GIVEN_UP`."""
 GIVEN_UP: Final = -1
 """A *last_seq* that marks a track that is too much out of order in a file."""
 _BATCH: Final = 131_072
@@ -195,11 +195,11 @@ def fold(batches: Iterable[pa.RecordBatch], readers: frozenset[int], size: int) 
             rows = _sort_by_track(_numbers(batch, hashes))
             digests.append(rows.digests(size))
             _extend(result, rows, of_readers)
-    columns: dict[str, list[int]] = {name: [] for name in ("track", *_STRETCH)}
+    columns: dict[str, list[int]] = {name: [] for name in ("track", *_SEGMENT)}
     for track, existing in result.items():
         group = existing if len(existing) <= MOST else [[0, 0, GIVEN_UP, 0]]
         columns["track"] += [track] * len(group)
-        for name, values in zip(_STRETCH, zip(*group, strict=True), strict=True):
+        for name, values in zip(_SEGMENT, zip(*group, strict=True), strict=True):
             columns[name] += values
     count = len(columns["track"])
     told = pa.table({name: pa.array(columns.get(name, [None] * count), pa.int64()) for name in FOLDED.names})
@@ -304,8 +304,8 @@ def _sort_by_track(rows: _Rows) -> _Rows:
     )
 
 
-def _extend(stretches: dict[int, list[list[int]]], rows: _Rows, readers: NDArray[np.int64]) -> None:
-    """Add the stretches of *readers* in *rows* to *stretches*; the first of a track may continue its last known one."""
+def _extend(segments: dict[int, list[list[int]]], rows: _Rows, readers: NDArray[np.int64]) -> None:
+    """Add the segments of *readers* in *rows* to *segments*; the first of a track may continue its last known one."""
     seqs, origin_seqs = rows.seq, rows.origin_seq
     is_next = rows.track[1:] != rows.track[:-1]
     begins = _begins((seqs[1:] < seqs[:-1]) | (origin_seqs[1:] <= origin_seqs[:-1]) | is_next)
@@ -315,7 +315,7 @@ def _extend(stretches: dict[int, list[list[int]]], rows: _Rows, readers: NDArray
     previous = None
     columns = (rows.track[begins], seqs[begins], origin_seqs[begins], seqs[ends], origin_seqs[ends])
     for track, seq, least, last_seq, greatest in zip(*(column.tolist() for column in columns), strict=True):
-        group = stretches.setdefault(track, [])
+        group = segments.setdefault(track, [])
         if track != previous and group and group[-1][2] <= seq and group[-1][3] < least:
             group[-1][2:] = last_seq, greatest
         elif len(group) <= MOST:

@@ -27,8 +27,8 @@ _DIRECT_LINES = 9
 _ACK = b" $JS.ACK."
 _OLD_ACK = 9
 """Number of tokens in the reply subject up to 2.10, and so far by default in later versions."""
-_FEW = 32
-"""With fewer messages in a buffer, parsing them one by one is faster."""
+_EACH_UP_TO = 32
+"""Messages in a buffer up to which it is faster to parse each by itself."""
 
 
 class PullScanner:
@@ -39,9 +39,9 @@ class PullScanner:
     the server and us.
     """
 
-    def __init__(self, columns: MessageColumns, *, few: int = _FEW) -> None:
+    def __init__(self, columns: MessageColumns, *, each_up_to: int = _EACH_UP_TO) -> None:
         self.columns = columns
-        self._few = few
+        self._each_up_to = each_up_to
         self.pending = -1
         self.last_seq = 0
         self.last_consumer_seq = 0
@@ -55,7 +55,7 @@ class PullScanner:
             return position
         # Lines of messages hold the prefix and nothing else does, for we have drawn the consumer's name: but see `bulk`.
         line, *pieces = (data[position:] if position else data).split(prefix)
-        if len(pieces) > self._few:
+        if len(pieces) > self._each_up_to:
             unfinished = _finish(pieces, prefix)
             result = bulk.parse_block(line, pieces, self.columns)
             if result is not None:

@@ -23,7 +23,7 @@ from vstream.cli.views.progress import show_progress
 from vstream.errors import UnknownNameError
 from vstream.lab import target_servers
 from vstream.lab.state import lab_directory
-from vstream.lab.target_servers import TargetServers, find_target_servers
+from vstream.lab.target_servers import TargetServers, target_topology
 from vstream.scenario.faults import FAULTS, USAGE, Aim, FaultOption, FaultSpec, FaultType, OptionType, Takes
 from vstream.topology import units
 from vstream.value_class import value_class
@@ -100,7 +100,7 @@ def _inject(spec: FaultSpec, settings: _Settings) -> None:
     if hold is None and not spec.type.can_hold:
         hold = 0.0
     topology = options.load_topology(settings.topology).require()
-    target = find_target_servers(topology, settings.lab, settings.system_context)
+    target = target_topology(topology, settings.lab, settings.system_context)
     if not spec.type.works_outside_labs:
         _ = target.directory  # servers that are not a lab are refused before anything is asked of them
     injection = run(faults.resolve(spec, target, topology, is_forced=settings.force))

@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from vstream.capture.store import Capture
-from vstream.capture.verdict.check import judge_capture
+from vstream.capture.verdict.judge_capture import judge_capture
 from vstream.capture.verdict.verdict import CaseStatus, Verdict, as_dict, to_junit
 from vstream.cli import options
 from vstream.cli.asyncio_runner import run as run_to_end

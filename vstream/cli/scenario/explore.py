@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 import typer
 
 from vstream import resources
-from vstream.capture.verdict.check import judge_capture
+from vstream.capture.verdict.judge_capture import judge_capture
 from vstream.capture.verdict.verdict import CaseStatus
 from vstream.cli import options
 from vstream.cli.asyncio_runner import run as run_to_end

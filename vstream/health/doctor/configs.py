@@ -1,15 +1,13 @@
-"""Problems of server configurations: files that are not loaded, feature flags, versions, storage limits."""
+"""Problems of server configurations: files that are not loaded, and feature flags."""
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
 from vstream.diagnostics import Severity
-from vstream.formatting import format_size, list_names
+from vstream.formatting import list_names
 from vstream.health.doctor.check import Drift, Patient, Symptom, check
 from vstream.health.snapshot import ServerSnapshot, Snapshot
-from vstream.topology.units import format_version, parse_version
 from vstream.value_class import value_class
 
 _SHOWN = len("sha256:") + 12
@@ -76,35 +74,9 @@ def other_flags(patient: Patient) -> Iterator[Symptom]:
     Use the same `feature_flags` in all configurations, and only flags that every server of the cluster knows: finish
     the upgrade first.
     """
-    reached = _list_reached(patient)
+    reached = patient.snapshot.reached_servers
     for flag in sorted({flag for server in reached for flag in server.flags}):
         yield from _check_flag_symptoms(flag, reached)
-
-
-@check("VD412", "too-old", drift=Drift.DIFFERENCE)
-def too_old(patient: Patient) -> Iterator[Symptom]:
-    """
-    A server is older than the `server_version` of the topology.
-
-    ## Why is this bad?
-    The server refuses or ignores settings that vstream renders for newer servers, so a stream with its leader there
-    behaves differently. `plan` and `apply` refuse to work over a connection to it.
-
-    ## What to do
-    Upgrade it, or set the older version in the topology and run `vstream validate`.
-    """
-    older: defaultdict[str, list[str]] = defaultdict(list)
-    for server in _list_reached(patient):
-        version = parse_version(server.version or "")
-        if version is not None and version[:2] < patient.topology.server_version:
-            older[server.version or ""].append(server.name)
-    promised = format_version(patient.topology.server_version)
-    for version_text, names in sorted(older.items()):
-        yield Symptom(
-            about=list_names(names),
-            evidence=f'it runs {version_text}, but the topology says `server_version: "{promised}"`',
-            do="upgrade it, or lower `server_version`",
-        )
 
 
 @check("VD413", "unread-config", Severity.NOTE, drift=Drift.UNKNOWN)
@@ -127,36 +99,9 @@ def unread_config(patient: Patient) -> Iterator[Symptom]:
             yield Symptom(about=server.name, evidence=file.problem or silent, do="compare it yourself")
 
 
-@check("VD414", "little-room", Severity.WARNING, drift=Drift.UNRELATED)
-def little_room(patient: Patient) -> Iterator[Symptom]:
-    """
-    JetStream of a server uses more than four fifths of its storage limit.
-
-    ## Why is this bad?
-    When it is full, streams there refuse every publish ("insufficient resources"), read streams stop sourcing, and no
-    stream can be created. Without `max_file_store` the limit is three quarters of what was free when the server
-    started.
-
-    ## What to do
-    Raise `max_file_store`, which needs a restart, or lower `max_age` and `max_bytes` of streams.
-    """
-    for server in _list_reached(patient):
-        if server.is_nearly_full:
-            used, limit = format_size(server.storage), format_size(server.storage_limit)
-            yield Symptom(
-                about=server.name,
-                evidence=f"its streams use {used} of the {limit} allowed",
-                do="raise `max_file_store` there, which needs a restart, or lower the limits of streams",
-            )
-
-
-def _list_reached(patient: Patient) -> list[ServerSnapshot]:
-    return [server for server in patient.snapshot.servers if server.is_reached]
-
-
 def _list_files(patient: Patient) -> Iterator[tuple[ServerSnapshot, ConfigFile]]:
     """Each server that answers and whose file is known."""
-    for server in _list_reached(patient):
+    for server in patient.snapshot.reached_servers:
         if server.name in patient.files:
             yield server, patient.files[server.name]
 

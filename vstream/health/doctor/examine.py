@@ -113,7 +113,7 @@ def examine(
     return Diagnosis(
         topology=topology.name,
         took=snapshot.took,
-        servers=sum(server.is_reached for server in snapshot.servers),
+        servers=len(snapshot.reached_servers),
         all_servers=len(snapshot.servers),
         streams=len(snapshot.streams),
         configs=count_compared(snapshot, config_files),

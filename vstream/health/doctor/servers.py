@@ -1,16 +1,17 @@
-"""Problems of servers: unreachable servers, missing links, loaded mapping rules, the meta group, versions."""
+"""Problems of servers: unreachable servers, missing links, loaded mapping rules, the meta group, versions, storage."""
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 
 from vstream.diagnostics import Severity
-from vstream.formatting import list_names
+from vstream.formatting import format_size, list_names
 from vstream.health.doctor.check import Drift, Patient, Symptom, check
 from vstream.health.snapshot import ServerSnapshot
 from vstream.topology.bundle import loaded_path
 from vstream.topology.model import Seat, Security
+from vstream.topology.units import format_version, parse_version
 
 _RESTART = "it hangs, or its machine is overloaded: look at its process and its log, then restart it"
 
@@ -30,7 +31,7 @@ def no_gateway(patient: Patient) -> Iterator[Symptom]:
     """
     if patient.topology.hubs is not None:
         return  # the hubs have the gateways, and none of their addresses is known
-    answering = {server.cluster for server in patient.snapshot.servers if server.is_reached}
+    answering = {server.cluster for server in patient.snapshot.reached_servers}
     for server in patient.snapshot.servers:
         if server.gateways is None:
             continue
@@ -191,7 +192,7 @@ def _list_meta_groups(patient: Patient) -> Iterator[tuple[str, Sequence[Seat], S
         }
     for name, seats in groups.items():
         names = {seat.server.name for seat in seats}
-        answering = [server for server in patient.snapshot.servers if server.is_reached and server.has_jetstream]
+        answering = [server for server in patient.snapshot.reached_servers if server.has_jetstream]
         members = [server for server in answering if server.name in names]
         if len(seats) > 1 and members:
             yield name, seats, members
@@ -238,6 +239,55 @@ def unread_server(patient: Patient) -> Iterator[Symptom]:
                 about=server.name,
                 evidence=f"could not read what it has loaded: {server.rules_problem}",
                 do="let vstream read `/accountz` of its monitoring address",
+            )
+
+
+@check("VD412", "too-old", drift=Drift.DIFFERENCE)
+def too_old(patient: Patient) -> Iterator[Symptom]:
+    """
+    A server is older than the `server_version` of the topology.
+
+    ## Why is this bad?
+    The server refuses or ignores settings that vstream renders for newer servers, so a stream with its leader there
+    behaves differently. `plan` and `apply` refuse to work over a connection to it.
+
+    ## What to do
+    Upgrade it, or set the older version in the topology and run `vstream validate`.
+    """
+    older: defaultdict[str, list[str]] = defaultdict(list)
+    for server in patient.snapshot.reached_servers:
+        version = parse_version(server.version or "")
+        if version is not None and version[:2] < patient.topology.server_version:
+            older[server.version or ""].append(server.name)
+    promised = format_version(patient.topology.server_version)
+    for version_text, names in sorted(older.items()):
+        yield Symptom(
+            about=list_names(names),
+            evidence=f'it runs {version_text}, but the topology says `server_version: "{promised}"`',
+            do="upgrade it, or lower `server_version`",
+        )
+
+
+@check("VD414", "little-room", Severity.WARNING, drift=Drift.UNRELATED)
+def little_room(patient: Patient) -> Iterator[Symptom]:
+    """
+    JetStream of a server uses more than four fifths of its storage limit.
+
+    ## Why is this bad?
+    When it is full, streams there refuse every publish ("insufficient resources"), read streams stop sourcing, and no
+    stream can be created. Without `max_file_store` the limit is three quarters of what was free when the server
+    started.
+
+    ## What to do
+    Raise `max_file_store`, which needs a restart, or lower `max_age` and `max_bytes` of streams.
+    """
+    for server in patient.snapshot.reached_servers:
+        if server.is_nearly_full:
+            used, limit = format_size(server.storage), format_size(server.storage_limit)
+            yield Symptom(
+                about=server.name,
+                evidence=f"its streams use {used} of the {limit} allowed",
+                do="raise `max_file_store` there, which needs a restart, or lower the limits of streams",
             )
 
 

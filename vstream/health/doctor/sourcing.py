@@ -10,7 +10,7 @@ from vstream.health.doctor.check import APPLY, REFRESH, Drift, Patient, Symptom,
 from vstream.health.snapshot import SourceSnapshot
 from vstream.health.status import PairState, PairStatus
 
-STUCK_AFTER = 30.0
+STUCK_SECONDS = 30.0
 """Seconds that a message may wait while its source is active: a source that catches up needs less."""
 _HALF = 0.5
 _NAMED = 3
@@ -64,7 +64,7 @@ def stuck_source(patient: Patient) -> Iterator[Symptom]:
     and adds them with `--yes`.
     """
     for pair, source in _list_pairs(patient, PairState.BEHIND):
-        if pair.age is not None and pair.age > STUCK_AFTER:
+        if pair.age is not None and pair.age > STUCK_SECONDS:
             yield Symptom(about=pair.reader, evidence=_evidence(pair, source), do=REFRESH)
 
 

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from vstream.errors import NotReachableError, RefusedError, UnknownNameError
 from vstream.health.assess import assess
-from vstream.health.doctor.sourcing import STUCK_AFTER
+from vstream.health.doctor.sourcing import STUCK_SECONDS
 from vstream.health.live.collect import collect_snapshot
 from vstream.health.live.refresh_readers import refresh_readers
 from vstream.health.repair.live import duplicates, missing, refill, replay
@@ -235,7 +235,7 @@ async def _examine_sourcing(request: RepairRequest) -> SourcingRepairs:
     repairs.unknown = tuple(pair for pair in pairs if pair.state is PairState.UNKNOWN)
     if RepairKind.RESUME in kinds:
         replicas = {name: stream.replicas for name, stream in snapshot.streams.items()}
-        repairs.standstills = find_standstills(pairs, replicas, STUCK_AFTER)
+        repairs.standstills = find_standstills(pairs, replicas, STUCK_SECONDS)
     else:
         repairs.unknown += tuple(pair for pair in pairs if pair.state is PairState.SILENT)
     ends = [end for end in find_lost_ends(status) if end.virtual in request.streams]

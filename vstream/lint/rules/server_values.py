@@ -20,7 +20,7 @@ from vstream.topology.units import parse_duration
 OPERATORS: Final = ("operator", "operators", "roots", "root", "root_operator", "root_operators")
 """The names of one option: the operators that a server trusts."""
 TRUSTED: Final = ("trusted", "trusted_keys")
-_MANY: Final = 1 << 20
+_ANY_NUMBER: Final = 1 << 20
 
 
 def whole(workspace: Workspace) -> list[ServerConf]:
@@ -265,7 +265,7 @@ def count_servers_by_cluster(workspace: Workspace) -> Mapping[str, int]:
         routes = _addresses(server, "cluster")
         # The single name of a service stands for any number of servers.
         is_service = len(routes) == 1 and routes[0][0].lower() not in hosts and not routes[0][0][-1:].isdigit()
-        addresses = [(name.text, _MANY if is_service else len(routes) or int(is_alone))]
+        addresses = [(name.text, _ANY_NUMBER if is_service else len(routes) or int(is_alone))]
         remotes = server.gateway.remotes if server.gateway else ()
         addresses.extend((remote.name.text or "" if remote.name else "", len(remote.urls)) for remote in remotes)
         for cluster, number in addresses:

@@ -47,7 +47,7 @@ _KINDS: Final = {
 _DEFAULT_CLIENT: Final = 4222
 _DEFAULT_LEAF: Final = 7422
 _LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "::1"})
-_FEW: Final = 3
+_MOST_NAMED: Final = 3
 _WHOLE: Final = 100
 _OF_RESOLVERS: Final = ("type", "dir", "allow_delete", "hard_delete", "limit", "interval", "ttl", "timeout")
 _OF_LATENCIES: Final = ("subject", "sampling")
@@ -96,7 +96,7 @@ def _check_nobody_listens(server: ServerConf, nearby: list[ServerConf]) -> Itera
             yield Violation(
                 at=local[port].span,
                 message=f"no server of the files listens for {_KINDS[kind].removeprefix('of ')} on port {port}",
-                hint=f"did you mean {', '.join(f'{peer}' for peer in sorted(filter(None, unlinked))[:_FEW])}?",
+                hint=f"did you mean {', '.join(f'{peer}' for peer in sorted(filter(None, unlinked))[:_MOST_NAMED])}?",
                 severity=Severity.WARNING,
             )
 
@@ -534,5 +534,5 @@ def _jetstream_for_nobody(server: ServerConf) -> Iterator[Violation]:
         yield Violation(
             at=server.jetstream.key_span,
             message="no account has JetStream: every request gets `JetStream not enabled for account`",
-            hint=f"add `jetstream: enabled` to {join_names(sorted(filter(None, places))[:_FEW])}",
+            hint=f"add `jetstream: enabled` to {join_names(sorted(filter(None, places))[:_MOST_NAMED])}",
         )

@@ -1,4 +1,4 @@
-"""The verdict on a capture."""
+"""From a capture to its verdict: reads everything once, and judges it."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from vstream.capture.records import FaultRecord, Manifest, Sample, Window
 from vstream.capture.store import Capture
 from vstream.capture.verdict import units
+from vstream.capture.verdict.cases import is_deadly, list_cases
 from vstream.capture.verdict.contents import Ledger, StreamScan, find_layout
 from vstream.capture.verdict.context import CaptureContext, ExampleCollector, ExampleFactory, end_of_fault
 from vstream.capture.verdict.deliveries import Deliveries
 from vstream.capture.verdict.history import History, read_history
-from vstream.capture.verdict.judge import is_deadly, judge
 from vstream.capture.verdict.lost import Holdings, compare_order
 from vstream.capture.verdict.measures import Measurements
 from vstream.capture.verdict.packed_operations import INDETERMINATE, OK, REJECTED, OperationLog, quantile, summarize
@@ -78,7 +78,7 @@ def judge_capture(capture: Capture, expectations: Sequence[Expectation] = ()) ->
     lateness = summarize(history.lateness())
     return Verdict(
         manifest=manifest,
-        cases=tuple(judge(facts, expectations)),
+        cases=tuple(list_cases(facts, expectations)),
         streams=tuple(streams.values()),
         windows=(facts.run, *facts.windows.values()),
         faults=tuple(_judge_faults(facts)),

@@ -1,4 +1,4 @@
-"""Compare expectations with facts."""
+"""The cases of a verdict: expectations, safety rules, faults, steps and servers, compared with what was measured."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _MAY_BE_ANY = frozenset({*SAFETY, Measure.SAME_ORDER})
 _DEADLY = ("panic", "fatal error", "sigsegv", "segmentation")
 
 
-def judge(facts: Measurements, expectations: Sequence[Expectation]) -> Iterator[Case]:
+def list_cases(facts: Measurements, expectations: Sequence[Expectation]) -> Iterator[Case]:
     """All cases of a verdict: the expectations, the safety rules, and what a verdict needs."""
     asked = list(_list_questions(facts, expectations))
     for question in asked:

@@ -1,4 +1,4 @@
-"""The faults of a run: injected, healed, and recorded with the evidence of their effect."""
+"""The faults of a run: injects and heals them, and records the evidence of their effect."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class _OpenFault:
     entry: str
 
 
-class FaultRecorder:
+class FaultInjector:
     """All faults of one run. The scenario asks for them, so none is refused for taking too much."""
 
     def __init__(
@@ -181,7 +181,7 @@ class FaultRecorder:
                 [open_fault.entry for open_fault in chosen.values()],
                 timeout=within,
                 on_progress=lambda _step: None,
-                is_known=False,
+                skips_healed=True,
             )
         except LabError as error:
             for step in chosen:

@@ -1,4 +1,4 @@
-"""A plan of the servers that a topology means."""
+"""A plan of what to change on the servers that a topology means."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class ServerPlan:
     plan: Plan
 
 
-async def plan_servers(
+async def make_server_plan(
     topology: Topology,
     where: Servers,
     templates: Path | None,
