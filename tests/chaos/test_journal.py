@@ -60,18 +60,18 @@ def test_what_is_written_is_read_back(tmp_path: Path) -> None:
     for fault in (LinkShape(states=slow), Partition(states=slow), Restart(servers=("r0-0",))):
         book, _ = book.add("more", fault)
     book = book.confirm(second.id)
-    journal.write(directory, book)
-    assert journal.read(directory) == book
+    journal.write_journal(directory, book)
+    assert journal.read_journal(directory) == book
     assert [fault.id for fault in book.faults if fault.is_confirmed] == ["f2"]
     assert book.remove("f5").add("again", first.fault)[1].id == "f6"
 
 
 def test_no_journal_is_nothing_open_and_a_broken_one_names_the_way_out(tmp_path: Path) -> None:
     directory = target(tmp_path).directory
-    assert journal.read(directory) is None
+    assert journal.read_journal(directory) is None
     journal.journal_path(directory).write_text('{"format": 1')
     with pytest.raises(LabError, match=r"chaos\.json` cannot be read") as caught:
-        journal.read(directory)
+        journal.read_journal(directory)
     assert "vstream lab down a" in str(caught.value.hint)
 
 
@@ -79,13 +79,13 @@ DRIVER = """
 import asyncio, os, signal, sys
 from pathlib import Path
 from tests.chaos.test_journal import order, target
-from vstream.chaos import inject as drill, journal
+from vstream.chaos import inject as drill
 from vstream.chaos.faults.kill import Kill
 where = target(Path(sys.argv[1]))
 def die(*_):
     os.kill(os.getpid(), signal.SIGKILL)
 if sys.argv[2] == "before-the-journal":
-    journal.write = die
+    drill.write_journal = die
 else:
     async def inject(self, target, name):
         die()
@@ -99,7 +99,7 @@ def test_killed_before_the_first_signal(tmp_path: Path, when: str, opened: list[
     """No signal without an entry: after kill -9 the journal holds the fault, or nothing has happened."""
     ended = subprocess.run([sys.executable, "-c", DRIVER, str(tmp_path), when], cwd=ROOT, env=os.environ, check=False)
     assert ended.returncode == -signal.SIGKILL
-    book = journal.read(target(tmp_path).directory)
+    book = journal.read_journal(target(tmp_path).directory)
     assert [fault.id for fault in (book.faults if book else ())] == opened
 
 
@@ -114,14 +114,14 @@ async def test_a_fault_that_does_not_bite_is_undone_and_not_left_open(
     monkeypatch.setattr(Kill, "inject", inject)
     with pytest.raises(LabError, match="it does not bite"):
         await drill.inject_and_journal(order(where, is_forced=True), Kill(servers=("r0-0",)))
-    book = journal.read(where.directory)
+    book = journal.read_journal(where.directory)
     assert book is not None
     assert book.faults == ()
 
 
 async def test_healing_what_is_not_open_names_what_is(tmp_path: Path) -> None:
     where = target(tmp_path)
-    journal.write(where.directory, Journal().add("pause r0-0", Pause(servers=("r0-0",)))[0])
+    journal.write_journal(where.directory, Journal().add("pause r0-0", Pause(servers=("r0-0",)))[0])
     with pytest.raises(VstreamError, match="there is no open fault `f9`") as caught:
         await drill.heal(where, ("f9",), timeout=1, on_progress=lambda _: None)
     assert caught.value.hint == "open: `f1` (pause r0-0)"
@@ -131,7 +131,7 @@ def test_faults_of_a_lab_that_was_taken_down_since_are_over(tmp_path: Path) -> N
     where = target(tmp_path)
     book, _ = Journal().add("kill-server r0-0", Kill(servers=("r0-0",)))
     book, _ = book.add("pause r1-0", Pause(servers=("r1-0",)))
-    journal.write(where.directory, book)
+    journal.write_journal(where.directory, book)
     assert drill.prune_journal(where).faults == ()
 
 
@@ -152,7 +152,7 @@ async def test_the_fault_that_was_injected_last_is_healed_first(
     monkeypatch.setattr(Pause, "heal", heal)
     book, _ = Journal().add("kill-server r0-0", Kill(servers=("r0-0",)))
     book, _ = book.add("pause r1-0", Pause(servers=("r1-0",)))
-    journal.write(where.directory, book)
+    journal.write_journal(where.directory, book)
     with pytest.raises(LabError, match="no server here"):
         await drill.heal(where, None, timeout=1, on_progress=lambda _: None)
     assert healed == ["f2", "f1"]
@@ -161,7 +161,7 @@ async def test_the_fault_that_was_injected_last_is_healed_first(
 async def test_healing_nothing_writes_nothing(tmp_path: Path) -> None:
     where = target(tmp_path)
     assert (await drill.heal(where, None, timeout=1, on_progress=lambda _: None)).faults == ()
-    assert journal.read(where.directory) is None
+    assert journal.read_journal(where.directory) is None
 
 
 async def test_where_no_disk_can_be_filled_that_is_said_and_nothing_is_left_open(
@@ -172,6 +172,6 @@ async def test_where_no_disk_can_be_filled_that_is_said_and_nothing_is_left_open
     monkeypatch.delattr(psutil.Process, "rlimit", raising=False)
     with pytest.raises(UnsupportedError, match="only Linux"):
         await drill.inject_and_journal(order(where, is_forced=True), DiskFull(servers=("r0-0",)))
-    book = journal.read(where.directory)
+    book = journal.read_journal(where.directory)
     assert book is not None
     assert book.faults == ()

@@ -190,8 +190,8 @@ def test_wrong_names_are_answered_with_the_right_ones(file: Path) -> None:
 async def test_a_restart_that_was_cut_off_is_finished(file: Path, is_lame_duck: bool) -> None:
     """Killed while the server still runs: it must not be taken for one that is well, nor waited for in vain."""
     directory, before = lab_directory(LAB), pids(LAB)
-    book = journal.read(directory) or Journal()
-    journal.write(directory, book.add("rolling-restart: west-1", Restart(servers=("west-1",)))[0])
+    book = journal.read_journal(directory) or Journal()
+    journal.write_journal(directory, book.add("rolling-restart: west-1", Restart(servers=("west-1",)))[0])
     async with connect(lab.list_endpoints(LAB)["west"], "west"):
         if is_lame_duck:
             server = NatsServer(directory, "west-1")

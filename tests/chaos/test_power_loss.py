@@ -122,8 +122,8 @@ async def test_while_all_servers_live_nothing_is_lost(tmp_path: Path, has_begun:
 def test_a_fault_that_is_over_leaves_no_copies(tmp_path: Path) -> None:
     where = target(tmp_path)
     put(where.directory.faults / "f1" / "r0-0", old="old")
-    journal.write(where.directory, Journal().add("power-loss r0 --lose 5s", FAULT)[0])
-    book = journal.read(where.directory)
+    journal.write_journal(where.directory, Journal().add("power-loss r0 --lose 5s", FAULT)[0])
+    book = journal.read_journal(where.directory)
     assert book is not None
     assert book.faults[0].fault == FAULT
     assert inject.prune_journal(where).faults == ()

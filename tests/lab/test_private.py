@@ -42,7 +42,7 @@ async def test_what_a_lab_keeps_is_readable_by_nobody_else_whatever_the_umask_is
             answer = Answer(pid=1, generation=1, answered=1, connections={})
             state.replace_file(directory.links / "answer.json", state.encode_answer(answer))
             opened = OpenFault(id="f1", command="kill", fault=Kill(servers=("r0-0",)), since=datetime.now(UTC))
-            journal.write(directory, Journal(number=1, faults=(opened,)))
+            journal.write_journal(directory, Journal(number=1, faults=(opened,)))
     finally:
         os.umask(before)
     files = {path.name: path.stat().st_mode & 0o777 for path in directory.path.rglob("*") if path.is_file()}

@@ -230,7 +230,7 @@ def test_what_a_server_runs_with_is_another_only_if_more_than_whom_it_dials_diff
     more = [grown, Artifact(path="servers/r1-0.conf", text="new"), Artifact(path="mappings.cfg", text="b")]
     assert conf.list_differing(directory.conf, more) == ()
     assert conf.list_differing(directory.conf, [Artifact(path=path, text=GATEWAYS.format("", 2))]) == (path,)
-    texts = {file.path: file.text for file in conf.keeping_running(directory.conf, more)}
+    texts = {file.path: file.text for file in conf.keep_running_files(directory.conf, more)}
     assert texts == {path: running, "servers/r1-0.conf": "new", "mappings.cfg": "a"}
 
 

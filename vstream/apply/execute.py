@@ -320,15 +320,15 @@ class _PlanRun:
             return
         is_sent = False
         try:
-            if not (isinstance(change, Update) and change.lacks_note):
-                await _send(change, config, self._streams)
+            if not (isinstance(change, Update) and change.needs_only_note):
+                await _send_change(change, config, self._streams)
             is_sent = True
             if isinstance(change, Update) and change.given_up:
                 # Only now does it take nothing more from there.
                 reader, ends = change.config.name, change.given_up
                 last_seqs = await _retry(lambda: self._checker.last_taken(reader, ends))
                 noted = with_recorded_positions(change.config, last_seqs, UNTIL_KEY)
-                await _send(change, noted, self._streams)
+                await _send_change(change, noted, self._streams)
         except VstreamError as failure:
             is_unknown = isinstance(failure, NotReachableError) and not isinstance(failure, NotPermittedError)
             (self.uncertain if is_sent or is_unknown else self.refused).append(change)
@@ -379,20 +379,20 @@ async def _retry(request: Callable[[], Awaitable[_Answer]], *, is_repeatable: bo
         await asyncio.sleep(PAUSE)
 
 
-async def _send(change: Change, config: StreamConfig | ConsumerConfig, streams: StreamAdmin) -> None:
+async def _send_change(change: Change, config: StreamConfig | ConsumerConfig, streams: StreamAdmin) -> None:
     # The same create or update twice is one; a second delete could hit a stream that somebody made since.
     is_delete = isinstance(change, Delete | DeleteConsumer)
     try:
-        await _retry(lambda: _request(change, config, streams), is_repeatable=not is_delete)
+        await _retry(lambda: _send_once(change, config, streams), is_repeatable=not is_delete)
     except ServerError as failure:
         gone = {error_codes.STREAM_NOT_FOUND, error_codes.CONSUMER_NOT_FOUND}
         if not is_delete or failure.err_code not in gone:
             raise  # else somebody was faster: it is as the plan wants it
 
 
-async def _request(change: Change, config: StreamConfig | ConsumerConfig, streams: StreamAdmin) -> None:
+async def _send_once(change: Change, config: StreamConfig | ConsumerConfig, streams: StreamAdmin) -> None:
     if isinstance(config, ConsumerConfig):
-        return await _request_consumer(change, config, streams)
+        return await _send_consumer_once(change, config, streams)
     match change:
         case Create():
             await streams.create(config)
@@ -405,7 +405,7 @@ async def _request(change: Change, config: StreamConfig | ConsumerConfig, stream
     return None
 
 
-async def _request_consumer(change: Change, config: ConsumerConfig, streams: StreamAdmin) -> None:
+async def _send_consumer_once(change: Change, config: ConsumerConfig, streams: StreamAdmin) -> None:
     match change:
         case CreateConsumer():
             await streams.create_consumer(config)

@@ -1,4 +1,9 @@
-"""What carrying out a plan needs from the world, and nothing more."""
+"""
+What carrying out a plan needs from the world, and nothing more.
+
+`vstream.apply.pipeline` says what does it on servers: `JetStreamAdmin`, `LiveGateChecker`, `LabServerAdmin`, and what
+`vstream.apply.mappings` chooses.
+"""
 
 from __future__ import annotations
 

@@ -163,11 +163,11 @@ def _find_oldest_at_origins(extents: DataFrame) -> DataFrame:
 def is_old_at_origin() -> Column:
     """Whether a message may be older than the `max_age` of its origin, if that is the only limit there."""
     # What an origin no longer has is as old as it says, or older by the time that it was on its way.
-    until = F.col("time_ns") + F.col("origin_max_age") - _on_its_way("origin_max_age")
+    until = F.col("time_ns") + F.col("origin_max_age") - _longest_way("origin_max_age")
     return F.coalesce(until <= F.col("origin_read_ns"), F.lit(True))
 
 
-def _on_its_way(max_age: str) -> Column:
+def _longest_way(max_age: str) -> Column:
     """How long a message of a stream with *max_age* may have taken to its first reader, in nanoseconds."""
     return F.lit(LATE_NS) + F.expr(f"{max_age} div {_ON_ITS_WAY}")
 
@@ -316,7 +316,7 @@ def _explain_absence() -> Column:
     may_be_gone = (F.col("former") != "") | _may_be_gone_at_origin()
     is_oldest = F.coalesce(seq < F.col("least"), F.lit(True))
     # What its origin no longer has was written before it came to the region that still has it.
-    slack = F.when(is_there, F.lit(0)).otherwise(_on_its_way("max_age"))
+    slack = F.when(is_there, F.lit(0)).otherwise(_longest_way("max_age"))
     old_since = F.col("time_ns") + F.col("max_age") - slack
     is_old = F.coalesce(old_since <= F.col("reader_read_ns"), F.lit(True))
     # It may be the first one that the stream has ever removed.

@@ -43,7 +43,7 @@ CONTESTED = make_schema("virtual string, key string, is_disputed boolean")
 """Columns of CONTESTED: keys with messages from several origins; *is_disputed*: whether DISPUTES may have it."""
 
 
-def contested_keys(copies: DataFrame) -> DataFrame:
+def find_contested_keys(copies: DataFrame) -> DataFrame:
     """CONTESTED of `copies`."""
     # Numbers alone: Spark would sort all messages for the least and the last of anything else.
     origin, message = F.xxhash64("origin"), F.xxhash64(*MESSAGE[1:])

@@ -82,9 +82,11 @@ def _combine(
 ) -> SinglePassResult:
     spark = copies.sparkSession
     is_digest = pc.is_valid(digests["bucket"])
-    buckets = _buckets(fold.merge_digests(digests.filter(is_digest)), copies, cut, tracks, size)
+    buckets = _make_buckets(fold.merge_digests(digests.filter(is_digest)), copies, cut, tracks, size)
     places = {track.track: tuple(getattr(track, name) for name in _PLACE) for track in tracks}
-    segments = _several(digests.filter(pc.invert(is_digest)).select(["track", "seq", "least", "last_seq", "greatest"]))
+    segments = _without_single_segments(
+        digests.filter(pc.invert(is_digest)).select(["track", "seq", "least", "last_seq", "greatest"])
+    )
     rows, unsorted = order.merge_segments(tuple(segment.values()) for segment in segments.to_pylist())
     backsteps = make_table(spark, [(*places[track], *segment) for track, segment in rows], order.BACKSTEPS)
     if unsorted:
@@ -99,14 +101,14 @@ def _combine(
     )
 
 
-def _several(segments: pa.Table) -> pa.Table:
+def _without_single_segments(segments: pa.Table) -> pa.Table:
     """*segments* of tracks that have several, or too many: one alone steps back behind nothing."""
     counts = segments.group_by("track", use_threads=False).aggregate([([], "count_all"), ("last_seq", "min")])
     is_told = pc.or_(pc.greater(counts["count_all"], 1), pc.equal(counts["last_seq_min"], fold.GIVEN_UP))
     return segments.filter(pc.is_in(segments["track"], value_set=counts.filter(is_told)["track"].combine_chunks()))
 
 
-def _buckets(digests: pa.Table, copies: DataFrame, cut: CutTables, tracks: Sequence[Track], size: int) -> pa.Table:
+def _make_buckets(digests: pa.Table, copies: DataFrame, cut: CutTables, tracks: Sequence[Track], size: int) -> pa.Table:
     """
     BUCKETS of *digests*.
 

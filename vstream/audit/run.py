@@ -142,7 +142,7 @@ class AuditTarget(ABC):
         )
         names = self._request.streams
         store = TableStore(
-            spark, place or _scratch_tables(spark, tables, scratch), reads=audit_input.reads, virtuals=names
+            spark, place or _choose_scratch_uri(spark, tables, scratch), reads=audit_input.reads, virtuals=names
         )
         if place is not None and place != audit_input.reads:
             if not isinstance(self, TopologyTarget):
@@ -411,7 +411,7 @@ class TablesTarget(AuditTarget):
         return AuditInput(result, context, journal, reads=self._uri)
 
 
-def _scratch_tables(spark: Any, tables: frames.AuditTables, scratch: Path) -> str | None:
+def _choose_scratch_uri(spark: Any, tables: frames.AuditTables, scratch: Path) -> str | None:
     """The URI for tables during the audit, None for memory: many rows are better in files."""
     if not str(spark.conf.get("spark.master", "")).startswith("local"):
         return None

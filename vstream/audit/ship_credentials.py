@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from vstream.audit.source.cut import any_answers
+from vstream.audit.source.cut import is_any_answered
 from vstream.audit.source.login import context_file, find_file
 from vstream.audit.source.values import Access, StreamRef
 from vstream.credentials import is_plaintext_allowed, read_variable
@@ -34,7 +34,7 @@ def resolve_access(
     routes = list(result.values())
     for place in sorted({item.region for item in stream_refs} - result.keys()):
         streams = [item for item in stream_refs if item.region == place]
-        result[place] = next((item for item in routes if any_answers(streams, item)), routes[0])
+        result[place] = next((item for item in routes if is_any_answered(streams, item)), routes[0])
     return result
 
 

@@ -245,7 +245,7 @@ class AuditPipeline:
             return keep("hops", rows, delays.HOPS) if is_whole or self.context.windows else rows
 
         def compute_conflicts() -> DataFrame:
-            contested = keep("contested", keys.contested_keys(copies), keys.CONTESTED)
+            contested = keep("contested", keys.find_contested_keys(copies), keys.CONTESTED)
             return keys.find_conflicts(copies, cut, select_virtuals(contested, blind))
 
         result = {

@@ -13,10 +13,9 @@ import time
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import replace
 
-from vstream.chaos import journal
 from vstream.chaos.blast_radius import Impact, assess_impact
 from vstream.chaos.faults.base import Fault, LabFault
-from vstream.chaos.journal import Journal, OpenFault
+from vstream.chaos.journal import Journal, OpenFault, read_journal, write_journal
 from vstream.chaos.recovery import wait_until_healthy
 from vstream.errors import RefusedError, UnknownNameError
 from vstream.lab.links.state import Pair
@@ -67,26 +66,26 @@ async def inject_and_journal(request: InjectionRequest, fault: LabFault) -> Inje
     """
     target = request.target
     async with target.directory.lock():
-        book = prune_journal(target)
-        require_allowed(request, book, servers=fault.counted_as_lost, cuts=fault.cuts, losses=fault.losses)
-        book, entry = book.add(request.command, fault)
-        journal.write(target.directory, book)  # before the first signal: from here on a crash can be healed
+        journal = prune_journal(target)
+        require_allowed(request, journal, servers=fault.counted_as_lost, cuts=fault.cuts, losses=fault.losses)
+        journal, entry = journal.add(request.command, fault)
+        write_journal(target.directory, journal)  # before the first signal: from here on a crash can be healed
         try:
             evidence = await fault.inject(target, entry.id)
             if request.also_confirm is not None:
                 evidence = f"{evidence}; {await request.also_confirm()}"
         except BaseException:
-            await shield_from_cancellation(_undo(target, book, entry))
+            await shield_from_cancellation(_undo(target, journal, entry))
             raise
-        book = book.confirm(entry.id)
-        journal.write(target.directory, book)
-    return InjectionResult(entry=book.get(entry.id), evidence=evidence)
+        journal = journal.confirm(entry.id)
+        write_journal(target.directory, journal)
+    return InjectionResult(entry=journal.get(entry.id), evidence=evidence)
 
 
-async def _undo(target: TargetServers, book: Journal, entry: OpenFault) -> None:
+async def _undo(target: TargetServers, journal: Journal, entry: OpenFault) -> None:
     watch = await entry.fault.heal(target, entry.id)
     watch()
-    journal.write(target.directory, _close(target, book, entry))
+    write_journal(target.directory, _close(target, journal, entry))
 
 
 async def inject_for(
@@ -133,11 +132,11 @@ async def heal(
     """
     began = time.monotonic()
     async with target.directory.lock(patience=timeout):
-        book = journal.read(target.directory) or Journal()
+        journal = read_journal(target.directory) or Journal()
         if not skips_healed:
-            _require_known(ids, book)
-        chosen = tuple(fault for fault in book.faults if ids is None or fault.id in ids)
-        staying = [fault for fault in book.faults if fault not in chosen]
+            _require_known(ids, journal)
+        chosen = tuple(fault for fault in journal.faults if ids is None or fault.id in ids)
+        staying = [fault for fault in journal.faults if fault not in chosen]
         held = replace(target, held=_list_kept_down(target, staying))
         # The last comes first: a server can only be told to restart once what stopped it since is undone.
         watches = [await entry.fault.heal(held, entry.id) for entry in reversed(chosen)]
@@ -152,10 +151,10 @@ async def heal(
     is_up = any(target.serves(server) for server in target.servers)
     await wait_until_healthy(target, timeout=timeout, watch=watch, on_progress=on_progress, without=unhealthy)
     async with target.directory.lock(patience=timeout):
-        book = journal.read(target.directory) or book
+        journal = read_journal(target.directory) or journal
         for entry in chosen:
-            book = _close(target, book, entry)
-        journal.write(target.directory, book)
+            journal = _close(target, journal, entry)
+        write_journal(target.directory, journal)
     return HealResult(faults=chosen, seconds=time.monotonic() - began if is_up else None)
 
 
@@ -166,22 +165,22 @@ async def change_leader(request: InjectionRequest, fault: Fault) -> InjectionRes
 
 def prune_journal(target: TargetServers) -> Journal:
     """The journal without faults that left no trace. Call it with the lab's lock held."""
-    book = journal.read(target.directory) or Journal()
-    for entry in book.faults:
+    journal = read_journal(target.directory) or Journal()
+    for entry in journal.faults:
         if entry.fault.is_over(target, entry.id):
-            book = _close(target, book, entry)
-    return book
+            journal = _close(target, journal, entry)
+    return journal
 
 
-def _close(target: TargetServers, book: Journal, entry: OpenFault) -> Journal:
-    """*book* without *entry*, and without what that has kept."""
+def _close(target: TargetServers, journal: Journal, entry: OpenFault) -> Journal:
+    """*journal* without *entry*, and without what that has kept."""
     shutil.rmtree(target.directory.faults / entry.id, ignore_errors=True)
-    return book.remove(entry.id)
+    return journal.remove(entry.id)
 
 
 def require_allowed(
     request: InjectionRequest,
-    book: Journal,
+    journal: Journal,
     *,
     servers: Collection[str] = (),
     cuts: Collection[Pair] = (),
@@ -192,7 +191,7 @@ def require_allowed(
 
     Raises RefusedError if that is more than was asked for, unless it was forced.
     """
-    lost = request.target.unavailable() | {server for entry in book.faults for server in entry.fault.counted_as_lost}
+    lost = request.target.unavailable() | {server for entry in journal.faults for server in entry.fault.counted_as_lost}
     impact = assess_impact(
         request.topology, lost=lost, servers=servers, silent=request.target.cuts(), cut=cuts, losses=losses
     )
@@ -215,10 +214,10 @@ def _list_kept_down(target: TargetServers, faults: Sequence[OpenFault]) -> froze
     return frozenset(servers)
 
 
-def _require_known(ids: Sequence[str] | None, book: Journal) -> None:
+def _require_known(ids: Sequence[str] | None, journal: Journal) -> None:
     for fault_id in ids or ():
-        if book.get(fault_id) is None:
-            open_faults = ", ".join(f"`{entry.id}` ({entry.command})" for entry in book.faults)
+        if journal.get(fault_id) is None:
+            open_faults = ", ".join(f"`{entry.id}` ({entry.command})" for entry in journal.faults)
             raise UnknownNameError(
                 f"there is no open fault `{fault_id}`",
                 hint=f"open: {open_faults}" if open_faults else "nothing is open",

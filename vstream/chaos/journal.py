@@ -69,7 +69,7 @@ def journal_path(directory: LabDirectory) -> Path:
     return directory.path / "chaos.json"
 
 
-def read(directory: LabDirectory) -> Journal | None:
+def read_journal(directory: LabDirectory) -> Journal | None:
     """The journal; None if nothing was ever written. Raises LabError if it cannot be parsed."""
     file = journal_path(directory)
     try:
@@ -83,7 +83,7 @@ def read(directory: LabDirectory) -> Journal | None:
         ) from error
 
 
-def write(directory: LabDirectory, journal: Journal) -> None:
+def write_journal(directory: LabDirectory, journal: Journal) -> None:
     """Store *journal* durably: it survives a crash of this process or machine. Call it with the lab's lock held."""
     write_private(journal_path(directory), json.dumps(encode(journal), indent=2) + "\n")
 

@@ -7,9 +7,9 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from vstream.chaos import journal
 from vstream.chaos.faults.restart import Restart
 from vstream.chaos.inject import InjectionRequest, prune_journal, require_allowed
+from vstream.chaos.journal import write_journal
 from vstream.chaos.recovery import wait_until_caught_up, wait_until_healthy
 from vstream.errors import LabError
 from vstream.jetstream import monitoring
@@ -53,9 +53,9 @@ async def restart(
     if program is not None:
         await conf.check(dict.fromkeys(servers, program.binary), target.directory.conf)
     async with target.directory.lock():
-        book = prune_journal(target)
+        journal = prune_journal(target)
     for server in servers:
-        require_allowed(replace(request, command=f"{request.command}: {server}"), book, servers=(server,))
+        require_allowed(replace(request, command=f"{request.command}: {server}"), journal, servers=(server,))
     done = []
     for server in servers:
         began = time.monotonic()
@@ -87,13 +87,13 @@ async def _restart_server(
     async with target.directory.lock():
         if not target.serves(server):
             raise LabError(f"server `{server}` does not run", hint="`vstream chaos heal` or `vstream lab up` starts it")
-        book, entry = prune_journal(target).add(f"{request.command}: {server}", fault)
-        journal.write(target.directory, book)
+        journal, entry = prune_journal(target).add(f"{request.command}: {server}", fault)
+        write_journal(target.directory, journal)
         await fault.inject(target, entry.id)
         if program is not None:
             record = target.latest_record()
             # From here on a heal after a crash starts it with the new one, too.
             target.directory.write(replace(record, programs={**record.programs, server: program}))
         watch = await fault.heal(target, entry.id)
-        journal.write(target.directory, book.remove(entry.id))
+        write_journal(target.directory, journal.remove(entry.id))
     return watch

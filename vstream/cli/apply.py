@@ -17,9 +17,9 @@ from vstream.cli import options
 from vstream.cli.asyncio_runner import exit_on_signals, run
 from vstream.cli.exit_codes import NO, UNKNOWN
 from vstream.cli.plan import Adopt, Lost, Verbose, plan_with_progress
-from vstream.cli.views import apply as outcome
+from vstream.cli.views import apply as view
 from vstream.cli.views import console
-from vstream.cli.views import plan as view
+from vstream.cli.views import plan as plan_view
 from vstream.cli.views.progress import progress_bar
 from vstream.lab.server_plan import ServerPlan
 from vstream.lab.target_servers import target_topology
@@ -89,7 +89,7 @@ def command(
     planned = run(_plan(path, lab, templates, adopt=frozenset(adopt or ()), lost=tuple(sorted(lost or ()))))
     plan, file = planned.plan, loaded_path(planned.request.topology)
     console.print_note(planned.where.describe_with(planned.request.topology))
-    console.print_lines(view.render_plan(plan, is_verbose=verbose))
+    console.print_lines(plan_view.render_plan(plan, is_verbose=verbose))
     if plan.blocked:
         console.print_note("Nothing was changed: resolve what is blocked first.", style="bold red")
         raise typer.Exit(NO if plan.is_refused else UNKNOWN)
@@ -109,7 +109,7 @@ def command(
 
 def report_applied_or_exit(planned: ServerPlan, applied: ApplyResult, left: Plan | None, *, is_verbose: bool) -> None:
     """Say what was done and what is left, and end with the exit code of that unless all is done."""
-    console.print_lines(outcome.render_applied(applied, loaded_path(planned.request.topology)))
+    console.print_lines(view.render_applied(applied, loaded_path(planned.request.topology)))
     if applied.gate_timeouts:
         raise typer.Exit(NO)
     if applied.failure is not None:
@@ -120,7 +120,7 @@ def report_applied_or_exit(planned: ServerPlan, applied: ApplyResult, left: Plan
     if left is not None and not left.is_empty:
         is_expected = applied.mappings_pending or applied.unread_servers or not left.differs
         console.print_note("Still open:" if is_expected else "The servers still differ from the topology:")
-        console.print_lines(view.render_plan(left, is_verbose=is_verbose))
+        console.print_lines(plan_view.render_plan(left, is_verbose=is_verbose))
         raise typer.Exit(NO if left.differs else UNKNOWN)
 
 
@@ -168,7 +168,7 @@ def _exit_if_unknown(plan: Plan, file: str) -> None:
     """Say what nobody could check, and end with 3: it may be that nothing works."""
     if not plan.unknown_servers:
         return
-    console.print_lines(outcome.describe_unknown_rules(plan, file))
+    console.print_lines(view.describe_unknown_rules(plan, file))
     raise typer.Exit(UNKNOWN)
 
 

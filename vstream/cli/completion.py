@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from vstream.audit.codes import CHAPTER as AUDIT
-from vstream.chaos import journal
+from vstream.chaos.journal import read_journal
 from vstream.cli import options
 from vstream.cli.scenario.find import list_shipped
 from vstream.errors import VstreamError
@@ -73,8 +73,8 @@ def _list_targets(context: Any) -> Iterable[str]:
 
 def _list_faults(context: Any) -> Iterable[str]:
     names = [context.params["lab"]] if context.params.get("lab") else lab.names()
-    books = [journal.read(lab_directory(name)) for name in names]
-    return (fault.id for book in books if book is not None for fault in book.faults)
+    journals = [read_journal(lab_directory(name)) for name in names]
+    return (fault.id for journal in journals if journal is not None for fault in journal.faults)
 
 
 def _list_codes(_context: Any) -> Iterable[str]:

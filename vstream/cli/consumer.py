@@ -116,7 +116,7 @@ async def _sync(
         synced = await latest()()
         show(synced)
         if every is None:
-            problem = NO if any(item.is_no for item in synced) else UNKNOWN
+            problem = NO if any(item.is_refused for item in synced) else UNKNOWN
             return problem if any(item.problems for item in synced) else OK
         await asyncio.sleep(every)
 

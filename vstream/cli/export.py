@@ -12,8 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from vstream import resources
-from vstream.chaos import journal
-from vstream.chaos.journal import OpenFault
+from vstream.chaos.journal import OpenFault, read_journal
 from vstream.cli import options
 from vstream.cli.asyncio_runner import run
 from vstream.cli.status import StatusSource, find_source
@@ -163,11 +162,13 @@ class Exporter:
     def _read_faults(self) -> tuple[OpenFault, ...]:
         """The open faults of the lab; none where its journal cannot be read, which is said."""
         try:
-            book = None if self._source.servers.lab is None else journal.read(lab_directory(self._source.servers.lab))
+            journal = (
+                None if self._source.servers.lab is None else read_journal(lab_directory(self._source.servers.lab))
+            )
         except VstreamError as error:
             console.print_note(error.message, style="yellow")
             return ()
-        return () if book is None else book.faults
+        return () if journal is None else journal.faults
 
     def _read_scenario(self) -> ScenarioProgress | None:
         lab = self._source.servers.lab

@@ -13,7 +13,7 @@ from vstream.cli.apply import GateTimeout
 from vstream.cli.asyncio_runner import run
 from vstream.cli.exit_codes import NO, OK, UNKNOWN
 from vstream.cli.plan import plan_with_progress
-from vstream.cli.region_failover import EditOptions, ShipWith, carry_out_edit, read_edit, report_end_or_exit
+from vstream.cli.region_failover import EditOptions, ShipWith, carry_out_edit, load_edit, report_end_or_exit
 from vstream.cli.views import console
 from vstream.cli.views import plan as plan_view
 from vstream.cli.views import region as view
@@ -61,7 +61,7 @@ def command(
     current = options.load_topology(topology).require()
     names = [region.name for region in current.regions]
     if target in names:
-        before = read_edit(topology, current)
+        before = load_edit(topology, current)
         edit = before.undo_drain(target) if is_undone else before.drain(target, to)
         if edit.topology is not current:
             require_nothing_else(run(plan_with_progress(current, lab, templates)).plan)

@@ -10,7 +10,7 @@ from vstream.cli import options
 from vstream.cli.apply import GateTimeout
 from vstream.cli.asyncio_runner import run
 from vstream.cli.plan import plan_with_progress
-from vstream.cli.region_failover import EditOptions, RegionName, ShipWith, carry_out_edit, read_edit, report_end_or_exit
+from vstream.cli.region_failover import EditOptions, RegionName, ShipWith, carry_out_edit, load_edit, report_end_or_exit
 from vstream.cli.views import console
 from vstream.cli.views import plan as plan_view
 from vstream.cli.views import region as view
@@ -47,7 +47,7 @@ def command(
     Examples: `vstream region failback west`, `vstream region failback west acme.yaml --yes`
     """
     current = options.load_topology(topology).require()
-    edit = read_edit(topology, current).take_in(region)
+    edit = load_edit(topology, current).take_in(region)
     where = find_servers(current, lab)
     is_json = output == "json"
     if where.lab is None:

@@ -16,7 +16,7 @@ from vstream.cli.apply import GateTimeout, apply_with_progress, report_applied_o
 from vstream.cli.asyncio_runner import run
 from vstream.cli.exit_codes import NO, UNKNOWN
 from vstream.cli.plan import plan_with_progress
-from vstream.cli.views import apply as outcome
+from vstream.cli.views import apply as apply_view
 from vstream.cli.views import console
 from vstream.cli.views import plan as plan_view
 from vstream.cli.views import region as view
@@ -75,7 +75,7 @@ def carry_out_edit(edit: TopologyEdit, planned: ServerPlan, how: EditOptions) ->
     return planned.plan if left is None else left, True
 
 
-def read_edit(file: Path, topology: Topology) -> TopologyEdit:
+def load_edit(file: Path, topology: Topology) -> TopologyEdit:
     """*topology* as *file* says it; standard input, which cannot be written, says nothing."""
     text = options.read_bytes(file, limit=-1).decode("utf-8-sig") if str(file) != "-" else ""
     return TopologyEdit(file=str(file), text=text, topology=topology, overlays=options.read_overlays())
@@ -126,7 +126,7 @@ def command(
                 "Nothing was changed."
             )
         raise typer.Exit(NO if proof.alive else UNKNOWN)
-    edit, homes = run(give_up(read_edit(topology, current), regions, where.endpoints))
+    edit, homes = run(give_up(load_edit(topology, current), regions, where.endpoints))
     planned = run(plan_with_progress(edit.topology, lab, templates))
     if not is_json:
         console.print_lines((*view.describe_homes(homes), *plan_view.render_plan(planned.plan, is_allowed=True)))
@@ -143,7 +143,7 @@ def report_end_or_exit(topology: Topology, plan: Plan, is_done: bool, success: s
     """Say what was changed. Exits with 1 if something is refused, and with 3 where nobody knows."""
     if is_done:
         if plan.unknown_servers:
-            for line in outcome.describe_unknown_rules(plan, loaded_path(topology)):
+            for line in apply_view.describe_unknown_rules(plan, loaded_path(topology)):
                 console.print_note(line.plain)
             raise typer.Exit(UNKNOWN)
         console.print_note(success, style="bold green")

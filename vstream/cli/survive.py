@@ -86,7 +86,7 @@ def _rehearse(
         lab=lab,
         version=version,
     )
-    for line in view.outline(request):
+    for line in view.describe_rehearsal(request):
         console.print_note(line)
     with scenario_view.show_run([region.name for region in topology.regions]) as on_event:
         return run(runner.rehearse(request, on_event))

@@ -81,7 +81,7 @@ def _print_outline(content: bytes, name: str, bundles: list[Bundle], verdict: st
     else:
         # What reads scenarios takes long to import, and a topology does not need it.
         loaded = import_module("vstream.lint.parse_scenario").parse_scenario(content, name, input_files.read_included)
-        outline = import_module("vstream.cli.views.scenario").outline(loaded.require())
+        outline = import_module("vstream.cli.views.scenario").describe_scenario(loaded.require())
         console.print_note(f"{name} {verdict}: {outline}")
 
 

@@ -56,7 +56,7 @@ def list_differing(conf: Path, artifacts: Sequence[Artifact]) -> tuple[str, ...]
     return tuple(paths)
 
 
-def keeping_running(conf: Path, artifacts: Sequence[Artifact]) -> tuple[Artifact, ...]:
+def keep_running_files(conf: Path, artifacts: Sequence[Artifact]) -> tuple[Artifact, ...]:
     """*artifacts*, except that files read by servers come from *conf*, which the servers run with."""
     kept_files = []
     for artifact in artifacts:

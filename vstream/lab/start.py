@@ -170,7 +170,7 @@ async def _start_missing(start: Start, running: frozenset[str], record: LabRecor
         proxy.write(links)
         if is_proxy_missing:
             proxy.start()
-        conf.install(directory.conf, conf.keeping_running(directory.conf, _fill_in_passwords(start, bundle)))
+        conf.install(directory.conf, conf.keep_running_files(directory.conf, _fill_in_passwords(start, bundle)))
         await _check_configs(start, names)
         if is_proxy_missing:
             await proxy.ready()

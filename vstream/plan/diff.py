@@ -25,7 +25,7 @@ from vstream.plan.plan import (
     Update,
     stage_of,
 )
-from vstream.plan.risk import classify, classify_source, estimate_removal, refusal
+from vstream.plan.risk import classify, classify_source, estimate_removal, explain_refusal
 from vstream.plan.stages import gates_of, list_resumed_gates
 from vstream.plan.transitions import (
     change_consistency,
@@ -120,7 +120,7 @@ def _compare_stream(stream: RenderedStream, context: DiffContext) -> Iterator[Ou
     observed = context.streams.get(name)
     if observed is not None and context.likeness.is_certain(stream.config.fields, observed.config.fields):
         return
-    if steps := promote_home.promote(stream, context):
+    if steps := promote_home.plan_new_home(stream, context):
         yield from steps
         return
     if observed is None:
@@ -186,7 +186,7 @@ def _update(
         fields=tuple(fields),
         adopts=observed.config.owner != context.topology.name,
         given_up={origin: ends for origin, ends in left_open.items() if origin not in desired.source_names},
-        lacks_note=bool(left_open) and left_open.keys().isdisjoint(observed.config.source_names),
+        needs_only_note=bool(left_open) and left_open.keys().isdisjoint(observed.config.source_names),
     )
     if change_sources.is_stopped(observed):
         yield change_sources.start_sources(update)
@@ -252,7 +252,7 @@ def _block_foreign(stream: RenderedStream, observed: ObservedStream, context: Di
 def _block_refused(stream: RenderedStream, fields: Sequence[FieldChange], context: DiffContext) -> Blocked | None:
     """Block an update of *fields* that servers would refuse."""
     for change in fields:
-        reason = refusal(change.field.partition(".")[0], change.before, change.after)
+        reason = explain_refusal(change.field.partition(".")[0], change.before, change.after)
         if reason:
             return _block(
                 stream,

@@ -206,7 +206,7 @@ class Update:
 
     Carrying it out notes how far it was at the end.
     """
-    lacks_note: bool = dataclass_field(default=False, compare=False)
+    needs_only_note: bool = dataclass_field(default=False, compare=False)
     """Whether an earlier run has changed the sources already, and only that note is left."""
 
     @property

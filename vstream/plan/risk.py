@@ -192,7 +192,7 @@ IMMUTABLE: tuple[tuple[str, Callable[[Json, Json], bool], str], ...] = (
 """What servers refuse (server/stream.go, configUpdateCheck): field, when, and the reason in plain words."""
 
 
-def refusal(field: str, before: Json, after: Json) -> str | None:
+def explain_refusal(field: str, before: Json, after: Json) -> str | None:
     """Why servers would refuse this change, None if they would not."""
     for name, applies, reason in IMMUTABLE:
         if name == field and applies(before, after):

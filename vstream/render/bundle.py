@@ -183,8 +183,8 @@ class _Renderer:
 
     def _stream(self, topology: Topology, stream: VirtualStream, part: PhysicalPart) -> bundle.Artifact | None:
         role, place = part.role, part.place
-        name, metadata = physical.physical_name(stream, role, place), stream_view.metadata(topology, stream, part)
-        kind, (settings, settings_text) = stream_view.kind(stream, role), self._sort_settings(part.settings)
+        name, metadata = physical.physical_name(stream, role, place), stream_view.make_metadata(topology, stream, part)
+        kind, (settings, settings_text) = stream_view.form_of(stream, role), self._sort_settings(part.settings)
         view = {
             "name": naming.local_name(name),
             "subjects": stream_view.declared_subjects(topology, stream, part),
@@ -407,12 +407,12 @@ class _Renderer:
             values = {
                 **_make_common_values(topology, address),
                 "jetstream": jetstream[address.server.name],
-                "routes": server_view.routes(address, members[address.cluster_name]),
+                "routes": server_view.list_routes(address, members[address.cluster_name]),
                 # A single server runs alone: a cluster of one never elects a meta leader.
                 "is_clustered": len(members[address.cluster_name] if in_domains else addresses) > 1,
-                "gateways": server_view.gateways(address, server_view.gateway_mesh(address, members, hubs)),
+                "gateways": server_view.list_gateways(address, server_view.gateway_mesh(address, members, hubs)),
                 "domain": address.region if in_domains else None,
-                "leaf": server_view.leaf(address, hubs.get(address.region)),
+                "leaf": server_view.make_leaf_view(address, hubs.get(address.region)),
                 "account": account,
             }
             text = self._text("VS401", template, values)
@@ -427,7 +427,7 @@ class _Renderer:
         for region in topology.regions:
             if region.endpoint is not None and region.endpoint.context:
                 continue  # It has one, which knows the addresses that the topology does not.
-            text = self._text("VS402", "context.json.j2", server_view.context(topology, region, addresses))
+            text = self._text("VS402", "context.json.j2", server_view.make_context_view(topology, region, addresses))
             if text is not None and self._json("VS402", "context.json.j2", text) is not None:
                 yield bundle.Artifact(
                     path=f"contexts/{topology.name}-{region.name}.json", text=text, origin=("regions", region.name)
@@ -476,5 +476,5 @@ def _make_common_values(topology: Topology, address: bundle.ServerAddress) -> di
         "transport": address.transport,
         "tls": bundle.TLS_PATH,
         "included": server_view.included_path(topology, address),
-        "resolver": server_view.resolver(topology, address),
+        "resolver": server_view.find_resolver(topology, address),
     }

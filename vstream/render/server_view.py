@@ -64,13 +64,13 @@ def included_path(topology: Topology, address: ServerAddress) -> str:
     return HUBS_PATH if address.is_hub else loaded_path(topology)
 
 
-def resolver(topology: Topology, address: ServerAddress) -> str | None:
+def find_resolver(topology: Topology, address: ServerAddress) -> str | None:
     """In operator mode, where the server at *address* keeps the tokens of accounts. Hubs have one account, in their configuration."""
     is_signed = topology.security is Security.OPERATOR and not address.is_hub
     return f"{address.store_dir}/accounts" if is_signed else None
 
 
-def leaf(address: ServerAddress, hub: ServerAddress | None) -> dict[str, str] | None:
+def make_leaf_view(address: ServerAddress, hub: ServerAddress | None) -> dict[str, str] | None:
     """How a storing server reaches the *hub* of its region, if there is one."""
     if hub is None or address.is_hub:
         return None
@@ -86,7 +86,7 @@ def gateway_mesh(
     return {hub.cluster_name: [hub] for hub in hubs.values()} if address.is_hub else {}
 
 
-def routes(address: ServerAddress, members: Sequence[ServerAddress]) -> list[str]:
+def list_routes(address: ServerAddress, members: Sequence[ServerAddress]) -> list[str]:
     """
     Whom *address* dials within its cluster, of *members*: the same list for all of them, as nobody dials itself.
 
@@ -99,7 +99,7 @@ def routes(address: ServerAddress, members: Sequence[ServerAddress]) -> list[str
     return urls or [f"nats://{address.host}:{address.cluster}"]
 
 
-def gateways(address: ServerAddress, members: Mapping[str, Sequence[ServerAddress]]) -> list[dict[str, Any]]:
+def list_gateways(address: ServerAddress, members: Mapping[str, Sequence[ServerAddress]]) -> list[dict[str, Any]]:
     """The clusters that the server at *address* dials, including its own, with their addresses."""
     clusters = []
     for cluster, servers in members.items():
@@ -119,7 +119,7 @@ def _servers_to_dial(address: ServerAddress, servers: Sequence[ServerAddress]) -
     return servers if address.is_stretch else near or servers
 
 
-def context(topology: Topology, region: Region, addresses: Sequence[ServerAddress]) -> dict[str, Any]:
+def make_context_view(topology: Topology, region: Region, addresses: Sequence[ServerAddress]) -> dict[str, Any]:
     """The values for the nats CLI context of *region*."""
     endpoint = region.endpoint
     urls = []

@@ -24,7 +24,7 @@ class StreamForm:
     takes: Literal["subjects", "sources", "mirror"]
 
 
-def kind(stream: VirtualStream, role: Role) -> StreamForm:
+def form_of(stream: VirtualStream, role: Role) -> StreamForm:
     """How the physical streams of *role* are written."""
     match role:
         case Role.WRITE | Role.ORIGIN:
@@ -79,7 +79,7 @@ _CATALOG: Mapping[str, Json] = {
 
 def sources_of(topology: Topology, stream: VirtualStream, part: PhysicalPart) -> Any:
     """What a physical stream takes messages from: the value behind its kind's `takes`, for the template."""
-    takes = kind(stream, part.role).takes
+    takes = form_of(stream, part.role).takes
     account = physical.account_of(stream, part.role, part.place)
     match takes:
         case "subjects":
@@ -142,7 +142,7 @@ def mirror_api(stream: VirtualStream, part: PhysicalPart) -> dict[str, str] | No
 _NS = 1_000_000_000
 
 
-def metadata(topology: Topology, stream: VirtualStream, part: PhysicalPart) -> dict[str, Json]:
+def make_metadata(topology: Topology, stream: VirtualStream, part: PhysicalPart) -> dict[str, Json]:
     """The user's metadata, and by what vstream knows that the stream is its own."""
     return {
         **_check_metadata(topology, stream, part),
@@ -161,7 +161,7 @@ def _check_metadata(topology: Topology, stream: VirtualStream, part: PhysicalPar
     if checks is None:
         return {}
     expected = {"enabled": "true", "peer-expect": str(part.settings.fields["num_replicas"])}
-    takes = kind(stream, part.role).takes
+    takes = form_of(stream, part.role).takes
     if takes != "subjects":
         expected.update({"lag-critical": str(checks.lag), "seen-critical": f"{checks.silence / _NS:g}s"})
     if takes == "sources":

@@ -109,7 +109,7 @@ Run = Callable[["Scenario", "Path"], Awaitable[RunOutcome]]
 """Runs a scenario, capturing it in a directory that does not exist yet. Raises VstreamError if it could not begin."""
 
 
-def outcome(verdict: Verdict) -> RunOutcome:
+def summarize_verdict(verdict: Verdict) -> RunOutcome:
     """A summary of *verdict*."""
     wrong = [case for case in verdict.cases if case.status is not CaseStatus.PASS]
     proven = [case for case in wrong if case.status is CaseStatus.FAIL]

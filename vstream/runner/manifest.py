@@ -73,23 +73,23 @@ class ManifestWriter:
         """Replace the manifest on disk."""
         self._capture.write_manifest(self._manifest)
 
-    def workload_began(self, at: int) -> None:
+    def record_load_start(self, at: int) -> None:
         """Publishers start."""
         self._manifest = replace(self._manifest, load=(at, at))
         self.write()
 
-    def workload_ended(self, at: int) -> None:
+    def record_load_end(self, at: int) -> None:
         """Publishers have stopped."""
         began = at if self._manifest.load is None else self._manifest.load[0]
         self._manifest = replace(self._manifest, load=(began, at))
 
-    def region_changed(self, changed: ChangedRegion, at: int) -> None:
+    def record_region_change(self, changed: ChangedRegion, at: int) -> None:
         """Record which regions are gone, and what a change that began *at* said to be lost."""
         absent = tuple(sorted(region.name for region in changed.environment.topology.lost))
         given_up = tuple(describe_given_up(loss, at) for loss in changed.losses)
         self._manifest = replace(self._manifest, absent=absent, given_up=(*self._manifest.given_up, *given_up))
 
-    def streams(self, streams: Sequence[CapturedStream]) -> None:
+    def record_streams(self, streams: Sequence[CapturedStream]) -> None:
         """Record how much of each stream could be read."""
         self._manifest = replace(self._manifest, streams=tuple(streams))
 
@@ -107,7 +107,7 @@ class ManifestWriter:
         """Count the lines of all files at the end: a file that holds less later is known to be damaged."""
         self._manifest = replace(self._manifest, lines=self._capture.lines())
 
-    def servers(self, lab_name: str) -> None:
+    def record_servers(self, lab_name: str) -> None:
         """Copy the lab's logs and search them for panics. A lab that never started has none."""
         try:
             status = lab.read_status(lab_name)

@@ -187,7 +187,7 @@ class _ScenarioRun:
         await self._sampler.start(self._report_sample)
         await self._workers.start(within=_READY_TIMEOUT)
         self._workload_began_at = self._now() + _START_DELAY
-        self._manifest.workload_began(self._workload_began_at)
+        self._manifest.record_load_start(self._workload_began_at)
         self._on_event(WorkloadBegan(at=self._workload_began_at))
         await self._workers.go(self._workload_began_at)
         await self._pause(self._workload_began_at - self._now())
@@ -260,7 +260,7 @@ class _ScenarioRun:
     ) -> StepResult:
         began = self._now()
         changed = await change_region(environment, action)
-        self._manifest.region_changed(changed, began)
+        self._manifest.record_region_change(changed, began)
         await faults.continue_with(changed.environment)
         return StepResult(problem=changed.problem, environment=changed.environment)
 
@@ -296,7 +296,7 @@ class _ScenarioRun:
         assert self._workers is not None
         assert self._faults is not None
         self._report_activity("waiting for the last answers")
-        self._manifest.workload_ended(self._now())
+        self._manifest.record_load_end(self._now())
         waits = [publishers.give_up / _NS for publishers in self._scenario.workload.publishers]
         await self._workers.stop(self._now, within=_DRAIN_TIMEOUT + max(waits, default=0.0))
         self._report_activity("healing what is open")
@@ -325,7 +325,7 @@ class _ScenarioRun:
         for stream in environment.bundle.streams:
             connection = self._connections.get(stream.region) or next(iter(self._connections.values()))
             streams.append(await read_back(connection, stream, names, self._capture, within=within))
-        self._manifest.streams(streams)
+        self._manifest.record_streams(streams)
 
     async def clean_up(self, *, keep_lab: bool) -> None:
         """End everything that this run has started, and write what there is."""
@@ -334,7 +334,7 @@ class _ScenarioRun:
             if self._faults is not None:
                 await self._faults.close(within=_HEAL_TIMEOUT if keep_lab else _GIVE_UP_TIMEOUT)
             self._close(self._windows, *self._tried.values())
-            self._manifest.servers(self._lab)
+            self._manifest.record_servers(self._lab)
             self._manifest.count_lines()
             self._manifest.write()
         finally:

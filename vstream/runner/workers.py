@@ -254,7 +254,8 @@ def list_targets(
                         if stream.consistency.has_origin
                         else stream.name,
                         written=environment.write_stream(stream.name, region),
-                        subject=_a_subject(scenario, stream.name, region) or naming.probe_subject(stream.subjects[0]),
+                        subject=_make_sample_subject(scenario, stream.name, region)
+                        or naming.probe_subject(stream.subjects[0]),
                         number=number,
                     )
                 )
@@ -267,7 +268,7 @@ def tried_regions(scenario: Scenario) -> tuple[str, ...]:
     return tuple(dict.fromkeys(region for action in tries for region in action.regions))
 
 
-def _a_subject(scenario: Scenario, stream: str, region: str) -> str | None:
+def _make_sample_subject(scenario: Scenario, stream: str, region: str) -> str | None:
     for publishers in scenario.workload.publishers:
         if publishers.stream == stream:
             subject = publishers.subject.replace("{region}", region)

@@ -377,7 +377,7 @@ _TEXT = {"type": "string"}
 _AMOUNT = {"type": ["string", "integer"]}
 
 
-def _annotation(check: Callable[[object], Any], schema: dict[str, Any]) -> Any:
+def _annotate(check: Callable[[object], Any], schema: dict[str, Any]) -> Any:
     return (BeforeValidator(check), WithJsonSchema(schema))
 
 
@@ -388,56 +388,56 @@ def _allow_map(schema: dict[str, Any]) -> dict[str, Any]:
 _TIME_SCHEMA = {"type": "string", "pattern": _TIME}
 _ALL_SCHEMA = {"anyOf": [{"type": "null"}, *_NAMES["anyOf"]]}
 
-Time = Annotated[int, *_annotation(_parse_time, _TIME_SCHEMA)]
-Lasting = Annotated[int, *_annotation(_as_time, _TIME_SCHEMA)]
+Time = Annotated[int, *_annotate(_parse_time, _TIME_SCHEMA)]
+Lasting = Annotated[int, *_annotate(_as_time, _TIME_SCHEMA)]
 MaybeLasting = Annotated[
     int | None,
-    *_annotation(lambda value: None if value is None else _as_time(value), {"anyOf": [{"type": "null"}, _TIME_SCHEMA]}),
+    *_annotate(lambda value: None if value is None else _as_time(value), {"anyOf": [{"type": "null"}, _TIME_SCHEMA]}),
 ]
-Rate = Annotated[float, *_annotation(_parse_rate, {"type": "string", "pattern": f"^{_RATE.pattern}$"})]
-Sizes = Annotated[tuple[int, int], *_annotation(_parse_sizes, _AMOUNT)]
-Edition = Annotated[int, *_annotation(_parse_edition, {"const": 1})]
-Keys = Annotated[int, *_annotation(_parse_keys, {"type": "integer", "minimum": 1, "maximum": _MOST_KEYS})]
-Seed = Annotated[int, *_annotation(_parse_seed, {"type": "integer", "minimum": 0, "maximum": units.MAX_INT64})]
-ServerVersion = Annotated[str, *_annotation(_parse_version, {"type": "string", "pattern": f"^{_VERSION.pattern}$"})]
+Rate = Annotated[float, *_annotate(_parse_rate, {"type": "string", "pattern": f"^{_RATE.pattern}$"})]
+Sizes = Annotated[tuple[int, int], *_annotate(_parse_sizes, _AMOUNT)]
+Edition = Annotated[int, *_annotate(_parse_edition, {"const": 1})]
+Keys = Annotated[int, *_annotate(_parse_keys, {"type": "integer", "minimum": 1, "maximum": _MOST_KEYS})]
+Seed = Annotated[int, *_annotate(_parse_seed, {"type": "integer", "minimum": 0, "maximum": units.MAX_INT64})]
+ServerVersion = Annotated[str, *_annotate(_parse_version, {"type": "string", "pattern": f"^{_VERSION.pattern}$"})]
 Versions = Annotated[
     dict[str, str],
-    *_annotation(_parse_versions, _allow_map({"type": "string", "pattern": f"^{_VERSION.pattern}$"})),
+    *_annotate(_parse_versions, _allow_map({"type": "string", "pattern": f"^{_VERSION.pattern}$"})),
 ]
-Regions = Annotated[tuple[str, ...], *_annotation(_parse_targets("a region"), _NAMES)]
-ServerNames = Annotated[tuple[str, ...], *_annotation(_parse_targets("a server"), _NAMES)]
-Machines = Annotated[tuple[str, ...], *_annotation(_parse_targets("a region, a server"), _NAMES)]
-AllRegions = Annotated[tuple[str, ...], *_annotation(_read_all_or_targets("a region"), _ALL_SCHEMA)]
-AllMachines = Annotated[tuple[str, ...], *_annotation(_read_all_or_targets("a region, a server"), _ALL_SCHEMA)]
-Faults = Annotated[tuple[str, ...], *_annotation(_read_all_or_targets("the name of a fault"), _ALL_SCHEMA)]
+Regions = Annotated[tuple[str, ...], *_annotate(_parse_targets("a region"), _NAMES)]
+ServerNames = Annotated[tuple[str, ...], *_annotate(_parse_targets("a server"), _NAMES)]
+Machines = Annotated[tuple[str, ...], *_annotate(_parse_targets("a region, a server"), _NAMES)]
+AllRegions = Annotated[tuple[str, ...], *_annotate(_read_all_or_targets("a region"), _ALL_SCHEMA)]
+AllMachines = Annotated[tuple[str, ...], *_annotate(_read_all_or_targets("a region, a server"), _ALL_SCHEMA)]
+Faults = Annotated[tuple[str, ...], *_annotate(_read_all_or_targets("the name of a fault"), _ALL_SCHEMA)]
 Command = Annotated[
-    tuple[str, ...], *_annotation(_parse_command, {"type": "string", "pattern": f"^({_COMMAND.pattern})$"})
+    tuple[str, ...], *_annotate(_parse_command, {"type": "string", "pattern": f"^({_COMMAND.pattern})$"})
 ]
-Nothing = Annotated[bool, *_annotation(_refuse_value, {"type": "null"})]
+Nothing = Annotated[bool, *_annotate(_refuse_value, {"type": "null"})]
 Sides = Annotated[
     tuple[tuple[str, ...], ...],
-    *_annotation(_parse_sides, {"anyOf": [_TEXT, {"type": "array", "items": _NAMES, "minItems": 2}]}),
+    *_annotate(_parse_sides, {"anyOf": [_TEXT, {"type": "array", "items": _NAMES, "minItems": 2}]}),
 ]
 Ends = Annotated[
     tuple[str, ...],
-    *_annotation(_parse_ends, {"anyOf": [_TEXT, {"type": "array", "items": _TEXT, "minItems": 2, "maxItems": 2}]}),
+    *_annotate(_parse_ends, {"anyOf": [_TEXT, {"type": "array", "items": _TEXT, "minItems": 2, "maxItems": 2}]}),
 ]
 TopologySource = Annotated[
-    str | dict[str, Any], *_annotation(_topology, {"anyOf": [{"type": "string", "minLength": 1}, {"type": "object"}]})
+    str | dict[str, Any], *_annotate(_topology, {"anyOf": [{"type": "string", "minLength": 1}, {"type": "object"}]})
 ]
-ShareBounds = Annotated[Bounds, *_annotation(_make_bounds_parser(_share_bound), _allow_map(_AMOUNT))]
-CountBounds = Annotated[Bounds, *_annotation(_make_bounds_parser(_count_bound), _allow_map(_AMOUNT))]
-TimeBounds = Annotated[Bounds, *_annotation(_make_bounds_parser(_time_bound), _allow_map(_TEXT))]
+ShareBounds = Annotated[Bounds, *_annotate(_make_bounds_parser(_share_bound), _allow_map(_AMOUNT))]
+CountBounds = Annotated[Bounds, *_annotate(_make_bounds_parser(_count_bound), _allow_map(_AMOUNT))]
+TimeBounds = Annotated[Bounds, *_annotate(_make_bounds_parser(_time_bound), _allow_map(_TEXT))]
 CountPairs = Annotated[
-    Bounds, *_annotation(_read_pairs(_count_bound), {"type": "object", "additionalProperties": _AMOUNT})
+    Bounds, *_annotate(_read_pairs(_count_bound), {"type": "object", "additionalProperties": _AMOUNT})
 ]
-TimePairs = Annotated[Bounds, *_annotation(_read_pairs(_time_bound), {"type": "object", "additionalProperties": _TEXT})]
-CountBound = Annotated[Bound | None, *_annotation(_count_bound, _AMOUNT)]
-TimeBound = Annotated[Bound, *_annotation(_time_bound, _TEXT)]
-SameOrder = Annotated[bool | None, *_annotation(_parse_same_order, {"enum": [True, False, ANY]})]
+TimePairs = Annotated[Bounds, *_annotate(_read_pairs(_time_bound), {"type": "object", "additionalProperties": _TEXT})]
+CountBound = Annotated[Bound | None, *_annotate(_count_bound, _AMOUNT)]
+TimeBound = Annotated[Bound, *_annotate(_time_bound, _TEXT)]
+SameOrder = Annotated[bool | None, *_annotate(_parse_same_order, {"enum": [True, False, ANY]})]
 OperationResults = Annotated[
     Works,
-    *_annotation(
+    *_annotate(
         _parse_works,
         {
             "type": "object",

@@ -71,7 +71,7 @@ def compose(topology: Topology, cells: Sequence[SurvivalCell], *, rate: int) -> 
     lasting, dark = _Scenario(), []
     for failure in Failure:
         chosen = [cell for cell in testable if cell.failure is failure]
-        for incident in _cover(topology, streams, chosen):
+        for incident in _choose_incidents(topology, streams, chosen):
             scenario = lasting
             if failure is Failure.POWER:
                 scenario = _Scenario()
@@ -96,7 +96,7 @@ def _finish(scenario: _Scenario, rate: int) -> SurvivalScenario:
     return SurvivalScenario(data=data, asked=scenario.asked, incidents=tuple(scenario.incidents))
 
 
-def _cover(
+def _choose_incidents(
     topology: Topology, streams: Mapping[str, VirtualStream], cells: Sequence[SurvivalCell]
 ) -> Iterator[Incident]:
     """Few incidents, so that for each of *cells* one is as bad as the worst."""

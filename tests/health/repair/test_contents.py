@@ -20,7 +20,7 @@ from vstream.health.repair.pipeline import (
     choose_repairs,
 )
 from vstream.health.repair.plan import DuplicatePair, Held, Reach, Replay, Tally, find_missing_sequences
-from vstream.health.repair.refill import find_standstills
+from vstream.health.repair.resume import find_standstills
 from vstream.health.repair.sequence_set import SequenceSet
 from vstream.health.status import PairState, PairStatus
 from vstream.jetstream.direct import DirectMessage

@@ -58,7 +58,7 @@ def take_cuts(
     return [cuts_by_stream[item] for item in stream_refs]
 
 
-def any_answers(streams: Sequence[StreamRef], access: Access) -> bool:
+def is_any_answered(streams: Sequence[StreamRef], access: Access) -> bool:
     """Whether *access* reaches the leader of any of *streams*, all in one place, or an answer that it does not exist."""
     try:
         return any(item.error in {None, ABSENT} and item.is_led for item in _cut_region(streams, access, None))
@@ -108,7 +108,7 @@ def _cut_stream(
     sources += [SourceCursor(origin=origin, last_seq=seq) for origin, seq in ends.items()]
     return StreamCut(
         stream_ref=stream,
-        cut_at_ns=_told_at(info.get("ts"), asked_at),
+        cut_at_ns=_read_answer_time(info.get("ts"), asked_at),
         first_seq=int(state["first_seq"]),
         last_seq=int(state["last_seq"]),
         messages=int(state["messages"]),
@@ -147,7 +147,7 @@ def _is_older(first_at: object, created: object) -> bool:
     return datetime.fromisoformat(read_text(first_at)) + _SKEW < datetime.fromisoformat(read_text(created))
 
 
-def _told_at(told: object, asked_at: int) -> int:
+def _read_answer_time(told: object, asked_at: int) -> int:
     """When the stream's leader answered, by its clock, which also gives messages their times; ours may be wrong."""
     return asked_at if told is None else round(datetime.fromisoformat(read_text(told)).timestamp() * 10**6) * 1000
 

@@ -266,7 +266,7 @@ def _begins(is_new: NDArray[np.bool_]) -> NDArray[np.int64]:
 def _numbers(batch: pa.RecordBatch, hashes: TextHashes) -> _Rows:
     columns = {name: batch.column(name) for name in COLUMNS}
     seq = columns["seq"].to_numpy()
-    has_origin = _is_valid(columns["origin_seq"])
+    has_origin = _mask_valid(columns["origin_seq"])
     origin_seq = columns["origin_seq"].fill_null(0).to_numpy()
     if not has_origin.all():
         origin_seq = np.where(has_origin, origin_seq, seq)
@@ -282,11 +282,11 @@ def _numbers(batch: pa.RecordBatch, hashes: TextHashes) -> _Rows:
         payload=payload,
         name=mix(payload + names),
         subject=mix(place + (names if same else hashes.hash_column(columns["sent_subject"]))),
-        has_subject=_is_valid(columns["sent_subject"]),
+        has_subject=_mask_valid(columns["sent_subject"]),
     )
 
 
-def _is_valid(column: pa.Array) -> NDArray[np.bool_]:
+def _mask_valid(column: pa.Array) -> NDArray[np.bool_]:
     if not column.null_count:
         return np.ones(len(column), np.bool_)
     return column.is_valid().to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]

@@ -9,9 +9,9 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from vstream.chaos import faults, inject, journal
+from vstream.chaos import faults, inject
 from vstream.chaos.faults.pause import Pause
-from vstream.chaos.journal import OpenFault
+from vstream.chaos.journal import OpenFault, read_journal
 from vstream.cli import options
 from vstream.cli.asyncio_runner import run
 from vstream.cli.chaos.session import ChaosSession
@@ -271,5 +271,5 @@ def _heal(lab: str | None, ids: Sequence[str] | None, timeout: float, output: st
 def _open_faults(lab: str | None) -> tuple[TargetServers, Sequence[OpenFault]]:
     """The lab that is meant, and what its journal says: healing needs no topology."""
     name = choose_lab(lab)
-    book = journal.read(lab_directory(name))
-    return target_servers.target_lab(name), () if book is None else book.faults
+    journal = read_journal(lab_directory(name))
+    return target_servers.target_lab(name), () if journal is None else journal.faults

@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from vstream.chaos import journal
 from vstream.chaos.faults.pause import Pause
+from vstream.chaos.journal import read_journal
 from vstream.cli import options
 from vstream.cli.asyncio_runner import run
 from vstream.cli.exit_codes import NO, UNKNOWN
@@ -159,13 +159,13 @@ def status(name: LabArgument = None, same: SameLab = None, output: options.TextO
 
 def _list_states(status: LabStatus) -> dict[str, str]:
     """What servers are, instead of running or crashed, because of an open fault: `killed by f2`."""
-    book = journal.read(lab_directory(status.name))
+    journal = read_journal(lab_directory(status.name))
     states: dict[str, str] = {}
-    if book is None or not book.faults:
+    if journal is None or not journal.faults:
         return states
     target = target_servers.target_lab(status.name)
     running = {server.name for server in status.servers if server.state is ServerState.RUNNING}
-    for fault in book.faults:
+    for fault in journal.faults:
         for server in fault.fault.counted_as_lost:
             if fault.fault.keeps_down and server not in running:
                 states[server] = f"killed by {fault.id}"

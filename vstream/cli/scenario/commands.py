@@ -65,7 +65,7 @@ def run_scenario(
         chosen = replace(chosen, lab=replace(chosen.lab, versions={"*": server_version}))
     lab = f"{re.sub('[^A-Za-z0-9-]', '-', chosen.name)[:40]}-{secrets.token_hex(2)}"
     directory = out or Path("captures") / lab
-    console.print_note(f"{chosen.name}, seed {chosen.seed}: {view.outline(chosen)}")
+    console.print_note(f"{chosen.name}, seed {chosen.seed}: {view.describe_scenario(chosen)}")
     console.print_note(f"lab {lab}; the capture is {directory}")
     try:
         with view.show_run(regions) as on_event:
@@ -110,7 +110,7 @@ def validate(
             console.print_note(line)
     for name, result in zip(scenarios, loaded, strict=True):
         if result.scenario is not None and not any(diagnostic.is_error for diagnostic in result.diagnostics):
-            console.print_note(f"{name} is valid: {view.outline(result.scenario)}")
+            console.print_note(f"{name} is valid: {view.describe_scenario(result.scenario)}")
     if report.has_any(Severity.ERROR):
         raise typer.Exit(NO)
 

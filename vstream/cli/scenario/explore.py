@@ -19,7 +19,7 @@ from vstream.cli.views import console
 from vstream.cli.views import scenario as view
 from vstream.cli.views.json_output import print_json
 from vstream.errors import VstreamError
-from vstream.runner.explore import Exploration, Run, RunOutcome, SearchLimits, explore, outcome
+from vstream.runner.explore import Exploration, Run, RunOutcome, SearchLimits, explore, summarize_verdict
 from vstream.runner.runner import run as run_scenario
 from vstream.scenario.generate import ScenarioData, generate
 from vstream.scenario.model import Scenario
@@ -129,6 +129,6 @@ def _make_runner(seed: int) -> Run:
 
     async def run_one(scenario: Scenario, capture: Path) -> RunOutcome:
         captured = await run_scenario(scenario, capture_dir=capture, lab_name=lab, on_event=lambda _event: None)
-        return outcome(judge_capture(captured, scenario.expectations))
+        return summarize_verdict(judge_capture(captured, scenario.expectations))
 
     return run_one

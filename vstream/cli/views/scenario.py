@@ -213,7 +213,7 @@ def _choose_style(share: float) -> str:
     return "yellow" if share >= _FAIR else "red"
 
 
-def outline(scenario: Scenario) -> str:
+def describe_scenario(scenario: Scenario) -> str:
     """`9 steps, 3 faults, 12 expectations, about 60 s plus convergence`."""
     faults = _count_faults(scenario)
     parts = ((len(scenario.steps), "step"), (faults, "fault"), (len(scenario.expectations), "expectation"))

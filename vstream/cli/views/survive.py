@@ -94,7 +94,7 @@ def _cell_as_dict(cell: SurvivalCell, outcome: RehearsedCell | None) -> dict[str
     }
 
 
-def outline(request: RehearsalRequest) -> Iterator[str]:
+def describe_rehearsal(request: RehearsalRequest) -> Iterator[str]:
     """What a rehearsal is about to do."""
     for number, scenario in enumerate(request.scenarios, 1):
         yield f"lab {request.lab}-{number}: {', '.join(scenario.incidents)}"

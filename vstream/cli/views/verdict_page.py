@@ -127,7 +127,7 @@ def _list_charts(verdict: Verdict) -> Iterator[dict[str, Any]]:
     yield from _list_publishes(timeline)
     yield from _list_times(timeline)
     yield from _list_lags(timeline)
-    yield from _list_strips(timeline)
+    yield from _list_strip_charts(timeline)
 
 
 def _list_publishes(timeline: Timeline) -> Iterator[dict[str, Any]]:
@@ -200,7 +200,7 @@ def _list_lags(timeline: Timeline) -> Iterator[dict[str, Any]]:
         }
 
 
-def _list_strips(timeline: Timeline) -> Iterator[dict[str, Any]]:
+def _list_strip_charts(timeline: Timeline) -> Iterator[dict[str, Any]]:
     read_kinds: dict[float | None, str] = {None: "none", 1: "ok", 0: "rejected"}
     request_kinds: dict[int | None, str] = {None: "none", _FAILED: "rejected"}
 

@@ -427,7 +427,7 @@ async def _find_write_errors(servers: Sequence[ServerSnapshot], deadline: float)
         for problem in problems:
             error = str(problem.get("error"))
             if _CANNOT_WRITE in error:
-                errors.append(WriteError(server=server.name, about=_name_subject(problem), error=error))
+                errors.append(WriteError(server=server.name, about=_name_what_fails(problem), error=error))
     return tuple(errors)
 
 
@@ -438,7 +438,7 @@ async def _read_problems(url: str, deadline: float) -> Sequence[Mapping[str, Any
         return ()  # that it does not answer is a finding of its own
 
 
-def _name_subject(problem: Mapping[str, Any]) -> str:
+def _name_what_fails(problem: Mapping[str, Any]) -> str:
     """What a server's *problem* is about: a stream, a consumer, or JetStream as a whole."""
     names = [str(problem[key]) for key in ("stream", "consumer") if problem.get(key)]
     return " > ".join(names) or "JetStream"

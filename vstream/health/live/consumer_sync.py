@@ -30,7 +30,7 @@ class SyncedConsumer:
     position: Position | None
     kept_in: tuple[str, ...]
     problems: tuple[str, ...]
-    is_no: bool = False
+    is_refused: bool = False
     """Whether one of them is an answer: something does not exist, or is refused. What does not answer is unknown."""
 
 
@@ -61,8 +61,8 @@ class ConsumerSync:
             home = _open(connections[durable.region])
             position = await read_position(home, self._topology, stream, durable.region, durable.name, earlier=earlier)
         except VstreamError as error:
-            return replace(synced, problems=(error.message,), is_no=_is_no(error))
-        kept_in, problems, is_no = [], [], False
+            return replace(synced, problems=(error.message,), is_refused=_is_refusal(error))
+        kept_in, problems, is_refused = [], [], False
         for region in destinations:
             try:
                 await self._write(_open(connections[region]), durable, region, stream, position)
@@ -70,8 +70,10 @@ class ConsumerSync:
             except VstreamError as error:
                 self._kept.pop((durable, region), None)  # it may come back with empty disks
                 problems.append(f"{region}: {error.message}")
-                is_no |= _is_no(error)
-        return replace(synced, position=position, kept_in=tuple(kept_in), problems=tuple(problems), is_no=is_no)
+                is_refused |= _is_refusal(error)
+        return replace(
+            synced, position=position, kept_in=tuple(kept_in), problems=tuple(problems), is_refused=is_refused
+        )
 
     async def _write(
         self, connection: Connection, durable: Durable, region: str, stream: VirtualStream, position: Position
@@ -96,7 +98,7 @@ def _open(connection: Connection | VstreamError) -> Connection:
     return connection
 
 
-def _is_no(error: VstreamError) -> bool:
+def _is_refusal(error: VstreamError) -> bool:
     if isinstance(error, ServerError):
         return error.err_code not in error_codes.TEMPORARILY_UNAVAILABLE
     return isinstance(error, (RefusedError, UnknownNameError))

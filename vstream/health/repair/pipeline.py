@@ -16,8 +16,9 @@ from vstream.health.live.refresh_readers import refresh_readers
 from vstream.health.repair.live import duplicates, missing, refill, replay
 from vstream.health.repair.live.missing import Contents
 from vstream.health.repair.live.scan import Tick
-from vstream.health.repair.plan import Duplicates, Leftover, Replay, Standstill
-from vstream.health.repair.refill import Refill, find_lost_ends, find_standstills
+from vstream.health.repair.plan import Duplicates, Leftover, Replay
+from vstream.health.repair.refill import Refill, find_lost_ends
+from vstream.health.repair.resume import Standstill, find_standstills
 from vstream.health.status import PairState, PairStatus
 from vstream.jetstream.connection import Connection, connect
 from vstream.jetstream.reconnecting import ReconnectingConnection

@@ -202,28 +202,6 @@ class Leftover:
         return asdict(self)
 
 
-@value_class
-class Standstill:
-    """A stream that sources nothing from an origin, or not the message that waits there."""
-
-    virtual: str
-    reader: str
-    origins: tuple[str, ...]
-    detail: str
-    obstacle: str | None
-    """Why it cannot be resumed from here, and what to do instead; None if it can."""
-
-    def as_dict(self) -> dict[str, Json]:
-        """As JSON would have it."""
-        return {
-            "stream": self.virtual,
-            "reader": self.reader,
-            "origins": list(self.origins),
-            "detail": self.detail,
-            "blocked": self.obstacle,
-        }
-
-
 def _pair_as_dict(pair: DuplicatePair) -> dict[str, Json]:
     fields = asdict(pair)
     return {"origin_seq": fields.pop("seq"), **fields}

@@ -23,14 +23,14 @@ TRUSTED: Final = ("trusted", "trusted_keys")
 _ANY_NUMBER: Final = 1 << 20
 
 
-def whole(workspace: Workspace) -> list[ServerConf]:
+def list_whole(workspace: Workspace) -> list[ServerConf]:
     """The configurations of servers, without the files that others include."""
     included = {posixpath.normpath(name) for server in workspace.servers for name in server.included}
     servers = (server for server in workspace.servers if not server.is_fragment)
     return [server for server in servers if posixpath.normpath(server.file) not in included]
 
 
-def cluster(server: ServerConf) -> ConfValue | None:
+def cluster_of(server: ServerConf) -> ConfValue | None:
     """The name of the server's cluster: a gateway has the same, and gives it where the cluster has none."""
     cluster_name = server.cluster_name or (server.gateway.name if server.gateway else None)
     return cluster_name if cluster_name is not None and cluster_name.text else None
@@ -57,7 +57,7 @@ def is_clustered(server: ServerConf) -> bool:
     return any(listener.block == "cluster" for listener in server.listeners)
 
 
-def place(server: ServerConf) -> Span:
+def place_of(server: ServerConf) -> Span:
     """Where to point at a server as a whole: its name, or the beginning of its file."""
     return server.server_name.span if server.server_name else Span.point(server.file, 1, 1)
 
@@ -65,10 +65,10 @@ def place(server: ServerConf) -> Span:
 def is_alone(server: ServerConf) -> bool:
     """Whether nothing links the server to others: files of such servers beside one another say nothing of one system."""
     blocks = {listener.block for listener in server.listeners}
-    return cluster(server) is None and not server.leaf_remotes and not blocks & {"cluster", "gateway", "leafnodes"}
+    return cluster_of(server) is None and not server.leaf_remotes and not blocks & {"cluster", "gateway", "leafnodes"}
 
 
-def directory(server: ServerConf) -> str:
+def directory_of(server: ServerConf) -> str:
     """Where the server's file lies."""
     return posixpath.dirname(server.file)
 
@@ -104,7 +104,7 @@ def read_duration(value: ConfValue | None) -> int | None:
         return None
 
 
-def operator_claims(operator: object) -> Mapping[str, object]:
+def read_claims(operator: object) -> Mapping[str, object]:
     """What the token *operator* claims about NATS; empty if it cannot be read. A file's name says nothing."""
     text = operator.value if isinstance(operator, ConfScalar) else None
     token = detect.find_token(text) if isinstance(text, str) else None
@@ -121,7 +121,7 @@ def are_copies(first: ServerConf, second: ServerConf) -> bool:
 
     Such servers never meet, and what they share is no mistake.
     """
-    names = [(written.text if (written := cluster(server)) else None) for server in (first, second)]
+    names = [(written.text if (written := cluster_of(server)) else None) for server in (first, second)]
     bases = {posixpath.basename(server.file) for server in (first, second)}
     return first.file != second.file and len(bases) == 1 and names[0] == names[1]
 
@@ -131,14 +131,14 @@ def may_share_a_system(first: ServerConf, second: ServerConf) -> bool:
     names: list[set[str | None]] = []
     for server in (first, second):
         remotes = server.gateway.remotes if server.gateway else ()
-        written = (cluster(server), *(remote.name for remote in remotes))
+        written = (cluster_of(server), *(remote.name for remote in remotes))
         names.append({name.text for name in written if name is not None})
-    if directory(first) == directory(second):
+    if directory_of(first) == directory_of(second):
         return not all(names) or bool(names[0] & names[1])
     return bool(names[0] & names[1])
 
 
-def links(server: ServerConf, block: str) -> list[ConfValue]:
+def list_links(server: ServerConf, block: str) -> list[ConfValue]:
     """The addresses of the routes (`cluster`) or gateways (`gateway`) that *server* lists."""
     routes = entry(server.cluster, "routes") if block == "cluster" else None
     remotes = server.gateway.remotes if server.gateway and block == "gateway" else ()
@@ -146,7 +146,7 @@ def links(server: ServerConf, block: str) -> list[ConfValue]:
 
 
 def _addresses(server: ServerConf, block: str) -> list[tuple[str, int | None]]:
-    return [split_url(url)[:2] for url in links(server, block)]
+    return [split_url(url)[:2] for url in list_links(server, block)]
 
 
 def _listeners(servers: list[ServerConf], block: str) -> dict[tuple[str, str, int | None], set[int]]:
@@ -156,14 +156,16 @@ def _listeners(servers: list[ServerConf], block: str) -> dict[tuple[str, str, in
         names = [server.server_name.text] if server.server_name else []
         for listener in (listener for listener in server.listeners if listener.block == block):
             for host in (*names, *([] if listener.is_everywhere else [listener.host])):
-                listening.setdefault((directory(server), str(host).lower(), listener.port), set()).add(index)
+                listening.setdefault((directory_of(server), str(host).lower(), listener.port), set()).add(index)
     return listening
 
 
 def lead_to_each_other(servers: list[ServerConf], block: str) -> bool:
     """Whether each address of the *servers* is that of one of them: else, the files do not say where it leads."""
     listening = _listeners(servers, block)
-    places = [(directory(server), host.lower(), port) for server in servers for host, port in _addresses(server, block)]
+    places = [
+        (directory_of(server), host.lower(), port) for server in servers for host, port in _addresses(server, block)
+    ]
     return all(len(listening.get(place, ())) == 1 for place in places)
 
 
@@ -174,7 +176,7 @@ def group_connected(servers: list[ServerConf], block: str) -> list[list[ServerCo
     leader = list(range(len(servers)))
     for index, server in enumerate(servers):
         for host, port in _addresses(server, block):
-            heard = listening.get((directory(server), host.lower(), port), set())
+            heard = listening.get((directory_of(server), host.lower(), port), set())
             if len(heard) == 1:
                 first, second = sorted((leader[index], *(leader[peer] for peer in heard)))
                 leader = [first if number == second else number for number in leader]
@@ -187,29 +189,29 @@ def group_connected(servers: list[ServerConf], block: str) -> list[list[ServerCo
 
 def may_meet(first: ServerConf, second: ServerConf) -> bool:
     """Whether two servers can run at one time on one host: not if they are copies, or far apart and of two systems."""
-    is_near = directory(first) == directory(second)
+    is_near = directory_of(first) == directory_of(second)
     return (is_near or may_share_a_system(first, second)) and not are_copies(first, second)
 
 
 def split_systems(workspace: Workspace) -> list[Workspace]:
     """*workspace* by system: without a topology, a directory with linked servers of several clusters is one of its own."""
     clusters: dict[str, set[str | None]] = {}
-    for server in whole(workspace) if workspace.topology is None else ():
-        name = cluster(server)
+    for server in list_whole(workspace) if workspace.topology is None else ():
+        name = cluster_of(server)
         if name is not None and server.gateway is not None and server.gateway.remotes:
-            clusters.setdefault(directory(server), set()).add(name.text)
+            clusters.setdefault(directory_of(server), set()).add(name.text)
     several = [path for path, names in clusters.items() if len(names) > 1]
     if len(several) <= 1:
         return [workspace]
     parts = []
     for path in several:
-        servers = tuple(server for server in workspace.servers if directory(server) == path)
+        servers = tuple(server for server in workspace.servers if directory_of(server) == path)
         parts.append(replace(workspace, servers=servers))
-    rest = tuple(server for server in workspace.servers if directory(server) not in several)
+    rest = tuple(server for server in workspace.servers if directory_of(server) not in several)
     return [*parts, replace(workspace, servers=rest)]
 
 
-def super_clusters(workspace: Workspace) -> list[tuple[str, ...]]:
+def group_clusters(workspace: Workspace) -> list[tuple[str, ...]]:
     """The clusters that gateways connect, together with those of the topology; each set in the order of the files."""
     component: dict[str, list[str]] = {}
 
@@ -221,8 +223,8 @@ def super_clusters(workspace: Workspace) -> list[tuple[str, ...]]:
     # In domains, each region is alone: what joins them are hubs.
     if workspace.topology is not None and workspace.topology.hubs is None:
         join(list(workspace.topology.clusters))
-    for server in whole(workspace):
-        cluster_name = cluster(server)
+    for server in list_whole(workspace):
+        cluster_name = cluster_of(server)
         remotes = server.gateway.remotes if server.gateway else ()
         names = [
             cluster_name.text if cluster_name else None,
@@ -240,8 +242,8 @@ def count_peers(workspace: Workspace, names: tuple[str, ...], sizes: Mapping[str
         return {name: sizes[name] for name in names} if set(names) <= sizes.keys() else None
     counted = dict.fromkeys(names, 0)
     files = dict.fromkeys(names, 0)
-    for server in whole(workspace):
-        cluster_name = cluster(server)
+    for server in list_whole(workspace):
+        cluster_name = cluster_of(server)
         if cluster_name and cluster_name.text in counted:
             files[cluster_name.text] += 1
             counted[cluster_name.text] += has_jetstream(server)
@@ -277,11 +279,11 @@ def count_servers_by_cluster(workspace: Workspace) -> Mapping[str, int]:
 def find_clusters_alone(workspace: Workspace) -> dict[str, str]:
     """The one cluster of all servers in a directory, where nothing links it to others: streams can be nowhere else."""
     beside: dict[str, list[ServerConf]] = {}
-    for server in whole(workspace) if workspace.topology is None else ():
-        beside.setdefault(directory(server), []).append(server)
+    for server in list_whole(workspace) if workspace.topology is None else ():
+        beside.setdefault(directory_of(server), []).append(server)
     alone = {}
     for path, servers in beside.items():
-        names = {name.text if (name := cluster(server)) is not None else None for server in servers}
+        names = {name.text if (name := cluster_of(server)) is not None else None for server in servers}
         is_linked = any(server.gateway or has_any(server.root, "leafnodes", "leaf") for server in servers)
         # A route to the name of a service leads to servers that the files do not show.
         if len(names) == 1 and not is_linked and lead_to_each_other(servers, "cluster"):

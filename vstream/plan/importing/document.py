@@ -62,7 +62,7 @@ def _write_document(name: str, system: Discovered, seen: RecognisedTopology) -> 
 def _find_ages(stream: RecognisedStream) -> dict[tuple[Role, str], Data]:
     """How long write streams keep their messages: the one thing that has to be said."""
     taking = [part for part in stream.parts if part.role in {Role.WRITE, Role.ORIGIN}]
-    return {(part.role, part.place): settings.max_age(part.stream.config.fields) for part in taking}
+    return {(part.role, part.place): settings.read_max_age(part.stream.config.fields) for part in taking}
 
 
 def _list_strays(virtual: RecognisedStream, system: Discovered, reads: Collection[str]) -> Iterator[UndescribedItem]:
@@ -86,12 +86,12 @@ def _with_buckets(written: Data, seen: RecognisedTopology) -> Data:
         bucket = settings.write_bucket_settings(recognised, stream)
         other_streams = {key: value for key, value in written["streams"].items() if key != recognised.name}
         trial = {**written, "streams": other_streams, part: {**written.get(part, {}), name: bucket}}
-        if _says_all(trial, recognised):
+        if _is_said_whole(trial, recognised):
             written = trial
     return written
 
 
-def _says_all(trial: Data, recognised: RecognisedStream) -> bool:
+def _is_said_whole(trial: Data, recognised: RecognisedStream) -> bool:
     """Whether *trial* says all of the virtual stream *recognised*."""
     try:
         topology = _resolve(trial)
@@ -225,7 +225,7 @@ def _write_stream(
         **({"virtual_name": "order"} if stream.is_order_named else {}),
         **({} if everywhere else {"regions": list(stream.regions)}),
         **({"takes_over": stream.takes_over} if stream.takes_over else {}),
-        **({"counters": True} if _counts(stream) else {}),
+        **({"counters": True} if _has_counters(stream) else {}),
         **{word: general[word] for word in general if word not in _WORD.values()},
         **{word: general[word] for word in ("write", "order", "read") if general.get(word)},
         **({"overrides": overrides} if overrides else {}),
@@ -233,7 +233,7 @@ def _write_stream(
     }
 
 
-def _counts(stream: RecognisedStream) -> bool:
+def _has_counters(stream: RecognisedStream) -> bool:
     """Whether what takes its writes stores sums."""
     taking = [part.stream.config for part in stream.parts if part.role in {Role.WRITE, Role.ORIGIN}]
     return any(config.fields.get("allow_msg_counter") is True for config in taking)
@@ -256,11 +256,11 @@ def _factor_out(stream: RecognisedStream, stated: Mapping[tuple[Role, str], Data
             for place, value in values.items():
                 if value != usual:
                     overrides.setdefault(place, {}).setdefault(word, {})[key] = value
-    _said_once(general, {_WORD[part.role] for part in stream.parts})
+    _move_shared_up(general, {_WORD[part.role] for part in stream.parts})
     return general, {region: overrides[region] for region in stream.regions if region in overrides}
 
 
-def _said_once(general: Data, words: Collection[str]) -> None:
+def _move_shared_up(general: Data, words: Collection[str]) -> None:
     """Say what is the same for all kinds of streams, of which there are *words*, for the stream as a whole."""
     if len(words) == 1 or set(general) != set(words):
         return
@@ -297,7 +297,7 @@ def _write_consumers(virtual: RecognisedStream, system: Discovered, owner: str) 
             marked[name] += consumer.config.owner == owner
     told: Data = {}
     for name, by_region in sorted(durables.items()):
-        if reason := _unlike_each_other(by_region, virtual.regions, is_marked=bool(marked[name])):
+        if reason := _explain_differing(by_region, virtual.regions, is_marked=bool(marked[name])):
             text = f"{reason}: {', '.join(by_region)}"
             do = f"declare it under `consumers` of `{virtual.name}` if it should be the same everywhere"
             undescribed.append(UndescribedItem(kind="consumer", name=f"{virtual.name} > {name}", text=text, do=do))
@@ -314,7 +314,7 @@ def _read_in(stream: RecognisedStream, region: str) -> str:
     return read if any(part.stream.config.name == read for part in stream.parts) else stream.name
 
 
-def _unlike_each_other(by_region: Mapping[str, Data | None], regions: Iterable[str], *, is_marked: bool) -> str | None:
+def _explain_differing(by_region: Mapping[str, Data | None], regions: Iterable[str], *, is_marked: bool) -> str | None:
     """Why a durable cannot be said."""
     settings_by_region = list(by_region.values())
     if any(consumer is None for consumer in settings_by_region):

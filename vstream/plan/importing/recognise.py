@@ -62,7 +62,9 @@ def recognise(system: Discovered, owner: str | None) -> RecognisedTopology:
     led = _leads_by_stream(system)
     virtual, used = [], set[str]()
     for name, matched in sorted(by_name.items()):
-        recognised = _virtual(name, matched, where, kind, led.get(name, ())) if re.match(STREAM_PATTERN, name) else None
+        recognised = (
+            _recognise_stream(name, matched, where, kind, led.get(name, ())) if re.match(STREAM_PATTERN, name) else None
+        )
         if recognised is None:
             missing = (
                 "write streams or an origin" if all(part.role is Role.READ for part in matched) else "read streams"
@@ -88,7 +90,7 @@ def recognise(system: Discovered, owner: str | None) -> RecognisedTopology:
     return RecognisedTopology(places=where, naming=kind, virtual=tuple(virtual), undescribed=tuple(undescribed))
 
 
-def _virtual(
+def _recognise_stream(
     name: str, parts: Sequence[MatchedStream], where: RegionLayout, kind: Naming, led: Sequence[tuple[str, Lead]]
 ) -> RecognisedStream | None:
     roles = {part.role for part in parts}

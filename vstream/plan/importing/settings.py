@@ -70,7 +70,7 @@ def find_differing_settings(has: Mapping[str, Json], would: Mapping[str, Json], 
     tags, default_tags = _list_tags(form), _list_tags(default)
     if tags != default_tags:
         stated["placement_tags"] = tags
-    marks, default_marks = labels(form), labels(default)
+    marks, default_marks = read_labels(form), read_labels(default)
     if marks != default_marks:
         stated["metadata"] = marks
     config = {field: form[field] for field in _PASSED_ON if form[field] != default[field]}
@@ -79,12 +79,12 @@ def find_differing_settings(has: Mapping[str, Json], would: Mapping[str, Json], 
     return stated
 
 
-def max_age(fields: Mapping[str, Json]) -> Data:
+def read_max_age(fields: Mapping[str, Json]) -> Data:
     """The `max_age` of a stream with these *fields*, even if it is the default."""
     return {"max_age": spell_duration(int(str(fields.get("max_age") or 0)))}
 
 
-def labels(fields: Mapping[str, Json]) -> dict[str, str]:
+def read_labels(fields: Mapping[str, Json]) -> dict[str, str]:
     """The user's own part of the metadata of a stream or a consumer with these *fields*."""
     return {key: value for key, value in read_metadata(fields).items() if not key.startswith(_NO_LABELS)}
 
@@ -137,7 +137,7 @@ def write_consumer_settings(fields: Mapping[str, Json]) -> Data | None:
     if isinstance(backoff, list) and backoff:
         stated.pop("ack_wait", None)
         stated["backoff"] = [spell_duration(int(duration)) for duration in backoff if isinstance(duration, int)]
-    if marks := labels(form):
+    if marks := read_labels(form):
         stated["metadata"] = marks
     covered = {*_CONSUMER, *_UNSAYABLE, "backoff", "metadata"}
     config = {field: value for field, value in form.items() if field not in covered and value != default.get(field)}

@@ -83,7 +83,10 @@ def import_topology(system: Discovered, *, name: str | None, file: str) -> Impor
         undescribed += _list_other_rules(desired, plan, system)
         undescribed += [UndescribedItem(kind="field", name=note.name, text=note.text) for note in plan.notes]
     written = write_yaml(
-        data, _head(system), dict((*_note_gaps(system, seen), *_note_buckets(data))), undescribed_lines(undescribed)
+        data,
+        _list_head_comments(system),
+        dict((*_note_gaps(system, seen), *_note_buckets(data))),
+        undescribed_lines(undescribed),
     )
     owners = {part.stream.config.owner for recognised in seen.virtual for part in recognised.parts}
     durables = {durable for virtual in data["streams"].values() for durable in virtual.get("consumers", {})}
@@ -185,7 +188,7 @@ def _list_missing_answers(system: Discovered, seen: RecognisedTopology) -> Itera
         yield UndescribedItem(kind="region", name=seen.places.stretch, text=text, do=do)
 
 
-def _head(system: Discovered) -> Iterator[str]:
+def _list_head_comments(system: Discovered) -> Iterator[str]:
     yield "Written by `vstream init` from what runs. Look at every comment, then: vstream validate, vstream plan"
     if system.lab is None:
         yield "Servers do not tell their host names, ports and disks. Regions have a number of servers; list host names"

@@ -129,7 +129,7 @@ def block_takeovers(outcomes: Sequence[Outcome], context: DiffContext) -> Iterab
                 reason=f"it takes over `{plain}`, which does not exist, or does not answer",
                 hint="take `takes_over` out of the topology if everything has been taken over",
             )
-        elif reason := _misfit(stream, observed):
+        elif reason := _explain_misfit(stream, observed):
             yield Blocked(
                 name=stream.config.name,
                 region=stream.region,
@@ -138,7 +138,7 @@ def block_takeovers(outcomes: Sequence[Outcome], context: DiffContext) -> Iterab
             )
 
 
-def _misfit(stream: RenderedStream, plain: ObservedStream) -> str | None:
+def _explain_misfit(stream: RenderedStream, plain: ObservedStream) -> str | None:
     """Why *stream* cannot take over *plain*; None if it can."""
     for listed in plain.config.subjects:
         if not any(is_subset(listed, subject) for subject in stream.subjects):

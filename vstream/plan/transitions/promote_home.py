@@ -26,7 +26,7 @@ from vstream.topology.model import Role
 from vstream.topology.stream_config import REGION_KEY, ROLE_KEY, STREAM_KEY, ObservedStream, StreamConfig
 
 
-def promote(stream: RenderedStream, context: DiffContext) -> tuple[Outcome, ...]:
+def plan_new_home(stream: RenderedStream, context: DiffContext) -> tuple[Outcome, ...]:
     """The remaining steps that create the origin *stream* in its new home; none if that is not needed."""
     name = _replaced_copy(stream, context)
     if name is None:

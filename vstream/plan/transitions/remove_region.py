@@ -137,7 +137,7 @@ def _note_ends(change: Change, losses: Sequence[RegionLoss]) -> Change:
     return replace(
         change,
         given_up={**ends, **change.given_up},
-        lacks_note=change.lacks_note and ends.keys() <= change.given_up.keys(),
+        needs_only_note=change.needs_only_note and ends.keys() <= change.given_up.keys(),
     )
 
 

@@ -35,7 +35,7 @@ def main(adapter: TypeAdapter[_Spec], work: Callable[[_Spec, Words], Coroutine[N
 
     The only argument of the program is the process id of its runner.
     """
-    Thread(target=_outlive, args=(int(sys.argv[1]),), daemon=True).start()
+    Thread(target=_end_after, args=(int(sys.argv[1]),), daemon=True).start()
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     asyncio.run(_main(adapter, work))
@@ -61,7 +61,7 @@ async def _main(adapter: TypeAdapter[_Spec], work: Callable[[_Spec, Words], Coro
         await work(adapter.validate_json(line), Words(reader))
 
 
-def _outlive(runner: int) -> None:
+def _end_after(runner: int) -> None:
     """End this process shortly after *runner*, whatever it does meanwhile."""
     while os.getppid() == runner:
         time.sleep(_LOOK)

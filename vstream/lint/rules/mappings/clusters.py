@@ -15,12 +15,12 @@ from vstream.lint.rules.mappings import api
 from vstream.lint.rules.mappings.entries import has_default, index_sources, simulate_block
 from vstream.lint.rules.server_values import (
     are_copies,
-    cluster,
-    directory,
+    cluster_of,
+    directory_of,
+    group_clusters,
     group_connected,
-    place,
-    super_clusters,
-    whole,
+    list_whole,
+    place_of,
 )
 from vstream.lint.workspace import MappingEntry, MappingsBlock, ServerConf, StreamFile, StreamRole, Workspace
 from vstream.subjects.algebra import SEPARATOR, SubjectTrie, is_subset, overlaps
@@ -102,10 +102,12 @@ class _Names:
 def _restrict_to_readers(workspace: Workspace, block: MappingsBlock) -> Workspace:
     """*workspace* with the servers in the directories of those that read *block*: others may be of another system."""
     readers = (server for server in workspace.servers if _reads(server, block))
-    directories = {directory(server) for server in readers if not server.is_fragment}
+    directories = {directory_of(server) for server in readers if not server.is_fragment}
     if not directories:
         return workspace
-    return replace(workspace, servers=tuple(server for server in workspace.servers if directory(server) in directories))
+    return replace(
+        workspace, servers=tuple(server for server in workspace.servers if directory_of(server) in directories)
+    )
 
 
 def _find_odd_ones(block: MappingsBlock, used: Counter[str]) -> dict[str, str | None]:
@@ -177,7 +179,7 @@ def region_left_out(workspace: Workspace) -> Iterator[Violation]:
 
 def _reached_by_gateways(workspace: Workspace, block: MappingsBlock) -> frozenset[str]:
     """The clusters that the gateways of servers with *block* lead to, without those of servers with other rules."""
-    servers = whole(workspace) if workspace.topology is None else []
+    servers = list_whole(workspace) if workspace.topology is None else []
     readers = tuple(server for server in servers if _reads(server, block))
     elsewhere = {_cluster_name(server) for server in servers if server not in readers}
     return frozenset(replace(workspace, servers=readers).cluster_names if readers else ()) - elsewhere
@@ -210,7 +212,7 @@ def _expect_by_servers(
     """Each rule for several clusters that leaves out the one of a server which reads it: that cluster is wanted too."""
     if workspace.topology is not None:
         return {}
-    readers = {_cluster_name(server) for server in whole(workspace) if _reads(server, block)}
+    readers = {_cluster_name(server) for server in list_whole(workspace) if _reads(server, block)}
     elsewhere = _find_mapped_elsewhere(workspace, block)
     # A stream need not be in every region: the rules of other servers say whether this one is.
     return {source: clusters | (readers & elsewhere.get(source, set())) for source, clusters in scoped.items()}
@@ -348,8 +350,8 @@ def servers_map_differently(workspace: Workspace) -> Iterator[Violation]:
     their cluster. Include the same mappings file in all server configurations.
     """
     # By name: where two servers differ, the first is taken for right.
-    servers = sorted(whole(workspace), key=lambda server: server.file)
-    groups = {name: number for number, names in enumerate(super_clusters(workspace)) for name in names}
+    servers = sorted(list_whole(workspace), key=lambda server: server.file)
+    groups = {name: number for number, names in enumerate(group_clusters(workspace)) for name in names}
     # A cluster without gateways is no super-cluster: its servers are known by their routes.
     connected = group_connected(servers, "cluster")
     alone = {server.file: -number for number, group in enumerate(connected, 1) for server in group}
@@ -359,7 +361,7 @@ def servers_map_differently(workspace: Workspace) -> Iterator[Violation]:
     for server in servers:
         name = _cluster_name(server)
         if name in groups:
-            systems[groups[name], directory(server)].append(server)
+            systems[groups[name], directory_of(server)].append(server)
         number = groups.get(name, alone.get(server.file, 0))
         for block in server.mappings if name in groups or number else ():
             earlier, earlier_block = seen_blocks.setdefault((number, block.account), (server, block))
@@ -372,7 +374,7 @@ def servers_map_differently(workspace: Workspace) -> Iterator[Violation]:
 
 
 def _cluster_name(server: ServerConf) -> str:
-    name = cluster(server)
+    name = cluster_of(server)
     return (name.text if name else None) or ""
 
 
@@ -390,7 +392,7 @@ def _without_rules(group: list[ServerConf]) -> Iterator[Violation]:
             if is_meant and all(mapping.account != account for mapping in server.mappings):
                 rules = f"rules of account `{account}`" if account else "rules"
                 yield Violation(
-                    at=place(server),
+                    at=place_of(server),
                     message=f"`{holder.file}` has {rules} for cluster `{_cluster_name(server)}`, and this server of it has none",
                     hint="let all servers include the same mappings file",
                     related=(Related(span=block.key_span, message="the rules"),),

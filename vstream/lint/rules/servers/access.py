@@ -17,11 +17,11 @@ from vstream.lint.rules.server_values import (
     has_any,
     is_alone,
     is_on,
+    list_whole,
     may_meet,
-    operator_claims,
-    place,
+    place_of,
+    read_claims,
     split_systems,
-    whole,
 )
 from vstream.lint.workspace import ConfValue, LeafRemote, Listener, ServerConf, Workspace
 from vstream.syntax.natsconf.nodes import ConfMap, ConfScalar
@@ -41,7 +41,7 @@ def port_taken_twice(workspace: Workspace) -> Iterator[Violation]:
     Servers without a link to others are not compared, nor those of two directories that name no common cluster.
     """
     for system in split_systems(workspace):
-        yield from _find_clashes(whole(system))
+        yield from _find_clashes(list_whole(system))
 
 
 def _find_clashes(servers: list[ServerConf]) -> Iterator[Violation]:
@@ -87,7 +87,7 @@ def no_system_account(workspace: Workspace) -> Iterator[Violation]:
     operator in a separate file is not read. With `no_system_account`, JetStream has none of its services (all versions;
     server/server.go).
     """
-    for server in whole(workspace):
+    for server in list_whole(workspace):
         root = server.root
         disabled = is_on(root, "no_system_account", "no_system", "no_sys_acc")
         if server.system_account is not None and not disabled:
@@ -97,7 +97,7 @@ def no_system_account(workspace: Workspace) -> Iterator[Violation]:
         if disabled:
             option = next(written for written in root.entries if written.key.lower().startswith("no_sys"))
             at, message = option.span, "the system account is disabled"
-        elif operator is not None and (claims := operator_claims(operator.value)) and not claims.get("system_account"):
+        elif operator is not None and (claims := read_claims(operator.value)) and not claims.get("system_account"):
             at, message = operator.value.span, "neither the operator nor `system_account` names a system account"
         elif has_any(root, *TRUSTED) and operator is None:
             at, message = root.span, "trusted keys, but no `system_account`"
@@ -119,7 +119,7 @@ def open_to_everyone(workspace: Workspace) -> Iterator[Violation]:
     `authorization`, users, an operator, or TLS with `verify` count as authentication; between servers, `authorization`
     or `tls` do.
     """
-    for server in whole(workspace):
+    for server in list_whole(workspace):
         blocks = {"cluster": server.cluster, "gateway": server.gateway.conf if server.gateway else None}
         for listener in server.listeners:
             if not listener.is_everywhere:
@@ -220,7 +220,7 @@ def find_open_servers(group: list[ServerConf]) -> Iterator[Violation]:
         asks = has_any(server.root, "authorization", *OPERATORS, *TRUSTED) or _asks_for_login(server)
         if is_known and not asks:
             yield Violation(
-                at=place(server),
+                at=place_of(server),
                 message=f"`{guarded[0].file}` asks for a login, and this server of the same cluster lets in everybody",
                 hint="give it the same `accounts` and `authorization`, from a file that all servers include",
             )

@@ -12,8 +12,8 @@ from vstream.lint.reading.leafnodes import LOGINS, hubs_of, list_leaf_users, rea
 from vstream.lint.reading.nodes import entry, maps_in, option, split_url, table
 from vstream.lint.registry import Violation, find_closest, rule
 from vstream.lint.rules.server_values import (
-    cluster,
-    directory,
+    cluster_of,
+    directory_of,
     find_asked_user,
     find_jetstream_domain,
     find_system_account,
@@ -21,9 +21,9 @@ from vstream.lint.rules.server_values import (
     has_any,
     is_clustered,
     lead_to_each_other,
-    links,
-    place,
-    whole,
+    list_links,
+    list_whole,
+    place_of,
 )
 from vstream.lint.rules.servers.access import compare_leaf_passwords, compare_secrets, find_open_servers
 from vstream.lint.workspace import AccountConf, ConfValue, LeafRemote, ServerConf, UserConf, Workspace
@@ -65,7 +65,7 @@ def servers_disagree(workspace: Workspace) -> Iterator[Violation]:
     versions). Servers are compared if one lists an address of the other and their files are in the same directory. The
     value that most of them have counts as the right one.
     """
-    servers = whole(workspace)
+    servers = list_whole(workspace)
     for group in group_connected(servers, "cluster"):
         for trait in _TRAITS:
             yield from _compare(group, trait)
@@ -94,18 +94,18 @@ def _find_split_clusters(servers: list[ServerConf]) -> Iterator[Violation]:
     clusters: dict[tuple[str, str | None], list[ServerConf]] = {}
     # By name: where two servers differ, the first is taken for right.
     for server in sorted(servers, key=lambda server: server.file):
-        name = cluster(server)
+        name = cluster_of(server)
         if server.gateway is not None and is_clustered(server) and name is not None:
-            clusters.setdefault((directory(server), name.text), []).append(server)
+            clusters.setdefault((directory_of(server), name.text), []).append(server)
     for (_, cluster_name), members in clusters.items():
         connected = {server.file for server in (group_connected(members, "cluster") or [members[:1]])[0]}
         apart = [server for server in members if server.file not in connected]
         if not apart or _are_alternatives(members) or not lead_to_each_other(members, "cluster"):
             continue
-        name = cluster(apart[0])
-        has_routes = all(links(server, "cluster") for server in members)
+        name = cluster_of(apart[0])
+        has_routes = all(list_links(server, "cluster") for server in members)
         yield Violation(
-            at=name.span if name else place(apart[0]),
+            at=name.span if name else place_of(apart[0]),
             message=f"no route leads from here to `{min(connected)}`, which is in cluster `{cluster_name}` too: "
             "gateways take both for one region, and reach one of them",
             hint="add routes to each other, or give each region its own cluster name",
@@ -130,9 +130,9 @@ def _compare_payloads(group: list[ServerConf]) -> Iterator[Violation]:
     most, largest, largest_server = max(sizes, key=lambda item: int(str(item[0])))
     for size, limit, server in sizes:
         if size != most:
-            at = largest.span if largest else place(largest_server)
+            at = largest.span if largest else place_of(largest_server)
             yield Violation(
-                at=limit.span if limit else place(server),
+                at=limit.span if limit else place_of(server),
                 message=f"messages may have {size:,} bytes here, and {most:,} in `{largest_server.file}`: "
                 "clients that reconnect to this server cannot publish larger ones",
                 hint=f"write `max_payload: {most}` on all servers that connect to each other",
@@ -143,7 +143,7 @@ def _compare_payloads(group: list[ServerConf]) -> Iterator[Violation]:
 
 def _find_hub(workspace: Workspace, leaf: ServerConf, remote: LeafRemote) -> ServerConf | None:
     """The server that *remote* leads to, if the files beside *leaf* leave no choice."""
-    hubs = [hub for hub in hubs_of(workspace, remote) if directory(hub) == directory(leaf)]
+    hubs = [hub for hub in hubs_of(workspace, remote) if directory_of(hub) == directory_of(leaf)]
     return hubs[0] if len(hubs) == 1 else None
 
 
@@ -241,7 +241,9 @@ def _compare_leaf_domains(workspace: Workspace, leaf: ServerConf) -> Iterator[Vi
     if domain is None or is_extended:
         return
     hubs = {hub.file: hub for remote in leaf.leaf_remotes for hub in hubs_of(workspace, remote)}
-    nearby = [hub for hub in hubs.values() if directory(hub) == directory(leaf) and system_of(hub) != system_of(leaf)]
+    nearby = [
+        hub for hub in hubs.values() if directory_of(hub) == directory_of(leaf) and system_of(hub) != system_of(leaf)
+    ]
     theirs = nearby[0].jetstream.domain if len(nearby) == 1 and nearby[0].jetstream else None
     if theirs is not None and theirs.text == domain.text:
         yield Violation(
@@ -263,7 +265,7 @@ def _compare_domains_below_a_hub(workspace: Workspace, servers: list[ServerConf]
             is_end = link.span is not None and link.span.file == leaf.file
             if domain is None or not is_end:
                 continue
-            key = (directory(leaf), link.hub.system, link.hub.account, domain.text)
+            key = (directory_of(leaf), link.hub.system, link.hub.account, domain.text)
             system, earlier = seen_domains.setdefault(key, (link.leaf.system, domain))
             if system != link.leaf.system:
                 yield Violation(
@@ -309,14 +311,14 @@ def _read_system_account(server: ServerConf) -> Reading:
     if has_any(server.root, "operator", "operators"):
         return None
     account = server.system_account
-    return (f"`{account.text}`", account.span) if account and account.text else ("`$SYS`", place(server))
+    return (f"`{account.text}`", account.span) if account and account.text else ("`$SYS`", place_of(server))
 
 
 def _read_guest(server: ServerConf) -> Reading:
     guest = option(server.root, "no_auth_user")
     if guest is not None and guest.text:
         return f"`{guest.text}`", guest.span
-    return ("refused", place(server)) if server.users else None
+    return ("refused", place_of(server)) if server.users else None
 
 
 def _has_gateway_tls(server: ServerConf) -> Reading:
@@ -396,7 +398,7 @@ def _compare_accounts(group: list[ServerConf]) -> Iterator[Violation]:
             continue  # It probably has the account under another name.
         for name in sorted(name for name in lacking if counted[name] == len(peers) > 1):
             yield Violation(
-                at=place(server),
+                at=place_of(server),
                 message=f"all other servers of the cluster have account `{name}`, and this one does not: "
                 "its users cannot log in here",
                 hint=f"add it to the `accounts`, as in `{peers[0].file}`",
@@ -458,7 +460,7 @@ def _compare_users(group: list[ServerConf]) -> Iterator[Violation]:
                 lacking.append(server)
         if len(lacking) == 1:
             yield Violation(
-                at=place(lacking[0]),
+                at=place_of(lacking[0]),
                 message=f"{'all other servers' if len(having) > 1 else 'the other server'} of the cluster "
                 f"{'have' if len(having) > 1 else 'has'} user `{example.name}`, and this one does not: it cannot log in here",
                 hint=f"add it to the `users`, as in `{example_server.file}`",

@@ -22,7 +22,7 @@ def cluster_and_gateway_differ(workspace: Workspace) -> Iterator[Violation]:
     The server does not start: `cluster name conflicts between cluster and gateway definitions`, while `nats-server -t`
     does not complain (all versions; server/server.go, validateCluster). Names are compared exactly, including case.
     """
-    for server in server_values.whole(workspace):
+    for server in server_values.list_whole(workspace):
         cluster_name, gateway_name = server.cluster_name, server.gateway.name if server.gateway else None
         names = {name.text for name in (cluster_name, gateway_name) if name and name.text}
         if cluster_name and gateway_name and len(names) > 1:
@@ -45,9 +45,9 @@ def unnamed_cluster(workspace: Workspace) -> Iterator[Violation]:
     cluster has no name: mappings for a `cluster` never match, and publishes are not mapped (all versions;
     server/server.go, accounts.go).
     """
-    for server in server_values.whole(workspace):
+    for server in server_values.list_whole(workspace):
         # As a leaf node without a cluster, a server is a cluster of its own name.
-        if server_values.cluster(server) is not None or (
+        if server_values.cluster_of(server) is not None or (
             server.leaf_remotes and not server_values.is_clustered(server)
         ):
             continue
@@ -60,7 +60,7 @@ def unnamed_cluster(workspace: Workspace) -> Iterator[Violation]:
         else:
             continue
         yield Violation(
-            at=server.cluster.span if server.cluster else server_values.place(server),
+            at=server.cluster.span if server.cluster else server_values.place_of(server),
             message=message,
             hint="add `name` to the `cluster` block",
         )
@@ -78,15 +78,15 @@ def duplicate_server_name(workspace: Workspace) -> Iterator[Violation]:
     """
     pairs: list[tuple[ServerConf, ServerConf]] = []
     for system in server_values.split_systems(workspace):
-        servers = server_values.whole(system)
+        servers = server_values.list_whole(system)
         pairs += _pairs_with_same_key((each.server_name.text if each.server_name else None, each) for each in servers)
     for first, second in pairs:
         name = second.server_name
         yield Violation(
-            at=server_values.place(second),
+            at=server_values.place_of(second),
             message=f"`{name.text if name else ''}` is also the name of the server in `{first.file}`",
             hint="give every server of the super-cluster a different name",
-            related=(Related(span=server_values.place(first), message="the other server"),),
+            related=(Related(span=server_values.place_of(first), message="the other server"),),
         )
 
 
@@ -100,7 +100,7 @@ def shared_store(workspace: Workspace) -> Iterator[Violation]:
     server/jetstream.go). Hosts are compared by listen address; the host of a server that listens on all interfaces is
     unknown.
     """
-    stores = [(_store(server), server) for server in server_values.whole(workspace)]
+    stores = [(_store(server), server) for server in server_values.list_whole(workspace)]
     for first, second in _pairs_with_same_key((store[0] if store else None, server) for store, server in stores):
         store = _store(second)
         if store is not None:
@@ -155,12 +155,12 @@ def server_name_missing(workspace: Workspace) -> Iterator[Violation]:
     complain (server/server.go, all versions). The name is often set on the command line, with `--name`. So this is a
     note, unless the file of another server of the cluster in the same directory sets `server_name`.
     """
-    servers = server_values.whole(workspace)
+    servers = server_values.list_whole(workspace)
     named = {_group(server) for server in servers if server.server_name is not None}
     for server in servers:
         if server.server_name is None and server_values.has_jetstream(server) and server_values.is_clustered(server):
             yield Violation(
-                at=server.jetstream.key_span if server.jetstream else server_values.place(server),
+                at=server.jetstream.key_span if server.jetstream else server_values.place_of(server),
                 message="JetStream in a cluster needs a `server_name`: without one the server does not start",
                 hint="add `server_name` with a unique name, or start it with `--name`",
                 severity=None if _group(server) in named else Severity.NOTE,
@@ -169,8 +169,8 @@ def server_name_missing(workspace: Workspace) -> Iterator[Violation]:
 
 def _group(server: ServerConf) -> tuple[str | None, str]:
     """What servers share whose files are written in the same way: the cluster and the directory."""
-    name = server_values.cluster(server)
-    return name.text if name else None, server_values.directory(server)
+    name = server_values.cluster_of(server)
+    return name.text if name else None, server_values.directory_of(server)
 
 
 _REJECT = ("reject_unknown_cluster", "reject_unknown")
@@ -192,14 +192,14 @@ def gateway_list_incomplete(workspace: Workspace) -> Iterator[Violation]:
 
 
 def _check_incomplete_lists(workspace: Workspace) -> Iterator[Violation]:
-    belongs = {name: names for names in server_values.super_clusters(workspace) for name in names}
-    linked = {server_values.directory(server) for server in server_values.whole(workspace) if server.gateway}
-    for server in server_values.whole(workspace):
-        cluster_name = server_values.cluster(server)
+    belongs = {name: names for names in server_values.group_clusters(workspace) for name in names}
+    linked = {server_values.directory_of(server) for server in server_values.list_whole(workspace) if server.gateway}
+    for server in server_values.list_whole(workspace):
+        cluster_name = server_values.cluster_of(server)
         if cluster_name is None or cluster_name.text is None or cluster_name.text not in belongs:
             continue
         gateway = server.gateway
-        if gateway is None and workspace.topology is None and server_values.directory(server) not in linked:
+        if gateway is None and workspace.topology is None and server_values.directory_of(server) not in linked:
             continue  # a system of its own, whose cluster has the name of another one
         listed = {
             cluster_name.text,
@@ -228,7 +228,7 @@ def unknown_clusters_rejected(workspace: Workspace) -> Iterator[Violation]:
     reloaded: `config reload not supported for Gateway`. Each server must be restarted (all versions; server/gateway.go,
     reload.go). Reported once for all servers.
     """
-    for server in server_values.whole(workspace):
+    for server in server_values.list_whole(workspace):
         gateway = server.gateway
         if gateway is not None and server_values.is_on(gateway.conf, *_REJECT):
             yield Violation(

@@ -15,8 +15,8 @@ from vstream.lint.rules.server_values import (
     has_jetstream,
     has_operator,
     is_on,
+    list_whole,
     read_duration,
-    whole,
 )
 from vstream.lint.rules.servers.options import BLOCKS
 from vstream.lint.rules.servers.startup import DISK, MEMORY
@@ -57,7 +57,7 @@ def implausible_option(workspace: Workspace) -> Iterator[Violation]:
     variable but the password itself. A user without a password can log in without one, and `~` is a directory with that
     name (server/opts.go, auth.go; all versions).
     """
-    for server in whole(workspace):
+    for server in list_whole(workspace):
         for check in _CHECKS:
             yield from check(server)
 

@@ -9,15 +9,15 @@ from vstream.diagnostics import Severity, Span
 from vstream.formatting import format_count, join_names
 from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.server_values import (
-    cluster,
+    cluster_of,
     count_peers,
     count_servers_by_cluster,
-    directory,
+    directory_of,
+    group_clusters,
     has_any,
     has_jetstream,
-    place,
-    super_clusters,
-    whole,
+    list_whole,
+    place_of,
 )
 from vstream.lint.workspace import ConfValue, ServerConf, Workspace
 
@@ -32,21 +32,23 @@ def jetstream_off(workspace: Workspace) -> Iterator[Violation]:
     versions). It is a note, unless a topology has the region or a stream is placed there: some regions only have
     clients, and `-js` on the command line enables JetStream too. Nothing is reported where a file disables it.
     """
-    servers = whole(workspace)
-    equipped = {cluster_name.text for server in servers if has_jetstream(server) and (cluster_name := cluster(server))}
+    servers = list_whole(workspace)
+    equipped = {
+        cluster_name.text for server in servers if has_jetstream(server) and (cluster_name := cluster_of(server))
+    }
     needed = set(workspace.topology.clusters if workspace.topology else ())
     beside = {posixpath.dirname(stream.file) for stream in workspace.streams}
     needed.update(stream.config.placement_cluster or "" for stream in workspace.streams)
-    joined = {name for names in super_clusters(workspace) if equipped.intersection(names) for name in names}
+    joined = {name for names in group_clusters(workspace) if equipped.intersection(names) for name in names}
     lacking: dict[str, list[tuple[Span, ServerConf]]] = {}
     for server in servers:
-        written = cluster(server)
+        written = cluster_of(server)
         if written is not None and written.text is not None and written.text not in equipped:
             lacking.setdefault(written.text, []).append((written.span, server))
     for name, members in lacking.items():
         at, first = members[0]
         is_on_purpose = any(server.jetstream for _, server in members)
-        may_be_needed = name in joined or (directory(first) in beside and not equipped)
+        may_be_needed = name in joined or (directory_of(first) in beside and not equipped)
         if name not in needed and (is_on_purpose or not may_be_needed):
             continue
         if any(listener.block == "leafnodes" for listener in first.listeners):
@@ -69,7 +71,7 @@ def unlimited_storage(workspace: Workspace) -> Iterator[Violation]:
     the disk (server/jetstream.go, dynJetStreamConfig; all versions). Several servers on one host each take all of it.
     If a disk is full, the server disables JetStream and does not enable it again.
     """
-    for server in whole(workspace):
+    for server in list_whole(workspace):
         jetstream = server.jetstream
         if jetstream is None or not has_jetstream(server):
             continue
@@ -94,7 +96,7 @@ def temporary_store(workspace: Workspace) -> Iterator[Violation]:
     could be lost on system reboot` (all versions; server/jetstream.go). Two such servers
     on one host share it. The command line can also set a directory, with `-sd`.
     """
-    for server in whole(workspace):
+    for server in list_whole(workspace):
         jetstream = server.jetstream
         if jetstream is None or not has_jetstream(server) or jetstream.store_dir is not None:
             continue
@@ -118,7 +120,7 @@ def sync_interval_not_stated(workspace: Workspace) -> Iterator[Violation]:
     server/filestore.go, all versions). `sync_interval: always` costs about two thirds of the throughput. Any explicit
     value counts as a decision. Reported once for all servers.
     """
-    blocks = [server.jetstream for server in whole(workspace) if server.jetstream and has_jetstream(server)]
+    blocks = [server.jetstream for server in list_whole(workspace) if server.jetstream and has_jetstream(server)]
     silent = [block.key_span for block in blocks if not has_any(block.conf, "sync_interval", "sync")]
     if silent:
         yield Violation(
@@ -215,7 +217,7 @@ def _find_half(voters: Mapping[str, int]) -> list[str]:
 def _list_meta_groups(workspace: Workspace) -> Iterator[tuple[tuple[str, ...], Mapping[str, int]]]:
     """Super-clusters of which all servers are known: their clusters, and how many servers with JetStream each has."""
     sizes = count_servers_by_cluster(workspace)
-    for names in super_clusters(workspace):
+    for names in group_clusters(workspace):
         voters = count_peers(workspace, names, sizes)
         if voters:
             yield names, _count_by_region(workspace, voters)
@@ -236,7 +238,9 @@ def _count_by_region(workspace: Workspace, voters: Mapping[str, int]) -> Mapping
 
 def _find_first(workspace: Workspace, names: tuple[str, ...], name: str) -> Span:
     """Where the first server of the cluster *name* is configured."""
-    members = (server for server in whole(workspace) if (cluster_name := cluster(server)) and cluster_name.text == name)
-    server = next(members, None) or whole(workspace)[0]
-    cluster_name = cluster(server)
-    return cluster_name.span if cluster_name and cluster_name.text in names else place(server)
+    members = (
+        server for server in list_whole(workspace) if (cluster_name := cluster_of(server)) and cluster_name.text == name
+    )
+    server = next(members, None) or list_whole(workspace)[0]
+    cluster_name = cluster_of(server)
+    return cluster_name.span if cluster_name and cluster_name.text in names else place_of(server)

@@ -14,16 +14,16 @@ from vstream.lint.rules.mappings.entries import index_sources
 from vstream.lint.rules.server_values import (
     OPERATORS,
     TRUSTED,
-    cluster,
-    directory,
+    cluster_of,
+    directory_of,
     find_asked_user,
     find_system_account,
     has_any,
     has_jetstream,
     has_operator,
     is_clustered,
-    links,
-    whole,
+    list_links,
+    list_whole,
 )
 from vstream.lint.workspace import ConfValue, Listener, MappingEntry, ServerConf, Workspace
 from vstream.subjects.algebra import is_subset, overlaps
@@ -66,7 +66,7 @@ def wrong_port(workspace: Workspace) -> Iterator[Violation]:
     which a server of the files listens, addresses without a port, those with 4222 (the default port of clients), and a
     port on this machine where no server of the files listens, if one that does listen is not linked to.
     """
-    servers = whole(workspace)
+    servers = list_whole(workspace)
     listening: dict[tuple[str, int], list[Place]] = {}
     for server in servers:
         for listener in server.listeners:
@@ -88,7 +88,7 @@ def _check_nobody_listens(server: ServerConf, nearby: list[ServerConf]) -> Itera
     for kind in ("cluster", "gateway"):
         places = [(listener, peer) for peer in nearby for listener in peer.listeners if listener.block == kind]
         ports = {listener.port for listener, _ in places}
-        local = {split_url(url)[1]: url for url in links(server, kind) if split_url(url)[0].lower() in _LOOPBACK}
+        local = {split_url(url)[1]: url for url in list_links(server, kind) if split_url(url)[0].lower() in _LOOPBACK}
         unknown = local.keys() - ports
         unlinked = {listener.port for listener, peer in places if peer is not server} - local.keys()
         if len(local) > 1 and len(unknown) == 1 and unlinked and not (ports | unknown) & {None, 0, -1}:
@@ -106,8 +106,8 @@ def _check_unlikely_ports(server: ServerConf, listening: dict[tuple[str, int], l
     leaves = [url for remote in server.leaf_remotes for url in remote.urls]
     leaves = [url for url in leaves if not str(url.value).lower().startswith(("ws://", "wss://"))]
     for urls, name, port in (
-        (links(server, "cluster"), "a route", 6222),
-        (links(server, "gateway"), "a gateway", 7222),
+        (list_links(server, "cluster"), "a route", 6222),
+        (list_links(server, "gateway"), "a gateway", 7222),
         (leaves, "a leaf node", 7422),
     ):
         for url in urls:
@@ -147,16 +147,16 @@ def _check_leads_back(server: ServerConf) -> Iterator[Violation]:
 
 def _belong(server: ServerConf, second: ServerConf) -> bool:
     """Whether the files are of one system: side by side, of one cluster, or gateways that name each other."""
-    if directory(server) == directory(second):
+    if directory_of(server) == directory_of(second):
         return True
-    name, other_name = cluster(server), cluster(second)
+    name, other_name = cluster_of(server), cluster_of(second)
     if name is None or other_name is None:
         return False
     return name.text == other_name.text or (_lists(server, other_name) and _lists(second, name))
 
 
 def _may_be_one_cluster(server: ServerConf, second: ServerConf) -> bool:
-    name, other_name = cluster(server), cluster(second)
+    name, other_name = cluster_of(server), cluster_of(second)
     return name is None or other_name is None or name.text == other_name.text
 
 
@@ -176,7 +176,7 @@ def _check_wrong_links(server: ServerConf, listening: dict[tuple[str, int], list
     same_cluster = {}
     for address, places in listening.items():
         same_cluster[address] = [place for place in places if _may_be_one_cluster(server, place[0])]
-    for url in links(server, "cluster"):
+    for url in list_links(server, "cluster"):
         yield from _check_wrong_kind(url, same_cluster, frozenset({"cluster"}), "a route")
     for remote in server.leaf_remotes:
         for url in remote.urls:
@@ -233,7 +233,7 @@ def without_effect(workspace: Workspace) -> Iterator[Violation]:
     or gives an account no JetStream (all versions; server/server.go, jetstream.go, route.go). Only options that cannot
     work are reported.
     """
-    for server in whole(workspace):
+    for server in list_whole(workspace):
         yield from _check_cipher_without_key(server)
         yield from _check_routes_without_port(server)
         yield from _check_unknown_pinned(server)
@@ -335,7 +335,7 @@ def _check_remotes_without_effect(server: ServerConf) -> Iterator[Violation]:
 
 def _check_routes_without_login(server: ServerConf) -> Iterator[Violation]:
     """A server asks for a login of routes, and gives none: gateways add it by themselves, routes do not."""
-    for url in links(server, "cluster") if find_asked_user(server.cluster) is not None else ():
+    for url in list_links(server, "cluster") if find_asked_user(server.cluster) is not None else ():
         host, _, login = split_url(url)
         if host and login is None:
             yield Violation(
@@ -377,7 +377,7 @@ def _check_tls_missing(server: ServerConf) -> Iterator[Violation]:
 
 def _check_websocket_routes(server: ServerConf) -> Iterator[Violation]:
     """Only leaf nodes connect by websockets: elsewhere the scheme is passed over (server/route.go, gateway.go)."""
-    for url in (*links(server, "cluster"), *links(server, "gateway")):
+    for url in (*list_links(server, "cluster"), *list_links(server, "gateway")):
         scheme, mark, rest = str(url.value).partition("://")
         if mark and scheme.lower() in {"ws", "wss", "http", "https"}:
             yield Violation(

@@ -13,7 +13,7 @@ from vstream.diagnostics import Severity, Span
 from vstream.formatting import quote_value
 from vstream.lint.detect import nearest_option
 from vstream.lint.registry import Violation, rule
-from vstream.lint.rules.server_values import whole
+from vstream.lint.rules.server_values import list_whole
 from vstream.lint.rules.servers.option_kinds import FORMS, OptionKind, ValueKind
 from vstream.lint.workspace import ServerConf, Workspace
 from vstream.syntax.natsconf.nodes import ConfArray, ConfEntry, ConfMap, ConfNode
@@ -125,7 +125,7 @@ def option_needs_newer_server(workspace: Workspace) -> Iterator[Violation]:
     if oldest is None:
         return
     seen: set[Span] = set()
-    for server in whole(workspace):
+    for server in list_whole(workspace):
         for option in list_judged_options(server, seen):
             since = option.block.since.get(option.entry.key.lower(), FIRST)
             if oldest < since:

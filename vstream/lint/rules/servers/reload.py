@@ -11,7 +11,7 @@ from vstream.diagnostics import Related, Severity, Span
 from vstream.lint.detect import split_words
 from vstream.lint.reading.nodes import entry
 from vstream.lint.registry import Violation, rule
-from vstream.lint.rules.server_values import has_jetstream, place, whole
+from vstream.lint.rules.server_values import has_jetstream, list_whole, place_of
 from vstream.lint.workspace import ConfValue, ServerConf, Workspace
 from vstream.syntax.natsconf.nodes import ConfArray, ConfMap, ConfNode, to_python
 
@@ -103,7 +103,7 @@ def reload_refused(workspace: Workspace) -> Iterator[Violation]:
     """
     by_name = {server.server_name.text: server for server in workspace.running if server.server_name}
     by_file = {posixpath.basename(server.file): server for server in workspace.running}
-    for server in whole(workspace):
+    for server in list_whole(workspace):
         name = server.server_name.text if server.server_name else None
         running = by_name.get(name) or by_file.get(posixpath.basename(server.file))
         if running is not None:
@@ -120,10 +120,10 @@ def _compare(running: ServerConf, server: ServerConf, version: ServerVersion) ->
         crash = "; a 2.12 server crashes" if is_fewer and name == "leafnodes" else ""
         old, new = before[name].span, after[name].span
         yield Violation(
-            at=new or place(server),
+            at=new or place_of(server),
             message=f"a reload refuses the whole file, because `{name}` differs from the running server{crash}",
             hint="restart the server to change it, or restore the old value",
-            related=(Related(span=old or place(running), message="what runs"),),
+            related=(Related(span=old or place_of(running), message="what runs"),),
         )
 
 

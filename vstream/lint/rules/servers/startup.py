@@ -16,8 +16,8 @@ from vstream.lint.rules.server_values import (
     has_operator,
     is_clustered,
     is_on,
+    list_whole,
     read_duration,
-    whole,
 )
 from vstream.lint.rules.servers.options import BLOCKS
 from vstream.lint.rules.servers.startup_details import CHECKS as DETAILS
@@ -56,7 +56,7 @@ def does_not_start(workspace: Workspace) -> Iterator[Violation]:
     """
     # What a server includes may be read beside it instead of with it: a rendered bundle is read so.
     files = {posixpath.normpath(part.file): part for part in workspace.servers}
-    for server in whole(workspace):
+    for server in list_whole(workspace):
         included = map(posixpath.normpath, server.included)
         parts = [server, *(files[file] for file in included if file in files)]
         names = {account.name for part in parts for account in part.accounts}

@@ -8,7 +8,14 @@ from typing import Final
 from vstream.diagnostics import Related, Severity, Span
 from vstream.lint.reading.nodes import entry, list_values, option, table
 from vstream.lint.registry import Violation, find_closest, make_refusal
-from vstream.lint.rules.server_values import cluster, has_any, has_jetstream, has_operator, is_clustered, read_duration
+from vstream.lint.rules.server_values import (
+    cluster_of,
+    has_any,
+    has_jetstream,
+    has_operator,
+    is_clustered,
+    read_duration,
+)
 from vstream.lint.workspace import ServerConf
 from vstream.subjects.algebra import is_valid
 
@@ -23,7 +30,7 @@ def _check_cluster_without_routes(server: ServerConf) -> Iterator[Violation]:
     routes = entry(server.cluster, "routes")
     is_alone = is_clustered(server) and (routes is None or not list_values(routes.value))
     # What VS404 and VS422 report keeps the server from starting first.
-    is_named = server.server_name is not None and cluster(server) is not None
+    is_named = server.server_name is not None and cluster_of(server) is not None
     at = routes.key_span if routes else next((item.span for item in server.listeners if item.block == "cluster"), None)
     if at and is_alone and is_named and has_jetstream(server) and not server.leaf_remotes:
         yield Violation(

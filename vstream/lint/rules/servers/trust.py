@@ -10,7 +10,7 @@ from vstream.lint.detect import find_token
 from vstream.lint.reading.accounts import exports_of
 from vstream.lint.reading.nodes import entry, list_values, maps_in, option, split_url, table
 from vstream.lint.registry import Violation, find_closest, make_refusal
-from vstream.lint.rules.server_values import OPERATORS, TRUSTED, has_any, has_operator, links, operator_claims
+from vstream.lint.rules.server_values import OPERATORS, TRUSTED, has_any, has_operator, list_links, read_claims
 from vstream.lint.workspace import ConfValue, ServerConf
 from vstream.subjects.algebra import is_literal, is_valid
 from vstream.syntax.natsconf.nodes import ConfArray, ConfMap, ConfNode, ConfScalar, ScalarKind
@@ -98,8 +98,8 @@ def _trace(server: ServerConf) -> Iterator[Violation]:
 
 def _check_routes(server: ServerConf) -> Iterator[Violation]:
     for kind, port, urls in (
-        ("route", 6222, links(server, "cluster")),
-        ("gateway", 7222, links(server, "gateway")),
+        ("route", 6222, list_links(server, "cluster")),
+        ("gateway", 7222, list_links(server, "gateway")),
         ("leaf node", 7422, [url for remote in server.leaf_remotes for url in remote.urls]),
     ):
         for url in urls:
@@ -239,7 +239,7 @@ def _check_what_operators_need(server: ServerConf) -> Iterator[Violation]:
     """A resolver, a system account for it, and public keys for names."""
     operator, resolver = entry(server.root, *OPERATORS), entry(server.root, *_RESOLVERS)
     # Of a token in a file of its own, nobody here knows what it claims.
-    claims = operator_claims(operator.value) if operator is not None else {}
+    claims = read_claims(operator.value) if operator is not None else {}
     if operator is not None and claims and resolver is None and not claims.get("account_server_url"):
         message = "an operator needs a resolver, which knows its accounts"
         yield make_refusal(operator.key_span, message, f"add `resolver`: {_RESOLVER_HINT}")
@@ -281,7 +281,7 @@ def _check_beside_operator(server: ServerConf) -> Iterator[Violation]:
             message = "beside an operator, a leaf node is for the public key of an account"
             hint = "write `account` with the key that begins with `A`, as `nsc` prints it"
             yield make_refusal(account.span if account else remote.span, message, hint)
-    system, named = server.system_account, operator_claims(operator.value).get("system_account")
+    system, named = server.system_account, read_claims(operator.value).get("system_account")
     if system is not None and system.text and len(system.text) >= _SHORTEST_KEY and named and system.text != named:
         message = "the operator's system account is another one"
         yield make_refusal(system.span, message, f"write `{named}`, or remove it")

@@ -55,7 +55,7 @@ def _find_ignored(fields: Mapping[str, Any]) -> Iterator[Contradiction]:
     if fields.get("deliver_group") and not fields.get("deliver_subject"):
         message = "`deliver_group` does nothing: without `deliver_subject`, clients pull"
         yield "deliver_group", message, "add `deliver_subject`, or remove it"
-    steps, wait = fields.get("backoff"), values.whole_number(fields, "ack_wait")
+    steps, wait = fields.get("backoff"), values.read_integer(fields, "ack_wait")
     first = steps[0] if isinstance(steps, list) and steps else None
     if isinstance(first, int) and _MS <= first < wait:
         message = "`backoff` replaces `ack_wait`: a message comes again after the first step, which is shorter"
@@ -64,7 +64,7 @@ def _find_ignored(fields: Mapping[str, Any]) -> Iterator[Contradiction]:
 
 def _check_words(fields: Mapping[str, Any]) -> Iterator[Contradiction]:
     """Each field alone."""
-    yield from values.long_texts(dict(fields))
+    yield from values.find_long_texts(dict(fields))
     copies, sample, target = (fields.get(name) for name in ("num_replicas", "sample_freq", "deliver_subject"))
     if isinstance(copies, int) and not 0 <= copies <= _MOST_REPLICAS:
         yield "num_replicas", f"{copies} replicas, and {_MOST_REPLICAS} is the most", "write 1, 3 or 5, or remove it"
@@ -76,7 +76,7 @@ def _check_words(fields: Mapping[str, Any]) -> Iterator[Contradiction]:
     elif isinstance(target, str) and target and not is_valid(target):
         yield "deliver_subject", f"{quote_value(target)} is not a subject", "write tokens between single dots"
     steps = fields.get("backoff")
-    if values.whole_number(fields, "ack_wait") < 0 and not steps:
+    if values.read_integer(fields, "ack_wait") < 0 and not steps:
         yield "ack_wait", "`ack_wait` is negative", "write how long a message may take, in nanoseconds"
     if isinstance(steps, list) and any(isinstance(step, int) and step < 0 for step in steps):
         yield "backoff", "a step of `backoff` is negative", "write nanoseconds from 0 on"
@@ -129,14 +129,14 @@ def _check_push(fields: Mapping[str, Any]) -> Iterator[Contradiction]:
     is_push, policy = bool(fields.get("deliver_subject")), fields.get("ack_policy", "none")
     push_only = ("idle_heartbeat", "flow_control", "rate_limit_bps")
     for name in push_only if policy != "flow_control" else ():
-        if values.whole_number(fields, name) > 0 and not is_push:
+        if values.read_integer(fields, name) > 0 and not is_push:
             yield name, f"`{name}` is for push consumers, but `deliver_subject` is missing", "remove it"
-    if is_push and values.whole_number(fields, "max_waiting") > 0:
+    if is_push and values.read_integer(fields, "max_waiting") > 0:
         yield "max_waiting", "`max_waiting` is for pull consumers, but `deliver_subject` is set", "remove it"
-    if is_push and values.whole_number(fields, "max_ack_pending") > 0 and policy == "none":
+    if is_push and values.read_integer(fields, "max_ack_pending") > 0 and policy == "none":
         hint = 'remove it, or write `"ack_policy": "explicit"`'
         yield "max_ack_pending", "`max_ack_pending` needs acknowledgements, and `ack_policy` is `none`", hint
-    has_heartbeat = policy == "flow_control" or values.whole_number(fields, "idle_heartbeat") > 0
+    has_heartbeat = policy == "flow_control" or values.read_integer(fields, "idle_heartbeat") > 0
     if is_push and fields.get("flow_control") and not has_heartbeat:
         yield "flow_control", "flow control needs heartbeats", 'add `"idle_heartbeat": 5000000000`'
     if fields.get("direct") is True:
@@ -156,13 +156,13 @@ def _check_redelivery(fields: Mapping[str, Any]) -> Iterator[Contradiction]:
     if not fields.get("deliver_subject"):
         yield "ack_policy", "`flow_control` needs a `deliver_subject`", 'add it, or write `"ack_policy": "explicit"`'
     for name, is_wrong in (
-        ("ack_wait", values.whole_number(fields, "ack_wait") > 0),
+        ("ack_wait", values.read_integer(fields, "ack_wait") > 0),
         ("backoff", bool(steps)),
-        ("max_deliver", values.whole_number(fields, "max_deliver") > 0),
+        ("max_deliver", values.read_integer(fields, "max_deliver") > 0),
     ):
         if is_wrong:
             yield name, f"`{name}` cannot be combined with `ack_policy: flow_control`", "remove it"
-    if values.whole_number(fields, "max_ack_pending") < 0:
+    if values.read_integer(fields, "max_ack_pending") < 0:
         yield "max_ack_pending", "`ack_policy: flow_control` needs a limit of pending messages", "write 1000"
 
 
@@ -172,7 +172,7 @@ def _check_priority(fields: Mapping[str, Any]) -> Iterator[Contradiction]:
         if groups:
             hint = 'add `"priority_policy": "overflow"`, or remove them'
             yield "priority_groups", "groups need a priority policy", hint
-        if values.whole_number(fields, "priority_timeout") > 0:
+        if values.read_integer(fields, "priority_timeout") > 0:
             hint = 'write `"priority_policy": "pinned_client"`, or remove it'
             yield "priority_timeout", "`priority_timeout` is for pinned clients", hint
     elif fields.get("deliver_subject"):
@@ -190,9 +190,9 @@ def _check_old(fields: Mapping[str, Any]) -> Iterator[Contradiction]:
     before = f"before nats-server {format_version(_LENIENT_SINCE)}"
     is_pull = not fields.get("deliver_subject")
     for name in ("max_waiting", "max_batch", "max_expires") if is_pull else ("max_waiting",):
-        if values.whole_number(fields, name) < 0:
+        if values.read_integer(fields, name) < 0:
             yield name, f"`{name}` is negative, {before}", "remove it"
-    if fields.get("backoff") and values.whole_number(fields, "max_deliver") < -1:
+    if fields.get("backoff") and values.read_integer(fields, "max_deliver") < -1:
         yield "max_deliver", f"`max_deliver` is below -1, {before}", "write -1"
     filters = fields.get("filter_subjects")
     subjects = [subject for subject in filters if isinstance(subject, str)] if isinstance(filters, list) else []
@@ -242,7 +242,7 @@ def consumer_does_not_fit(workspace: Workspace) -> Iterator[Violation]:
         yield from _check_replicas(consumer, stream)
         yield from _check_limits(consumer, stream)
         counted[id(stream)] += 1
-        if counted[id(stream)] == (values.limit(stream, "max_consumers") or 0) + 1 and counted[id(stream)] > 1:
+        if counted[id(stream)] == (values.read_limit(stream, "max_consumers") or 0) + 1 and counted[id(stream)] > 1:
             yield Violation(
                 at=consumer.locate(),
                 message=f"stream `{stream.config.name}` has {counted[id(stream)] - 1} consumers and no room for more:"
@@ -250,7 +250,7 @@ def consumer_does_not_fit(workspace: Workspace) -> Iterator[Violation]:
                 hint=f"raise `max_consumers` to {counted[id(stream)]}, or remove a consumer",
                 related=(Related(span=stream.locate("max_consumers"), message="the limit"),),
             )
-        if values.word(stream, "retention") == "workqueue":
+        if values.read_word(stream, "retention") == "workqueue":
             yield from _check_queue(consumer, queued.setdefault(id(stream), []))
 
 
@@ -287,8 +287,8 @@ def unknown_stream(workspace: Workspace) -> Iterator[Violation]:
     if len(names) > _COMPARABLE:
         return  # comparing with thousands of names would take longer than everything else
     for stream in workspace.streams:
-        origin = values.mirror(stream)
-        meant = None if origin is None or origin.is_external else values.near_name(origin.name, names)
+        origin = values.read_mirror(stream)
+        meant = None if origin is None or origin.is_external else values.find_misspelt(origin.name, names)
         if meant is not None and origin is not None and meant != stream.config.name:
             yield Violation(
                 at=stream.locate("mirror", "name"),
@@ -297,7 +297,7 @@ def unknown_stream(workspace: Workspace) -> Iterator[Violation]:
             )
     for consumer in workspace.consumers:
         stream_name = consumer.stream
-        meant = values.near_name(str(stream_name.value), names) if stream_name else None
+        meant = values.find_misspelt(str(stream_name.value), names) if stream_name else None
         if meant is not None and stream_name is not None:
             yield Violation(
                 at=stream_name.span,
@@ -329,7 +329,7 @@ def _check_filters(consumer: ConsumerFile, stream: StreamFile) -> Iterator[Viola
 
 def _check_delivery(consumer: ConsumerFile, stream: StreamFile) -> Iterator[Violation]:
     target = consumer.fields.get("deliver_subject")
-    if isinstance(target, str) and any(overlaps(target, stored) for stored in values.strings(stream, "subjects")):
+    if isinstance(target, str) and any(overlaps(target, stored) for stored in values.read_strings(stream, "subjects")):
         yield Violation(
             at=consumer.locate("deliver_subject"),
             message=f"`{target}` is a subject of the stream itself: servers refuse the consumer",
@@ -338,10 +338,10 @@ def _check_delivery(consumer: ConsumerFile, stream: StreamFile) -> Iterator[Viol
 
 
 def _check_replicas(consumer: ConsumerFile, stream: StreamFile) -> Iterator[Violation]:
-    copies, most = values.whole_number(consumer.fields, "num_replicas"), values.replicas(stream)
-    is_log = values.word(stream, "retention") in {"", "limits"}
+    copies, most = values.read_integer(consumer.fields, "num_replicas"), values.count_replicas(stream)
+    is_log = values.read_word(stream, "retention") in {"", "limits"}
     if copies > most or (copies > 0 and copies != most and not is_log):
-        must = "has" if is_log else f"is a {values.word(stream, 'retention')} stream with"
+        must = "has" if is_log else f"is a {values.read_word(stream, 'retention')} stream with"
         yield Violation(
             at=consumer.locate("num_replicas"),
             message=f"{copies} replicas, and stream `{stream.config.name}` {must} {most}: servers refuse the consumer",
@@ -350,9 +350,9 @@ def _check_replicas(consumer: ConsumerFile, stream: StreamFile) -> Iterator[Viol
 
 
 def _check_limits(consumer: ConsumerFile, stream: StreamFile) -> Iterator[Violation]:
-    pending = values.whole_number(values.table(stream, "consumer_limits"), "max_ack_pending")
+    pending = values.read_integer(values.read_table(stream, "consumer_limits"), "max_ack_pending")
     own_policy = consumer.fields.get("ack_policy", "none")
-    has_own_limit = values.whole_number(consumer.fields, "max_ack_pending") != 0
+    has_own_limit = values.read_integer(consumer.fields, "max_ack_pending") != 0
     if pending > 0 and own_policy == "none" and consumer.fields.get("deliver_subject") and not has_own_limit:
         yield Violation(
             at=consumer.locate("ack_policy"),
@@ -363,8 +363,8 @@ def _check_limits(consumer: ConsumerFile, stream: StreamFile) -> Iterator[Violat
         )
     for name in ("max_ack_pending", "inactive_threshold"):
         value, most = (
-            values.whole_number(consumer.fields, name),
-            values.whole_number(values.table(stream, "consumer_limits"), name),
+            values.read_integer(consumer.fields, name),
+            values.read_integer(values.read_table(stream, "consumer_limits"), name),
         )
         if 0 < most < value:
             yield Violation(

@@ -28,7 +28,7 @@ def duplicate_window_not_stated(workspace: Workspace) -> Iterator[Violation]:
     """
     for stream in workspace.streams:
         is_stated = stream.config.fields.get("duplicate_window") is not None
-        if _is_read_stream(stream) and not is_stated and values.sources(stream):
+        if _is_read_stream(stream) and not is_stated and values.read_sources(stream):
             yield Violation(
                 at=stream.key_at("sources"),
                 message=f"`{stream.config.name}` sets no `duplicate_window`: the default is 2 minutes before nats-server 2.14, and 0 since",
@@ -47,7 +47,7 @@ def refused_duplicate_window(workspace: Workspace) -> Iterator[Violation]:
     (server/stream.go, checkStreamCfg).
     """
     for stream in workspace.streams:
-        window, max_age = values.number(stream, "duplicate_window"), values.number(stream, "max_age")
+        window, max_age = values.read_number(stream, "duplicate_window"), values.read_number(stream, "max_age")
         if window < 0:
             message = "a duplicate window cannot be negative"
         elif 0 < max_age < window:
@@ -81,9 +81,9 @@ def window_drops_other_regions(workspace: Workspace) -> Iterator[Violation]:
     for stream in workspace.streams:
         if not _is_read_stream(stream) or stream.config.fields.get("duplicate_window") is None:
             continue
-        window = values.number(stream, "duplicate_window")
+        window = values.read_number(stream, "duplicate_window")
         is_default = window == 0 and means_two_minutes
-        if len(values.sources(stream)) > 1 and (window > _SMALLEST or is_default):
+        if len(values.read_sources(stream)) > 1 and (window > _SMALLEST or is_default):
             shown = "0, which is 2m before nats-server 2.14," if is_default else spell_duration(window)
             yield Violation(
                 at=stream.locate("duplicate_window"),
@@ -102,11 +102,11 @@ def duplicate_windows_differ(workspace: Workspace) -> Iterator[Violation]:
     """
     for group in values.StreamSet(workspace.streams).reads():
         stated = [stream for stream in group if stream.config.fields.get("duplicate_window") is not None]
-        windows = Counter(values.number(stream, "duplicate_window") for stream in stated)
+        windows = Counter(values.read_number(stream, "duplicate_window") for stream in stated)
         usual = windows.most_common(1)[0][0] if windows else 0
-        example = next((stream for stream in stated if values.number(stream, "duplicate_window") == usual), None)
+        example = next((stream for stream in stated if values.read_number(stream, "duplicate_window") == usual), None)
         for stream in stated:
-            window = values.number(stream, "duplicate_window")
+            window = values.read_number(stream, "duplicate_window")
             if window != usual and example is not None:
                 yield Violation(
                     at=stream.locate("duplicate_window"),
@@ -137,16 +137,20 @@ def flags_differ(workspace: Workspace) -> Iterator[Violation]:
             for field in ("allow_msg_ttl", "allow_rollup_hdrs", "allow_msg_counter"):
                 has, wants = _allows(stream, field), _allows(write, field)
                 implied = (
-                    has and bool(values.limit(stream, "subject_delete_marker_ttl")) and field != "allow_msg_counter"
+                    has
+                    and bool(values.read_limit(stream, "subject_delete_marker_ttl"))
+                    and field != "allow_msg_counter"
                 )
                 if has != wants and not implied and field not in seen:
                     seen.add(field)
                     yield Violation(
-                        at=values.place(stream, field),
+                        at=values.place_of(stream, field),
                         message=f"`{field}` is {'on' if has else 'off'}, but {'on' if wants else 'off'} "
                         f"in `{write.config.name}`, which it sources",
                         hint=f"give the write and the read streams the same `{field}`",
-                        related=(Related(span=values.place(write, field), message=f"`{field}` of the write stream"),),
+                        related=(
+                            Related(span=values.place_of(write, field), message=f"`{field}` of the write stream"),
+                        ),
                     )
 
 
@@ -162,11 +166,11 @@ def smaller_messages_on_read(workspace: Workspace) -> Iterator[Violation]:
     """
     streams = values.StreamSet(workspace.streams)
     for stream in workspace.streams:
-        max_size = values.limit(stream, "max_msg_size")
+        max_size = values.read_limit(stream, "max_msg_size")
         if max_size is None:
             continue
         for _, source_stream in streams.sourced_streams(stream):
-            source_size = values.limit(source_stream, "max_msg_size")
+            source_size = values.read_limit(source_stream, "max_msg_size")
             if source_size is None or max_size < source_size:
                 sent = "any size" if source_size is None else f"{source_size:,} bytes"
                 yield Violation(
@@ -175,7 +179,7 @@ def smaller_messages_on_read(workspace: Workspace) -> Iterator[Violation]:
                     hint="raise or remove the limit of the read stream",
                     # Servers compare two limits; no limit at all is found out by the first big message.
                     severity=None if source_size else Severity.WARNING,
-                    related=(Related(span=values.place(source_stream, "max_msg_size"), message="the other limit"),),
+                    related=(Related(span=values.place_of(source_stream, "max_msg_size"), message="the other limit"),),
                 )
                 break
 
@@ -186,8 +190,8 @@ def _is_read_stream(stream: StreamFile) -> bool:
 
 
 def _allows(stream: StreamFile, field: str) -> bool:
-    brought = bool(values.limit(stream, "subject_delete_marker_ttl")) and field != "allow_msg_counter"
-    return values.flag(stream, field) or brought
+    brought = bool(values.read_limit(stream, "subject_delete_marker_ttl")) and field != "allow_msg_counter"
+    return values.has_flag(stream, field) or brought
 
 
 def _show_window(window: int) -> str:

@@ -49,12 +49,12 @@ def unknown_source(workspace: Workspace) -> Iterator[Violation]:
         if stream.virtual is not None and stream.role is StreamRole.WRITE:
             writes.setdefault(stream.virtual, []).append(stream.config.name)
     for stream in workspace.streams:
-        local_sources = [source for source in values.sources(stream) if not source.is_external]
+        local_sources = [source for source in values.read_sources(stream) if not source.is_external]
         missing = []
         for source in local_sources:
             if streams.find(source.name, stream) is None and source.name not in rendered:
                 missing.append(source)
-        mirrored = values.mirror(stream)
+        mirrored = values.read_mirror(stream)
         copied = [*local_sources, *([mirrored] if mirrored and not mirrored.is_external else [])]
         yield from _check_filters(stream, copied, streams)
         yield from _check_own(stream)
@@ -92,9 +92,9 @@ def _check_filters(stream: StreamFile, local: list[SourceEntry], streams: values
 
 def _check_own(stream: StreamFile) -> Iterator[Violation]:
     """What the stream itself would transform or republish."""
-    fields = ["subject_transform"] if values.table(stream, "subject_transform") else ["republish"]
-    for field in fields if not values.sources(stream) and values.mirror(stream) is None else ():
-        pattern, subjects = values.table(stream, field).get("src"), values.strings(stream, "subjects")
+    fields = ["subject_transform"] if values.read_table(stream, "subject_transform") else ["republish"]
+    for field in fields if not values.read_sources(stream) and values.read_mirror(stream) is None else ():
+        pattern, subjects = values.read_table(stream, field).get("src"), values.read_strings(stream, "subjects")
         if subjects and isinstance(pattern, str) and pattern and not _find_overlap(subjects, pattern):
             yield Violation(
                 at=stream.locate(field, "src"),
@@ -138,10 +138,10 @@ def missing_source(workspace: Workspace) -> Iterator[Violation]:
         yield from _compare_sources(group, streams)
         sibling_sources: dict[str, tuple[StreamFile, SourceEntry]] = {}
         for stream in group:
-            for source in values.sources(stream):
+            for source in values.read_sources(stream):
                 sibling_sources.setdefault(source.name, (stream, source))
         for stream in group:
-            lacking = sorted(sibling_sources.keys() - {source.name for source in values.sources(stream)})
+            lacking = sorted(sibling_sources.keys() - {source.name for source in values.read_sources(stream)})
             if not lacking:
                 continue
             sibling, source = sibling_sources[lacking[0]]
@@ -157,12 +157,13 @@ def missing_source(workspace: Workspace) -> Iterator[Violation]:
 
 def _compare_sources(group: list[StreamFile], streams: values.StreamSet) -> Iterator[Violation]:
     """What each region takes of a source, and under which subjects it stores that."""
-    usual_destinations = Counter(
-        destination for stream in group for source in values.sources(stream) for _, destination in source.transforms
-    )
+    usual_destinations: Counter[str] = Counter()
+    for stream in group:
+        for source in values.read_sources(stream):
+            usual_destinations.update(destination for _, destination in source.transforms)
     copies: dict[str, list[tuple[_Copy, StreamFile, SourceEntry]]] = {}
     for stream in group:
-        for source in values.sources(stream):
+        for source in values.read_sources(stream):
             copies.setdefault(source.name, []).append(((source.patterns, source.transforms), stream, source))
     for name, taken_from in copies.items():
         every = [copy for copy, _, _ in taken_from]
@@ -238,10 +239,10 @@ def _check_half_regions(
 
 def _list_edges(stream: StreamFile) -> list[SourceEntry]:
     """The edges that count for cycles: no external sources, no filters that exclude the stream's own messages."""
-    mirrored = values.mirror(stream)
-    listens = values.strings(stream, "subjects")
+    mirrored = values.read_mirror(stream)
+    listens = values.read_strings(stream, "subjects")
     edges = []
-    for source in [*values.sources(stream), *([mirrored] if mirrored else [])]:
+    for source in [*values.read_sources(stream), *([mirrored] if mirrored else [])]:
         if not source.is_external and (
             not source.filter_subject or any(algebra.overlaps(subject, source.filter_subject) for subject in listens)
         ):
@@ -309,14 +310,14 @@ def republish_cycle(workspace: Workspace) -> Iterator[Violation]:
         target = _republished_to(stream, workspace.stated_version or _TRANSFORMED_SINCE)
         if target is None or _is_for_its_region(stream):
             continue
-        at = values.place(stream, "republish", "dest")
+        at = values.place_of(stream, "republish", "dest")
         if target.startswith("$") and algebra.overlaps(target, _REQUESTS):
             yield Violation(
                 at=at,
                 message=f"`{target}` are requests to JetStream: whoever publishes to this stream can delete all streams",
                 hint="republish to subjects of your own",
             )
-        overlapping = _find_overlap(values.strings(stream, "subjects"), target)
+        overlapping = _find_overlap(values.read_strings(stream, "subjects"), target)
         if overlapping:
             yield Violation(
                 at=at,
@@ -327,7 +328,7 @@ def republish_cycle(workspace: Workspace) -> Iterator[Violation]:
         links = earlier.setdefault(posixpath.dirname(stream.file), [])
         back = []
         for _, source_stream in streams.sourced_streams(stream):
-            back.append((source_stream, _find_overlap(values.strings(source_stream, "subjects"), target)))
+            back.append((source_stream, _find_overlap(values.read_strings(source_stream, "subjects"), target)))
         around = next(((source_stream, subject) for source_stream, subject in back if subject), None)
         virtual = _find_overlap(_list_virtual_subjects(workspace.topology, stream), target)
         if around:
@@ -368,25 +369,33 @@ def _find_closing_link(stream: StreamFile, target: str, earlier: list[tuple[Stre
 
 
 def _republishes(stream: StreamFile, subject: str) -> bool:
-    source = values.table(stream, "republish").get("src") or values.ANYTHING
-    stored = _find_overlap(values.strings(stream, "subjects"), subject)
+    source = values.read_table(stream, "republish").get("src") or values.ANYTHING
+    stored = _find_overlap(values.read_strings(stream, "subjects"), subject)
     return stored is not None and isinstance(source, str) and algebra.overlaps(source, subject)
 
 
 def _is_for_its_region(stream: StreamFile) -> bool:
     """Whether it republishes messages of other regions only to core subscribers of its own region."""
-    everything = values.table(stream, "republish") == {"src": values.ANYTHING, "dest": values.ANYTHING}
+    everything = values.read_table(stream, "republish") == {"src": values.ANYTHING, "dest": values.ANYTHING}
     profiles = {profile.routing.value for profile in PROFILES.values() if profile.has_write_beside_read}
-    return everything and not values.strings(stream, "subjects") and stream.config.metadata.get(ROUTING_KEY) in profiles
+    return (
+        everything
+        and not values.read_strings(stream, "subjects")
+        and stream.config.metadata.get(ROUTING_KEY) in profiles
+    )
 
 
 def _republished_to(stream: StreamFile, oldest: ServerVersion) -> str | None:
     """The pattern of the subjects that *stream* republishes to, as the *oldest* server reads it."""
-    republish, transform = values.table(stream, "republish"), values.table(stream, "subject_transform")
+    republish, transform = values.read_table(stream, "republish"), values.read_table(stream, "subject_transform")
     target = republish.get("dest")
     # From `>` to `>` with a transform of all subjects: the transform decides.
     everything = target == values.ANYTHING and republish.get("src") in (None, "", values.ANYTHING)
-    if oldest >= _TRANSFORMED_SINCE and everything and values.strings(stream, "subjects") == [transform.get("src")]:
+    if (
+        oldest >= _TRANSFORMED_SINCE
+        and everything
+        and values.read_strings(stream, "subjects") == [transform.get("src")]
+    ):
         target = transform.get("dest")
     return FUNCTION.sub("*", target) if isinstance(target, str) and target else None
 
@@ -402,9 +411,9 @@ def _list_virtual_subjects(topology: Topology | None, stream: StreamFile) -> lis
             subject for virtual in topology.streams if virtual.name == stream.virtual for subject in virtual.subjects
         ]
     stored = {
-        FUNCTION.sub("*", destination) for source in values.sources(stream) for _, destination in source.transforms
+        FUNCTION.sub("*", destination) for source in values.read_sources(stream) for _, destination in source.transforms
     }
-    republished = values.table(stream, "republish").get("src")
+    republished = values.read_table(stream, "republish").get("src")
     if values.ANYTHING in stored and isinstance(republished, str) and republished:
         stored.add(republished)
     return sorted(stored - {values.ANYTHING})

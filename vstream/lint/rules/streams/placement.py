@@ -10,8 +10,8 @@ from vstream.diagnostics import Related, Severity
 from vstream.formatting import format_count
 from vstream.lint.reading.nodes import entry, list_values
 from vstream.lint.registry import Violation, find_closest, rule
-from vstream.lint.rules.server_values import cluster, count_servers_by_cluster, find_clusters_alone, whole
-from vstream.lint.rules.streams.values import near_name, place, replicas, strings, table
+from vstream.lint.rules.server_values import cluster_of, count_servers_by_cluster, find_clusters_alone, list_whole
+from vstream.lint.rules.streams.values import count_replicas, find_misspelt, place_of, read_strings, read_table
 from vstream.lint.workspace import StreamFile, StreamRole, Workspace
 from vstream.subjects.algebra import SubjectTrie, is_valid
 
@@ -32,7 +32,7 @@ def placement_missing(workspace: Workspace) -> Iterator[Violation]:
     for stream in workspace.streams:
         if stream.virtual is not None and stream.region is not None and not _find_cluster(stream):
             yield Violation(
-                at=place(stream, "placement"),
+                at=place_of(stream, "placement"),
                 message=f"`{stream.config.name}` does not set its cluster",
                 hint=f'add `"placement": {{"cluster": "{_find_home(workspace, stream)}"}}`',
             )
@@ -56,7 +56,7 @@ def placed_elsewhere(workspace: Workspace) -> Iterator[Violation]:
         placed = _find_cluster(stream)
         yield from _check_unknown_tags(stream, tags.get(placed, set()))
         # Without gateways the files may be those of one cluster of several: only what is nearly its name is wrong.
-        is_whole = workspace.topology is not None or has_gateways or near_name(placed, names) is not None
+        is_whole = workspace.topology is not None or has_gateways or find_misspelt(placed, names) is not None
         clusters = names if is_whole else []
         if not placed or not clusters:
             continue
@@ -79,15 +79,15 @@ def _tags_by_cluster(workspace: Workspace) -> dict[str, set[str]]:
     """The tags that servers have, by the name of their cluster."""
     tags: dict[str, set[str]] = {}
     # Of a topology that renders to these files, VS122 looks at the tags.
-    for server in () if workspace.is_rendered else whole(workspace):
-        name, written = cluster(server), entry(server.root, "server_tags")
+    for server in () if workspace.is_rendered else list_whole(workspace):
+        name, written = cluster_of(server), entry(server.root, "server_tags")
         if name is not None and written is not None:
             tags.setdefault(str(name.text), set()).update(str(tag.value).lower() for tag in list_values(written.value))
     return tags
 
 
 def _check_unknown_tags(stream: StreamFile, tags: set[str]) -> Iterator[Violation]:
-    placement_tags = table(stream, "placement").get("tags")
+    placement_tags = read_table(stream, "placement").get("tags")
     for index, tag in enumerate(placement_tags if tags and isinstance(placement_tags, list) else ()):
         if isinstance(tag, str) and not tag.startswith("!") and tag.strip().lower() not in tags:
             yield Violation(
@@ -109,7 +109,7 @@ def more_replicas_than_servers(workspace: Workspace) -> Iterator[Violation]:
     """
     servers, alone = count_servers_by_cluster(workspace), find_clusters_alone(workspace)
     for stream in workspace.streams:
-        replica_count = replicas(stream)
+        replica_count = count_replicas(stream)
         placed = _find_cluster(stream) or alone.get(posixpath.dirname(stream.file), "")
         if replica_count > _MOST_REPLICAS:
             message = f"{replica_count:,} replicas, {_MOST_REPLICAS} is the most"
@@ -130,7 +130,7 @@ def even_number_of_replicas(workspace: Workspace) -> Iterator[Violation]:
     cost one copy more. With 2, the loss of either server stops the stream. All versions (Raft).
     """
     for stream in workspace.streams:
-        replica_count = replicas(stream)
+        replica_count = count_replicas(stream)
         if 1 < replica_count <= _MOST_REPLICAS and replica_count % 2 == 0:
             survives = "the loss of either stops the stream" if replica_count < _SURVIVES_ONE else "no safer than 3"
             yield Violation(
@@ -156,20 +156,20 @@ def single_replica_write_stream(workspace: Workspace) -> Iterator[Violation]:
             if settings.fields.get("num_replicas") == 1:
                 intended.add((virtual.name, region))
     for stream in workspace.streams:
-        if stream.role is not StreamRole.WRITE or replicas(stream) > 1:
+        if stream.role is not StreamRole.WRITE or count_replicas(stream) > 1:
             continue
         is_unknown = workspace.topology is None and stream.config.owner is not None
         is_wanted = is_unknown or (stream.virtual, stream.region) in intended
         if servers.get(_find_cluster(stream), _SURVIVES_ONE) >= _SURVIVES_ONE and not is_wanted:
             yield Violation(
-                at=place(stream, "num_replicas"),
+                at=place_of(stream, "num_replicas"),
                 message=f"`{stream.config.name}` holds the only copy of its region's messages, on one server",
                 hint='write `"num_replicas": 3`',
             )
 
 
 def _find_cluster(stream: StreamFile) -> str:
-    cluster = table(stream, "placement").get("cluster")
+    cluster = read_table(stream, "placement").get("cluster")
     return cluster if isinstance(cluster, str) else ""
 
 
@@ -222,7 +222,7 @@ def _check_namesakes(streams: list[StreamFile]) -> Iterator[Violation]:
 
 
 def _list_places(stream: StreamFile) -> Iterator[tuple[StreamFile, int, str]]:
-    for index, subject in enumerate(strings(stream, "subjects")):
+    for index, subject in enumerate(read_strings(stream, "subjects")):
         if is_valid(subject):
             yield stream, index, subject
 

@@ -7,7 +7,15 @@ from typing import Any, Final, NamedTuple
 
 from vstream.diagnostics import Severity
 from vstream.lint.registry import Violation, rule
-from vstream.lint.rules.streams.values import flag, mirror, number, place, sources, strings, word
+from vstream.lint.rules.streams.values import (
+    has_flag,
+    place_of,
+    read_mirror,
+    read_number,
+    read_sources,
+    read_strings,
+    read_word,
+)
 from vstream.lint.workspace import ConsumerFile, StreamFile, Workspace
 from vstream.subjects.algebra import is_subset
 from vstream.syntax.document import read_object
@@ -83,7 +91,7 @@ def unmeant_subjects(workspace: Workspace) -> Iterator[Violation]:
                 message=f"the stream has no subjects, sources or mirror: it stores the subject `{stream.config.name}` only",
                 hint="add `subjects`",
             )
-        for index, subject in enumerate(strings(stream, "subjects")):
+        for index, subject in enumerate(read_strings(stream, "subjects")):
             if subject.startswith("_INBOX."):
                 yield Violation(
                     at=stream.locate("subjects", index),
@@ -128,8 +136,8 @@ def _find_small(stream: StreamFile) -> Iterator[Violation]:
 
 def _check_strange_api(stream: StreamFile) -> Iterator[Violation]:
     """The API of another domain is called `$JS.DOMAIN.API`; of another account it may have any name."""
-    mirrored = mirror(stream)
-    for source in (*sources(stream), *([mirrored] if mirrored else [])):
+    mirrored = read_mirror(stream)
+    for source in (*read_sources(stream), *([mirrored] if mirrored else [])):
         api, tokens = source.api, str(source.api).split(".")
         if tokens[:1] == ["$JS"] and len(tokens) == _TOKENS_OF_API and tokens[-1] != "API":
             yield Violation(
@@ -181,14 +189,14 @@ def broken_bucket(workspace: Workspace) -> Iterator[Violation]:
         fields = stream.config.fields
         prefix = next((prefix for prefix in _BUCKETS if stream.config.name.startswith(prefix)), None)
         is_copy = bool(fields.get("sources") or fields.get("mirror")) or stream.role.is_of_virtual
-        if prefix is not None and strings(stream, "subjects") and not is_copy:
+        if prefix is not None and read_strings(stream, "subjects") and not is_copy:
             yield from _check(stream, prefix)
 
 
 def _check(stream: StreamFile, prefix: str) -> Iterator[Violation]:
     bucket = stream.config.name.removeprefix(prefix)
     expected = [subject.format(bucket) for subject in _BUCKETS[prefix]]
-    subjects = strings(stream, "subjects")
+    subjects = read_strings(stream, "subjects")
     missing = [subject for subject in expected if not any(is_subset(subject, stored) for stored in subjects)]
     if missing:
         yield Violation(
@@ -196,28 +204,28 @@ def _check(stream: StreamFile, prefix: str) -> Iterator[Violation]:
             message=f"the bucket `{bucket}` needs `{missing[0]}`, and the stream does not hold it",
             hint=f"add `{missing[0]}` to `subjects`, or give the stream the name of its bucket",
         )
-    if not flag(stream, "allow_rollup_hdrs"):
+    if not has_flag(stream, "allow_rollup_hdrs"):
         yield Violation(
-            at=place(stream, "allow_rollup_hdrs"),
+            at=place_of(stream, "allow_rollup_hdrs"),
             message=f"the bucket `{bucket}` does not allow roll-ups: clients cannot purge keys or replace objects",
             hint='add `"allow_rollup_hdrs": true`',
         )
-    if word(stream, "retention") in {"workqueue", "interest"}:
+    if read_word(stream, "retention") in {"workqueue", "interest"}:
         yield Violation(
             at=stream.locate("retention"),
             message=f"with this retention, the bucket `{bucket}` forgets what nobody waits for, or what one has read",
             hint='write `"retention": "limits"`',
         )
-    limits = [name for name in ("max_bytes", "max_msgs") if number(stream, name) > 0]
-    if prefix == "KV_" and limits and word(stream, "discard") != "new":
+    limits = [name for name in ("max_bytes", "max_msgs") if read_number(stream, name) > 0]
+    if prefix == "KV_" and limits and read_word(stream, "discard") != "new":
         yield Violation(
-            at=place(stream, "discard"),
+            at=place_of(stream, "discard"),
             message=f"with `{limits[0]}` and without `discard: new`, a full bucket forgets its oldest keys silently",
             hint='write `"discard": "new"`: writes then fail instead',
         )
-    if prefix == "KV_" and number(stream, "max_msgs_per_subject") > _MOST_HISTORY:
+    if prefix == "KV_" and read_number(stream, "max_msgs_per_subject") > _MOST_HISTORY:
         yield Violation(
             at=stream.locate("max_msgs_per_subject"),
-            message=f"a history of {number(stream, 'max_msgs_per_subject')}, and clients allow {_MOST_HISTORY}",
+            message=f"a history of {read_number(stream, 'max_msgs_per_subject')}, and clients allow {_MOST_HISTORY}",
             hint=f"write {_MOST_HISTORY} or less",
         )

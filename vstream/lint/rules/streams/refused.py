@@ -10,7 +10,7 @@ from vstream.diagnostics import Severity
 from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.streams.api_fields import FieldPath
 from vstream.lint.rules.streams.storage import find_misfits
-from vstream.lint.rules.streams.values import FORBIDDEN, long_texts, place, whole_number
+from vstream.lint.rules.streams.values import FORBIDDEN, find_long_texts, place_of, read_integer
 from vstream.lint.workspace import StreamRole, Workspace
 from vstream.subjects.algebra import is_literal, is_subset, is_valid, overlaps
 from vstream.subjects.functions import TransformError
@@ -45,7 +45,7 @@ def refused_stream(workspace: Workspace) -> Iterator[Violation]:
             for path, message, hint in check(stream.config.fields):
                 yield Violation(at=stream.locate(*path), message=f"{message}: servers refuse the stream", hint=hint)
     for stream, path, message, hint in find_misfits(workspace):
-        yield Violation(at=place(stream, *path), message=f"{message}: servers refuse the stream", hint=hint)
+        yield Violation(at=place_of(stream, *path), message=f"{message}: servers refuse the stream", hint=hint)
 
 
 def _check_subjects(fields: Mapping[str, Any]) -> Iterator[Refusal]:
@@ -59,7 +59,7 @@ def _check_subjects(fields: Mapping[str, Any]) -> Iterator[Refusal]:
             yield path, f"`{subject}` is not a subject", "write tokens between single dots, `>` at the end"
         elif subject == _EVERYTHING and has_ack:
             yield path, "a stream of `>` cannot acknowledge publishes", hint
-        elif subject == _EVERYTHING and whole_number(fields, "num_replicas") > 1:
+        elif subject == _EVERYTHING and read_integer(fields, "num_replicas") > 1:
             yield ("num_replicas",), "a stream of `>` has one replica", f"write 1, or {hint}"
         elif has_ack and _takes_servers_own(subject):
             yield path, f"`{subject}` captures the servers' own messages", hint
@@ -81,7 +81,7 @@ def _check_flags(fields: Mapping[str, Any]) -> Iterator[Refusal]:
     if fields.get("discard_new_per_subject") is True:
         if fields.get("discard") != "new":
             yield ("discard_new_per_subject",), "it needs `discard: new`", 'write `"discard": "new"`'
-        elif whole_number(fields, "max_msgs_per_subject") <= 0:
+        elif read_integer(fields, "max_msgs_per_subject") <= 0:
             yield ("discard_new_per_subject",), "it needs `max_msgs_per_subject`", 'add `"max_msgs_per_subject": 1`'
     if fields.get("allow_msg_schedules") is True and fields.get("discard") == "new":
         yield ("discard",), "message schedules cannot be combined with `discard: new`", 'write `"discard": "old"`'
@@ -90,15 +90,15 @@ def _check_flags(fields: Mapping[str, Any]) -> Iterator[Refusal]:
 
 
 def _check_limits(fields: Mapping[str, Any]) -> Iterator[Refusal]:
-    for name, message, hint in long_texts(dict(fields)):
+    for name, message, hint in find_long_texts(dict(fields)):
         yield (name,), message, hint
     for name in ("max_age", "subject_delete_marker_ttl"):
-        if whole_number(fields, name) < 0:
+        if read_integer(fields, name) < 0:
             yield (name,), f"`{name}` is negative", "write 0 for none"
 
 
 def _check_transforms(fields: Mapping[str, Any]) -> Iterator[Refusal]:
-    copies = whole_number(fields, "num_replicas")
+    copies = read_integer(fields, "num_replicas")
     if copies < 0:
         yield ("num_replicas",), f"there cannot be {copies} replicas", "write 1, 3 or 5"
     for name in ("republish", "subject_transform"):
@@ -108,7 +108,7 @@ def _check_transforms(fields: Mapping[str, Any]) -> Iterator[Refusal]:
 def _check_persistence(fields: Mapping[str, Any]) -> Iterator[Refusal]:
     if fields.get("persist_mode") != "async":
         return
-    replicas = whole_number(fields, "num_replicas")
+    replicas = read_integer(fields, "num_replicas")
     if fields.get("storage") == "memory":
         yield ("persist_mode",), "`async` needs file storage, but the stream is in memory", "remove `persist_mode`"
     elif replicas > 1:

@@ -28,7 +28,7 @@ def shorter_than_back_off(workspace: Workspace) -> Iterator[Violation]:
     are lost in an outage of any length; `lag` is 0.
     """
     for stream in workspace.streams:
-        max_age = values.limit(stream, "max_age")
+        max_age = values.read_limit(stream, "max_age")
         if stream.role is StreamRole.WRITE and max_age is not None and max_age < _BACK_OFF:
             yield Violation(
                 at=stream.locate("max_age"),
@@ -48,7 +48,7 @@ def shorter_than_topology(workspace: Workspace) -> Iterator[Violation]:
     """
     stated = _find_stated_ages(workspace)
     for stream in workspace.streams:
-        promised, max_age = stated.get((stream.virtual, stream.region)), values.limit(stream, "max_age")
+        promised, max_age = stated.get((stream.virtual, stream.region)), values.read_limit(stream, "max_age")
         if stream.role is not StreamRole.WRITE or promised is None or max_age is None:
             continue
         if promised == 0 or max_age < promised:
@@ -70,11 +70,11 @@ def evicts_sooner(workspace: Workspace) -> Iterator[Violation]:
     there. `discard: new` refuses publishes instead, and loses nothing. All versions.
     """
     for stream in workspace.streams:
-        max_age = values.limit(stream, "max_age")
-        if stream.role is not StreamRole.WRITE or values.word(stream, "discard") == "new":
+        max_age = values.read_limit(stream, "max_age")
+        if stream.role is not StreamRole.WRITE or values.read_word(stream, "discard") == "new":
             continue
         for field in ("max_bytes", "max_msgs"):
-            most = values.limit(stream, field)
+            most = values.read_limit(stream, field)
             if most is None:
                 continue
             shown = spell_size(most) if field == "max_bytes" else f"{most:,} messages"
@@ -88,12 +88,12 @@ def evicts_sooner(workspace: Workspace) -> Iterator[Violation]:
     for stream in workspace.streams:
         if not stream.role.may_source:
             continue
-        keeps = values.limit(stream, "max_msgs_per_subject")
+        keeps = values.read_limit(stream, "max_msgs_per_subject")
         for _, write in streams.sourced_streams(stream):
-            fewer = values.limit(write, "max_msgs_per_subject")
+            fewer = values.read_limit(write, "max_msgs_per_subject")
             if fewer is not None and (keeps is None or fewer < keeps) and write.role is StreamRole.WRITE:
                 yield Violation(
-                    at=values.place(stream, "max_msgs_per_subject"),
+                    at=values.place_of(stream, "max_msgs_per_subject"),
                     message=f"keeps {keeps or 'all'} messages of a subject, its source `{write.config.name}` {fewer}: "
                     "messages replaced during an outage never arrive",
                     hint="let the write stream keep as many messages per subject as the read streams",
@@ -127,12 +127,14 @@ def read_stream_forgets_sources(workspace: Workspace) -> Iterator[Violation]:
             continue
         if workspace.topology is None and stream.config.owner is not None:
             continue  # Its topology may have a canary, and states the servers' version.
-        per_subject, max_age = values.limit(stream, "max_msgs_per_subject"), values.limit(stream, "max_age")
+        per_subject, max_age = values.read_limit(stream, "max_msgs_per_subject"), values.read_limit(stream, "max_age")
         sourced = (source_stream for _, source_stream in streams.sourced_streams(stream))
-        longer = next((item for item in sourced if max_age and not 0 < values.number(item, "max_age") <= max_age), None)
+        longer = next(
+            (item for item in sourced if max_age and not 0 < values.read_number(item, "max_age") <= max_age), None
+        )
         # Of a bucket, each key has one writer (VS142, VS143). What a counter takes again adds nothing.
         is_safe = stream.virtual in single or bool(stream.config.fields.get("allow_msg_counter"))
-        if per_subject is not None and len(values.sources(stream)) > 1 and not is_safe:
+        if per_subject is not None and len(values.read_sources(stream)) > 1 and not is_safe:
             yield Violation(
                 at=stream.locate("max_msgs_per_subject"),
                 message="another region can overwrite the last message of a source: before nats-server 2.15, old values then come back after a restart",
@@ -144,7 +146,7 @@ def read_stream_forgets_sources(workspace: Workspace) -> Iterator[Violation]:
                 message=f"messages expire here before `{longer.config.name}` forgets them: "
                 "before nats-server 2.15, they come back after a restart",
                 hint="give the read stream a longer `max_age` than the write streams",
-                related=(Related(span=values.place(longer, "max_age"), message="kept longer here"),),
+                related=(Related(span=values.place_of(longer, "max_age"), message="kept longer here"),),
             )
 
 
@@ -160,7 +162,7 @@ def retention_not_limits(workspace: Workspace) -> Iterator[Violation]:
     safe; since then, it needs durable consumers (server/stream.go; ADR-60).
     """
     for stream in workspace.streams:
-        retention = values.word(stream, "retention")
+        retention = values.read_word(stream, "retention")
         if stream.role.is_of_virtual and retention not in {"", "limits"}:
             yield Violation(
                 at=stream.locate("retention"),
@@ -190,9 +192,9 @@ def direct_get_off(workspace: Workspace) -> Iterator[Violation]:
     (server/jetstream_api.go; seen on 2.14.6 and 2.15.1).
     """
     for stream in workspace.streams:
-        if stream.role in {StreamRole.READ, StreamRole.ORIGIN} and not values.flag(stream, "allow_direct"):
+        if stream.role in {StreamRole.READ, StreamRole.ORIGIN} and not values.has_flag(stream, "allow_direct"):
             yield Violation(
-                at=values.place(stream, "allow_direct"),
+                at=values.place_of(stream, "allow_direct"),
                 message=f"`{stream.config.name}` does not allow Direct Get, the only read that works in a region that is cut off",
                 hint='write `"allow_direct": true`',
             )
@@ -209,8 +211,8 @@ def full_read_stream_refuses(workspace: Workspace) -> Iterator[Violation]:
     """
     for stream in workspace.streams:
         # A queue of its own may well wait until its consumers have made room.
-        is_queue = not stream.role.is_of_virtual and values.word(stream, "retention") not in {"", "limits"}
-        if stream.role.may_source and not is_queue and values.word(stream, "discard") == "new":
+        is_queue = not stream.role.is_of_virtual and values.read_word(stream, "retention") not in {"", "limits"}
+        if stream.role.may_source and not is_queue and values.read_word(stream, "discard") == "new":
             yield Violation(
                 at=stream.locate("discard"),
                 message=f"`{stream.config.name}` refuses messages of its sources once it is full",
@@ -230,7 +232,7 @@ def async_write_stream(workspace: Workspace) -> Iterator[Violation]:
     checkStreamCfg; ADR-56).
     """
     for stream in workspace.streams:
-        if stream.role is StreamRole.WRITE and values.word(stream, "persist_mode") == "async":
+        if stream.role is StreamRole.WRITE and values.read_word(stream, "persist_mode") == "async":
             span = stream.locate("persist_mode")
             yield Violation(
                 at=span,

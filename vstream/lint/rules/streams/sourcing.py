@@ -9,7 +9,16 @@ from itertools import combinations, count
 
 from vstream.diagnostics import Edit, Severity, Span
 from vstream.lint.registry import Violation, rule
-from vstream.lint.rules.streams.values import ANYTHING, SourceEntry, flag, limit, mirror, sources, strings, table
+from vstream.lint.rules.streams.values import (
+    ANYTHING,
+    SourceEntry,
+    has_flag,
+    read_limit,
+    read_mirror,
+    read_sources,
+    read_strings,
+    read_table,
+)
 from vstream.lint.workspace import StreamFile, Workspace
 from vstream.subjects import algebra
 from vstream.subjects.functions import FUNCTION
@@ -34,12 +43,12 @@ def filter_with_stream_transform(workspace: Workspace) -> Iterator[Violation]:
     `opt_start_seq`, or create the stream again.
     """
     for stream in workspace.streams:
-        transform = table(stream, "subject_transform")
+        transform = read_table(stream, "subject_transform")
         source, destination = transform.get("src") or ANYTHING, transform.get("dest")
         if not isinstance(source, str) or not isinstance(destination, str):
             continue
         fix = _move_into_sources(stream, source, destination)
-        for each_source in sources(stream):
+        for each_source in read_sources(stream):
             filtered = each_source.filter_subject
             if not filtered or not algebra.overlaps(source, filtered):
                 continue
@@ -68,8 +77,8 @@ def filter_and_transforms(workspace: Workspace) -> Iterator[Violation]:
     checkStreamCfg).
     """
     for stream in workspace.streams:
-        mirrored = mirror(stream)
-        for source in [*sources(stream), *([mirrored] if mirrored else [])]:
+        mirrored = read_mirror(stream)
+        for source in [*read_sources(stream), *([mirrored] if mirrored else [])]:
             if source.filter_subject and source.transforms:
                 yield Violation(
                     at=stream.key_at(*source.path, "filter_subject"),
@@ -92,14 +101,14 @@ def sourced_twice(workspace: Workspace) -> Iterator[Violation]:
     for stream in workspace.streams:
         # What is rendered may carry the virtual name in an account where nobody publishes.
         is_beside = stream.config.name == f"{stream.virtual}-read-{stream.region}"
-        if is_beside and strings(stream, "subjects") and sources(stream):
+        if is_beside and read_strings(stream, "subjects") and read_sources(stream):
             yield Violation(
                 at=stream.key_at("subjects"),
                 message=f"`{stream.config.name}` stores publishes besides: in this region alone, or a second time",
                 hint="remove `subjects`: a read stream stores only what it sources",
             )
         by_name: dict[tuple[str, str], list[SourceEntry]] = {}
-        for source in sources(stream):
+        for source in read_sources(stream):
             by_name.setdefault((source.name, json.dumps(source.api)), []).append(source)
         for same in by_name.values():
             for first, second in combinations(same[:50], 2):
@@ -127,14 +136,14 @@ def mirror_conflict(workspace: Workspace) -> Iterator[Violation]:
     delete markers. All versions that know the field (server/stream.go, checkStreamCfg).
     """
     for stream in workspace.streams:
-        mirrored = mirror(stream)
+        mirrored = read_mirror(stream)
         if mirrored is None:
             continue
         switches = ("allow_msg_counter", "allow_atomic", "allow_batched", "allow_msg_schedules")
         refused = [
             *(field for field in ("subjects", "sources") if stream.config.fields.get(field)),
-            *(field for field in ("first_seq", "subject_delete_marker_ttl") if limit(stream, field)),
-            *(field for field in switches if flag(stream, field)),
+            *(field for field in ("first_seq", "subject_delete_marker_ttl") if read_limit(stream, field)),
+            *(field for field in switches if has_flag(stream, field)),
         ]
         for field in refused:
             yield Violation(
@@ -154,7 +163,7 @@ def schedules_on_read_stream(workspace: Workspace) -> Iterator[Violation]:
     region. Put the schedules into the write stream. From 2.12 on (server/stream.go, checkStreamCfg).
     """
     for stream in workspace.streams:
-        if flag(stream, "allow_msg_schedules") and sources(stream):
+        if has_flag(stream, "allow_msg_schedules") and read_sources(stream):
             span = stream.locate("allow_msg_schedules")
             yield Violation(
                 at=span,
@@ -215,7 +224,7 @@ def _list_placeholders(tokens: list[str]) -> list[str]:
 def _move_into_sources(stream: StreamFile, source: str, destination: str) -> tuple[Edit, ...]:
     """The edits that move the stream's transform into its sources; none if the transform does more than that."""
     listed = stream.config.fields.get("sources")
-    all_sources = sources(stream)
+    all_sources = read_sources(stream)
     if stream.config.fields.get("subjects") or not isinstance(listed, list) or len(all_sources) != len(listed):
         return ()
     edits = []

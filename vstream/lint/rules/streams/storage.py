@@ -9,9 +9,9 @@ from typing import Any
 
 from vstream.formatting import format_count, join_names
 from vstream.lint.reading.nodes import entry, option, table
-from vstream.lint.rules.server_values import cluster, has_jetstream, is_clustered, read_duration, whole
+from vstream.lint.rules.server_values import cluster_of, has_jetstream, is_clustered, list_whole, read_duration
 from vstream.lint.rules.streams.api_fields import FieldPath
-from vstream.lint.rules.streams.values import number, replicas
+from vstream.lint.rules.streams.values import count_replicas, read_number
 from vstream.lint.workspace import ServerConf, StreamFile, Workspace
 from vstream.syntax.natsconf.nodes import ConfMap
 
@@ -45,7 +45,7 @@ def find_misfits(workspace: Workspace) -> Iterator[Misfit]:
     for stream in workspace.streams:
         refusals = (*_check_servers(servers, stream), *_check_account(limits, stream))
         yield from ((stream, *refusal) for refusal in refusals)
-    is_one_system = len({str(name.text) if (name := cluster(server)) else server.file for server in servers}) == 1
+    is_one_system = len({str(name.text) if (name := cluster_of(server)) else server.file for server in servers}) == 1
     if is_one_system:
         directories = defaultdict(list)
         for stream in workspace.streams:
@@ -77,7 +77,7 @@ def find_consumer_misfits(workspace: Workspace, fields: Mapping[str, Any]) -> It
 
 def _list_storing(workspace: Workspace) -> list[ServerConf]:
     # Beside a topology, what servers it has is known from there.
-    servers = whole(workspace) if workspace.topology is None else []
+    servers = list_whole(workspace) if workspace.topology is None else []
     return [server for server in servers if has_jetstream(server)]
 
 
@@ -107,7 +107,11 @@ def _find_largest(confs: Iterable[ConfMap | None], *names: str) -> int | None:
 
 
 def _check_servers(servers: list[ServerConf], stream: StreamFile) -> Iterator[Refusal]:
-    copies, size, window = replicas(stream), number(stream, "max_bytes"), number(stream, "duplicate_window")
+    copies, size, window = (
+        count_replicas(stream),
+        read_number(stream, "max_bytes"),
+        read_number(stream, "duplicate_window"),
+    )
     if copies > 1 and not any(map(_may_be_clustered, servers)):
         names = join_names(server.file for server in servers[:3])
         yield (
@@ -130,7 +134,7 @@ def _check_servers(servers: list[ServerConf], stream: StreamFile) -> Iterator[Re
 
 
 def _check_account(limits: list[ConfMap], stream: StreamFile) -> Iterator[Refusal]:
-    size, (in_all, in_one) = number(stream, "max_bytes"), _BYTES[_storage(stream)]
+    size, (in_all, in_one) = read_number(stream, "max_bytes"), _BYTES[_storage(stream)]
     is_required = [option(conf, *_REQUIRED) for conf in limits]
     if size <= 0 and limits and all(required and required.value is True for required in is_required):
         yield ("max_bytes",), "every account must state `max_bytes`", 'add `"max_bytes": …`, in bytes'
@@ -140,7 +144,7 @@ def _check_account(limits: list[ConfMap], stream: StreamFile) -> Iterator[Refusa
             message = f"{size:,} bytes, and no account may have more than {most:,} {scope}"
             yield ("max_bytes",), message, f"write {most} or less"
             return
-    most, consumers = _find_largest(limits, "max_consumers", "consumers"), number(stream, "max_consumers")
+    most, consumers = _find_largest(limits, "max_consumers", "consumers"), read_number(stream, "max_consumers")
     if most is not None and consumers > most:
         message = f"{consumers} consumers, and no account may have more than {most}"
         yield ("max_consumers",), message, f"write {most} or less"
@@ -149,12 +153,14 @@ def _check_account(limits: list[ConfMap], stream: StreamFile) -> Iterator[Refusa
 def _check_bytes(servers: list[ServerConf], limits: list[ConfMap], streams: list[StreamFile]) -> Iterator[Misfit]:
     """What all streams together reserve: each copy on a server, and each stream once for the account."""
     for storage, (in_all, _) in _BYTES.items():
-        reserving = [stream for stream in streams if _storage(stream) == storage and number(stream, "max_bytes") > 0]
+        reserving = [
+            stream for stream in streams if _storage(stream) == storage and read_number(stream, "max_bytes") > 0
+        ]
         room, most = sum(_read_sizes(servers, reserving[0])) if reserving else 0, _find_largest(limits, *in_all)
         used = used_once = 0
         for stream in reserving:
-            size = number(stream, "max_bytes")
-            used, used_once = used + size * replicas(stream), used_once + size
+            size = read_number(stream, "max_bytes")
+            used, used_once = used + size * count_replicas(stream), used_once + size
             for total, limit, whose in ((used, room, "the servers have"), (used_once, most, "the account may have")):
                 if limit and size <= limit < total <= limit + size:
                     message = f"with the streams before it, {total:,} bytes are reserved, and {whose} {limit:,}"

@@ -49,7 +49,7 @@ class SourceEntry(NamedTuple):
         return tuple(source for source, _ in self.transforms) or (self.filter_subject or ANYTHING,)
 
 
-def long_texts(fields: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
+def find_long_texts(fields: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
     """The field that is longer than servers take (JSMaxDescriptionLen, JSMaxMetadataLen), the message, and what to do."""
     description, labels = fields.get("description"), fields.get("metadata")
     size = len(_text(description).encode())
@@ -61,34 +61,34 @@ def long_texts(fields: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
         yield "metadata", f"the metadata has {size:,} bytes, {MOST_METADATA:,} are allowed", "keep less there"
 
 
-def number(stream: StreamFile, field: str) -> int:
+def read_number(stream: StreamFile, field: str) -> int:
     """A limit, a duration or a count; 0 if it is missing or not a number."""
-    return 0 if flag(stream, field) else whole_number(stream.config.fields, field)
+    return 0 if has_flag(stream, field) else read_integer(stream.config.fields, field)
 
 
-def limit(stream: StreamFile, field: str) -> int | None:
+def read_limit(stream: StreamFile, field: str) -> int | None:
     """A limit; None if there is no limit, which is written as 0 or below."""
-    value = number(stream, field)
+    value = read_number(stream, field)
     return value if value > 0 else None
 
 
-def flag(stream: StreamFile, field: str) -> bool:
+def has_flag(stream: StreamFile, field: str) -> bool:
     """Whether a flag is set."""
     return stream.config.fields.get(field) is True
 
 
-def word(stream: StreamFile, field: str) -> str:
+def read_word(stream: StreamFile, field: str) -> str:
     """A string; empty if it is missing."""
     value = stream.config.fields.get(field)
     return value if isinstance(value, str) else ""
 
 
-def table(stream: StreamFile, field: str) -> Mapping[str, Any]:
+def read_table(stream: StreamFile, field: str) -> Mapping[str, Any]:
     """An object; empty if it is missing."""
     return read_object(stream.config.fields.get(field))
 
 
-def strings(stream: StreamFile, field: str) -> list[str]:
+def read_strings(stream: StreamFile, field: str) -> list[str]:
     """The strings of an array."""
     value = stream.config.fields.get(field)
     return [item for item in value if isinstance(item, str)] if isinstance(value, list) else []
@@ -102,41 +102,41 @@ def may_hold(stream: StreamFile, subject: str) -> bool:
 
 def stored_subjects(stream: StreamFile) -> list[str]:
     """What the messages of the stream can be stored under; empty where its file does not say."""
-    stored = strings(stream, "subjects")
-    for source in sources(stream):
+    stored = read_strings(stream, "subjects")
+    for source in read_sources(stream):
         stored += [FUNCTION.sub("*", destination) for _, destination in source.transforms] or source.patterns
-    transform = table(stream, "subject_transform")
+    transform = read_table(stream, "subject_transform")
     renamed, target = str(transform.get("src") or ANYTHING), str(transform.get("dest"))
     if transform.get("dest") and any(overlaps(pattern, renamed) for pattern in stored):
         return [*(pattern for pattern in stored if not is_subset(pattern, renamed)), FUNCTION.sub("*", target)]
     return stored
 
 
-def whole_number(fields: Mapping[str, Any], name: str) -> int:
+def read_integer(fields: Mapping[str, Any], name: str) -> int:
     """A field that is a whole number or a flag; 0 if it is missing or something else."""
     value = fields.get(name)
     return value if isinstance(value, int) else 0
 
 
-def replicas(stream: StreamFile) -> int:
+def count_replicas(stream: StreamFile) -> int:
     """How many servers hold the stream."""
-    return number(stream, "num_replicas") or 1
+    return read_number(stream, "num_replicas") or 1
 
 
-def place(stream: StreamFile, *path: str | int) -> Span:
+def place_of(stream: StreamFile, *path: str | int) -> Span:
     """The place of the field at *path*, or of the stream's name if the field is missing."""
     is_written = (*stream.prefix, *path) in stream.source.values
     return stream.locate(*path) if is_written else stream.locate("name")
 
 
-def sources(stream: StreamFile) -> list[SourceEntry]:
+def read_sources(stream: StreamFile) -> list[SourceEntry]:
     """The sources that are objects with a name, in the order written."""
     listed = stream.config.fields.get("sources")
     items = enumerate(listed) if isinstance(listed, list) else ()
     return [source for index, value in items if (source := _find_source(("sources", index), value)) is not None]
 
 
-def mirror(stream: StreamFile) -> SourceEntry | None:
+def read_mirror(stream: StreamFile) -> SourceEntry | None:
     """What the stream mirrors, if anything."""
     return _find_source(("mirror",), stream.config.fields.get("mirror"))
 
@@ -163,7 +163,7 @@ def _text(value: Any) -> str:
     return value if isinstance(value, str) else ""
 
 
-def near_name(name: str, names: list[str]) -> str | None:
+def find_misspelt(name: str, names: list[str]) -> str | None:
     """The one of *names* that *name* is a misspelling of, by one letter; None if there is none."""
     if name in names:
         return None
@@ -208,7 +208,7 @@ class StreamSet:
 
     def sourced_streams(self, stream: StreamFile) -> Iterator[tuple[SourceEntry, StreamFile]]:
         """The sources of *stream* that are in this set, each with its stream."""
-        for source in sources(stream):
+        for source in read_sources(stream):
             source_stream = None if source.is_external else self.find(source.name, stream)
             if source_stream is not None:
                 yield source, source_stream
