@@ -84,10 +84,9 @@ def test_every_fault_is_written_as_its_command_takes_it(declared: FaultType) -> 
 
 
 @pytest.mark.parametrize("page", ["chaos.md", "scenarios.md"])
-@EACH
-def test_the_tables_in_the_docs_are_those_of_the_declarations(declared: FaultType, page: str) -> None:
+def test_the_tables_in_the_docs_are_those_of_the_declarations(page: str) -> None:
     text = (ROOT / "docs" / page).read_text(encoding="utf-8")
-    assert f"| `{declared.name}" in text, "run scripts/docs"
+    assert [name for name in FAULTS if f"| `{name}" not in text] == [], "run scripts/docs"
     assert with_tables(text) == text, "run scripts/docs"
 
 

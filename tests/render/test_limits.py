@@ -19,6 +19,7 @@ from vstream.render import jwt
 from vstream.syntax import natsconf
 from vstream.topology.model import Routing
 from vstream.topology.naming import DIGEST_PREFIX
+from vstream.topology.profiles import PROFILES
 
 LIMITS = "security: {limits: {consumers: 3, connections: 2, subscriptions: 5}}\n"
 TOO_MANY_CONSUMERS = 10026
@@ -31,8 +32,8 @@ async def test_servers_refuse_what_is_more(tmp_path: Path, monkeypatch: pytest.M
     with permitted_server.running(tmp_path, routing, LIMITS) as server:
         applied = await asyncio.to_thread(vstream, "apply", server.file, "--yes")
         assert applied.code == 0, applied.out + applied.err  # with a consumer, and sources, which do not count
-        # With `mapped`, requests that name the stream in their bodies need its own name (docs/routing.md).
-        stream = "foo-read-west" if routing == "mapped" else "foo"
+        # Where streams have names of their own, requests that name the stream in their bodies need that (docs/routing.md).
+        stream = "foo-read-west" if PROFILES[Routing(routing)].has_physical_names else "foo"
         app = await connect(server)
         js = app.jetstream(timeout=permitted_server.PATIENCE)
         for number in range(2):

@@ -45,7 +45,7 @@ def test_every_example_is_valid(block: str) -> None:
 )
 def test_the_scenario_reference_names_every_key(model: type[BaseModel]) -> None:
     missing = {key for name in model.model_fields if f"`{(key := yaml_key(name))}" not in TEXT}
-    assert missing == set()
+    assert missing == set(), "run scripts/docs, or add it to docs/scenarios.md"
 
 
 def test_the_scenario_reference_names_every_operation() -> None:

@@ -16,6 +16,8 @@ from tests.support.ports import free_port
 from vstream.lab import binaries
 from vstream.lint.parse_topology import parse_topology, render_bundle
 from vstream.topology.bundle import placeholder_for
+from vstream.topology.model import Routing
+from vstream.topology.profiles import PROFILES
 
 PATIENCE = 60.0
 _VIOLATION = re.compile(r'Violation.* Subject "([^"]+)"')
@@ -25,8 +27,9 @@ VARIABLE = "VSTREAM_TEST_PASSWORD"
 
 def topology_text(routing: str, directory: Path, more: str) -> str:
     ports = {port: free_port() for port in ("client", "monitor", "cluster", "gateway")}
-    user = "vstream-west" if routing == "regional" else "vstream"
-    layout = "account: ACME\n" if routing == "mapped" else f"routing: {routing}\nroots: [v.>]\n"
+    profile = PROFILES[Routing(routing)]
+    user = profile.user_name("vstream", "west")
+    layout = "account: ACME\n" if profile.has_physical_names else f"routing: {routing}\nroots: [v.>]\n"
     return (
         f'version: 1\nname: allowed\nserver_version: "2.12"\n{layout}{more}'
         f"jetstream: {{store_dir: {directory}/store}}\n"
@@ -47,7 +50,7 @@ class PermittedServer:
         self.file = directory / "allowed.yaml"
         self.file.write_text(topology_text(routing, directory, more))
         self.topology = parse_topology(self.file.read_bytes(), str(self.file)).require()
-        self.user = "vstream-west" if routing == "regional" else "vstream"
+        self.user = PROFILES[Routing(routing)].user_name("vstream", "west")
         bundle = render_bundle(self.topology)
         self._accounts = bundle.text("accounts.cfg")
         self.address = next(address for address in bundle.servers if not address.is_hub)
