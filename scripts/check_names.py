@@ -28,6 +28,7 @@ LIMITS = {
     "vague parameter": 0,
     "vague function name": 0,
     "function without a verb": 0,
+    "question that is not answered by yes or no": 0,
     "nested conditional": 0,
     "comprehension over three lines": 0,
     "import inside a function": 0,
@@ -39,7 +40,7 @@ LIMITS = {
     "length called a deadline": 0,
     "value class written out": 0,
     "noqa": 43,
-    "line": 96_014,
+    "line": 96_019,
     "file": 523,
     "vague local in tests": 0,
     "participle as a function name in tests": 0,
@@ -110,6 +111,10 @@ WITHOUT_VERB = frozenset(
 What the name of no function begins with. Factories of a class may be called `of`, rules and checks are called what they
 find, and what converts is called `as_`, `to_`, `from_`, `with_` or `without_`.
 """
+QUESTIONS = frozenset(("are", "can", "does", "has", "is", "may", "needs", "was"))
+"""What the names of functions begin with that say whether something is so."""
+NO_ANSWERS = frozenset(("None", "int", "str", "int | None", "str | None"))
+"""What they cannot return: a reason why not reads as yes."""
 VALUE_CLASS = "dataclass(frozen=True, slots=True, kw_only=True)"
 """What `@value_class` says."""
 PARTICIPLES = frozenset(
@@ -234,6 +239,8 @@ def find_function_problems(function: ast.FunctionDef | ast.AsyncFunctionDef, pat
         yield Problem(function.lineno, "vague function name", function.name)
     if function.name.strip("_").split("_")[0] in WITHOUT_VERB and not is_named_otherwise(function):
         yield Problem(function.lineno, "function without a verb", function.name)
+    if is_question(function) and not is_named_otherwise(function) and ast.unparse(function.returns) in NO_ANSWERS:
+        yield Problem(function.lineno, "question that is not answered by yes or no", function.name)
     if path not in LAZY_LOADERS:
         yield from find_late_imports(function)
     if is_command(function, path) and count_body_lines(function) > MOST_COMMAND_LINES:
@@ -261,6 +268,11 @@ def is_named_otherwise(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool
     return not names.isdisjoint(
         ("property", "cached_property", "classmethod", "rule", "check")
     ) or function.name.endswith("__")
+
+
+def is_question(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    """Whether it is called as if it said yes or no."""
+    return function.returns is not None and function.name.strip("_").split("_")[0] in QUESTIONS
 
 
 def is_command(function: ast.FunctionDef | ast.AsyncFunctionDef, path: str) -> bool:

@@ -16,6 +16,10 @@ CASES = {
     "participle as a function name": ["def chosen(): ...", "async def _judged(): ...", "def begun(): ..."],
     "vague local": ["one = 1", "for found in (): ...", "[some for some in ()]"],
     "vague parameter": ["def f(one): ...", "def f(self, *, found): ...", "lambda some: 1", "def f(one, other): ..."],
+    "question that is not answered by yes or no": [
+        "def _is_gone(answer: Reply) -> str | None: pass",
+        "async def has_room(server: Server) -> int: pass",
+    ],
     "nested conditional": ["1 if a else 2 if b else 3"],
     "comprehension over three lines": ["[\n a\n for a in b\n if a\n]"],
     "import inside a function": ["def f():\n if a:\n  import b"],
@@ -32,6 +36,7 @@ def take_streams(need): ...
 def read(): ...
 def join(self, other): ...
 def seed(): ...
+def is_old(row) -> Column: ...
 left = deadline - now
 f(timeout=timeout, deadline=deadline)
 stream = [message for message in messages]

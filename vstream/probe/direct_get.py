@@ -49,12 +49,12 @@ class RequestForm:
     """What the table shows if a status is the right answer."""
 
 
-def _is_known_message(message: DirectMessage, answers: Sequence[Reply]) -> str | None:
+def _check_known_message(message: DirectMessage, answers: Sequence[Reply]) -> str | None:
     got = read_stored_sequence(answers[0])
     return None if got == message.seq else f"answered with {describe_answer(answers[0])}, not sequence {message.seq}"
 
 
-def _is_new_enough(message: DirectMessage, answers: Sequence[Reply]) -> str | None:
+def _check_age(message: DirectMessage, answers: Sequence[Reply]) -> str | None:
     """The last of its subject: somebody may have published there since."""
     subject, seq = answers[0].headers.get("Nats-Subject"), read_stored_sequence(answers[0])
     if subject == message.subject and seq is not None and seq >= message.seq:
@@ -62,28 +62,28 @@ def _is_new_enough(message: DirectMessage, answers: Sequence[Reply]) -> str | No
     return f"answered with {describe_answer(answers[0])}, not `{message.subject}` from sequence {message.seq} on"
 
 
-def _is_batch(message: DirectMessage, answers: Sequence[Reply]) -> str | None:
+def _check_batch(message: DirectMessage, answers: Sequence[Reply]) -> str | None:
     if answers[-1].status != _END or _PENDING not in answers[-1].headers:
         return f"the batch ended with {describe_answer(answers[-1])}, not with 204 and `{_PENDING}`"
     if not 1 <= len(answers) - 1 <= _BATCH:
         return f"a batch of {_BATCH} had {len(answers) - 1} messages"
-    return _is_known_message(message, answers)
+    return _check_known_message(message, answers)
 
 
-def _is_single(message: DirectMessage, answers: Sequence[Reply]) -> str | None:
+def _check_single(message: DirectMessage, answers: Sequence[Reply]) -> str | None:
     """Of a batch that may not grow beyond one byte: servers stop after the message that exceeds it."""
-    return _is_batch(message, answers) or (None if len(answers) == 2 else f"max_bytes let {len(answers) - 1} pass")  # noqa: PLR2004 - a message and the end
+    return _check_batch(message, answers) or (None if len(answers) == 2 else f"max_bytes let {len(answers) - 1} pass")  # noqa: PLR2004 - a message and the end
 
 
-def _is_multi(message: DirectMessage, answers: Sequence[Reply]) -> str | None:
+def _check_multi(message: DirectMessage, answers: Sequence[Reply]) -> str | None:
     if answers[-1].status != _END or "Nats-UpTo-Sequence" not in answers[-1].headers:
         return f"the answer ended with {describe_answer(answers[-1])}, not with 204 and `Nats-UpTo-Sequence`"
-    return _is_new_enough(message, answers[-2:])
+    return _check_age(message, answers[-2:])
 
 
-def _is_multi_with_end(message: DirectMessage, answers: Sequence[Reply]) -> str | None:
+def _check_multi_with_end(message: DirectMessage, answers: Sequence[Reply]) -> str | None:
     """As it was when the known message came: nothing newer may be in it."""
-    return _is_multi(message, answers) or _is_known_message(message, answers[-2:])
+    return _check_multi(message, answers) or _check_known_message(message, answers[-2:])
 
 
 def _expect(code: int) -> Callable[[DirectMessage, Sequence[Reply]], str | None]:
@@ -102,56 +102,58 @@ def _add_nanosecond(stored_at: str) -> str:
 
 
 FORMS = (
-    RequestForm(name="by sequence", body=lambda m: {"seq": m.seq}, judge=_is_known_message),
-    RequestForm(name="last by subject", body=lambda m: {"last_by_subj": m.subject}, judge=_is_new_enough),
+    RequestForm(name="by sequence", body=lambda m: {"seq": m.seq}, judge=_check_known_message),
+    RequestForm(name="last by subject", body=lambda m: {"last_by_subj": m.subject}, judge=_check_age),
     RequestForm(
         name="next by subject, from a sequence",
         body=lambda m: {"seq": m.seq, "next_by_subj": m.subject},
-        judge=_is_known_message,
+        judge=_check_known_message,
     ),
-    RequestForm(name="subject appended", body=lambda _: None, suffix=lambda m: f".{m.subject}", judge=_is_new_enough),
-    RequestForm(name="start time", body=lambda m: {"start_time": m.stored_at}, judge=_is_known_message, is_recent=True),
+    RequestForm(name="subject appended", body=lambda _: None, suffix=lambda m: f".{m.subject}", judge=_check_age),
+    RequestForm(
+        name="start time", body=lambda m: {"start_time": m.stored_at}, judge=_check_known_message, is_recent=True
+    ),
     RequestForm(
         name="start time, next by subject",
         body=lambda m: {"start_time": m.stored_at, "next_by_subj": m.subject},
-        judge=_is_known_message,
+        judge=_check_known_message,
         is_recent=True,
     ),
     RequestForm(
         name="batch",
         body=lambda m: {"seq": m.seq, "batch": _BATCH, "next_by_subj": m.subject},
-        judge=_is_batch,
+        judge=_check_batch,
         is_recent=True,
         is_many=True,
     ),
     RequestForm(
         name="batch with max_bytes",
         body=lambda m: {"seq": m.seq, "batch": _BATCH, "max_bytes": 1, "next_by_subj": direct.ANY_SUBJECT},
-        judge=_is_single,
+        judge=_check_single,
         is_recent=True,
         is_many=True,
     ),
     RequestForm(
-        name="multi_last", body=lambda m: {"multi_last": [m.subject]}, judge=_is_multi, is_recent=True, is_many=True
+        name="multi_last", body=lambda m: {"multi_last": [m.subject]}, judge=_check_multi, is_recent=True, is_many=True
     ),
     RequestForm(
         name="multi_last, up_to_seq",
         body=lambda m: {"multi_last": [m.subject], "up_to_seq": m.seq},
-        judge=_is_multi_with_end,
+        judge=_check_multi_with_end,
         is_recent=True,
         is_many=True,
     ),
     RequestForm(
         name="multi_last, up_to_time",
         body=lambda m: {"multi_last": [m.subject], "up_to_time": _add_nanosecond(m.stored_at)},
-        judge=_is_multi_with_end,
+        judge=_check_multi_with_end,
         is_recent=True,
         is_many=True,
     ),
     RequestForm(
         name="multi_last, batch",
         body=lambda m: {"multi_last": [m.subject, NOWHERE], "batch": 1},
-        judge=_is_multi,
+        judge=_check_multi,
         is_recent=True,
         is_many=True,
     ),

@@ -141,9 +141,9 @@ class _Pulling:
         if not arrived:
             reason = "there is no canary to pull"
             return [target.make_check(Hop.PULL, CheckStatus.SKIPPED, reason, form=name) for name in (ONE, ACK, BATCH)]
-        first_check, answers = await self._pull(ONE, None, _is_a_message)
+        first_check, answers = await self._pull(ONE, None, _check_message)
         ack_reply = answers[-1].reply if answers else ""
-        rest, _ = await self._pull(BATCH, {"batch": _MOST, "no_wait": True}, lambda got: _is_batch(got, arrived - 1))
+        rest, _ = await self._pull(BATCH, {"batch": _MOST, "no_wait": True}, lambda got: _check_batch(got, arrived - 1))
         return [first_check, await self._acknowledge(ack_reply), rest]
 
     async def _acknowledge(self, reply: str) -> Check:
@@ -178,7 +178,7 @@ class _Pulling:
     async def delete_while_waiting(self) -> Check:
         """Delete the consumer while a pull waits; it is not used after that."""
         target = self._target
-        pulling = asyncio.create_task(self._pull(GONE, {"batch": 1, "expires": _LONGEST * _NS}, _is_gone))
+        pulling = asyncio.create_task(self._pull(GONE, {"batch": 1, "expires": _LONGEST * _NS}, _check_gone))
         try:
             await self._delete()
         except VstreamError as error:
@@ -256,11 +256,11 @@ class _Pulling:
         )
 
 
-def _is_a_message(answers: Sequence[Reply]) -> str | None:
+def _check_message(answers: Sequence[Reply]) -> str | None:
     return None if answers[-1].status is None else f"ended with {describe_answer(answers[-1])}, not with a message"
 
 
-def _is_batch(answers: Sequence[Reply], count: int) -> str | None:
+def _check_batch(answers: Sequence[Reply], count: int) -> str | None:
     messages = sum(answer.status is None for answer in answers)
     if messages < count:
         return f"{messages} messages came, and {count} are there"
@@ -270,7 +270,7 @@ def _is_batch(answers: Sequence[Reply], count: int) -> str | None:
     return None
 
 
-def _is_gone(answers: Sequence[Reply]) -> str | None:
+def _check_gone(answers: Sequence[Reply]) -> str | None:
     return None if answers[-1].status == _CONFLICT else f"ended with {describe_answer(answers[-1])}, not {_CONFLICT}"
 
 

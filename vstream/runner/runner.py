@@ -243,7 +243,7 @@ class _ScenarioRun:
             case model.Resync():
                 return StepResult(problem=await self._faults.resync())
             case model.Converge():
-                result = await self._convergence(environment).wait_until_reached(within=action.within / _NS)
+                result = await self._make_convergence_wait(environment).wait_until_reached(within=action.within / _NS)
                 return StepResult(problem=result.missing)
             case model.Try():
                 await self._try(action, number, environment)
@@ -264,7 +264,7 @@ class _ScenarioRun:
         await faults.continue_with(changed.environment)
         return StepResult(problem=changed.problem, environment=changed.environment)
 
-    def _convergence(self, environment: Environment) -> ConvergenceWait:
+    def _make_convergence_wait(self, environment: Environment) -> ConvergenceWait:
         return ConvergenceWait(environment.bundle.streams, self._connections)
 
     async def _try(self, action: model.Try, number: int, environment: Environment) -> None:
@@ -303,7 +303,7 @@ class _ScenarioRun:
         await self._faults.heal(None)
         began = self._now()
         self._report_activity("waiting until regions agree")
-        result = await self._convergence(environment).wait_until_settled(within=_CONVERGENCE_TIMEOUT)
+        result = await self._make_convergence_wait(environment).wait_until_settled(within=_CONVERGENCE_TIMEOUT)
         self._windows.write(
             Window(
                 name="quiesce",

@@ -226,7 +226,7 @@ def _parse_ends(value: object) -> tuple[str, ...]:
     _refuse("a link is named by its two regions: `west-east`, or `[west, east]`, or `all`")
 
 
-def _topology(value: object) -> object:
+def _accept_topology(value: object) -> object:
     if not isinstance(value, dict) and not (isinstance(value, str) and value):
         _refuse("the path of a topology file, or the topology itself")
     return value
@@ -264,7 +264,7 @@ def _parse_bound(
     return Bound(Compare(match[1] or "=="), amount)
 
 
-def _share_amount(text: str) -> float:
+def _parse_share_amount(text: str) -> float:
     match = _PERCENT.fullmatch(text)
     if match is None and text != "0":
         hint = f"write `{(Decimal(text) * 100).normalize():f}%`" if re.fullmatch(r"[01]\.[0-9]+", text) else None
@@ -275,7 +275,7 @@ def _share_amount(text: str) -> float:
     return share
 
 
-def _count_amount(text: str) -> float:
+def _parse_count_amount(text: str) -> float:
     if not re.fullmatch(r"[0-9]{1,15}", text):
         _refuse(f"`{text}` is not a valid count: write a whole number")
     return float(text)
@@ -288,17 +288,17 @@ def _parse_time_amount(text: str) -> float:
         _refuse(f"`{text}` is not a valid time: write it like `60s` or `5ms`")
 
 
-def _share_bound(value: object) -> Bound:
-    return _parse_bound(value, _share_amount, is_exact=lambda share: share in (0, 1), example='">= 99.9%"')
+def _parse_share_bound(value: object) -> Bound:
+    return _parse_bound(value, _parse_share_amount, is_exact=lambda share: share in (0, 1), example='">= 99.9%"')
 
 
-def _count_bound(value: object) -> Bound | None:
+def _parse_count_bound(value: object) -> Bound | None:
     if value == ANY:
         return None
-    return _parse_bound(value, _count_amount, is_exact=lambda _: True, example='">= 1"')
+    return _parse_bound(value, _parse_count_amount, is_exact=lambda _: True, example='">= 1"')
 
 
-def _time_bound(value: object) -> Bound:
+def _parse_time_bound(value: object) -> Bound:
     return _parse_bound(value, _parse_time_amount, is_exact=lambda _: False, example='"<= 60s"')
 
 
@@ -310,12 +310,12 @@ def _make_bounds_parser(read_bound: Callable[[object], Bound | None]) -> Callabl
             return ((None, read_bound(value)),)
         if not value:
             _refuse("nothing is expected here", 'such as `{west: ">= 99.9%"}`, or remove it')
-        return tuple((name, _bound_at(read_bound, bound, name)) for name, bound in value.items())
+        return tuple((name, _parse_bound_at(read_bound, bound, name)) for name, bound in value.items())
 
     return check
 
 
-def _read_pairs(read_bound: Callable[[object], Bound | None]) -> Callable[[object], Bounds]:
+def _make_pairs_parser(read_bound: Callable[[object], Bound | None]) -> Callable[[object], Bounds]:
     """A map of `west -> east` and bounds."""
 
     def check(value: object) -> Bounds:
@@ -324,12 +324,12 @@ def _read_pairs(read_bound: Callable[[object], Bound | None]) -> Callable[[objec
         for name in value:
             if not _PAIR.fullmatch(name.strip()):
                 _refuse(f"{quote_value(name)} does not name two regions: write `west -> east`", index=name)
-        return tuple((name, _bound_at(read_bound, bound, name)) for name, bound in value.items())
+        return tuple((name, _parse_bound_at(read_bound, bound, name)) for name, bound in value.items())
 
     return check
 
 
-def _bound_at(read_bound: Callable[[object], Bound | None], value: object, index: str) -> Bound | None:
+def _parse_bound_at(read_bound: Callable[[object], Bound | None], value: object, index: str) -> Bound | None:
     """The bound *value*; an error is shown at *index*."""
     try:
         return read_bound(value)
@@ -423,17 +423,20 @@ Ends = Annotated[
     *_annotate(_parse_ends, {"anyOf": [_TEXT, {"type": "array", "items": _TEXT, "minItems": 2, "maxItems": 2}]}),
 ]
 TopologySource = Annotated[
-    str | dict[str, Any], *_annotate(_topology, {"anyOf": [{"type": "string", "minLength": 1}, {"type": "object"}]})
+    str | dict[str, Any],
+    *_annotate(_accept_topology, {"anyOf": [{"type": "string", "minLength": 1}, {"type": "object"}]}),
 ]
-ShareBounds = Annotated[Bounds, *_annotate(_make_bounds_parser(_share_bound), _allow_map(_AMOUNT))]
-CountBounds = Annotated[Bounds, *_annotate(_make_bounds_parser(_count_bound), _allow_map(_AMOUNT))]
-TimeBounds = Annotated[Bounds, *_annotate(_make_bounds_parser(_time_bound), _allow_map(_TEXT))]
+ShareBounds = Annotated[Bounds, *_annotate(_make_bounds_parser(_parse_share_bound), _allow_map(_AMOUNT))]
+CountBounds = Annotated[Bounds, *_annotate(_make_bounds_parser(_parse_count_bound), _allow_map(_AMOUNT))]
+TimeBounds = Annotated[Bounds, *_annotate(_make_bounds_parser(_parse_time_bound), _allow_map(_TEXT))]
 CountPairs = Annotated[
-    Bounds, *_annotate(_read_pairs(_count_bound), {"type": "object", "additionalProperties": _AMOUNT})
+    Bounds, *_annotate(_make_pairs_parser(_parse_count_bound), {"type": "object", "additionalProperties": _AMOUNT})
 ]
-TimePairs = Annotated[Bounds, *_annotate(_read_pairs(_time_bound), {"type": "object", "additionalProperties": _TEXT})]
-CountBound = Annotated[Bound | None, *_annotate(_count_bound, _AMOUNT)]
-TimeBound = Annotated[Bound, *_annotate(_time_bound, _TEXT)]
+TimePairs = Annotated[
+    Bounds, *_annotate(_make_pairs_parser(_parse_time_bound), {"type": "object", "additionalProperties": _TEXT})
+]
+CountBound = Annotated[Bound | None, *_annotate(_parse_count_bound, _AMOUNT)]
+TimeBound = Annotated[Bound, *_annotate(_parse_time_bound, _TEXT)]
 SameOrder = Annotated[bool | None, *_annotate(_parse_same_order, {"enum": [True, False, ANY]})]
 OperationResults = Annotated[
     Works,

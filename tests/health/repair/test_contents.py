@@ -65,8 +65,8 @@ def test_what_rises_takes_one_run() -> None:
 
 
 def test_runs_in_words() -> None:
-    assert SequenceSet([(1, 1), (5, 1200)]).words() == "1, 5-1,200"
-    assert SequenceSet((n, n) for n in range(1, 20, 2)).words(2) == "1, 3 and 8 more runs"
+    assert SequenceSet([(1, 1), (5, 1200)]).describe() == "1, 5-1,200"
+    assert SequenceSet((n, n) for n in range(1, 20, 2)).describe(2) == "1, 3 and 8 more runs"
 
 
 def make_held(*seqs: int, replayed: tuple[int, ...] = ()) -> Held:

@@ -120,12 +120,12 @@ def render_contents(repairs: ContentRepairs) -> Iterator[Text]:
                 "replay  ",
                 "bold yellow",
                 replay.reader,
-                f" in {replay.place}: it lacks {format_count(replay.count, 'message')} of {replay.origin}, {replay.sequences.words()}",
+                f" in {replay.place}: it lacks {format_count(replay.count, 'message')} of {replay.origin}, {replay.sequences.describe()}",
             )
             yield Text(f"        add them at its end, from {list_names(sorted(replay.by_holder))}")
         for reason, sequences in sorted(replay.irreparable.items()):
             yield _render_line(
-                "stays   ", "bold cyan", replay.reader, f" lacks {sequences.words()} of {replay.origin}: {reason}"
+                "stays   ", "bold cyan", replay.reader, f" lacks {sequences.describe()} of {replay.origin}: {reason}"
             )
     for copies in repairs.duplicates:
         if copies.count:

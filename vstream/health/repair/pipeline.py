@@ -344,7 +344,7 @@ async def _repair_contents(
             )
             if refused:
                 still_open.append(
-                    f"`{planned.reader}` did not take {refused.words()} of `{planned.origin}`: it has taken messages with "
+                    f"`{planned.reader}` did not take {refused.describe()} of `{planned.origin}`: it has taken messages with "
                     "the same ids within its `duplicate_window`"
                 )
         with_copies = {planned.reader for planned in repairs.duplicates if planned.count}

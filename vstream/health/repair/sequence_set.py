@@ -109,7 +109,7 @@ class SequenceSet:
         """What is in both."""
         return self - (self - other)
 
-    def words(self, most: int = 4) -> str:
+    def describe(self, most: int = 4) -> str:
         """The first *most* runs, and how many more there are."""
         runs = self.runs()
         named = ", ".join(f"{first:,}" if first == last else f"{first:,}-{last:,}" for first, last in runs[:most])
