@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from datetime import datetime
 from pathlib import Path
 from threading import Event
 from types import ModuleType, SimpleNamespace
@@ -18,7 +19,7 @@ from tests.support.jetstream import JetStreamServer, fill
 from tests.support.night import with_night
 from vstream.audit import extract, follow, frames
 from vstream.audit.context import AuditContext
-from vstream.audit.cut import build_cut
+from vstream.audit.cut import SKEW_NS, build_cut
 from vstream.audit.follow import Follower
 from vstream.audit.from_capture import extract_capture
 from vstream.audit.report import AuditVerdict, Report
@@ -235,6 +236,54 @@ def _wait_until(
         while server.api(f"STREAM.INFO.{virtual}-{role}-{region}")["state"].get(name, 0) < least:
             assert time.monotonic() < deadline
             time.sleep(0.05)
+
+
+@pytest.fixture
+def rolled_up(server: JetStreamServer) -> JetStreamServer:
+    """East has rolled up the subject of a message of west, after it in one region, and before it in the other."""
+    fill(server, "w-west", [("w-west.k", b"replaced", None), ("w-west.other", b"", None)], allow_rollup_hdrs=True)
+    fill(server, "w-east", [("w-east.k", b"new", {"Nats-Rollup": "sub"})], allow_rollup_hdrs=True)
+    east, west = sources()
+    for region, first, number in (("east", west, 2), ("west", east, 1)):
+        config = {"name": f"r-{region}", "allow_direct": True, "allow_rollup_hdrs": True}
+        server.api(f"STREAM.CREATE.r-{region}", {**config, "sources": [first]})
+        wait_for_last(server, region, number)
+        server.api(f"STREAM.UPDATE.r-{region}", {**config, "sources": [east, west]})
+        wait_for_last(server, region, 3)
+    return server
+
+
+def wait_for_last(server: JetStreamServer, region: str, seq: int) -> None:
+    deadline = time.monotonic() + 60
+    while server.api(f"STREAM.INFO.r-{region}")["state"]["last_seq"] < seq:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def age_of_last(info: dict[str, Any]) -> float:
+    return (datetime.fromisoformat(info["ts"]) - datetime.fromisoformat(info["state"]["last_ts"])).total_seconds()
+
+
+def test_what_a_roll_up_removed_in_the_region_that_it_came_to_later_is_not_lost(
+    spark: SparkSession, rolled_up: JetStreamServer, tmp_path: Path
+) -> None:
+    assert [rolled_up.api(f"STREAM.INFO.r-{region}")["state"]["messages"] for region in REGIONS] == [2, 3]
+    deadline = time.monotonic() + 60
+    # What is so new that it came after the cut, if clocks differ, would excuse it, too.
+    while age_of_last(rolled_up.api("STREAM.INFO.r-east")) <= SKEW_NS / 1e9:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    assert errors(audit_server(spark, rolled_up, tmp_path)) == []
+
+
+def test_a_newer_message_of_its_subject_that_is_no_roll_up_does_not_excuse_a_loss(
+    spark: SparkSession, rolled_up: JetStreamServer, tmp_path: Path
+) -> None:
+    rolled_up.api("STREAM.MSG.DELETE.r-west", {"seq": 1})
+    fill(rolled_up, "w-east", [("w-east.k", b"newer", None)], allow_rollup_hdrs=True)
+    for region in REGIONS:
+        wait_for_last(rolled_up, region, 4)
+    assert errors(audit_server(spark, rolled_up, tmp_path)) == [("lost-prefix", "r-west", 1)]
 
 
 def set_clock(monkeypatch: pytest.MonkeyPatch, module: ModuleType, hours: int) -> None:
@@ -482,7 +531,7 @@ def test_what_an_origin_replaced_before_a_reader_came_is_not_expired(spark: Spar
     def message(stream: str, seq: int, subject: str, origin: int | None = None) -> tuple[Any, ...]:
         source = None if origin is None else f"w {origin} w.> log.>"
         role = "write" if origin is None else "read"
-        return ("log", stream, stream, role, seq, seq, subject, None, source, None, 1, hash(subject))
+        return ("log", stream, stream, role, seq, seq, subject, None, source, None, None, 1, hash(subject))
 
     streams = [
         stream("w", 4, 4),

@@ -99,6 +99,7 @@ def test_servers_and_what_was_written_down_are_the_same(
         "msg_id": "i0",
         "source": "",
         "ttl": None,
+        "rollup": None,
         "size": 11,
         "digest": to_signed_int64(digest(b"west-0 rest")),
     }

@@ -77,7 +77,8 @@ class Maker:
     def _row(self, stream: str, region: str, role: str, seq: int, time: int, subject: str) -> dict[str, Any]:
         return {
             "virtual": self.virtual, "stream": stream, "region": region, "role": role, "seq": seq, "time_ns": time,
-            "subject": subject, "msg_id": None, "source": None, "ttl": None, "size": 3, "digest": 0,
+            "subject": subject, "msg_id": None, "source": None, "ttl": None, "rollup": None, "size": 3,
+            "digest": 0,
         }  # fmt: skip
 
     def _stream(
@@ -373,13 +374,23 @@ class Maker:
                 if message["role"] == "read" and message["subject"] == row["subject"]
             ]
             last = {key["stream"]: key["seq"] for key in keys if key["source"] and key["source"].split(" ")[:2] == at}
+            self._mark_roll_up(at, "sub")
             gone = [key for key in keys if key["seq"] < last.get(key["stream"], 0)]
             self.history.messages = [message for message in self.history.messages if message not in gone]
+
+    def _mark_roll_up(self, at: list[str] | None, what: str) -> None:
+        """Mostly say of a message, and of its copies, that it is a roll-up."""
+        if self.random.random() < 0.8:
+            for message in self.history.messages:
+                copied = message["source"].split(" ")[:2] if message["source"] else None
+                if at is not None and at in (copied, [message["stream"], str(message["seq"])]):
+                    message["rollup"] = self.random.choice((what, what.upper()))
 
     def _plant_all_rolled_up(self) -> None:
         row = self._any("read")
         if row and row["source"]:
             at = row["source"].split(" ")[:2]
+            self._mark_roll_up(at, "all")
             for reader in [stream for stream in self.history.streams if stream["role"] == "read"]:
                 rows = self.history.of(reader["stream"])
                 last = [row["seq"] for row in rows if row["source"] and row["source"].split(" ")[:2] == at]

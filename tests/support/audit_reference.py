@@ -46,6 +46,7 @@ class Copy:
     is_replay: bool = False
     total: int | None = None
     """Of a counter: what its payload is, which no other stream has."""
+    rolls_up: str | None = None
 
 
 def header(source: str) -> dict[str, Any] | None:
@@ -129,6 +130,7 @@ class Audit:
                 row["subject"],
                 time_to_live(row["ttl"]),
                 total=total,
+                rolls_up=None if row["rollup"] is None else row["rollup"].lower(),
             )
             if name in self.origins:
                 copy.origin, copy.origin_seq, copy.sent, copy.key = name, row["seq"], row["subject"], None
@@ -166,6 +168,7 @@ class Audit:
         by_origin: dict[str, list[Copy]] = defaultdict(list)
         for copy in sorted(self.copies, key=lambda one: (one.seq, one.origin_seq)):
             (by_origin if copy.stream in self.origins else by_reader)[copy.stream].append(copy)
+        self.by_reader = by_reader
         compared: dict[str, dict[tuple[str, str, int], list[Copy]]] = {name: defaultdict(list) for name in self.readers}
         for name, rows in by_reader.items():
             for copy in rows:
@@ -371,8 +374,7 @@ class Audit:
         is_own: bool,
         is_nowhere: bool,
     ) -> bool:
-        limits = reader["limits"]
-        origin, former, seq = message
+        limits, seq = reader["limits"], message[2]
         is_oldest = not sourced or seq < min(sourced)
         if limits is not None and removes(limits, oldest=True) and is_oldest and "max_age" in limits:
             old_at = written + limits["max_age"] - (0 if is_own else 30 * SKEW + limits["max_age"] // 10)
@@ -396,14 +398,23 @@ class Audit:
         if keeps is not None and key is None:
             return True
         rolls_up = limits is not None and "allow_rollup_hdrs" in limits
+        is_told = rolls_up and reader["path"] != "capture" and "allow_msg_ttl" not in limits
         latest = max((row.time for row in rows if row.key == key), default=0)
-        may_roll_up = rolls_up and (is_nowhere or latest + SKEW >= reader["cut_at_ns"])
-        if may_roll_up and has_lost_oldest and is_oldest and rows and min(row.time for row in rows) + SKEW >= written:
+        same_key = kept_of(rows, key, keeps)
+        is_older_kept = any((row.origin, row.former) == message[:2] and row.origin_seq < seq for row in same_key)
+        are_newer = not is_older_kept and all(row.time + SKEW >= written for row in same_key)
+        are_all_newer = has_lost_oldest and is_oldest and bool(rows) and all(row.time + SKEW >= written for row in rows)
+        was_anywhere = is_nowhere and self._was_rolled_up(key, written)
+        if is_told and (
+            (rolled_up(same_key, "sub", written) and not is_older_kept)
+            or (rolled_up(rows, "all", written) and is_oldest)
+            or (was_anywhere and ((are_newer and bool(same_key)) or are_all_newer))
+        ):
             return True
-        same_key = sorted((row for row in rows if row.key == key), key=lambda row: row.seq)[-(keeps or 0) :]
-        if same_key and min(copy.time for copy in same_key) + SKEW < written:
-            return False
-        if any((copy.origin, copy.former) == (origin, former) and copy.origin_seq < seq for copy in same_key):
+        may_roll_up = rolls_up and not is_told and (is_nowhere or latest + SKEW >= reader["cut_at_ns"])
+        if may_roll_up and are_all_newer:
+            return True
+        if not are_newer:
             return False
         written_streams = [self.streams[name] for name in self.origins if name in self.streams]
         are_gone = any(
@@ -413,6 +424,16 @@ class Audit:
         if keeps is not None and limits is not None and "allow_msg_ttl" in limits and is_nowhere and are_gone:
             return True
         return (keeps is not None and newer >= keeps) or (may_roll_up and bool(same_key))
+
+    def _was_rolled_up(self, key: str | None, written: int) -> bool:
+        """Whether any reader has a roll-up that may have removed a message of *key*."""
+        for name, reader in self.readers.items():
+            rows, limits = self.by_reader.get(name, []), reader["limits"]
+            keeps = 1 if limits is None else limits.get("max_msgs_per_subject")
+            asked = keeps is not None or "allow_rollup_hdrs" in limits
+            if rolled_up(rows, "all", written) or (asked and rolled_up(kept_of(rows, key, keeps), "sub", written)):
+                return True
+        return False
 
     def _newer_absent(
         self, reader: dict[str, Any], message: tuple[str, str, int], key: str | None, written: int, rows: list[Copy]
@@ -701,6 +722,14 @@ def is_replaced_alike(reader: dict[str, Any], info: dict[str, Any]) -> bool:
     """Whether a reader keeps no more messages of a subject than the origin."""
     by_reader, by_origin = ((stream["limits"] or {}).get("max_msgs_per_subject") for stream in (reader, info))
     return by_reader is not None and by_origin is not None and bool(by_reader <= by_origin)
+
+
+def kept_of(rows: list[Copy], key: str | None, keeps: int | None) -> list[Copy]:
+    return sorted((row for row in rows if row.key == key), key=lambda row: row.seq)[-(keeps or 0) :]
+
+
+def rolled_up(rows: list[Copy], what: str, written: int) -> bool:
+    return any(row.rolls_up == what and written <= row.time + SKEW for row in rows)
 
 
 def is_over(written: int, ttl: int | None, cut: int) -> bool:

@@ -110,7 +110,7 @@ class Timeline:
     def _row(self, log: StreamLog, at: int, subject: str, msg_id: str) -> Row:
         return {
             "virtual": self.virtual, "stream": log.name, "region": log.region, "role": log.role, "time_ns": at,
-            "subject": subject, "msg_id": msg_id if self.has_ids else None, "source": None, "ttl": None, "size": 3,
+            "subject": subject, "msg_id": msg_id if self.has_ids else None, "source": None, "ttl": None, "rollup": None, "size": 3,
             "digest": self.random.getrandbits(63),
         }  # fmt: skip
 

@@ -215,16 +215,18 @@ def _with_kept(cells: DataFrame, copies: DataFrame, cut: CutTables) -> DataFrame
     Add to *cells* how many messages of the key the reader has, and from when to when, if these may have replaced others.
 
     *kept_from* is the lowest sequence of their own origin among these. *has_since* is the time of
-    the reader's oldest message of any key.
+    the reader's oldest message of any key. *rolled_until* is the time of its last roll-up of the key, *all_rolled_until*
+    that of all keys; the others of these names are those of the reader that has the last one.
     """
     if not cut.keeps_last:
         nothing = F.lit(None).cast("bigint")
         names = "kept", "kept_since", "kept_until", "kept_from", "has_since", "replaced_until"
-        return cells.withColumns(dict.fromkeys(names, nothing))
+        rolled = "rolled_until", "rolled_anywhere", "all_rolled_until", "all_rolled_anywhere"
+        return cells.withColumns(dict.fromkeys((*names, *rolled), nothing))
     by_key = ["virtual", "stream", "key"]
     # Names of streams have no spaces.
     origin = F.concat_ws(" ", "origin", "former")
-    times = F.min("time_ns").alias("since"), F.max("time_ns").alias("until")
+    times = F.min("time_ns").alias("since"), F.max("time_ns").alias("until"), _time_of("sub").alias("rolled")
     # What was read one after the other may be more than the reader had at a time.
     newest = F.row_number().over(Window.partitionBy(*by_key).orderBy(F.col("seq").desc()))
     stored = (
@@ -242,15 +244,27 @@ def _with_kept(cells: DataFrame, copies: DataFrame, cut: CutTables) -> DataFrame
             F.min("since").alias("kept_since"),
             F.max("until").alias("kept_until"),
             F.map_from_entries(F.collect_list(F.struct("of", "from"))).alias("froms"),
+            F.max("rolled").alias("rolled_until"),
         )
+        .withColumn("rolled_anywhere", F.max("rolled_until").over(Window.partitionBy("virtual", "key")))
     )
-    oldest = copies.where(~F.col("is_origin")).groupBy("virtual", "stream").agg(F.min("time_ns").alias("has_since"))
+    oldest = (
+        copies.where(~F.col("is_origin"))
+        .groupBy("virtual", "stream")
+        .agg(F.min("time_ns").alias("has_since"), _time_of("all").alias("all_rolled_until"))
+        .withColumn("all_rolled_anywhere", F.max("all_rolled_until").over(Window.partitionBy("virtual")))
+    )
     return (
         _with_replaced(cells, copies)
         .join(stored, by_key, how="left")
         .join(F.broadcast(oldest), ["virtual", "stream"], how="left")
         .withColumn("kept_from", F.try_element_at("froms", origin))
     )
+
+
+def _time_of(roll_up: str) -> Column:
+    """When the last of these messages came that is such a *roll_up*."""
+    return F.max(F.when(F.col("rolls_up") == roll_up, F.col("time_ns")))
 
 
 def _with_replaced(cells: DataFrame, copies: DataFrame) -> DataFrame:
@@ -333,7 +347,12 @@ def _explain_absence() -> Column:
     are_newer = F.coalesce(are_newer_kept, F.lit(False)) | F.coalesce(is_all_newer, F.lit(False))
     # Of another region it may have been read before it was rolled up.
     is_nowhere = (F.size("copies") == 0) | (F.col("kept_until") + SKEW_NS >= F.col("reader_cut_ns"))
-    is_rolled_up = F.col("may_roll_up") & F.coalesce(is_nowhere, F.lit(False)) & are_newer
+    is_guessed = F.coalesce(is_nowhere, F.lit(False)) & are_newer
+    # A capture does not say what is a roll-up, and one with a time to live may be gone.
+    is_told = ~F.col("is_capture") & ~F.col("has_ttl")
+    is_rolled_up = F.col("may_roll_up") & F.when(is_told, _is_rolled_up(is_oldest, is_older_kept, are_newer)).otherwise(
+        is_guessed
+    )
     by_age = F.col("may_lose_oldest") & is_oldest & is_newly_old
     by_limit = by_age | F.col("has_holes") & (
         F.col("may_lose_any")
@@ -362,6 +381,17 @@ def _explain_absence() -> Column:
         .when(~is_there & is_readable & may_be_gone, F.lit("expired"))
         .otherwise(lost)
     )
+
+
+def _is_rolled_up(is_oldest: Column, is_older_kept: Column, are_newer: Column) -> Column:
+    """Whether a roll-up came to the reader that may have removed the message there, or did so in all read streams."""
+
+    def is_before(rolled: str) -> Column:
+        return F.coalesce(F.col("time_ns") <= F.col(rolled) + SKEW_NS, F.lit(False))
+
+    is_rolled_up = (is_before("rolled_until") & ~is_older_kept) | (is_before("all_rolled_until") & is_oldest)
+    was_anywhere = is_before("rolled_anywhere") | is_before("all_rolled_anywhere")
+    return is_rolled_up | ((F.size("copies") == 0) & are_newer & was_anywhere)
 
 
 def find_expired_before_read(extents: DataFrame, cut: CutTables) -> DataFrame:

@@ -236,7 +236,7 @@ ALL: Final = (
         "removed",
         "`{stream}` may have removed {n:message|messages} of `{origin}` because of its limits",
         """
-        A region lacks messages, and the limits of its read stream explain it: they are older than `max_age`, beyond `max_msgs`, or have enough newer messages on their subject. If roll-ups are allowed, a message that all regions lack may have been removed by a roll-up of its subject, or of all subjects.
+        A region lacks messages, and the limits of its read stream explain it: they are older than `max_age`, beyond `max_msgs`, or have enough newer messages on their subject. Or a later roll-up of its subject, or of all subjects, came to the region.
 
         ## What it means
         Probably nothing is wrong, but it cannot be proven any more that they arrived.

@@ -95,6 +95,7 @@ def _batches(messages: Iterator[Stored], stream: StreamRef, schema: pa.Schema) -
             "msg_id": [item.msg_id for item in part],
             "source": [item.source for item in part],
             "ttl": [item.ttl for item in part],
+            "rollup": [None] * len(part),
             "size": [item.size for item in part],
             "digest": [to_signed_int64(item.digest) for item in part],
         }

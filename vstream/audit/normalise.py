@@ -28,7 +28,7 @@ from vstream.topology.stream_config import ACCOUNT_SEPARATOR, REPLAY_SUFFIX, hea
 COPIES = make_schema("""
     virtual string not null, stream string not null, region string not null, is_origin boolean not null,
     seq bigint not null, time_ns bigint not null, origin string, former string, origin_seq bigint,
-    sent_subject string, key string, msg_id string, ttl_ns bigint, digest bigint not null, sum bigint,
+    sent_subject string, key string, msg_id string, ttl_ns bigint, rolls_up string, digest bigint not null, sum bigint,
     is_replay boolean not null, track bigint not null
 """)
 """
@@ -38,7 +38,7 @@ empty, or the identity that the stream *origin* had before it was deleted and cr
 subject in the origin, null if unknown; *key* is the subject as clients of the virtual stream see it, null for a row of
 an origin with unknown transforms. Messages of counters (`CutTables.counters`) have the *digest* 0, because their
 payload differs in every stream, and their payload as *sum*, null for all others. *ttl_ns* is the time to live in
-nanoseconds, null without one. *is_replay*: whether a repair added the message again. *track* is a number for virtual,
+nanoseconds, null without one. *rolls_up* is what the message rolls up, `sub` or `all`, null for nothing. *is_replay*: whether a repair added the message again. *track* is a number for virtual,
 stream, origin and former together (`track_id`): within a track, sequences of the origin increase unless something is
 wrong.
 """
@@ -304,6 +304,7 @@ def _parse_headers(rows: DataFrame, hidden: DataFrame | None) -> DataFrame:
     return _resolve_origin(rows, hidden).select(
         *("virtual", "stream", "region", "is_origin", "seq", "time_ns", "subject", "msg_id", "digest"),
         _ttl_ns(F.col("ttl")).alias("ttl_ns"),
+        F.lower("rollup").alias("rolls_up"),
         F.when(is_mirrored, F.col("mirror")).when(is_good, F.col("origin")).alias("origin"),
         F.when(is_mirrored, F.col("seq")).when(is_good, F.col("said_seq")).alias("origin_seq"),
         word(2).alias("filters"),

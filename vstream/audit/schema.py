@@ -47,13 +47,13 @@ PAYLOAD = StructField("payload", BinaryType(), nullable=False)
 MESSAGES = make_schema("""
     virtual string not null, stream string not null, region string not null, role string not null,
     seq bigint not null, time_ns bigint not null, subject string not null, msg_id string, source string, ttl string,
-    size int not null, digest bigint not null
+    rollup string, size int not null, digest bigint not null
 """)
 """
 Columns of `messages`. *virtual* is the virtual stream, *stream* the physical one, *role* a value of
 `vstream.topology.model.Role`. *seq* is the sequence in *stream*, *time_ns* the time when it was stored there, by the
-server's clock, in nanoseconds since 1970. *msg_id*, *source* and *ttl* are the unchanged headers `Nats-Msg-Id`,
-`Nats-Stream-Source` and `Nats-TTL`. *size* is the payload's size in bytes, *digest* is the payload's digest
+server's clock, in nanoseconds since 1970. *msg_id*, *source*, *ttl* and *rollup* are the unchanged headers
+`Nats-Msg-Id`, `Nats-Stream-Source`, `Nats-TTL` and `Nats-Rollup`, the last one null in captures. *size* is the payload's size in bytes, *digest* is the payload's digest
 (`vstream.capture.digest`), equal for every way of reading, captures included.
 """
 

@@ -92,7 +92,7 @@ class MessagePart:
 class StateManifest:
     """The contents of the state directory."""
 
-    format: Literal[1]
+    format: Literal[2]
     topology: str
     parts: tuple[MessagePart, ...] = ()
     streams: tuple[StreamPosition, ...] = ()
@@ -122,7 +122,7 @@ class AuditState:
         self._spark = spark
         self._directory = directory
         self._topology = topology
-        self._manifest = StateManifest(format=1, topology=topology)
+        self._manifest = StateManifest(format=2, topology=topology)
         self._shown: list[StreamPosition] = []
 
     def advance(self, cuts: Sequence[StreamCut], read: ReadMessages) -> StateAdvance:
@@ -204,7 +204,7 @@ class AuditState:
             # Whatever is here from now on belongs to the state, and is removed unless it is listed.
             if any(not file.name.startswith(f".{MANIFEST}") for file in self._directory.iterdir()):
                 raise self._refusal("cannot be made: other files are there") from None
-            empty = StateManifest(format=1, topology=self._topology)
+            empty = StateManifest(format=2, topology=self._topology)
             self._save(empty)
             return empty
         except (OSError, ValidationError) as error:

@@ -36,6 +36,7 @@ class Sent:
     other_header: bytes | None
     noise: bytes = b""
     ttl: bytes | None = None
+    rollup: bytes | None = None
 
     @property
     def header(self) -> bytes | None:
@@ -44,6 +45,7 @@ class Sent:
             (b"Nats-Msg-Id", self.msg_id),
             (b"Nats-Stream-Source", self.source),
             (b"Nats-TTL", self.ttl),
+            (b"Nats-Rollup", self.rollup),
         )
         lines = [name + b": " + value for name, value in named if value is not None]
         return b"NATS/1.0\r\n" + b"".join(line + b"\r\n" for line in lines) + b"\r\n" if lines else None
@@ -60,7 +62,7 @@ payloads = st.one_of(
 )
 values = st.one_of(st.none(), st.text("abc019 >.:", min_size=1, max_size=12).map(lambda text: text.strip().encode()))
 noises = st.sampled_from([b"", b"", b"", b"PING\r\n", b"+OK\r\n", b"MSG other 1 2\r\nok\r\n", b"INFO {}\r\n"])
-messages = st.lists(st.builds(Sent, subjects, payloads, values, values, values, noises, values), max_size=12)
+messages = st.lists(st.builds(Sent, subjects, payloads, values, values, values, noises, values, values), max_size=12)
 cuts = st.lists(st.integers(1, 60), min_size=1, max_size=30)
 
 
@@ -138,6 +140,7 @@ def check(columns: MessageColumns, sent: list[Sent], first_time: int, without: t
             "msg_id": None if message.msg_id is None else message.msg_id.decode(),
             "source": None if message.source is None else message.source.decode(),
             "ttl": None if message.ttl is None else message.ttl.decode(),
+            "rollup": None if message.rollup is None else message.rollup.decode(),
             "size": len(message.payload),
             "digest": to_signed_int64(digest(message.payload)),
             "headers": message.header,

@@ -28,6 +28,7 @@ _NUMBERS = 160
 _SOURCE = b"\nNats-Stream-Source:"
 _MSG_ID = b"\nNats-Msg-Id:"
 _TTL = b"\nNats-TTL:"
+_ROLLUP = b"\nNats-Rollup:"
 _WITH_HEADERS = b"HMSG"
 _WITHOUT = b"MSG"
 
@@ -62,11 +63,11 @@ def _block(line: bytes, pieces: Sequence[bytes], columns: MessageColumns) -> Blo
     if not pc.all(pc.equal(verb, pc.if_else(has_headers, _WITH_HEADERS, _WITHOUT))).as_py():
         return None
     nothing_said = pa.nulls(len(pieces), pa.string())
-    header, source, msg_id, ttl = None, nothing_said, nothing_said, nothing_said
+    header, (source, msg_id, ttl, rollup) = None, (nothing_said,) * 4
     if header_sizes.any():
         result = [item[start:body] for item, start, body in zip(pieces, starts.tolist(), bodies, strict=True)]
         header = pa.array(result, pa.binary())
-        source, msg_id, ttl = parse_headers(header)
+        source, msg_id, ttl, rollup = parse_headers(header)
     arrays = {
         "seq": _number(pc.list_element(tokens, 0), pa.int64()),
         "time_ns": _number(pc.list_element(tokens, 2), pa.int64()),
@@ -74,6 +75,7 @@ def _block(line: bytes, pieces: Sequence[bytes], columns: MessageColumns) -> Blo
         "msg_id": msg_id,
         "source": source,
         "ttl": ttl,
+        "rollup": rollup,
         "size": pa.array(sizes - header_sizes),
     }
     payloads = [item[body:end] for item, body, end in zip(pieces, bodies, ends, strict=True)]
@@ -111,8 +113,8 @@ def _split_once(values: pa.Array, pattern: bytes, *, reverse: bool = False) -> t
     return pc.list_element(parts, 0), pc.list_element(parts, 1)
 
 
-def parse_headers(header: pa.Array) -> tuple[pa.Array, pa.Array, pa.Array]:
-    """The headers for source, message id and time to live in each header block."""
+def parse_headers(header: pa.Array) -> tuple[pa.Array, pa.Array, pa.Array, pa.Array]:
+    """The headers for source, message id, time to live and roll-up in each header block."""
     # What a read stream has, unless its messages have headers of their own. Short patterns are sooner found.
     lines = pc.split_pattern(header, _CRLF, max_splits=3)
     if pc.all(pc.equal(pc.list_value_length(lines), 4)).as_py():
@@ -120,8 +122,9 @@ def parse_headers(header: pa.Array) -> tuple[pa.Array, pa.Array, pa.Array]:
         if pc.all(pc.and_(pc.starts_with(named, _SOURCE[1:]), pc.equal(pc.binary_length(after), 0))).as_py():
             _, source = _split_once(named, b":")
             nothing = pa.nulls(len(header), pa.string())
-            return pc.ascii_trim_whitespace(decode_text(source)), nothing, nothing
-    return _header_value(header, _SOURCE), _header_value(header, _MSG_ID), _header_value(header, _TTL)
+            return pc.ascii_trim_whitespace(decode_text(source)), nothing, nothing, nothing
+    source, msg_id, ttl, rollup = (_header_value(header, name) for name in (_SOURCE, _MSG_ID, _TTL, _ROLLUP))
+    return source, msg_id, ttl, rollup
 
 
 def _header_value(header: pa.Array, name: bytes) -> pa.Array:

@@ -30,6 +30,7 @@ RAW: Mapping[str, pa.Field] = {
     "msg_id": pa.field("msg_id", pa.string()),
     "source": pa.field("source", pa.string()),
     "ttl": pa.field("ttl", pa.string()),
+    "rollup": pa.field("rollup", pa.string()),
     "size": pa.field("size", pa.int32()),
     "digest": pa.field("digest", pa.int64()),
     "headers": pa.field("headers", pa.binary()),
@@ -39,7 +40,7 @@ RAW: Mapping[str, pa.Field] = {
 
 _OF_STREAMS = ("stream", "region", "virtual", "role")
 """Columns that all messages of a stream have in common."""
-_LISTS = ("subjects", "seqs", "times", "msg_ids", "sources", "ttls", "headers", "payloads")
+_LISTS = ("subjects", "seqs", "times", "msg_ids", "sources", "ttls", "rollups", "headers", "payloads")
 
 
 @dataclass(slots=True)
@@ -59,6 +60,7 @@ class MessageColumns:
     msg_ids: list[bytes | None] = field(default_factory=list)
     sources: list[bytes | None] = field(default_factory=list)
     ttls: list[bytes | None] = field(default_factory=list)
+    rollups: list[bytes | None] = field(default_factory=list)
     headers: list[bytes | None] = field(default_factory=list)
     payloads: list[bytes] = field(default_factory=list)
     blocks: list[Block] = field(default_factory=list)
@@ -114,6 +116,7 @@ class MessageColumns:
             "msg_id": _value(self.msg_ids),
             "source": _value(self.sources),
             "ttl": _value(self.ttls),
+            "rollup": _value(self.rollups),
             "size": pa.array(map(len, self.payloads), pa.int32()),
         }
         if self.wants_digest:

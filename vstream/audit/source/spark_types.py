@@ -32,6 +32,7 @@ MORE_COLUMNS = [
     StructField("headers", BinaryType(), nullable=True),
     StructField("payload", BinaryType(), nullable=False),
     StructField("ttl", StringType(), nullable=True),
+    StructField("rollup", StringType(), nullable=True),
     StructField("virtual", StringType(), nullable=False),
     StructField("role", StringType(), nullable=False),
 ]

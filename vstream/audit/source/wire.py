@@ -20,6 +20,7 @@ _HMSG = 72
 _SOURCE = b"\nNats-Stream-Source:"
 _MSG_ID = b"\nNats-Msg-Id:"
 _TTL = b"\nNats-TTL:"
+_ROLLUP = b"\nNats-Rollup:"
 _BLANK_LINE = b"\r\n\r\n"
 _DIRECT = b"\r\nNats-Stream: "
 _DIRECT_LINES = 9
@@ -91,6 +92,7 @@ class PullScanner:
             columns.sources.append(_value(header or b"", _SOURCE))
             columns.msg_ids.append(_value(header or b"", _MSG_ID))
             columns.ttls.append(_value(header or b"", _TTL))
+            columns.rollups.append(_value(header or b"", _ROLLUP))
             columns.seqs.append(seq)
             columns.times.append(when)
             columns.payloads.append(data[start:end])
@@ -182,6 +184,7 @@ class DirectScanner:
             columns.sources.append(_value(stored, _SOURCE))
             columns.msg_ids.append(_value(stored, _MSG_ID))
             columns.ttls.append(_value(stored, _TTL))
+            columns.rollups.append(_value(stored, _ROLLUP))
             columns.headers.append(stored + _BLANK_LINE if _CRLF in stored else None)
             columns.payloads.append(data[after:end])
             self.pending = int(lines[5][18:])
