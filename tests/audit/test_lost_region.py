@@ -23,6 +23,7 @@ from vstream.audit.extract import extract, plan_extraction
 from vstream.audit.frames import read_live
 from vstream.audit.report import AuditVerdict
 from vstream.audit.run import TopologyTarget
+from vstream.audit.state import UnusableStateError
 from vstream.cli import options
 from vstream.cli.audit import open_target
 from vstream.cli.views import audit as view
@@ -76,6 +77,22 @@ def wait_until_read(server: JetStreamServer, region: str, number: int) -> None:
     deadline = time.monotonic() + 60
     while server.api(f"STREAM.INFO.foo-read-{region}")["state"]["messages"] < number:
         assert time.monotonic() < deadline
+
+
+def test_servers_are_not_read_again_because_a_state_cannot_be_used(
+    spark: SparkSession, servers: dict[str, JetStreamServer], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    file, state, scratch = tmp_path / "two.yaml", tmp_path / "state", tmp_path / "scratch"
+    file.write_text(TOPOLOGY.format(**{region: server.url for region, server in servers.items()}))
+    state.mkdir()
+    scratch.mkdir()
+    (state / "notes.txt").touch()
+    with view.progress() as progress:
+        live = open_target(str(file), replace(WANTED, state=state))
+        live.count_messages(scratch)
+        with pytest.raises(UnusableStateError, match="other files are there"):
+            live.audit(spark, scratch, progress)
+    assert "starts again" not in capfd.readouterr().err
 
 
 @pytest.mark.parametrize(

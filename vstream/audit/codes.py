@@ -62,9 +62,9 @@ ALL: Final = (
         "nothing",
         "VA001",
         "nothing-seen",
-        "no message in any stream",
+        "no message was read from any stream",
         """
-        No stream of the virtual stream contains a message.
+        The streams of the virtual stream are empty, or their messages ended, as by `Nats-TTL`, before they were read.
 
         ## What it means
         Nothing was compared, so nothing is proven: the verdict is UNKNOWN, not PASS. Check the topology, the lab and the period (`--since`).

@@ -40,7 +40,7 @@ from vstream.audit.schema import MESSAGES, STREAMS
 from vstream.audit.source import register
 from vstream.audit.spark_errors import explain_spark_errors, is_reading
 from vstream.audit.stages import AuditPipeline
-from vstream.audit.state import AuditState, StateAdvance
+from vstream.audit.state import AuditState, StateAdvance, UnusableStateError
 from vstream.audit.table_store import TableStore, check_catalog, publish
 from vstream.capture.records import FaultOutcome
 from vstream.capture.store import Capture
@@ -218,7 +218,7 @@ class TopologyTarget(AuditTarget):
             with explain_spark_errors():
                 return read()
         except VstreamError as error:
-            if isinstance(error, NotReachableError) or not is_reading(error):
+            if isinstance(error, NotReachableError | UnusableStateError) or not is_reading(error):
                 raise
             # A region that went down meanwhile is one that cannot be read: the next cut says so.
             progress.note(f"reading was interrupted and starts again: {error.message}")

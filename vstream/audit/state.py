@@ -115,6 +115,10 @@ class StateAdvance(NamedTuple):
 _SHAPE = TypeAdapter(StateManifest)
 
 
+class UnusableStateError(VstreamError):
+    """A state that is damaged, or not of these streams. Nothing was read."""
+
+
 class AuditState:
     """The state in *directory* of audits of *topology*, on a local Spark. The caller must lock the directory."""
 
@@ -129,7 +133,7 @@ class AuditState:
         """
         Read the new messages of *cuts* with *read*, keep them, and return all messages of the streams.
 
-        Raises VstreamError if the state is of another topology or of other servers, or has lost files.
+        Raises UnusableStateError if the state is of another topology or of other servers, or has lost files.
         """
         manifest = self._load(cuts)
         self._remove_unlisted(manifest)
@@ -222,9 +226,9 @@ class AuditState:
                     raise self._refusal(f"has lost `{file.name}`, or it was changed")
         return manifest
 
-    def _refusal(self, problem: str) -> VstreamError:
+    def _refusal(self, problem: str) -> UnusableStateError:
         hint = "name another directory: the first audit with it reads everything"
-        return VstreamError(f"the audit state in `{self._directory}` {problem}", hint=hint)
+        return UnusableStateError(f"the audit state in `{self._directory}` {problem}", hint=hint)
 
     def _place(self, number: int) -> Path:
         return self._directory / f"{_PART}={number}"

@@ -20,7 +20,7 @@ from tests.support.fuzzing_proxy import Change, FuzzingProxy
 from tests.support.jetstream import JetStreamServer, fill
 from tests.support.night import with_night
 from tests.support.relay import relay
-from vstream.audit.source import bypull, cut
+from vstream.audit.source import bydirect, bypull, cut
 from vstream.audit.source import reading as source_reading
 from vstream.audit.source.client import connect
 from vstream.audit.source.columns import MessageColumns
@@ -439,11 +439,12 @@ def test_a_moment_becomes_the_sequence_that_was_stored_then(server: JetStreamSer
     fill(server, "foo", some(50))
     times = [row["time_ns"] for row in reference(server, "foo")]
     access = Access(servers=(server.url,))
+    (whole,) = cut.take_cuts(make_refs("foo"), {"": access})
+    moments = {times[19]: 20, times[19] + 1: 21, 0: 1, times[-1] + 1: 51}
     with connect(access) as client:
-        assert cut.sequence_at(client, access, "foo", times[19]) == 20
-        assert cut.sequence_at(client, access, "foo", times[19] + 1) == 21
-        assert cut.sequence_at(client, access, "foo", 0) == 1
-        assert cut.sequence_at(client, access, "foo", times[-1] + 1) == 51
+        for moment, seq in moments.items():
+            assert cut.sequence_at(client, access, "foo", moment) == seq
+            assert bydirect.find_sequence_at(client, access, whole, moment) == seq
     assert not any(name.startswith(bypull.PREFIX) for name in server.api("CONSUMER.NAMES.foo")["consumers"] or [])
 
 

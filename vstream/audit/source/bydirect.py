@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from vstream.audit.source.client import Client, Message, RetryableError, connect, next_message
 from vstream.audit.source.columns import Block, MessageColumns, make_batch
-from vstream.audit.source.values import ReadTask
+from vstream.audit.source.values import Access, ReadTask, StreamCut
 from vstream.audit.source.wire import DirectScanner, WrongStreamError, scan_buffer
 from vstream.errors import MalformedAnswerError, NoRespondersError, ServerError, VstreamError
 from vstream.jetstream.answers import explain_malformed, read_sequence
@@ -41,9 +41,8 @@ def read_parts(client: Client, job: ReadTask, first: int, like: MessageColumns) 
 
     def ask(**limits: int) -> DirectScanner:
         """Ask for the messages from *first* on."""
-        body = json.dumps({"seq": first, **limits, **subject}).encode()
         answer = DirectScanner(like.empty_copy(), f"{inbox}.{next(numbers)}", stream)
-        client.publish(f"{job.access.api_prefix}.DIRECT.GET.{stream}", body, reply=answer.subject)
+        _ask(client, job.access, answer, stream, {"seq": first, **limits, **subject})
         return answer
 
     while first <= job.last:
@@ -68,6 +67,32 @@ def read_parts(client: Client, job: ReadTask, first: int, like: MessageColumns) 
             raise broken
         if not is_more:
             return
+
+
+def find_sequence_at(client: Client, access: Access, cut: StreamCut, moment_ns: int) -> int:
+    """
+    The sequence of the first message that a stream stored at *moment_ns* or later; one above the last if none.
+
+    A bisection: any replica answers, so that it needs no meta leader.
+    """
+    stream, access = cut.stream_ref.name, access.with_prefix_of(cut.stream_ref.stream)
+    inbox, numbers = client.subscribe(several=True), itertools.count(1)
+    low, high = cut.first_seq, cut.last_seq + 1
+    while low < high:
+        middle = (low + high) // 2
+        answer = DirectScanner(MessageColumns(wants_digest=False), f"{inbox}.{next(numbers)}", stream)
+        _ask(client, access, answer, stream, {"seq": middle, "batch": 1})
+        _receive_batch(client, answer, stream)
+        block = answer.columns.block()
+        if not answer.count or block["time_ns"][0].as_py() >= moment_ns:
+            high = middle
+        else:
+            low = int(block["seq"][0].as_py()) + 1
+    return low
+
+
+def _ask(client: Client, access: Access, answer: DirectScanner, stream: str, query: dict[str, int | str]) -> None:
+    client.publish(f"{access.api_prefix}.DIRECT.GET.{stream}", json.dumps(query).encode(), reply=answer.subject)
 
 
 def _receive_first(client: Client, answer: DirectScanner, stream: str) -> int | None:

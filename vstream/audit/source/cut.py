@@ -223,26 +223,3 @@ def sequence_at(client: Client, access: Access, stream: str, moment_ns: int) -> 
     client.answers([(f"{access.api_prefix}.CONSUMER.DELETE.{stream}.{name}", json.dumps({}).encode())])
     with explain_malformed(subject):
         return int(created["delivered"]["stream_seq"]) + 1
-
-
-def bisect_sequence_at(client: Client, access: Access, cut: StreamCut, moment_ns: int) -> int:
-    """Like `sequence_at`, but by bisection with requests for single messages, which needs no meta leader."""
-    low, high = cut.first_seq, cut.last_seq + 1
-    while low < high:
-        middle = (low + high) // 2
-        try:
-            body = {"seq": middle, "next_by_subj": ">"}
-            cuts_by_stream = api_request(
-                client, access.with_prefix_of(cut.stream_ref.stream), f"STREAM.MSG.GET.{cut.stream_ref.name}", body
-            )["message"]
-        except ServerError as error:
-            if error.err_code != error_codes.MESSAGE_NOT_FOUND:
-                raise
-            high = middle
-            continue
-        with explain_malformed(f"STREAM.MSG.GET.{cut.stream_ref.name}"):
-            if round(datetime.fromisoformat(cuts_by_stream["time"]).timestamp() * 10**6) * 1000 >= moment_ns:
-                high = middle
-            else:
-                low = int(cuts_by_stream["seq"]) + 1
-    return low

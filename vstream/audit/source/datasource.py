@@ -9,7 +9,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructField, StructType
 
-from vstream.audit.source import cut
+from vstream.audit.source import bydirect, cut
 from vstream.audit.source.client import Client, connect
 from vstream.audit.source.following import JetStreamStreamReader
 from vstream.audit.source.options import (
@@ -161,7 +161,7 @@ def narrow_cut(cut: StreamCut, access: Access, bounds: Bounds) -> StreamCut:
 def _sequence_at(client: Client, access: Access, stream_cut: StreamCut, moment_ns: int) -> int:
     """Like `sequence_at`, without a consumer if the stream is read without a meta leader."""
     if stream_cut.path != CONSUMER:
-        return cut.bisect_sequence_at(client, access, stream_cut, moment_ns)
+        return bydirect.find_sequence_at(client, access, stream_cut, moment_ns)
     return cut.sequence_at(
         client, access.with_prefix_of(stream_cut.stream_ref.stream), stream_cut.stream_ref.name, moment_ns
     )
