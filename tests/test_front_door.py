@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -178,6 +179,15 @@ def test_links_lead_somewhere(page: str) -> None:
     text = re.sub(r"```.*?```", "", file.read_text(), flags=re.DOTALL)
     broken = [link for link in re.findall(r"\]\(([^)\s]+)\)", text) if is_broken(file, link)]
     assert not broken
+
+
+def test_the_architecture_page_says_what_commands_call() -> None:
+    table = (ROOT / "docs/architecture.md").read_text().partition("| command | function |")[2].partition("\n\n")[0]
+    names = re.findall(r"`([a-z_]+(?:\.\w+)+)`", table)
+    assert len(names) > len(re.findall(r"^\| `", table, flags=re.MULTILINE))
+    for name in names:
+        module, _, attribute = f"vstream.{name}".rpartition(".")
+        assert hasattr(import_module(module), attribute), name
 
 
 def is_broken(file: Path, link: str) -> bool:
