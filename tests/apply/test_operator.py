@@ -289,7 +289,7 @@ async def what_somebody_else_pushed_is_taken_back(
 
 
 def lab_credentials(ring: Keyring, user: str) -> Path:
-    files = (ring.credentials(f"{user}-west"), ring.credentials(user))
+    files = (ring.credentials_path(f"{user}-west"), ring.credentials_path(user))
     return next(path for path in files if path.is_file())
 
 

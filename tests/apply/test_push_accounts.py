@@ -25,7 +25,7 @@ from vstream.lint.parse_topology import parse_topology, render_bundle
 from vstream.plan.live.loaded_rules import read_loaded_rules
 from vstream.plan.plan import USERS
 from vstream.plan.rules import list_account_entries, spell_destinations
-from vstream.render.claims import mark_of
+from vstream.render.claims import digest_export_of
 from vstream.topology.bundle import Bundle, ServerAddress
 from vstream.topology.model import Endpoint, Topology
 from vstream.topology.signing import account_key
@@ -53,7 +53,7 @@ class Running(NamedTuple):
 
     def admin(self, *, servers: tuple[str, ...] = ("west-1",), bundle: Bundle | None = None) -> SignedAccounts:
         used = bundle or self.bundle
-        system = Endpoint(urls=self.urls, creds=str(self.ring.credentials("system")))
+        system = Endpoint(urls=self.urls, creds=str(self.ring.credentials_path("system")))
         return SignedAccounts(used.claims, self.ring, system={"west": system}, servers=servers, monitors=[self.monitor])
 
 
@@ -68,7 +68,7 @@ def start_server(directory: Path) -> subprocess.Popen[bytes]:
 async def running(tmp_path: Path) -> AsyncIterator[Running]:
     topology = parse_topology(TOPOLOGY.encode(), "alone.yaml").require()
     ring = Keyring(tmp_path / "keys")
-    ring.complete(topology)
+    ring.create_missing(topology)
     client, monitor, cluster, gateway = (free_port() for _ in range(4))
     address = ServerAddress(
         server=topology.regions[0].servers[0],
@@ -113,7 +113,7 @@ async def test_what_is_pushed_is_loaded_and_what_is_there_is_not_pushed_again(ru
         if claim["name"] != "SYS":
             loaded = await read_loaded_claims(running.monitor, claim["sub"], 5)
             assert loaded is not None
-            assert mark_of(loaded) == mark_of(claim)
+            assert digest_export_of(loaded) == digest_export_of(claim)
     before = [await read_loaded_claims(running.monitor, claim["sub"], 5) for claim in bundle.claims]
     await running.admin(bundle=bundle).ensure_loaded()
     assert [await read_loaded_claims(running.monitor, claim["sub"], 5) for claim in bundle.claims] == before
@@ -126,7 +126,7 @@ async def test_what_a_server_has_loaded_is_compared_with_the_topology(running: R
         **{mapping.source: spell_destinations(mapping) for mapping in bundle.mappings},
         **list_account_entries(bundle.accounts),
     }
-    clients = running.ring.public(account_key("APP"))
+    clients = running.ring.public_key(account_key("APP"))
     assert await read_loaded_rules(running.monitor, clients, (), 5) == desired
     # Somebody lets applications publish everything, which no rule, export or import shows.
     changed = copy.deepcopy(bundle.claims)
@@ -152,7 +152,7 @@ async def test_tokens_of_another_operator_are_not_loaded(
     monkeypatch.setattr(push_accounts, "_LOADED_TIMEOUT", 1)
     good = running.bundle
     foreign_ring = Keyring(tmp_path / "other")
-    foreign_ring.complete(running.topology)
+    foreign_ring.create_missing(running.topology)
     trusted = Path(shutil.copytree(running.ring.directory, tmp_path / "trusted"))
     # The same accounts, signed by whom the server does not trust.
     shutil.copy(foreign_ring.directory / "signer.nk", running.ring.directory / "signer.nk")
@@ -163,7 +163,7 @@ async def test_tokens_of_another_operator_are_not_loaded(
     await SignedAccounts(
         good.claims,
         Keyring(trusted),
-        system={"west": Endpoint(urls=running.urls, creds=str(running.ring.credentials("system")))},
+        system={"west": Endpoint(urls=running.urls, creds=str(running.ring.credentials_path("system")))},
         servers=("west-1",),
         monitors=[running.monitor],
     ).ensure_loaded()
@@ -172,7 +172,7 @@ async def test_tokens_of_another_operator_are_not_loaded(
 @pytest.mark.asyncio
 @pytest.mark.parametrize("user", ["app", "vstream", "probe", "audit", "system"])
 async def test_every_user_logs_in_and_nobody_without_credentials(running: Running, user: str) -> None:
-    creds = str(running.ring.credentials(user))
+    creds = str(running.ring.credentials_path(user))
     async with connect(Endpoint(urls=running.urls, creds=creds), "west") as connection:
         assert connection.is_connected
     with pytest.raises(NotReachableError):

@@ -16,7 +16,7 @@ from tests.support.probe_lab import until
 from tests.support.shared_lab import shared_lab
 from vstream.audit.extract import plan_extraction
 from vstream.errors import VstreamError
-from vstream.jetstream.answers import is_led
+from vstream.jetstream.answers import is_from_leader
 from vstream.jetstream.connection import Connection, connect
 from vstream.lab import lab
 from vstream.lint.parse_topology import parse_topology, render_streams
@@ -73,7 +73,7 @@ async def test_a_region_that_is_cut_off_does_not_speak_for_the_stretch_cluster(f
         async def is_taken_for_it() -> str | None:
             try:
                 info = await west.request_json("$JS.API.STREAM.INFO.stock")
-                return None if not is_led(info) and info["state"]["last_seq"] < BEFORE + AFTER else str(info)
+                return None if not is_from_leader(info) and info["state"]["last_seq"] < BEFORE + AFTER else str(info)
             except (VstreamError, KeyError) as error:
                 return repr(error)
 

@@ -40,7 +40,9 @@ async def test_a_backup_does_not_wait_for_what_was_removed_after_its_snapshot(tm
         for seq in (4, 5):
             await asyncio.to_thread(server.api, "STREAM.MSG.DELETE.foo", {"seq": seq})
         endpoint = Endpoint(urls=(server.url,))
-        connection = await open_reconnecting(endpoint, "west", name="test", knows=lambda _name, _id: True, within=60)
+        connection = await open_reconnecting(
+            endpoint, "west", name="test", accepts_server=lambda _name, _id: True, within=60
+        )
         capture = Capture(tmp_path / "capture")
         try:
             async with asyncio.timeout(20):  # it gave up after 30 s

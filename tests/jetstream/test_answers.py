@@ -12,7 +12,7 @@ from tests.support.paths import ROOT
 from vstream.errors import MalformedAnswerError
 from vstream.jetstream.answers import (
     api_error,
-    check_feeds,
+    check_source_infos,
     check_state,
     decode_list,
     decode_object,
@@ -94,7 +94,7 @@ def test_a_header_that_is_no_number_is_none(text: str) -> None:
     assert Reply(data=b"", headers={"Status": text}).status is None
     source = {"Nats-Stream-Source": f"foo {text} > >"}
     assert parse_provenance(source) is None
-    assert origin_of(source, ["foo"], taker="r") == (None, None)
+    assert origin_of(source, ["foo"], reader="r") == (None, None)
 
 
 def test_where_there_is_no_leader_the_hint_says_who_would_know() -> None:
@@ -125,5 +125,5 @@ def test_a_state_without_its_numbers_is_one_error(last: object) -> None:
 )
 def test_what_is_said_of_sources_has_the_right_types(info: dict[str, Any]) -> None:
     with pytest.raises(MalformedAnswerError, match=r"`info\.(sources|mirror)"):
-        check_feeds(info, "west")
-    assert check_feeds({"sources": [{"name": "a", "seq": None}]}, "west") == {"sources": [{"name": "a"}]}
+        check_source_infos(info, "west")
+    assert check_source_infos({"sources": [{"name": "a", "seq": None}]}, "west") == {"sources": [{"name": "a"}]}

@@ -40,7 +40,7 @@ async def connect_command(port: int, ca: str, patience: float) -> None:
 
 async def connect_workload(port: int, ca: str, patience: float) -> None:
     endpoint = _endpoint(port, ca)
-    connection = await open_reconnecting(endpoint, "west", name="it", knows=lambda *_: True, within=patience)
+    connection = await open_reconnecting(endpoint, "west", name="it", accepts_server=lambda *_: True, within=patience)
     await connection.close()
 
 

@@ -60,7 +60,7 @@ async def test_no_secret_of_an_address_is_in_an_error(save_context: Saved) -> No
         async with connect(endpoint, "west"):
             pass
     with pytest.raises(NotReachableError, match=f"{addresses} within 0.1 s: connection refused$"):
-        await open_reconnecting(endpoint, "west", name="it", knows=lambda *_: True, within=0.1)
+        await open_reconnecting(endpoint, "west", name="it", accepts_server=lambda *_: True, within=0.1)
     expected = PublishExpectation(region="west", subjects=("foo.a",), arrivals=frozenset(), stream=None)
     traces = await trace_publish("foo.a", [expected], {"west": endpoint}, timeout=0.1)
     assert [trace.server for trace in traces] == addresses.split(", ")
@@ -77,7 +77,7 @@ async def test_an_attempt_that_fails_at_the_deadline_does_not_hide_it(monkeypatc
     endpoint = Endpoint(urls=("nats://127.0.0.1:1",))
     async with asyncio.timeout(60):
         with pytest.raises(NotReachableError, match=r"within 0.1 s: connection refused$"):
-            await open_reconnecting(endpoint, "west", name="it", knows=lambda *_: True, within=0.1)
+            await open_reconnecting(endpoint, "west", name="it", accepts_server=lambda *_: True, within=0.1)
 
 
 async def test_a_reset_does_not_hide_why_a_server_refuses() -> None:
@@ -99,7 +99,7 @@ async def test_a_reset_does_not_hide_why_a_server_refuses() -> None:
     async with await asyncio.start_server(refuse, "127.0.0.1", 0) as server:
         endpoint = Endpoint(urls=(f"nats://127.0.0.1:{server.sockets[0].getsockname()[1]}",))
         with pytest.raises(NotReachableError, match="Authorization Violation"):
-            await open_reconnecting(endpoint, "west", name="it", knows=lambda *_: True, within=1)
+            await open_reconnecting(endpoint, "west", name="it", accepts_server=lambda *_: True, within=1)
         answers[:] = [False, True]
         with pytest.raises(NotReachableError, match="Authorization Violation"):
             await open_connection(endpoint, "west", timeout=4)
@@ -236,13 +236,13 @@ async def test_an_answer_that_does_not_come_leaves_no_task_that_fails_later() ->
     async with Port(SERVES).open() as port, connect(port.endpoint, "west") as connection:
         before = asyncio.all_tasks()
         with pytest.raises(NotReachableError, match=r"no answer within 0\.05 s on `foo`"):
-            await connection.collect("foo", is_last=bool, timeout=0.05)
+            await connection.request_many("foo", is_last=bool, timeout=0.05)
         assert asyncio.all_tasks() <= before
 
 
 async def test_answers_that_cannot_come_any_more_are_not_waited_for() -> None:
     async with Port(SERVES).open() as port, connect(port.endpoint, "west") as connection:
-        collecting = asyncio.create_task(connection.collect("foo", is_last=bool, timeout=60))
+        collecting = asyncio.create_task(connection.request_many("foo", is_last=bool, timeout=60))
         await asyncio.sleep(0)
         await connection.close()
         async with asyncio.timeout(20):

@@ -26,7 +26,9 @@ pytestmark = pytest.mark.server
 async def reconnecting(server: JetStreamServer) -> AsyncIterator[ReconnectingConnection]:
     """A connection that outlives its server, as runs and backups read with."""
     endpoint = Endpoint(urls=(server.url,))
-    connection = await open_reconnecting(endpoint, "west", name="test", knows=lambda _name, _id: True, within=60)
+    connection = await open_reconnecting(
+        endpoint, "west", name="test", accepts_server=lambda _name, _id: True, within=60
+    )
     try:
         yield connection
     finally:
@@ -69,17 +71,17 @@ async def test_what_was_lost_on_its_way_is_asked_for_again(
     await asyncio.to_thread(fill, server, "foo", [("foo.x", b"", None)] * 10)
     monkeypatch.setattr(read_stream, "_SILENCE_TIMEOUT", 0.3)
     async with connect(Endpoint(urls=(server.url,)), "west") as connection:
-        collect, asked = connection.collect, list[str]()
+        request_many, asked = connection.request_many, list[str]()
 
         async def lose_some(
             subject: str, body: bytes, *, is_last: Callable[[Reply], bool], timeout: float
         ) -> tuple[Reply, ...]:
             asked.append(subject)
             if len(asked) > 1:
-                return await collect(subject, body, is_last=is_last, timeout=timeout)
+                return await request_many(subject, body, is_last=is_last, timeout=timeout)
             batch = max(lost) if len(lost) > 1 else json.loads(body)["batch"]
             sent = json.dumps({**json.loads(body), "batch": batch}).encode()
-            answers = await collect(
+            answers = await request_many(
                 subject, sent, is_last=lambda reply: has_come(reply) and is_last(reply), timeout=timeout
             )
             return tuple(filter(has_come, answers))
@@ -87,7 +89,7 @@ async def test_what_was_lost_on_its_way_is_asked_for_again(
         def has_come(reply: Reply) -> bool:
             return AckSubject.parse(reply.reply).number not in lost
 
-        monkeypatch.setattr(connection, "collect", lose_some)
+        monkeypatch.setattr(connection, "request_many", lose_some)
         sequences = [seq async for seq, _ in read_headers(connection, "foo", first=1, last=10, timeout=1)]
     assert sequences == list(range(1, 11))
     assert len(asked) == 2

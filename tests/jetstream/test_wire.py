@@ -124,7 +124,9 @@ async def test_one_tls_address_is_enough_to_send_nothing_in_clear_to_the_others(
 async def test_a_workloads_connection_sends_nothing_in_clear_either() -> None:
     async with Server().open() as server:
         with pytest.raises(NotReachableError, match="does not use TLS, but `connect` requires it; nothing was sent"):
-            await open_reconnecting(login(f"tls://{server.url}"), "west", name="it", knows=lambda *_: True, within=0.5)
+            await open_reconnecting(
+                login(f"tls://{server.url}"), "west", name="it", accepts_server=lambda *_: True, within=0.5
+            )
         assert server.calls
         assert server.heard == b""
 
@@ -234,7 +236,7 @@ async def test_credentials_cross_no_network_in_clear(endpoint: Endpoint, monkeyp
         await open_connection(endpoint, "west", timeout=2)
     assert "--allow-plaintext" in str(caught.value.hint)
     with pytest.raises(VstreamError, match="unencrypted"):
-        await open_reconnecting(endpoint, "west", name="it", knows=lambda *_: True, within=0.5)
+        await open_reconnecting(endpoint, "west", name="it", accepts_server=lambda *_: True, within=0.5)
     assert any("unencrypted" in problem.message for problem in list_endpoint_problems(endpoint, "west"))
     monkeypatch.setenv(PLAINTEXT, "1")
     assert not any("unencrypted" in problem.message for problem in list_endpoint_problems(endpoint, "west"))

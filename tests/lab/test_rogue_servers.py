@@ -67,7 +67,7 @@ def issue_certificates(topology: Topology, files: Path) -> None:
     server.cert_chain_pems[0].write_to_path(files / "server.pem")
     server.private_key_pem.write_to_path(files / "server.key")
     for user in account_view.list_logins(topology):
-        certificate, key = Keyring(files).certificate(user)
+        certificate, key = Keyring(files).certificate_paths(user)
         issued = authority.issue_cert(user)
         issued.cert_chain_pems[0].write_to_path(certificate)
         issued.private_key_pem.write_to_path(key)

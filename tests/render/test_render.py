@@ -373,7 +373,7 @@ def test_a_subject_that_is_mapped_and_then_read_is_the_subject_that_was_publishe
         for pattern in stream.subjects:
             subject = literal(pattern, data)
             for region in stream.regions:
-                outcome = table.resolve(subject, topology.region(region).cluster).certain
+                outcome = table.resolve(subject, topology.region(region).cluster).only_outcome
                 assert outcome is not None
                 assert outcome.kind is OutcomeKind.MAPPED
                 stored_in = [

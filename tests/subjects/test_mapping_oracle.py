@@ -111,7 +111,7 @@ def test_the_server_refuses_what_we_refuse_in_the_words_we_know(tmp_path: Path) 
     expected: dict[int, list[str]] = defaultdict(list)
     for mapping in {mapping.source: mapping for mapping in mappings}.values():  # the last of equal sources wins
         line = mapping.span.line if mapping.span else 0
-        errors = [error for error in compile_mappings([mapping]).errors if error.rejection]
+        errors = [error for error in compile_mappings([mapping]).errors if error.is_rejected]
         weights = [error.server_message for error in errors if error.kind is MappingErrorKind.INVALID_WEIGHT]
         refusals = [error.server_message for error in errors if error.kind is not MappingErrorKind.INVALID_WEIGHT]
         is_single = len(mapping.destinations) == 1
@@ -127,7 +127,7 @@ def test_the_server_refuses_what_we_refuse_in_the_words_we_know(tmp_path: Path) 
 
 def rejections(table: MappingTable) -> list[str]:
     """What `nats-server -t` says of rules that it does not take."""
-    return [error.server_message for error in table.errors if error.rejection]
+    return [error.server_message for error in table.errors if error.is_rejected]
 
 
 def test_the_server_accepts_what_we_accept(tmp_path: Path) -> None:
@@ -231,8 +231,8 @@ def compare(server: Server, cluster: str | None, generator: Generator, tables: S
             assert len(delivered) <= 1
             seen = delivered[0] if delivered else None
             assert resolution.admits(seen), (table.mappings, cluster, subject, seen, resolution)
-            certain = resolution.certain
-            by_chance = "ambiguous" if resolution.ambiguous else "by weight"
+            certain = resolution.only_outcome
+            by_chance = "ambiguous" if resolution.is_ambiguous else "by weight"
             pairs[certain.kind.value if certain else by_chance] += 1
     return pairs
 
@@ -256,7 +256,7 @@ def test_the_server_delivers_what_we_say_in_corner_cases(start: StartServer) -> 
     tables = [compile_mappings([rule]) for rule in rules]
     server = start(None, tables)
     for number, (_, _, subject) in enumerate(CORNERS):
-        certain = tables[number].resolve(subject).certain
+        certain = tables[number].resolve(subject).only_outcome
         assert certain is not None
         expected = {} if certain.kind is OutcomeKind.DROPPED else {0: [certain.subject]}
         assert expected == server.exchange(f"u{number}", [subject]), CORNERS[number]

@@ -27,7 +27,7 @@ def rule(source: str, *destinations: Destination) -> Mapping:
 
 def table(*rules: Mapping) -> MappingTable:
     compiled = compile_mappings(rules)
-    assert not any(error.rejection for error in compiled.errors), compiled.errors
+    assert not any(error.is_rejected for error in compiled.errors), compiled.errors
     return compiled
 
 
@@ -98,7 +98,7 @@ def test_an_empty_token_reaches_nobody() -> None:
 
 def test_a_missing_destination_panics_the_server() -> None:
     mapping_table = table(rule("a", to("")))
-    assert [(error.kind, error.rejection) for error in mapping_table.errors] == [(MappingErrorKind.PANICS, False)]
+    assert [(error.kind, error.is_rejected) for error in mapping_table.errors] == [(MappingErrorKind.PANICS, False)]
     assert resolve_outcomes(mapping_table, "a") == {(100, "panics", "")}
 
 
@@ -112,8 +112,8 @@ def test_overlapping_sources_are_ambiguous() -> None:
     wide, narrow = rule("a.>", to("b.>")), rule("a.x", to("c"))
     mapping_table = table(wide, narrow)
     resolution = mapping_table.resolve("a.x")
-    assert resolution.ambiguous
-    assert resolution.certain is None
+    assert resolution.is_ambiguous
+    assert resolution.only_outcome is None
     assert [candidate.mapping for candidate in resolution.candidates] == [wide, narrow]
     assert resolution.admits("b.x")
     assert resolution.admits("c")
@@ -136,8 +136,8 @@ def test_the_last_of_equal_sources_wins() -> None:
 def test_partition_of_a_literal_source_depends_on_the_order_of_rules() -> None:
     partitioned = rule("a.b", to("p.{{partition(1000)}}"))
     alone = table(partitioned).resolve("a.b")
-    assert alone.certain is not None
-    assert alone.certain.subject == f"p.{0x811C9DC5 % 1000}"
+    assert alone.only_outcome is not None
+    assert alone.only_outcome.subject == f"p.{0x811C9DC5 % 1000}"
     both = table(partitioned, rule("z", to("y"))).resolve("a.b")
     assert [candidate.is_first for candidate in both.candidates] == [True, False]
     assert len({outcome.subject for outcome in both.outcomes}) == 2
@@ -145,7 +145,7 @@ def test_partition_of_a_literal_source_depends_on_the_order_of_rules() -> None:
 
 def test_a_drawn_number_is_not_certain() -> None:
     resolution = table(rule("a", to("b.{{random(3)}}"))).resolve("a")
-    assert resolution.certain is None
+    assert resolution.only_outcome is None
     assert [n for n in range(5) if resolution.admits(f"b.{n}")] == [0, 1, 2]
 
 
@@ -195,7 +195,7 @@ def test_a_mapping_that_the_server_refuses_is_left_out_with_its_reason(
 ) -> None:
     mapping_table = compile_mappings([broken, rule("z", to("y"))])
     assert [(kind, wording)] == [(error.kind, error.server_message) for error in mapping_table.errors]
-    assert any(error.rejection for error in mapping_table.errors)
+    assert any(error.is_rejected for error in mapping_table.errors)
     assert resolve_outcomes(mapping_table, "z") == {(100, "mapped", "y")}
 
 
@@ -243,7 +243,7 @@ def test_the_outcomes_of_a_candidate_add_up(many: list[Mapping], subject: str, c
     for candidate in resolution.candidates:
         assert sum(outcome.probability_percent for outcome in candidate.outcomes) == 100
         assert all(outcome.probability_percent > 0 for outcome in candidate.outcomes)
-    assert resolution.ambiguous or len({candidate.mapping for candidate in resolution.candidates}) == 1
+    assert resolution.is_ambiguous or len({candidate.mapping for candidate in resolution.candidates}) == 1
 
 
 @laws
@@ -252,7 +252,7 @@ def test_a_subject_is_ambiguous_only_where_sources_overlap(
     many: list[Mapping], subject: str, cluster: str | None
 ) -> None:
     compiled = compile_mappings(many)
-    if compiled.resolve(subject, cluster).ambiguous:
+    if compiled.resolve(subject, cluster).is_ambiguous:
         assert list(compiled.overlapping())
 
 

@@ -130,7 +130,7 @@ async def identities(site: str | Mapping[str, Endpoint], region: str, stream: st
     """How often *stream*, asked in *region* of *site*, a lab's name or endpoints by region, holds each identity."""
     endpoints = lab.list_endpoints(site) if isinstance(site, str) else site
     connection = await open_reconnecting(
-        endpoints[region], region, name="test", knows=lambda _name, _id: True, within=60
+        endpoints[region], region, name="test", accepts_server=lambda _name, _id: True, within=60
     )
     try:
         return Counter([message.data.decode() async for message in read_messages(connection, stream, patience=60)])

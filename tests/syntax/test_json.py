@@ -62,15 +62,15 @@ def test_places_are_read_once_somebody_asks() -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.delattr(jsontext._JsonReader, "document")
         document = jsontext.parse('{"a": [1]}', "f.json")
-    assert document.source.value(("a", 0)) == Span("f.json", 1, 8, 1, 9)
+    assert document.source.value_span(("a", 0)) == Span("f.json", 1, 8, 1, 9)
 
 
 def test_keys_and_values_have_places() -> None:
     source = jsontext.parse('{\n  "a": [1, {"b": "x"}]\n}', "f.json").source
-    assert source.key(("a",)) == Span("f.json", 2, 3, 2, 6)
-    assert source.value(("a",)) == Span("f.json", 2, 8, 2, 23)
-    assert source.value(("a", 1, "b")) == Span("f.json", 2, 18, 2, 21)
-    assert source.value(("a", 1, "missing")) == source.value(("a", 1))
+    assert source.key_span(("a",)) == Span("f.json", 2, 3, 2, 6)
+    assert source.value_span(("a",)) == Span("f.json", 2, 8, 2, 23)
+    assert source.value_span(("a", 1, "b")) == Span("f.json", 2, 18, 2, 21)
+    assert source.value_span(("a", 1, "missing")) == source.value_span(("a", 1))
 
 
 def test_of_a_key_that_is_written_twice_the_last_counts() -> None:

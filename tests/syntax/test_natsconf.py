@@ -121,7 +121,7 @@ def test_entries_keep_their_order_their_duplicates_and_their_places() -> None:
 def test_a_map_answers_as_the_server_would() -> None:
     root = parse("Port: 1\nport: 2\nhost: a\nport: 3", FILE).root
     assert [(key, to_python(node)) for key, node in root.items()] == [("Port", 1), ("port", 3), ("host", "a")]
-    assert [entry.span.line for entry in root.effective()] == [1, 4, 3]
+    assert [entry.span.line for entry in root.effective_entries()] == [1, 4, 3]
     assert root.get("Port") is root.entries[0].value
     assert root.get_folded("PORT") is root.entries[3].value
     assert (root.get("nothing"), root.get_folded("nothing")) == (None, None)

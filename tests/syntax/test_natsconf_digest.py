@@ -57,7 +57,7 @@ def test_values_of_every_kind_have_the_digest_of_the_server(tmp_path: Path) -> N
     file = tmp_path / "values.conf"
     document = natsconf.parse(VALUES, "")
     # A server takes keys that it does not know where something refers to them, and an array without an end for none.
-    used = "".join(f"${entry.key}\n" for entry in document.root.effective())
+    used = "".join(f"${entry.key}\n" for entry in document.root.effective_entries())
     file.write_text(f'{VALUES}used: [\n{used}"')
     assert digest(document) == servers_digest(file)
 

@@ -114,7 +114,7 @@ def we_say(text: str) -> Reading:
     if any(diagnostic.is_error for diagnostic in document.diagnostics):
         return Reading(accepted=False)
     used = {reference.definition for reference in document.references}
-    unused = [entry for entry in document.root.effective() if entry.key_span not in used]
+    unused = [entry for entry in document.root.effective_entries() if entry.key_span not in used]
     return Reading(accepted=True, keys=frozenset((entry.key, entry.key_span.end_line) for entry in unused))
 
 
@@ -293,6 +293,6 @@ def test_values_are_those_of_the_server(directory: Path, values: list[str]) -> N
     text = "first: 1\n" + "".join(f"k{number}: {value}\n" for number, value in enumerate(values))
     document = read(text)
     assert [diagnostic for diagnostic in document.diagnostics if diagnostic.is_error] == []
-    text += "used: [\n" + "".join(f"${entry.key}\n" for entry in document.root.effective()) + '"'
+    text += "used: [\n" + "".join(f"${entry.key}\n" for entry in document.root.effective_entries()) + '"'
     reading, output = server_says(directory, text)
     assert (reading, f"({digest(document)})" in output) == (Reading(accepted=True), True), f"{text}\n{output}"

@@ -31,18 +31,18 @@ def problems(content: bytes | str) -> str:
 
 def test_every_key_and_value_knows_where_it_was_written() -> None:
     source = read("name: acme\nregions:\n  west: {servers: [a, 'b']}\n").source
-    assert source.value(("name",)) == Span("t.yaml", 1, 7, 1, 11)
-    assert source.key(("name",)) == Span("t.yaml", 1, 1, 1, 5)
-    assert source.value(("regions", "west", "servers", 1)) == Span("t.yaml", 3, 23, 3, 26)
-    assert source.key(("regions", "west")) == Span("t.yaml", 3, 3, 3, 7)
-    assert source.value(("regions",)) == Span("t.yaml", 3, 3, 3, 28)
+    assert source.value_span(("name",)) == Span("t.yaml", 1, 7, 1, 11)
+    assert source.key_span(("name",)) == Span("t.yaml", 1, 1, 1, 5)
+    assert source.value_span(("regions", "west", "servers", 1)) == Span("t.yaml", 3, 23, 3, 26)
+    assert source.key_span(("regions", "west")) == Span("t.yaml", 3, 3, 3, 7)
+    assert source.value_span(("regions",)) == Span("t.yaml", 3, 3, 3, 28)
 
 
 def test_what_was_not_written_is_where_its_nearest_ancestor_is() -> None:
     source = read("a:\n  b: 1\n").source
-    assert source.value(("a", "c", 5)) == source.value(("a",))
-    assert source.key(("a", "c")) == source.value(("a",))
-    assert source.value(("zz",)) == source.value(())
+    assert source.value_span(("a", "c", 5)) == source.value_span(("a",))
+    assert source.key_span(("a", "c")) == source.value_span(("a",))
+    assert source.value_span(("zz",)) == source.value_span(())
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_merged_keys_give_way_to_own_ones_wherever_they_stand() -> None:
         "d": {"x": 9, "y": 1},
         "e": {"x": 1, "y": 1},
     }
-    assert document.source.key(("c", "x")).line == 2
+    assert document.source.key_span(("c", "x")).line == 2
 
 
 def test_a_quoted_merge_key_is_a_key() -> None:

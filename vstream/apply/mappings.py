@@ -68,7 +68,7 @@ def choose_mapping_admin(
     if ring is None or topology.security is not Security.OPERATOR:
         return make_shipped_mappings(request, plan, shipping)
     endpoints = {region: endpoint for region, endpoint in servers.endpoints.items() if region not in lost}
-    credentials = str(ring.credentials(SYSTEM_USER))
+    credentials = str(ring.credentials_path(SYSTEM_USER))
     return make_account_admin(
         request.bundle.claims,
         ring,

@@ -20,7 +20,7 @@ from vstream.jetstream.answers import decode_object, explain_malformed, read_tex
 from vstream.jetstream.connection import Connection, connect_to_system
 from vstream.jetstream.endpoints import resolve_context
 from vstream.render import jwt
-from vstream.render.claims import mark_of, with_loaded_exports
+from vstream.render.claims import digest_export_of, with_loaded_exports
 from vstream.topology.model import Endpoint
 from vstream.topology.signing import SIGNER, SYSTEM_ACCOUNT, Signer
 from vstream.value_class import value_class
@@ -131,7 +131,7 @@ class SignedAccounts:
                 loaded = await read_loaded_claims(url, claims["sub"], monitoring.TIMEOUT)
             except NotReachableError:
                 return  # it has confirmed, so it runs; what cannot be looked at is said by the plan
-            if loaded is not None and mark_of(loaded) == mark_of(claims):
+            if loaded is not None and digest_export_of(loaded) == digest_export_of(claims):
                 return
             if time.monotonic() > deadline:
                 raise VstreamError(
@@ -193,7 +193,9 @@ def plan_push_stages(
         desired, key=lambda held_claims: bool(held_claims["nats"].get("mappings"))
     ):  # that of clients last
         held = stored.get(claims["sub"], ())
-        if len(held) >= servers and all(mark_of(held_claims) == mark_of(claims) for held_claims in held):
+        if len(held) >= servers and all(
+            digest_export_of(held_claims) == digest_export_of(claims) for held_claims in held
+        ):
             continue
         ours = [held_claims for held_claims in held if held_claims.get("iss") == claims.get("iss")]
         newest = max(ours, key=lambda held_claims: int(held_claims.get("iat", 0)), default=None)

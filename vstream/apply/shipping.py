@@ -277,7 +277,7 @@ async def read_server_ids(connection: Connection, servers: Sequence[str]) -> dic
         return ids.keys() >= set(servers)
 
     try:
-        await connection.collect(_PING, is_last=is_last, timeout=_ANSWER_TIMEOUT)
+        await connection.request_many(_PING, is_last=is_last, timeout=_ANSWER_TIMEOUT)
     except (NoRespondersError, NotPermittedError):
         raise VstreamError(
             "the user under `connect.….system` is not in the system account: no server answers it",

@@ -28,7 +28,7 @@ from pydantic import TypeAdapter, ValidationError
 from vstream.capture.records import Delivery, FaultRecord, Manifest, OperationRecord, Sample, Stored, Window
 from vstream.errors import VstreamError
 from vstream.files import PathBelow
-from vstream.syntax.document import read_object
+from vstream.syntax.document import object_or_empty
 
 FORMAT = 1
 _ADAPTERS: dict[object, TypeAdapter[Any]] = {}
@@ -139,7 +139,7 @@ class Capture:
         file = self.path / "manifest.json"
         try:
             text = self.read_document("manifest.json")
-            result = read_object(json.loads(text)).get("format")
+            result = object_or_empty(json.loads(text)).get("format")
             if result != FORMAT:
                 raise VstreamError(f"`{file}` is of format {result}, this vstream reads {FORMAT}")
             return cast("Manifest", _adapter(Manifest).validate_json(text, strict=True))

@@ -229,7 +229,7 @@ async def probe_connectivity(target: TargetServers, *, patience: float) -> Async
                     endpoint,
                     region,
                     name="vstream",
-                    knows=OwnServers(target.directory.log).knows,
+                    accepts_server=OwnServers(target.directory.log).includes,
                     within=_CONNECT_TIMEOUT,
                 )
             except NotReachableError:

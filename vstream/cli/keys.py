@@ -13,7 +13,7 @@ from vstream.cli.views import keys as view
 from vstream.cli.views.console import print_note, stdout
 from vstream.cli.views.json_output import print_json
 from vstream.errors import RefusedError, UnknownNameError, VstreamError
-from vstream.jetstream.keyring import Keyring, default_directory, keys_of
+from vstream.jetstream.keyring import Keyring, default_key_directory, keys_of
 from vstream.lab import keys as lab_keys
 from vstream.lab import lab as labs
 from vstream.render.account_view import list_logins
@@ -36,7 +36,7 @@ def create(topology: options.TopologyFile = options.DEFAULT_FILE, lab: options.L
     Examples: `vstream keys create`, `VSTREAM_KEYS=/safe/keys vstream keys create acme.yaml`
     """
     loaded, ring = _load(topology, lab)
-    new = ring.complete(loaded)
+    new = ring.create_missing(loaded)
     print_note(f"{ring.directory}: {len(new)} new keys" if new else f"{ring.directory}: all keys exist")
 
 
@@ -76,7 +76,7 @@ def show(
     """
     loaded, ring = _load(topology, lab)
     missing = ring.find_missing(loaded)
-    public = {name: None if name in missing else ring.public(name) for name in keys_of(loaded)}
+    public = {name: None if name in missing else ring.public_key(name) for name in keys_of(loaded)}
     login_files = {user: _write_login_file(loaded, ring, user) for user in list_logins(loaded)}
     files = {user: str(path) for user, path in login_files.items() if path.is_file()}
     if output == "json":
@@ -133,7 +133,7 @@ def rotate(
 
 
 def _write_login_file(topology: Topology, ring: Keyring, user: str) -> Path:
-    return ring.credentials(user) if topology.security is Security.OPERATOR else ring.seed(user)
+    return ring.credentials_path(user) if topology.security is Security.OPERATOR else ring.seed_path(user)
 
 
 def _load(path: Path, lab: str | None, *, without_keys: Security | None = None) -> tuple[Topology, Keyring]:
@@ -149,6 +149,6 @@ def _load(path: Path, lab: str | None, *, without_keys: Security | None = None) 
             hint="set `security: {mode: nkeys}` or `{mode: operator}` (docs/security.md)",
         )
     if lab is None:
-        return topology, Keyring(default_directory(topology.name))
+        return topology, Keyring(default_key_directory(topology.name))
     labs.list_addresses(lab)  # raises if there is no such lab
     return topology, lab_keys.keyring(lab)

@@ -237,7 +237,7 @@ class Snapshot:
 
 
 def parse_stream(detail: Mapping[str, Any], name: str | None = None) -> StreamSnapshot:
-    """The stream *name*, by default as it calls itself, from what STREAM.INFO answers or what `/jsz` lists. Raises what `answers.reading` expects if it is neither."""
+    """The stream *name*, by default as it calls itself, from what STREAM.INFO answers or what `/jsz` lists. Raises what `answers.explain_malformed` expects if it is neither."""
     state, cluster = detail["state"], detail.get("cluster") or {}
     replicas = cluster.get("replicas") or ()
     unlisted = 0 if cluster and not cluster.get("leader") else 1  # the leader; who knows none lists itself, too
@@ -276,13 +276,13 @@ def _is_following(replica: Mapping[str, Any]) -> bool:
     return is_heard and not replica.get("current") and 0 < int(replica.get("lag", 0)) <= _ON_ITS_WAY
 
 
-def _parse_source(info: Mapping[str, Any], taker: str, mirrored: int | None) -> SourceSnapshot:
+def _parse_source(info: Mapping[str, Any], reader: str, mirrored: int | None) -> SourceSnapshot:
     active, error = int(info.get("active", -1)), info.get("error")
     seq = info.get("seq")
     if mirrored is not None:
         seq = max(mirrored, int(seq or 0))
     return SourceSnapshot(
-        stream=source_name(info, taker) if "name" in info else "?",
+        stream=source_name(info, reader) if "name" in info else "?",
         seq=None if seq is None else int(seq),
         lag=int(info.get("lag", 0)),
         heard=None if active < 0 else active / NS,

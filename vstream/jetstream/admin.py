@@ -18,7 +18,7 @@ from vstream.jetstream import error_codes
 from vstream.jetstream.answers import (
     api_error,
     check_config,
-    check_feeds,
+    check_source_infos,
     decode_list,
     explain_malformed,
     read_list,
@@ -203,7 +203,9 @@ class JetStreamAdmin:
 
     async def info(self, name: str, *, timeout: float = DEADLINE) -> dict[str, Any]:
         """STREAM.INFO of stream *name* from its leader, with the API's field names."""
-        return check_feeds(await self._ask_api("STREAM.INFO", name, None, timeout=timeout), f"STREAM.INFO {name}")
+        return check_source_infos(
+            await self._ask_api("STREAM.INFO", name, None, timeout=timeout), f"STREAM.INFO {name}"
+        )
 
     async def info_from_list(self, name: str) -> dict[str, Any]:
         """Like `info`, for a client account's stream whose name is mapped to another: only lists show it."""
@@ -215,11 +217,11 @@ class JetStreamAdmin:
 
     async def step_down(self, name: str, successor: str | None = None) -> None:
         """Ask the leader of stream *name* to hand over, to a server from 2.11 on. One with one replica agrees and does nothing."""
-        await self._ask_api("STREAM.LEADER.STEPDOWN", name, _prefer(successor))
+        await self._ask_api("STREAM.LEADER.STEPDOWN", name, _make_step_down_body(successor))
 
     async def step_down_meta(self, successor: str | None = None) -> None:
         """Ask the meta leader to hand over, from 2.11 on to a server. Needs a connection in the system account."""
-        await self._ask(f"{naming.API}.META.LEADER.STEPDOWN", _prefer(successor))
+        await self._ask(f"{naming.API}.META.LEADER.STEPDOWN", _make_step_down_body(successor))
 
     async def remove_peer(self, server: str) -> None:
         """Remove *server* from the meta group for good. Needs a connection in the system account."""
@@ -239,7 +241,7 @@ class JetStreamAdmin:
         return answer
 
 
-def _prefer(successor: str | None) -> dict[str, Any] | None:
+def _make_step_down_body(successor: str | None) -> dict[str, Any] | None:
     return None if successor is None else {"placement": {"preferred": successor}}
 
 
@@ -297,11 +299,11 @@ def _read_stream(info: dict[str, Any], account: str | None, origin: str) -> Obse
     )
 
 
-def _list_silences(info: dict[str, Any], taker: str) -> Iterator[tuple[str, timedelta]]:
-    """Each stream that *taker* has heard of at least once, and how long ago."""
+def _list_silences(info: dict[str, Any], reader: str) -> Iterator[tuple[str, timedelta]]:
+    """Each stream that *reader* has heard of at least once, and how long ago."""
     for source in info.get("sources") or filter(None, [info.get("mirror")]):
         if (nanoseconds := int(source.get("active", -1))) >= 0:
-            yield source_name(source, taker), timedelta(microseconds=nanoseconds / 1000)
+            yield source_name(source, reader), timedelta(microseconds=nanoseconds / 1000)
 
 
 def _read_time(text: object) -> datetime | None:

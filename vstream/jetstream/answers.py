@@ -61,7 +61,7 @@ _SOURCE = {
     "external": {"api": str, "deliver": str},
     "subject_transforms": [_TRANSFORM],
 }
-CONFIG: Mapping[str, Any] = {
+CONFIG_FIELDS: Mapping[str, Any] = {
     **dict.fromkeys(_INTEGERS.split(), int),
     **dict.fromkeys(_FLAGS.split(), bool),
     **dict.fromkeys(_TEXTS.split(), str),
@@ -78,10 +78,10 @@ CONFIG: Mapping[str, Any] = {
 }
 """Types of the stream and consumer fields that vstream reads. Unknown fields may hold anything."""
 
-_FEED = {"name": str, "active": int, "lag": int, "seq": int}
-_FEEDS = {"sources": [_FEED], "mirror": _FEED}
+_SOURCE_INFO = {"name": str, "active": int, "lag": int, "seq": int}
+_SOURCE_INFOS = {"sources": [_SOURCE_INFO], "mirror": _SOURCE_INFO}
 _STATE = dict.fromkeys(["messages", "first_seq", "last_seq"], int)
-INFO: Mapping[str, Any] = {
+INFO_FIELDS: Mapping[str, Any] = {
     **dict.fromkeys(
         ["server_id", "server_name", "version", "cluster", "domain", "nonce", "client_ip", "host", "xkey"], str
     ),
@@ -124,7 +124,7 @@ def decode_object(data: bytes, asked: str) -> dict[str, Any]:
 
 def decode_list(data: bytes, asked: str) -> dict[str, Any]:
     """
-    Like `decode_object`, at a sixth of the cost: for thousands of entries, which are read with `reading`.
+    Like `decode_object`, at a sixth of the cost: for thousands of entries, which are read with `explain_malformed`.
 
     Reading a missing key raises KeyError, and nothing has looked at the names of leaders.
     """
@@ -173,7 +173,7 @@ def check_config(config: object, asked: str) -> dict[str, Any]:
     """Return *config* (of a stream or a consumer) if its fields have the types that vstream relies on; null ones go."""
     if not isinstance(config, dict):
         raise MalformedAnswerError(asked, "it has no configuration")
-    _require_fields(config, CONFIG, "config", asked)
+    _require_fields(config, CONFIG_FIELDS, "config", asked)
     mirror = config.get("mirror")
     if any("name" not in source for source in (*config.get("sources", ()), *([mirror] if mirror else []))):
         raise MalformedAnswerError(asked, "it has a source without a name")
@@ -190,9 +190,9 @@ def check_state(state: object, asked: str) -> dict[str, Any]:
     return checked
 
 
-def check_feeds(info: dict[str, Any], asked: str) -> dict[str, Any]:
+def check_source_infos(info: dict[str, Any], asked: str) -> dict[str, Any]:
     """Return *info*, a STREAM.INFO, if what it says of sources and mirrors has the right types; null fields go."""
-    _require_fields(info, _FEEDS, "info", asked)
+    _require_fields(info, _SOURCE_INFOS, "info", asked)
     return info
 
 
@@ -200,11 +200,11 @@ def check_info(info: object, asked: str) -> dict[str, Any]:
     """Return *info*, a server's INFO on connect, without its null fields."""
     if not isinstance(info, dict):
         raise MalformedAnswerError(asked, "it is not a JSON object")
-    _require_fields(info, INFO, "INFO", asked)
+    _require_fields(info, INFO_FIELDS, "INFO", asked)
     return info
 
 
-def is_led(info: Mapping[str, Any]) -> bool:
+def is_from_leader(info: Mapping[str, Any]) -> bool:
     """
     Whether *info*, a STREAM.INFO or an entry of `/jsz`, is from a leader beside whom there can be no other.
 
@@ -258,7 +258,7 @@ def read_list(answer: Mapping[str, Any], key: str, subject: str) -> list[Any]:
 
 
 def read_text(value: object) -> str:
-    """*value* if it is a string. Raises TypeError otherwise, for `reading`."""
+    """*value* if it is a string. Raises TypeError otherwise, for `explain_malformed`."""
     if not isinstance(value, str):
         raise TypeError(f"{value!r:.60} is not a text")
     return value

@@ -145,7 +145,7 @@ class Connection:
             raise NotReachableError(f"region `{self.region}`: {reason} on `{subject}`") from error
         return Reply(data=message.data, headers=plain_headers(message.headers or {}), reply=message.reply)
 
-    async def collect(
+    async def request_many(
         self,
         subject: str,
         payload: bytes = b"",
@@ -171,12 +171,12 @@ class Connection:
         refusal.add_done_callback(lambda _: arrived.put_nowait(None))
         self._client.expect(subject, refusal)
 
-        async def take(message: Msg) -> None:
+        async def on_message(message: Msg) -> None:
             arrived.put_nowait(message)
 
         repeating: asyncio.Future[None] | None = None
         try:
-            subscription = await self._client.subscribe(inbox, cb=take)
+            subscription = await self._client.subscribe(inbox, cb=on_message)
             try:
                 if inbox_header is None:
                     await self._client.publish(subject, payload, reply=inbox)
@@ -229,15 +229,15 @@ class Connection:
         reply = await self.request(subject, payload, timeout=timeout)
         return decode(reply.data, f"{self.region}: {subject}")
 
-    async def listen(self, subject: str, take: Callable[[bytes], object], *, group: str) -> NoReturn:
+    async def listen(self, subject: str, on_message: Callable[[bytes], object], *, group: str) -> NoReturn:
         """
-        Call *take* with each message on *subject*, of which each of *group* gets some, until the connection ends.
+        Call *on_message* with each message on *subject*, of which each of *group* gets some, until the connection ends.
 
         Raises NotPermittedError if the user may not hear them, and NotReachableError when the connection is closed.
         """
 
         async def call(message: Msg) -> None:
-            take(message.data)
+            on_message(message.data)
 
         try:
             await self._client.subscribe(subject, queue=group, cb=call)
@@ -371,13 +371,13 @@ class DomainRoutingConnection(Connection):
 
     async def request(self, subject: str, payload: bytes = b"", **options: Any) -> Reply:
         """See Connection. Also raises NotReachableError if there is no connection to the region."""
-        return await self._find(subject).request(subject, payload, **options)
+        return await self._choose_connection(subject).request(subject, payload, **options)
 
-    async def collect(self, subject: str, payload: bytes = b"", **options: Any) -> tuple[Reply, ...]:
+    async def request_many(self, subject: str, payload: bytes = b"", **options: Any) -> tuple[Reply, ...]:
         """See Connection. Also raises NotReachableError if there is no connection to the region."""
-        return await self._find(subject).collect(subject, payload, **options)
+        return await self._choose_connection(subject).request_many(subject, payload, **options)
 
-    def _find(self, subject: str) -> Connection:
+    def _choose_connection(self, subject: str) -> Connection:
         """The connection to the region whose domain *subject* is of; the first where it is of none."""
         named = _DOMAIN.match(subject)
         if named is None:

@@ -85,21 +85,21 @@ async def get_next_from_leader(
     *stream* is a physical name, because this answer does not say which stream gave it. Needs a leader of the stream and
     of the meta group. Raises ServerError if the stream does not exist or a leader is missing.
     """
-    return await _from_leader(connection, stream, {"seq": from_seq, "next_by_subj": subject}, timeout)
+    return await _request_from_leader(connection, stream, {"seq": from_seq, "next_by_subj": subject}, timeout)
 
 
 async def get_by_seq_from_leader(
     connection: Connection, stream: str, seq: int, *, timeout: float = REQUEST_TIMEOUT
 ) -> DirectMessage | None:
     """Like `get_by_seq`, but the leader answers; see `get_next_from_leader`."""
-    return await _from_leader(connection, stream, {"seq": seq}, timeout)
+    return await _request_from_leader(connection, stream, {"seq": seq}, timeout)
 
 
 async def get_newest_from_leader(
     connection: Connection, stream: str, subject: str, *, timeout: float = REQUEST_TIMEOUT
 ) -> DirectMessage | None:
     """Like `get_newest`, but the leader answers; see `get_next_from_leader`."""
-    return await _from_leader(connection, stream, {"last_by_subj": subject}, timeout)
+    return await _request_from_leader(connection, stream, {"last_by_subj": subject}, timeout)
 
 
 async def _request_direct(
@@ -132,7 +132,7 @@ def _decode_message(reply: Reply, region: str, subject: str) -> DirectMessage:
         )
 
 
-async def _from_leader(
+async def _request_from_leader(
     connection: Connection, stream: str, query: Mapping[str, Any], timeout: float
 ) -> DirectMessage | None:
     subject = naming.api_subject("STREAM.MSG.GET", stream)

@@ -41,7 +41,7 @@ def list_endpoint_problems(endpoint: Endpoint, region: str) -> list[VstreamError
         (endpoint.tls_cert, "certificate"),
         (endpoint.tls_key, "key"),
     )
-    checks: list[Callable[[], object]] = [partial(_find_file, path, region, kind) for path, kind in files if path]
+    checks: list[Callable[[], object]] = [partial(_require_file, path, region, kind) for path, kind in files if path]
     variables = (endpoint.password_env if endpoint.user else None, endpoint.token_env)
     checks += [partial(read_variable, name, f"region `{region}`") for name in variables if name]
     checks.append(partial(check_plaintext, endpoint.plaintext_hosts, f"region `{region}`"))
@@ -59,10 +59,10 @@ def make_connection_options(endpoint: Endpoint, region: str) -> dict[str, Any]:
     check_plaintext(endpoint.plaintext_hosts, reader)
     options: dict[str, Any] = {"inbox_prefix": endpoint.inbox}
     if endpoint.creds:
-        options["user_credentials"] = _find_file(endpoint.creds, region, "credentials")
+        options["user_credentials"] = _require_file(endpoint.creds, region, "credentials")
         read_credentials(Path(options["user_credentials"]))
     if endpoint.nkey:
-        options["nkeys_seed"] = _find_file(endpoint.nkey, region, "nkey")
+        options["nkeys_seed"] = _require_file(endpoint.nkey, region, "nkey")
         read_seed(Path(options["nkeys_seed"]))
     if endpoint.user:
         options["user"] = endpoint.user
@@ -76,12 +76,14 @@ def make_connection_options(endpoint: Endpoint, region: str) -> dict[str, Any]:
         options["token"] = endpoint.token
     if endpoint.tls_ca or endpoint.tls_cert:
         files = ((endpoint.tls_ca, "CA"), (endpoint.tls_cert, "certificate"), (endpoint.tls_key, "key"))
-        options["tls"] = load_certificates(*(_find_file(path, region, kind) if path else None for path, kind in files))
-        logging.getLogger("asyncio").addFilter(_is_news)
+        options["tls"] = load_certificates(
+            *(_require_file(path, region, kind) if path else None for path, kind in files)
+        )
+        logging.getLogger("asyncio").addFilter(_is_worth_logging)
     return options
 
 
-def _is_news(record: logging.LogRecord) -> bool:
+def _is_worth_logging(record: logging.LogRecord) -> bool:
     """
     Whether what asyncio warns of is worth saying.
 
@@ -91,7 +93,7 @@ def _is_news(record: logging.LogRecord) -> bool:
     return not str(record.msg).startswith("returning true from eof_received()")
 
 
-def _find_file(path: str, region: str, kind: str) -> str:
+def _require_file(path: str, region: str, kind: str) -> str:
     file = Path(path).expanduser()
     if not file.is_file():
         raise VstreamError(

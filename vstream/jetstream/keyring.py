@@ -35,13 +35,13 @@ from vstream.topology.model import Security, Topology
 
 _VARIABLE = "VSTREAM_KEYS"
 _PRIVATE_DIRECTORY = 0o700
-_PRIVATE = 0o600
-_OF_OPERATOR = frozenset({signing.OPERATOR, signing.SIGNER})
+_PRIVATE_FILE = 0o600
+_OPERATOR_KEYS = frozenset({signing.OPERATOR, signing.SIGNER})
 _SEED_BYTES = 32
 _READABLE_BY_OTHERS = 0o077
 
 
-def default_directory(topology: str) -> Path:
+def default_key_directory(topology: str) -> Path:
     """The directory for the keys of *topology* on real servers: in $VSTREAM_KEYS, or in the user's data directory."""
     stated = os.environ.get(_VARIABLE)
     return (Path(stated).expanduser() if stated else user_data_path("vstream") / "keys") / topology
@@ -69,23 +69,25 @@ class Keyring:
 
     def find_missing(self, topology: Topology) -> tuple[str, ...]:
         """The names of the keys that *topology* needs and that do not exist yet."""
-        return tuple(name for name in keys_of(topology) if not self._file(name).is_file())
+        return tuple(name for name in keys_of(topology) if not self._key_path(name).is_file())
 
-    def complete(self, topology: Topology) -> tuple[str, ...]:
+    def create_missing(self, topology: Topology) -> tuple[str, ...]:
         """
         Create the keys that *topology* needs and that are missing, with the users' credentials.
 
         Returns the names of the new keys; existing ones stay as they are. Raises VstreamError if the directory cannot
         be written.
         """
-        with self._changing():
+        with self._locked_directory():
             new = self.find_missing(topology)
             for name in new:
-                self._make(name)
+                self._create_key(name)
             users = account_view.list_logins(topology) if topology.security is Security.OPERATOR else {}
             for user, account in users.items():
                 if not self._is_current(user):
-                    write_atomically(self.credentials(user), self._fresh_credentials(user, account), mode=_PRIVATE)
+                    write_atomically(
+                        self.credentials_path(user), self._sign_credentials(user, account), mode=_PRIVATE_FILE
+                    )
         return new
 
     def rotate(self, topology: Topology, user: str) -> None:
@@ -95,28 +97,28 @@ class Keyring:
         In operator mode the role's key is replaced, with new credentials. Raises VstreamError if the directory cannot
         be written.
         """
-        with self._changing():
+        with self._locked_directory():
             if topology.security is Security.NKEYS:
-                self._make(signing.user_key(user))
+                self._create_key(signing.user_key(user))
                 return
-            self._make(signing.role_key(user))
-            fresh = self._fresh_credentials(user, account_view.list_logins(topology)[user])
-            write_atomically(self.credentials(user), fresh, mode=_PRIVATE)
+            self._create_key(signing.role_key(user))
+            fresh = self._sign_credentials(user, account_view.list_logins(topology)[user])
+            write_atomically(self.credentials_path(user), fresh, mode=_PRIVATE_FILE)
 
-    def credentials(self, user: str) -> Path:
+    def credentials_path(self, user: str) -> Path:
         """The credentials file of role *user* in operator mode. It may not exist."""
         return self.directory / f"user-{user}.creds"
 
-    def seed(self, user: str) -> Path:
+    def seed_path(self, user: str) -> Path:
         """The seed file that *user* logs in with where servers know its public key. It may not exist."""
-        return self._file(signing.user_key(user))
+        return self._key_path(signing.user_key(user))
 
-    def certificate(self, user: str) -> tuple[Path, Path]:
+    def certificate_paths(self, user: str) -> tuple[Path, Path]:
         """The client certificate of *user* and its key. The files may not exist."""
         certificate, key = signing.certificate_files(user)
         return self.directory / certificate, self.directory / key
 
-    def take(self, topology: Topology, directory: Path) -> None:
+    def copy_certificates(self, topology: Topology, directory: Path) -> None:
         """
         Copy the certificates that a lab of *topology* needs from *directory*.
 
@@ -129,31 +131,33 @@ class Keyring:
                 f"a lab of topology `{topology.name}` needs certificates that are not in {directory}: {', '.join(missing)}",
                 hint=f"put them there, in PEM, valid for 127.0.0.1; ${_VARIABLE} names another directory",
             )
-        with self._changing():
+        with self._locked_directory():
             for name in files:
-                write_atomically(self.directory / name, (directory / name).read_text(encoding="utf-8"), mode=_PRIVATE)
+                write_atomically(
+                    self.directory / name, (directory / name).read_text(encoding="utf-8"), mode=_PRIVATE_FILE
+                )
 
-    def public(self, name: str) -> str:
+    def public_key(self, name: str) -> str:
         """See Signer."""
-        return str(self._pair(name).public_key.decode())
+        return str(self._key_pair(name).public_key.decode())
 
     def sign(self, claims: Mapping[str, Json], name: str) -> str:
         """See Signer."""
-        return jwt.encode(claims, self.public(name), self._pair(name).sign)
+        return jwt.encode(claims, self.public_key(name), self._key_pair(name).sign)
 
-    def _make(self, name: str) -> None:
-        kind = nkeys.PREFIX_BYTE_OPERATOR if name in _OF_OPERATOR else nkeys.PREFIX_BYTE_ACCOUNT
+    def _create_key(self, name: str) -> None:
+        kind = nkeys.PREFIX_BYTE_OPERATOR if name in _OPERATOR_KEYS else nkeys.PREFIX_BYTE_ACCOUNT
         kind = nkeys.PREFIX_BYTE_USER if name.startswith(signing.user_key("")) else kind
         seed = nkeys.encode_seed(os.urandom(_SEED_BYTES), kind)
-        write_atomically(self._file(name), seed.decode() + "\n", mode=_PRIVATE)
+        write_atomically(self._key_path(name), seed.decode() + "\n", mode=_PRIVATE_FILE)
         self._pairs.pop(name, None)
 
-    def _file(self, name: str) -> Path:
+    def _key_path(self, name: str) -> Path:
         return self.directory / f"{name}.nk"
 
-    def _pair(self, name: str) -> nkeys.KeyPair:
+    def _key_pair(self, name: str) -> nkeys.KeyPair:
         if name not in self._pairs:
-            path = self._file(name)
+            path = self._key_path(name)
             try:
                 if path.stat().st_mode & _READABLE_BY_OTHERS:
                     raise VstreamError(f"others can read the key {path}", hint=f"`chmod 600 {path}`")
@@ -171,12 +175,12 @@ class Keyring:
     def _is_current(self, user: str) -> bool:
         """Whether the credentials of *user* are there, and signed by its role's key: a rotation may have been cut off."""
         try:
-            token = self.credentials(user).read_text(encoding="utf-8").splitlines()[1]
-            return bool(jwt.decode(token).get("iss") == self.public(signing.role_key(user)))
+            token = self.credentials_path(user).read_text(encoding="utf-8").splitlines()[1]
+            return bool(jwt.decode(token).get("iss") == self.public_key(signing.role_key(user)))
         except (OSError, IndexError, VstreamError):
             return False
 
-    def _fresh_credentials(self, user: str, account: str) -> str:
+    def _sign_credentials(self, user: str, account: str) -> str:
         seed = nkeys.encode_seed(os.urandom(_SEED_BYTES), nkeys.PREFIX_BYTE_USER)
         pair = nkeys.from_seed(bytearray(seed))
         token = self.sign(claims.user_claims(user, account, pair.public_key.decode(), self), signing.role_key(user))
@@ -186,12 +190,12 @@ class Keyring:
         )
 
     @contextmanager
-    def _changing(self) -> Iterator[None]:
+    def _locked_directory(self) -> Iterator[None]:
         """Nobody else makes keys in the directory at the same time, and nobody else reads it."""
         try:
             self.directory.mkdir(mode=_PRIVATE_DIRECTORY, parents=True, exist_ok=True)
             self.directory.chmod(_PRIVATE_DIRECTORY)
-            with FileLock(self.directory / ".lock", mode=_PRIVATE):
+            with FileLock(self.directory / ".lock", mode=_PRIVATE_FILE):
                 yield
         except OSError as error:
             raise VstreamError(f"{self.directory} cannot be written: {error.strerror}") from None

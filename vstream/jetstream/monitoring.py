@@ -91,7 +91,7 @@ async def get(url_base: str, path: str, timeout: float = TIMEOUT) -> Mapping[str
 
 
 async def get_list(url_base: str, path: str, timeout: float) -> Mapping[str, Any]:
-    """Like `get`, for thousands of entries, which are read with `reading` (`answers.decode_list`)."""
+    """Like `get`, for thousands of entries, which are read with `explain_malformed` (`answers.decode_list`)."""
     return answers.decode_list(await _get(url_base, path, timeout, answers.MOST_LIST_JSON), url_base + path)
 
 

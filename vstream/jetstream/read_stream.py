@@ -94,7 +94,7 @@ async def _read_once(
     connection: ReconnectingConnection, stream: str, from_seq: int, *, headers_only: bool, patience: float
 ) -> AsyncGenerator[StoredMessage]:
     """As `read_messages`, with one consumer. Raises NotReachableError as soon as something seems to be lost."""
-    reader = await _create_reader(connection, stream, from_seq, headers_only=headers_only, timeout=patience)
+    reader = await _create_consumer(connection, stream, from_seq, headers_only=headers_only, timeout=patience)
     arrived: asyncio.Queue[StoredMessage | str | None] = asyncio.Queue()
     numbers = itertools.count(1)
 
@@ -149,7 +149,7 @@ async def read_headers(
 
     Raises ServerError if the stream does not exist, and NotReachableError if nothing arrives for *timeout* seconds.
     """
-    reader = await _create_reader(connection, stream, first, headers_only=True, timeout=timeout)
+    reader = await _create_consumer(connection, stream, first, headers_only=True, timeout=timeout)
     held, number, pending, until = first - 1, 0, reader.pending, time.monotonic() + timeout
     try:
         while pending and held < last:
@@ -173,7 +173,7 @@ async def read_headers(
                 raise NotReachableError(f"stream `{stream}` cannot be read to sequence {last:,}: messages are lost")
             if pending and number < before + batch:
                 # What is missing may have been sent and lost: this consumer does not send it again.
-                reader = await _create_reader(connection, stream, held + 1, headers_only=True, timeout=timeout)
+                reader = await _create_consumer(connection, stream, held + 1, headers_only=True, timeout=timeout)
                 number, pending = 0, reader.pending
     finally:
         await connection.request(reader.deletes, timeout=timeout)
@@ -192,7 +192,7 @@ class _TemporaryConsumer:
     """How many messages one request may ask for."""
 
 
-async def _create_reader(
+async def _create_consumer(
     connection: Connection, stream: str, from_seq: int, *, headers_only: bool, timeout: float
 ) -> _TemporaryConsumer:
     config = {
@@ -235,7 +235,7 @@ async def _pull(connection: Connection, subject: str, batch: int, timeout: float
     deadline = time.monotonic() + timeout
     while True:
         try:
-            return await connection.collect(subject, body, is_last=is_last, timeout=min(timeout, _SILENCE_TIMEOUT))
+            return await connection.request_many(subject, body, is_last=is_last, timeout=min(timeout, _SILENCE_TIMEOUT))
         except NotPermittedError:
             raise
         except NotReachableError:

@@ -22,7 +22,7 @@ from vstream.jetstream.connection import Connection, Reply, choose_hint, describ
 from vstream.jetstream.endpoints import make_connection_options
 from vstream.topology.model import Endpoint
 
-Knows = Callable[[str, str], bool]
+AcceptsServer = Callable[[str, str], bool]
 """Whether a server is one of ours, by its name and its id."""
 
 SERVER_TIMEOUT = 1
@@ -35,19 +35,19 @@ OUTSTANDING_PINGS = 2
 
 
 class _Client(TidyClient):
-    """The library's client, without what it keeps of a connection that has broken, and for servers that it *knows*."""
+    """The library's client, without what it keeps of a connection that has broken, and for the servers that it accepts."""
 
-    def __init__(self, endpoint: Endpoint, knows: Knows, *, is_rehearsal: bool) -> None:
+    def __init__(self, endpoint: Endpoint, accepts_server: AcceptsServer, *, is_rehearsal: bool) -> None:
         super().__init__(endpoint)
         self._is_rehearsal = is_rehearsal
-        self._knows = knows
+        self._accepts_server = accepts_server
         self.stranger: str | None = None
         """The last server that was not one of ours."""
 
     async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:  # noqa: FBT001, FBT002
         # The first thing that a server says, before anything is sent to it.
         name, server_id = str(info.get("server_name")), str(info.get("server_id"))
-        if initial_connection and not self._knows(name, server_id):
+        if initial_connection and not self._accepts_server(name, server_id):
             self.stranger = name
             raise nats.errors.Error(f"server `{name}` is a stranger")
         await super()._process_info(info, initial_connection)
@@ -117,10 +117,16 @@ class ReconnectingConnection(Connection):
 
 
 async def open_reconnecting(
-    endpoint: Endpoint, region: str, *, name: str, knows: Knows, within: float, is_rehearsal: bool = True
+    endpoint: Endpoint,
+    region: str,
+    *,
+    name: str,
+    accepts_server: AcceptsServer,
+    within: float,
+    is_rehearsal: bool = True,
 ) -> ReconnectingConnection:
     """
-    Connect to *region* with client name *name*, using only servers in *knows*.
+    Connect to *region* with client name *name*, using only servers for whose name and id *accepts_server* is true.
 
     Only the first connection has a deadline. Raises NotReachableError after *within* seconds, and VstreamError if the
     endpoint itself is wrong.
@@ -138,7 +144,7 @@ async def open_reconnecting(
             raise error
 
     options = make_connection_options(endpoint, region)
-    client = _Client(endpoint, knows, is_rehearsal=is_rehearsal)
+    client = _Client(endpoint, accepts_server, is_rehearsal=is_rehearsal)
     try:
         async with asyncio.timeout(within):
             await client.connect(

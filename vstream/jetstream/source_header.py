@@ -17,18 +17,18 @@ _REPLAY = re.compile(REPLAY_SUFFIX)
 
 
 def origin_of(
-    headers: Mapping[str, str], streams: Iterable[str] = (), *, taker: str | None = None
+    headers: Mapping[str, str], streams: Iterable[str] = (), *, reader: str | None = None
 ) -> tuple[str | None, int | None]:
     """
     The stream that a sourced message came from, and its sequence there: `foo-write-west 17 …`.
 
-    For a stream in another account servers write a hash, which is looked up among *streams*. *taker* holds the message.
+    For a stream in another account servers write a hash, which is looked up among *streams*. *reader* holds the message.
     """
     words = headers.get(STREAM_SOURCE, "").split(" ")
     seq = read_sequence(words[1]) if len(words) > 1 else None
     if seq is None:
         return None, None
-    by_header_name = {header_name(stream, taker): stream for stream in streams}
+    by_header_name = {header_name(stream, reader): stream for stream in streams}
     return by_header_name.get(words[0], words[0]), seq
 
 

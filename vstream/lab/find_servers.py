@@ -12,7 +12,7 @@ from vstream.credentials import find_secret_file
 from vstream.errors import LabError, VstreamError
 from vstream.formatting import list_names
 from vstream.jetstream import monitoring
-from vstream.jetstream.keyring import Keyring, default_directory
+from vstream.jetstream.keyring import Keyring, default_key_directory
 from vstream.lab import keys as lab_keys
 from vstream.lab import status as lab
 from vstream.lint.parse_topology import render_bundle
@@ -71,7 +71,7 @@ def find_servers(topology: Topology, lab_name: str | None) -> Servers:
 
 def _find_files(endpoint: Endpoint, region: str, topology: Topology) -> Endpoint:
     """*endpoint* of *topology* with the paths of its secret files. Raises VstreamError for one that it may not name."""
-    keys = default_directory(topology.name)
+    keys = default_key_directory(topology.name)
     named = {field: getattr(endpoint, field) for field in ("creds", "nkey", "tls_cert", "tls_key")}
     files: dict[str, Any] = {
         field: find_secret_file(path, f"region `{region}`", keys) for field, path in named.items() if path
@@ -107,15 +107,15 @@ def endpoints_as_user(topology: Topology, servers: Servers, user: str) -> Mappin
 
 def _with_key_files(topology: Topology, servers: Servers, user: str) -> Mapping[str, Endpoint]:
     """The endpoints with the files of *user* from the directory of the topology's keys, where they exist."""
-    ring = Keyring(default_directory(topology.name))
+    ring = Keyring(default_key_directory(topology.name))
     logins = account_view.list_logins(topology)
     endpoints = dict(servers.endpoints)
     for region, endpoint in servers.endpoints.items():
         name = next(login for login in (regional_user(user, region), user) if login in logins)
-        certificate, key = ring.certificate(name)
+        certificate, key = ring.certificate_paths(name)
         files = {
-            Security.OPERATOR: {"creds": ring.credentials(name)},
-            Security.NKEYS: {"nkey": ring.seed(name)},
+            Security.OPERATOR: {"creds": ring.credentials_path(name)},
+            Security.NKEYS: {"nkey": ring.seed_path(name)},
             Security.CERTIFICATES: {"tls_cert": certificate, "tls_key": key},
         }[topology.security]
         if not endpoint.context and all(path.is_file() for path in files.values()):
@@ -152,7 +152,7 @@ def find_signer(topology: Topology, lab_name: str | None) -> Keyring | None:
         return None
     if lab_name is not None:
         return lab_keys.find_signer(lab_name, topology)
-    ring = Keyring(default_directory(topology.name))
+    ring = Keyring(default_key_directory(topology.name))
     if missing := ring.find_missing(topology):
         raise VstreamError(
             f"topology `{topology.name}` needs keys that are not in {ring.directory}: {list_names(list(missing))}",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from vstream.jetstream.keyring import Keyring, default_directory
+from vstream.jetstream.keyring import Keyring, default_key_directory
 from vstream.lab.state import lab_directory
 from vstream.topology.bundle import ACCOUNTS_PATH, OPERATOR_PATH, TLS_PATH
 from vstream.topology.model import Security, Topology
@@ -23,16 +23,16 @@ def find_login(name: str, user: str) -> dict[str, Any]:
     # The servers show a certificate of the lab's own authority then, not of the one that signed the users'.
     record = lab_directory(name).read()
     has_own_tls = record is not None and record.transport is not None
-    if (conf / OPERATOR_PATH).is_file() and ring.credentials(user).is_file():
-        return {"creds": str(ring.credentials(user))}
-    certificate, key = ring.certificate(user)
+    if (conf / OPERATOR_PATH).is_file() and ring.credentials_path(user).is_file():
+        return {"creds": str(ring.credentials_path(user))}
+    certificate, key = ring.certificate_paths(user)
     if certificate.is_file() and (has_own_tls or (conf / TLS_PATH).is_file()):
         ca = {} if has_own_tls else {"tls_ca": str(ring.directory / CA_FILE)}
         return {**ca, "tls_cert": str(certificate), "tls_key": str(key)}
-    if not (conf / ACCOUNTS_PATH).is_file() or not ring.seed(user).is_file():
+    if not (conf / ACCOUNTS_PATH).is_file() or not ring.seed_path(user).is_file():
         return {}
-    is_known = ring.public(user_key(user)) in (conf / ACCOUNTS_PATH).read_text(encoding="utf-8")
-    return {"nkey": str(ring.seed(user))} if is_known else {}
+    is_known = ring.public_key(user_key(user)) in (conf / ACCOUNTS_PATH).read_text(encoding="utf-8")
+    return {"nkey": str(ring.seed_path(user))} if is_known else {}
 
 
 def find_signer(name: str, topology: Topology) -> Keyring | None:
@@ -43,8 +43,8 @@ def find_signer(name: str, topology: Topology) -> Keyring | None:
     """
     keys = keyring(name)
     if topology.security is Security.CERTIFICATES:
-        keys.take(topology, default_directory(topology.name))
+        keys.copy_certificates(topology, default_key_directory(topology.name))
     if not topology.security.has_keys:
         return None
-    keys.complete(topology)
+    keys.create_missing(topology)
     return keys

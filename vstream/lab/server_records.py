@@ -143,7 +143,7 @@ class OwnServers:
 
     logs: Path
 
-    def knows(self, server: str, server_id: str) -> bool:
+    def includes(self, server: str, server_id: str) -> bool:
         """Whether the lab started *server* with the id *server_id*; both as in a server's INFO."""
         if not server_id or server != Path(server).name:
             return False

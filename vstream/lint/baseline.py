@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 from vstream.diagnostics import Finding
 from vstream.errors import VstreamError
 from vstream.lint.selection import AS_NAMED, Anchor, is_fixed
-from vstream.syntax.document import read_object
+from vstream.syntax.document import object_or_empty
 from vstream.value_class import value_class
 
 _LINE: Final = re.compile(r"\bline \d[\d,]*")
@@ -87,7 +87,7 @@ def read_baseline(text: str, file: str, anchor: Anchor) -> Baseline:
     except (ValueError, RecursionError) as error:
         place = f":{error.lineno}:{error.colno}" if isinstance(error, json.JSONDecodeError) else ""
         raise VstreamError(f"{file}{place}: not JSON, so not a baseline", hint=hint) from None
-    entries = read_object(document).get("findings")
+    entries = object_or_empty(document).get("findings")
     if not isinstance(entries, list) or not all(map(_is_entry, entries)):
         raise VstreamError(f"{file}: not a baseline of `vstream lint`", hint=hint)
     counts: Counter[FindingKey] = Counter()

@@ -12,7 +12,7 @@ from enum import Enum
 from typing import Final
 
 from vstream.diagnostics import Finding, Severity, Span
-from vstream.syntax.document import Json, read_object
+from vstream.syntax.document import Json, object_or_empty
 
 MAX_BYTES: Final = 32 * 1024 * 1024
 """What one file may hold, and what one configuration may hold together with everything it includes."""
@@ -145,7 +145,7 @@ def is_server_json(data: Mapping[str, Json], *, is_named: bool) -> bool:
 
     More has to speak for it if nobody named it. Search engines have `mappings` too, with `properties` in them.
     """
-    is_index = "properties" in read_object(data.get("mappings"))
+    is_index = "properties" in object_or_empty(data.get("mappings"))
     folded = {key.lower() for key in data}
     strangers = len(folded - _NATS - _SHARED - _WEAK)
     if is_named:

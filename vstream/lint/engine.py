@@ -166,7 +166,7 @@ def _find_causes(bundle: Bundle, document: Document, name: str) -> dict[str, Sho
     """By rendered file, the place in the topology that causes it: there its findings are shown."""
     causes = {}
     for artifact in bundle.artifacts:
-        span = document.source.key(artifact.origin) if artifact.origin else document.source.value(())
+        span = document.source.key_span(artifact.origin) if artifact.origin else document.source.value_span(())
         causes[f"{name}/{artifact.path}"] = Shown(span=span, message=f"in the rendered file `{artifact.path}`")
     return causes
 
@@ -197,7 +197,7 @@ def _list_comments(document: Document, file: str) -> list[Comment]:
     """The comments of a YAML file that may suppress something."""
     places = document.source
     spans = {*places.values.values(), *places.keys.values()}
-    leaves = [span for span in spans if span != places.value(()) and span.line == span.end_line]
+    leaves = [span for span in spans if span != places.value_span(()) and span.line == span.end_line]
     return list(suppress.find_yaml_comments(document.text, file, Comment, leaves))
 
 

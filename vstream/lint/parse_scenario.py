@@ -18,7 +18,7 @@ from vstream.scenario.decode import join_path, resolve
 from vstream.scenario.document import LANGUAGE, STARTER, ScenarioDocument
 from vstream.scenario.model import Scenario
 from vstream.syntax import yaml
-from vstream.syntax.document import read_object
+from vstream.syntax.document import object_or_empty
 from vstream.syntax.schema import readable_part, validate
 from vstream.syntax.yaml import Document, Path, SourceMap
 from vstream.topology.model import Topology
@@ -122,7 +122,7 @@ def _judge(
 
 
 def _load_topology(document: Document, read: Read) -> _Topology:
-    written = read_object(document.data).get("topology")
+    written = object_or_empty(document.data).get("topology")
     if isinstance(written, dict):
         inside = _part(document, "topology")
         loaded = topologies.check(inside)
@@ -142,7 +142,7 @@ def _load_topology(document: Document, read: Read) -> _Topology:
                     code="VS004",
                     severity=Severity.ERROR,
                     message=f"the topology `{file}` cannot be read: {reason}",
-                    where=document.source.value(("topology",)),
+                    where=document.source.value_span(("topology",)),
                     hint="the path is relative to the scenario's file",
                 ),
             )
@@ -163,7 +163,7 @@ def _templates(
             code="VS004",
             severity=Severity.ERROR,
             message=f"directory `{directory}` does not exist, or is outside of the repository of the scenario",
-            where=document.source.value(("lab", "templates")),
+            where=document.source.value_span(("lab", "templates")),
             hint="the path is relative to the scenario's file",
         ),
     )
@@ -174,5 +174,5 @@ def _part(document: Document, key: str) -> Document:
     source = document.source
     values = {path[1:]: span for path, span in source.values.items() if path[:1] == (key,)}
     keys = {path[1:]: span for path, span in source.keys.items() if path[:1] == (key,)}
-    data = read_object(document.data).get(key)
+    data = object_or_empty(document.data).get(key)
     return Document(data=data, source=SourceMap(source.file, values, keys), text=document.text, diagnostics=())

@@ -260,7 +260,7 @@ class _Gatherer:
     def _read_preloaded(self, conf: ServerConf) -> None:
         """The tokens that a server in operator mode has in its configuration."""
         tokens = table(conf.root, "resolver_preload")
-        for entry in tokens.effective() if tokens else ():
+        for entry in tokens.effective_entries() if tokens else ():
             value = entry.value
             token = (
                 detect.find_token(value.value)

@@ -131,4 +131,4 @@ def _span(at: Path | Span, source: SourceMap | None, *, on_key: bool) -> Span | 
         return at
     if source is None:
         return None
-    return source.key(at) if on_key else source.value(at)
+    return source.key_span(at) if on_key else source.value_span(at)

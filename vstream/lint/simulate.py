@@ -64,7 +64,7 @@ class Simulation:
                 key = (arrival.account, arrival.subject, arrival.links)
                 earlier = merged[key].percent if key in merged else 0
                 share = None if arrival.percent is None else arrival.percent * outcome.probability_percent / _ALL
-                merged[key] = replace(arrival, percent=_add_shares(earlier, None if resolution.ambiguous else share))
+                merged[key] = replace(arrival, percent=_add_shares(earlier, None if resolution.is_ambiguous else share))
         return tuple(merged.values())
 
     def crossings(self) -> tuple[LeafArrival, ...]:
@@ -80,7 +80,7 @@ class Simulation:
                 key = (arrival.account, arrival.subject, arrival.links, arrival.imports, arrival.refusal)
                 earlier = merged[key].percent if key in merged else 0
                 share = None if arrival.percent is None else arrival.percent * outcome.probability_percent / _ALL
-                merged[key] = replace(arrival, percent=_add_shares(earlier, None if resolution.ambiguous else share))
+                merged[key] = replace(arrival, percent=_add_shares(earlier, None if resolution.is_ambiguous else share))
         return tuple(merged.values())
 
     def is_undecided(self, resolution: Resolution) -> bool:
@@ -152,7 +152,7 @@ def refusals_of(block: MappingsBlock) -> Iterator[Refusal]:
     for fault in (*([block.fault] if block.fault else []), *faults):
         yield Refusal(message=fault.message, span=fault.span)
     for error in block.table.errors:
-        if error.rejection:
+        if error.is_rejected:
             yield Refusal(message=error.message, span=block.place(error))
 
 
@@ -197,7 +197,7 @@ def tabulate_account(
     account = block.account or GLOBAL_ACCOUNT
     listeners = _Listeners(streams)
     rows: list[AccountRow] = []
-    for rule in block.table.rules:
+    for rule in block.table.compiled_mappings:
         span = block.entry(rule.mapping).key_span
         names = rule.routes if cluster is None else (cluster if cluster in rule.routes else "",)
         for name in names:

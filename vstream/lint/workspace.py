@@ -357,11 +357,11 @@ class _JsonConfig:
 
     def locate(self, *path: str | int) -> Span:
         """Where the value of a field was written: the nearest one above it, if it was not."""
-        return self.source.value((*self.prefix, *path))
+        return self.source.value_span((*self.prefix, *path))
 
     def key_at(self, *path: str | int) -> Span:
         """Where the name of a field was written."""
-        return self.source.key((*self.prefix, *path))
+        return self.source.key_span((*self.prefix, *path))
 
 
 @value_class

@@ -36,7 +36,7 @@ from vstream.plan.transitions import (
     seed_region,
     start_sequence,
 )
-from vstream.syntax.document import Json, read_object
+from vstream.syntax.document import Json, object_or_empty
 from vstream.topology.bundle import Bundle, RenderedStream
 from vstream.topology.model import Role, Topology
 from vstream.topology.stream_config import (
@@ -279,7 +279,7 @@ def _block_other_version(stream: RenderedStream, change: FieldChange, context: D
     """Block a move between servers of 2.15 and older ones: it never ends, and may leave the stream without a leader."""
     if change.field != "placement":
         return None
-    clusters = [read_object(placement).get("cluster") for placement in (change.before, change.after)]
+    clusters = [object_or_empty(placement).get("cluster") for placement in (change.before, change.after)]
     versions = [context.observed.versions.get(str(cluster), "") for cluster in clusters]
     if len({version >= _MOVES_ALONE for version in map(parse_version, versions) if version is not None}) <= 1:
         return None
@@ -320,7 +320,7 @@ def _compare_fields(
 
 
 def _compare_metadata(before: Json, after: Json, role: Role) -> Iterator[FieldChange]:
-    old, new = read_object(before), read_object(after)
+    old, new = object_or_empty(before), object_or_empty(after)
     for key in sorted(old.keys() | new.keys()):
         if old.get(key) != new.get(key):
             risk, why = classify("metadata", old.get(key), new.get(key), role)

@@ -248,7 +248,7 @@ async def _try_form(target: ProbeTarget, form: RequestForm, stored: DirectMessag
     payload = b"" if body is None else json.dumps(body).encode()
 
     async def ask(timeout: float) -> tuple[Reply, ...]:
-        return await target.connection.collect(
+        return await target.connection.request_many(
             asked, payload, is_last=lambda reply: not form.is_many or _is_end(reply), timeout=timeout
         )
 

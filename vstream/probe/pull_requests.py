@@ -233,7 +233,7 @@ class _Pulling:
                 left -= answer.status is None
                 return left == 0 or answer.status not in {None, _HEARTBEAT}
 
-            return await target.connection.collect(
+            return await target.connection.request_many(
                 f"{self._next}.{self.name}", payload, is_last=is_last, timeout=timeout + _LONGEST
             )
 

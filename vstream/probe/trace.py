@@ -213,7 +213,7 @@ async def _trace_at(
                     hint="`vstream probe` shows where publishes go without storing any, from 2.10 on",
                 )
             try:
-                await connection.collect(
+                await connection.request_many(
                     subject, is_last=trace.add, timeout=timeout, headers={_ONLY: "true"}, inbox_header=_DEST
                 )
             except (NotPermittedError, MalformedAnswerError):

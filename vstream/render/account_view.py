@@ -64,7 +64,7 @@ def _write_login(topology: Topology, signer: Signer, user: str, variable: str) -
     (server/auth.go, canTLSMap): an older server would take an empty password for it on another listener.
     """
     if topology.security is Security.NKEYS:
-        return f"nkey: {quote(signer.public(user_key(user)))}"
+        return f"nkey: {quote(signer.public_key(user_key(user)))}"
     if topology.security is Security.CERTIFICATES:
         name = topology.certificates.get(user, user)
         return f'user: {quote(name)}, allowed_connection_types: ["STANDARD"]'

@@ -17,7 +17,7 @@ from vstream import resources
 from vstream.diagnostics import Finding, Severity, Span
 from vstream.errors import InvalidInputError, VstreamError
 from vstream.render import account_view, claims, jwt, server_view, stream_view
-from vstream.render.environment import bound_template, make_jinja_environment, quote, to_json
+from vstream.render.environment import limit_template, make_jinja_environment, quote, to_json
 from vstream.render.jwt import Unsigned
 from vstream.subjects.mapping import Mapping as SubjectMapping
 from vstream.subjects.mapping import read_mappings
@@ -136,7 +136,7 @@ class _Renderer:
         self.parsed_accounts: tuple[Account, ...] = ()
         self.parsed_claims: tuple[dict[str, Any], ...] = ()
 
-    def _fail(self, code: str, template: str, message: str, line: int = 1) -> None:
+    def _add_finding(self, code: str, template: str, message: str, line: int = 1) -> None:
         self.diagnostics.append(
             Finding(
                 code=code,
@@ -148,28 +148,28 @@ class _Renderer:
         )
 
     def _render(self, template: str, view: dict[str, Any]) -> str:
-        with bound_template() if self._is_foreign else nullcontext():
+        with limit_template() if self._is_foreign else nullcontext():
             text = self._env.get_template(template).render(view)
             text.encode()  # A lone surrogate could not be written to a file.
         if len(text) > _MOST_TEXT:
             raise ValueError(f"it writes more than {_MOST_TEXT:,} characters")
         return text
 
-    def _text(self, code: str, template: str, view: dict[str, Any]) -> str | None:
+    def _render_text(self, code: str, template: str, view: dict[str, Any]) -> str | None:
         if self.diagnostics:
             return None  # One template that fails would fail for every stream.
         try:
             text = self._render(template, view)
         except jinja2.TemplateNotFound as error:
-            self._fail(code, template, f"template `{error.name}` is missing")
+            self._add_finding(code, template, f"template `{error.name}` is missing")
         except jinja2.TemplateSyntaxError as error:
-            self._fail(code, error.name or template, f"template error: {error.message}", error.lineno)
+            self._add_finding(code, error.name or template, f"template error: {error.message}", error.lineno)
         except jinja2.TemplateError as error:
-            self._fail(code, template, f"template error: {error.message}", _template_line(error))
+            self._add_finding(code, template, f"template error: {error.message}", _template_line(error))
         except VstreamError:
             raise  # of a key that is asked for, which no template is to blame for
         except Exception as error:  # noqa: BLE001 - a template can raise anything
-            self._fail(code, template, f"template error: {type(error).__name__}: {error}", _template_line(error))
+            self._add_finding(code, template, f"template error: {type(error).__name__}: {error}", _template_line(error))
         else:
             return text
         return None
@@ -177,11 +177,11 @@ class _Renderer:
     def streams(self, topology: Topology) -> Iterator[bundle.Artifact]:
         for stream in topology.streams:
             for part in _list_parts(topology, stream):
-                artifact = self._stream(topology, stream, part)
+                artifact = self._render_stream(topology, stream, part)
                 if artifact:
                     yield artifact
 
-    def _stream(self, topology: Topology, stream: VirtualStream, part: PhysicalPart) -> bundle.Artifact | None:
+    def _render_stream(self, topology: Topology, stream: VirtualStream, part: PhysicalPart) -> bundle.Artifact | None:
         role, place = part.role, part.place
         name, metadata = physical.physical_name(stream, role, place), stream_view.make_metadata(topology, stream, part)
         kind, (settings, settings_text) = stream_view.form_of(stream, role), self._sort_settings(part.settings)
@@ -191,16 +191,16 @@ class _Renderer:
             "external": stream_view.mirror_api(stream, part),
             "settings": settings,
             "metadata": dict(sorted(metadata.items())),
-            kind.takes: stream_view.sources_of(topology, stream, part),
+            kind.input_field: stream_view.sources_of(topology, stream, part),
         }
         filled = None if self._is_foreign else self._fill_shape(kind.template, view, settings_text)
         if filled is None:
-            text = self._text("VS201", kind.template, view)
-            parsed = None if text is None else self._json("VS201", kind.template, text)
+            text = self._render_text("VS201", kind.template, view)
+            parsed = None if text is None else self._parse_json("VS201", kind.template, text)
             if text is None or parsed is None:
                 return None
             if problem := stream_view.stream_problem(parsed, naming.local_name(name), kind, metadata):
-                self._fail("VS201", kind.template, problem)
+                self._add_finding("VS201", kind.template, problem)
                 return None
             filled = text.__str__, parsed
         write, fields = filled
@@ -233,7 +233,7 @@ class _Renderer:
         marked, values = stream_view.mark_values(view)
         key = (template, settings, *values)
         if key not in self._shapes:
-            written = self._text("VS201", template, marked)
+            written = self._render_text("VS201", template, marked)
             self._shapes[key] = stream_view.StreamShape(written) if written else None
         shape = self._shapes[key]
         return (partial(shape.text, values), shape.fields(values)) if shape is not None and shape.is_plain else None
@@ -247,12 +247,12 @@ class _Renderer:
                     if region not in consumer.regions:
                         continue
                     view = stream_view.consumer_view(topology, stream, region, consumer)
-                    text = self._text("VS240", template, view)
-                    fields = None if text is None else self._json("VS240", template, text)
+                    text = self._render_text("VS240", template, view)
+                    fields = None if text is None else self._parse_json("VS240", template, text)
                     if text is None or fields is None:
                         return
                     if problem := stream_view.consumer_problem(fields, consumer.name, view["metadata"]):
-                        self._fail("VS240", template, problem)
+                        self._add_finding("VS240", template, problem)
                         return
                     path = f"consumers/{region}/{on}.{consumer.name}.json"
                     config = ConsumerConfig(stream=on, durable=consumer.name, fields=fields)
@@ -263,17 +263,19 @@ class _Renderer:
                         path=path, text=text, origin=("streams", stream.name, "consumers", consumer.name)
                     )
 
-    def _json(self, code: str, template: str, text: str) -> dict[str, Json] | None:
+    def _parse_json(self, code: str, template: str, text: str) -> dict[str, Json] | None:
         try:
             value = json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=_with_shared_keys)
         except json.JSONDecodeError as error:
-            self._fail(code, template, f"the output is not JSON: {error.msg} (line {error.lineno} of the output)")
+            self._add_finding(
+                code, template, f"the output is not JSON: {error.msg} (line {error.lineno} of the output)"
+            )
             return None
         except (ValueError, RecursionError) as error:
-            self._fail(code, template, f"the output is not JSON: {error}")
+            self._add_finding(code, template, f"the output is not JSON: {error}")
             return None
         if not isinstance(value, dict):
-            self._fail(code, template, "the output is not a JSON object")
+            self._add_finding(code, template, "the output is not a JSON object")
             return None
         return value
 
@@ -292,14 +294,14 @@ class _Renderer:
             **account_view.user_entries(topology, self._signer),
             "mark": naming.DIGEST_PREFIX,
         }
-        text = self._text("VS301", template, view) or ""
-        root = None if self.diagnostics else self._conf("VS301", template, text)
+        text = self._render_text("VS301", template, view) or ""
+        root = None if self.diagnostics else self._parse_conf("VS301", template, text)
         if is_whole and (whole := _find_map(root, ("accounts",))):
             # Of the text itself, so that what a template of yours adds counts too.
             mark = f"{naming.DIGEST_PREFIX}.{unreported_digest(whole)}"
             if self._is_foreign:
-                text = self._text("VS301", template, {**view, "mark": mark}) or ""
-                root = self._conf("VS301", template, text)
+                text = self._render_text("VS301", template, {**view, "mark": mark}) or ""
+                root = self._parse_conf("VS301", template, text)
                 self.parsed_accounts = read_accounts(_find_map(root, ("accounts",)) or whole)
             else:  # vstream's own writes the mark as this subject, and nothing else of it
                 text = text.replace(quote(naming.DIGEST_PREFIX), quote(mark))
@@ -312,7 +314,7 @@ class _Renderer:
                 self.parsed_mappings = read_mappings(block)
                 self._check_destinations(template, mappings)
             elif root:
-                self._fail("VS301", template, "the output has no `mappings` block")
+                self._add_finding("VS301", template, "the output has no `mappings` block")
         return bundle.Artifact(path=path, text=text, origin=("streams",))
 
     def operator(self, topology: Topology, mappings: tuple[SubjectMapping, ...]) -> bundle.Artifact:
@@ -320,16 +322,16 @@ class _Renderer:
         template = f"{bundle.OPERATOR_PATH}.j2"
         view = claims.operator_view(topology, account_view.accounts_view(topology), mappings, self._signer)
         self._check_tokens(view["preloaded"])
-        text = self._text("VS301", template, view) or ""
-        root = None if self.diagnostics else self._conf("VS301", template, text)
+        text = self._render_text("VS301", template, view) or ""
+        root = None if self.diagnostics else self._parse_conf("VS301", template, text)
         block = _find_map(root, ("resolver_preload",))
         if root is not None and block is None:
-            self._fail("VS301", template, "the output has no `resolver_preload` block")
+            self._add_finding("VS301", template, "the output has no `resolver_preload` block")
         elif block is not None:
             try:
                 self.parsed_claims = tuple(jwt.decode(str(natsconf.to_python(token))) for _, token in block.items())
             except VstreamError as error:
-                self._fail("VS301", template, error.message)
+                self._add_finding("VS301", template, error.message)
             self.parsed_accounts = claims.read_accounts(self.parsed_claims)
             self.parsed_mappings = claims.mappings_of(self.parsed_claims, physical.client_accounts(topology)[0])
         return bundle.Artifact(path=bundle.OPERATOR_PATH, text=text, origin=("streams",))
@@ -359,8 +361,8 @@ class _Renderer:
             "passwords": bundle.HUB_PASSWORDS_PATH,
             **account_view.user_entries(topology, self._signer),
         }
-        text = self._text("VS301", template, view)
-        if text is not None and self._conf("VS301", template, text) is not None:
+        text = self._render_text("VS301", template, view)
+        if text is not None and self._parse_conf("VS301", template, text) is not None:
             yield bundle.Artifact(path=bundle.HUBS_PATH, text=text, origin=("regions",))
 
     def _check_destinations(self, template: str, rules: tuple[SubjectMapping, ...]) -> None:
@@ -369,15 +371,17 @@ class _Renderer:
         for mapping in self.parsed_mappings:
             if any(not destination.subject for destination in mapping.destinations):
                 # `nats-server -t` takes such a rule, and the first message that it matches kills the server.
-                self._fail("VS301", template, f"the rule for `{mapping.source}` has a destination without a subject")
+                self._add_finding(
+                    "VS301", template, f"the rule for `{mapping.source}` has a destination without a subject"
+                )
                 return
             if mapping.source in whole and all(destination.cluster for destination in mapping.destinations):
-                self._fail(
+                self._add_finding(
                     "VS301", template, f"the rule for `{mapping.source}` lacks the destination without a cluster"
                 )
                 return
 
-    def _conf(self, code: str, template: str, text: str) -> natsconf.ConfMap | None:
+    def _parse_conf(self, code: str, template: str, text: str) -> natsconf.ConfMap | None:
         # Server configurations include the mappings, which are checked on their own.
         document = natsconf.parse(
             text, template, include=lambda path, _file: (path, bundle.placeholder_for(path) or "")
@@ -385,7 +389,7 @@ class _Renderer:
         errors = [diagnostic for diagnostic in document.diagnostics if diagnostic.is_error]
         for error in errors[:1]:  # What follows the first error is read wrong.
             line = f" (line {error.span.line} of the output)" if error.span else ""
-            self._fail(code, template, f"the output is not a NATS configuration: {error.message}{line}")
+            self._add_finding(code, template, f"the output is not a NATS configuration: {error.message}{line}")
         return None if errors else document.root
 
     def servers(
@@ -400,7 +404,7 @@ class _Renderer:
         in_domains = profile_of(topology).has_domains
         # In operator mode servers know accounts by their keys.
         has_key = in_domains and topology.security is Security.OPERATOR
-        account = self._signer.public(account_key(naming.CLIENT_ACCOUNT)) if has_key else naming.CLIENT_ACCOUNT
+        account = self._signer.public_key(account_key(naming.CLIENT_ACCOUNT)) if has_key else naming.CLIENT_ACCOUNT
         hubs = {address.region: address for address in addresses if address.is_hub}
         template = "server.conf.j2"
         for address in written:
@@ -415,8 +419,8 @@ class _Renderer:
                 "leaf": server_view.make_leaf_view(address, hubs.get(address.region)),
                 "account": account,
             }
-            text = self._text("VS401", template, values)
-            if text is not None and self._conf("VS401", template, text) is not None:
+            text = self._render_text("VS401", template, values)
+            if text is not None and self._parse_conf("VS401", template, text) is not None:
                 yield bundle.Artifact(
                     path=f"servers/{address.server.name}.conf",
                     text=text,
@@ -427,8 +431,10 @@ class _Renderer:
         for region in topology.regions:
             if region.endpoint is not None and region.endpoint.context:
                 continue  # It has one, which knows the addresses that the topology does not.
-            text = self._text("VS402", "context.json.j2", server_view.make_context_view(topology, region, addresses))
-            if text is not None and self._json("VS402", "context.json.j2", text) is not None:
+            text = self._render_text(
+                "VS402", "context.json.j2", server_view.make_context_view(topology, region, addresses)
+            )
+            if text is not None and self._parse_json("VS402", "context.json.j2", text) is not None:
                 yield bundle.Artifact(
                     path=f"contexts/{topology.name}-{region.name}.json", text=text, origin=("regions", region.name)
                 )
@@ -476,5 +482,5 @@ def _make_common_values(topology: Topology, address: bundle.ServerAddress) -> di
         "transport": address.transport,
         "tls": bundle.TLS_PATH,
         "included": server_view.included_path(topology, address),
-        "resolver": server_view.find_resolver(topology, address),
+        "resolver": server_view.find_resolver_directory(topology, address),
     }

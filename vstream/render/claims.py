@@ -45,18 +45,19 @@ _JETSTREAM: dict[str, Json] = dict.fromkeys(("mem_storage", "disk_storage", "str
 _WHOLE_API = f"{API}.>"
 _MANAGED: dict[str, str | None] = {**dict.fromkeys(MANAGED), PULLS: PULL_THRESHOLD, GETS: GET_THRESHOLD}
 """What vstream asks of a hidden account, and how long answers may take where there are several."""
-_OF_TOKEN = ("iat", "jti", "iss")
+_TOKEN_FIELDS = ("iat", "jti", "iss")
 """What of a token's claims says when it was signed, and by whom."""
 
 
 def split_api_by_verb(accounts: Sequence[Account]) -> tuple[Account, ...]:
     """*accounts* with the whole API exported and imported verb by verb."""
-    return tuple(
-        replace(account, exports=tuple(_exports(account)), imports=tuple(_imports(account))) for account in accounts
-    )
+    split = []
+    for account in accounts:
+        split.append(replace(account, exports=tuple(_split_exports(account)), imports=tuple(_split_imports(account))))
+    return tuple(split)
 
 
-def _exports(account: Account) -> Iterator[Export]:
+def _split_exports(account: Account) -> Iterator[Export]:
     whole = next((candidate for candidate in account.exports if candidate.subject == _WHOLE_API), None)
     missing = dict(_MANAGED) if whole else {}
     for export in account.exports:
@@ -74,7 +75,7 @@ def _is_managed(subject: str) -> bool:
     return subject not in _MANAGED and any(algebra.is_subset(subject, managed) for managed in _MANAGED)
 
 
-def _imports(account: Account) -> Iterator[Import]:
+def _split_imports(account: Account) -> Iterator[Import]:
     for entry in account.imports:
         if entry.subject != _WHOLE_API or entry.to is None:
             yield entry
@@ -106,7 +107,7 @@ def operator_view(
     return {
         "topology": topology,
         "operator": signer.sign(operator_claims(topology.name, signer), OPERATOR),
-        "system": signer.public(account_key(SYSTEM_ACCOUNT)),
+        "system": signer.public_key(account_key(SYSTEM_ACCOUNT)),
         "preloaded": preloaded,
     }
 
@@ -116,7 +117,7 @@ def account_claims(
 ) -> dict[str, Json]:
     """The claims of one of the accounts `split_api_by_verb`; *mappings* are its own, *denied* what no user without a role publishes."""
     nats: dict[str, Json] = {
-        "imports": [_import(entry, account.name, signer) for entry in account.imports],
+        "imports": [_make_import(entry, account.name, signer) for entry in account.imports],
         "exports": [_make_export(entry) for entry in account.exports],
         "limits": {
             **_LIMITS,
@@ -128,7 +129,7 @@ def account_claims(
         "type": "account",
         "version": 2,
     }
-    return {"iat": EARLIEST, "name": account.name, "sub": signer.public(account_key(account.name)), "nats": nats}
+    return {"iat": EARLIEST, "name": account.name, "sub": signer.public_key(account_key(account.name)), "nats": nats}
 
 
 def _without_nulls(**values: int | None) -> dict[str, Json]:
@@ -143,24 +144,29 @@ def system_claims(signer: Signer) -> dict[str, Json]:
         "type": "account",
         "version": 2,
     }
-    return {"iat": EARLIEST, "name": SYSTEM_ACCOUNT, "sub": signer.public(account_key(SYSTEM_ACCOUNT)), "nats": nats}
+    return {
+        "iat": EARLIEST,
+        "name": SYSTEM_ACCOUNT,
+        "sub": signer.public_key(account_key(SYSTEM_ACCOUNT)),
+        "nats": nats,
+    }
 
 
 def operator_claims(name: str, signer: Signer) -> dict[str, Json]:
     """The claims of the operator, which servers have in their configuration. It signs accounts with another key."""
     nats: dict[str, Json] = {
-        "signing_keys": [signer.public(SIGNER)],
-        "system_account": signer.public(account_key(SYSTEM_ACCOUNT)),
+        "signing_keys": [signer.public_key(SIGNER)],
+        "system_account": signer.public_key(account_key(SYSTEM_ACCOUNT)),
         "strict_signing_key_usage": True,
         "type": "operator",
         "version": 2,
     }
-    return {"iat": EARLIEST, "name": name, "sub": signer.public(OPERATOR), "nats": nats}
+    return {"iat": EARLIEST, "name": name, "sub": signer.public_key(OPERATOR), "nats": nats}
 
 
 def user_claims(user: str, account: str, key: str, signer: Signer) -> dict[str, Json]:
     """The claims of a user with the public *key*, without its permissions."""
-    nats: dict[str, Json] = {"issuer_account": signer.public(account_key(account)), "type": "user", "version": 2}
+    nats: dict[str, Json] = {"issuer_account": signer.public_key(account_key(account)), "type": "user", "version": 2}
     return {"iat": EARLIEST, "name": user, "sub": key, "nats": nats}
 
 
@@ -187,7 +193,7 @@ def _make_signing_keys(users: Sequence[User], denied: Sequence[str], signer: Sig
 def _make_scope(user: str, purpose: str, permissions: dict[str, Json], signer: Signer) -> dict[str, Json]:
     return {
         "kind": "user_scope",
-        "key": signer.public(role_key(user)),
+        "key": signer.public_key(role_key(user)),
         "role": user,
         "template": {"pub": {}, "sub": {}, **permissions, **_EVERYTHING},
         "description": purpose,
@@ -201,15 +207,15 @@ def _make_export(export: Export) -> dict[str, Json]:
     return claim
 
 
-def _import(entry: Import, importer: str, signer: Signer) -> dict[str, Json]:
+def _make_import(entry: Import, importer: str, signer: Signer) -> dict[str, Json]:
     activation: dict[str, Json] = {
         "iat": EARLIEST,
-        "sub": signer.public(account_key(importer)),
+        "sub": signer.public_key(account_key(importer)),
         "nats": {"subject": entry.subject, "kind": entry.kind.value, "type": "activation", "version": 2},
     }
     return {
         "subject": entry.subject,
-        "account": signer.public(account_key(entry.account)),
+        "account": signer.public_key(account_key(entry.account)),
         "token": signer.sign(activation, account_key(entry.account)),
         **({"local_subject": entry.to} if entry.to else {}),
         "type": entry.kind.value,
@@ -240,7 +246,10 @@ def read_accounts(tokens: Sequence[dict[str, Any]]) -> tuple[Account, ...]:
                     name=str(token["name"]),
                     purpose="",
                     has_jetstream=bool(token["nats"]["limits"].get("disk_storage")),
-                    exports=(*(_read_export(export) for export in token["nats"].get("exports") or ()), mark_of(token)),
+                    exports=(
+                        *(_read_export(export) for export in token["nats"].get("exports") or ()),
+                        digest_export_of(token),
+                    ),
                     imports=tuple(_read_import(item, names) for item in token["nats"].get("imports") or ()),
                 )
             )
@@ -266,9 +275,9 @@ def mappings_of(tokens: Sequence[dict[str, Any]], account: str) -> tuple[Mapping
     return next((read_mappings(token) for token in tokens if token["name"] == account), ())
 
 
-def mark_of(claims: dict[str, Any]) -> Export:
+def digest_export_of(claims: dict[str, Any]) -> Export:
     """An export that represents everything in *claims* and who signed them: no server has it."""
-    contents = {key: value for key, value in claims.items() if key not in _OF_TOKEN}
+    contents = {key: value for key, value in claims.items() if key not in _TOKEN_FIELDS}
     digest = hashlib.sha256(json.dumps(contents, sort_keys=True).encode()).hexdigest()[:16]
     return Export(
         kind=ShareKind.STREAM, subject=f"{DIGEST_PREFIX}.{claims.get('name')}.{digest}.{claims.get('iss')}", accounts=()

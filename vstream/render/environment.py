@@ -26,19 +26,19 @@ _SECONDS, _MEMORY = 20, 1 << 29
 """What somebody else's template may take for one file: seconds of the processor, and bytes."""
 
 
-def _end(*_: object) -> None:
+def _stop_template(*_: object) -> None:
     raise TimeoutError(f"it runs for more than {_SECONDS} s")
 
 
 @contextmanager
-def bound_template() -> Iterator[None]:
+def limit_template() -> Iterator[None]:
     """End a template that runs for ever or takes all memory by an error. On Linux, and in the main thread."""
     if sys.platform != "linux" or threading.current_thread() is not threading.main_thread():
         return (yield)
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
     most = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize() + _MEMORY
     resource.setrlimit(resource.RLIMIT_AS, (most if soft == resource.RLIM_INFINITY else min(soft, most), hard))
-    signal.signal(signal.SIGVTALRM, _end)
+    signal.signal(signal.SIGVTALRM, _stop_template)
     signal.setitimer(signal.ITIMER_VIRTUAL, _SECONDS)
     try:
         yield

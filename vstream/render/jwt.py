@@ -43,7 +43,7 @@ def decode(token: str) -> dict[str, Any]:
 class Unsigned:
     """A Signer without keys, for looking at rendered files: no server accepts what it signs."""
 
-    def public(self, name: str) -> str:
+    def public_key(self, name: str) -> str:
         """As Signer: made from *name* alone, and of the right form, though nobody has the key to it."""
         prefix = _USER_PREFIX if name.startswith(user_key("")) else _PREFIXES.get(name, _ACCOUNT_PREFIX)
         key = bytes([prefix]) + hashlib.sha256(f"no key: {name}".encode()).digest()
@@ -51,7 +51,7 @@ class Unsigned:
 
     def sign(self, claims: dict[str, Json], name: str) -> str:
         """As Signer, with a signature of zeros."""
-        return encode(claims, self.public(name), lambda _: bytes(_SIGNATURE))
+        return encode(claims, self.public_key(name), lambda _: bytes(_SIGNATURE))
 
 
 def _encode_json(value: Mapping[str, Json]) -> bytes:

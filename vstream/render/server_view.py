@@ -64,7 +64,7 @@ def included_path(topology: Topology, address: ServerAddress) -> str:
     return HUBS_PATH if address.is_hub else loaded_path(topology)
 
 
-def find_resolver(topology: Topology, address: ServerAddress) -> str | None:
+def find_resolver_directory(topology: Topology, address: ServerAddress) -> str | None:
     """In operator mode, where the server at *address* keeps the tokens of accounts. Hubs have one account, in their configuration."""
     is_signed = topology.security is Security.OPERATOR and not address.is_hub
     return f"{address.store_dir}/accounts" if is_signed else None

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, assert_never
 
 from vstream.render.environment import to_json
-from vstream.syntax.document import Json, read_object
+from vstream.syntax.document import Json, object_or_empty
 from vstream.topology import naming, physical
 from vstream.topology.model import Consumer, PhysicalPart, Role, StreamSettings, Topology, VirtualStream
 from vstream.topology.profiles import profile_of
@@ -21,7 +21,7 @@ class StreamForm:
     """How a physical stream is written: its template, and the field with its subjects or sources."""
 
     template: str
-    takes: Literal["subjects", "sources", "mirror"]
+    input_field: Literal["subjects", "sources", "mirror"]
 
 
 def form_of(stream: VirtualStream, role: Role) -> StreamForm:
@@ -78,8 +78,8 @@ _CATALOG: Mapping[str, Json] = {
 
 
 def sources_of(topology: Topology, stream: VirtualStream, part: PhysicalPart) -> Any:
-    """What a physical stream takes messages from: the value behind its kind's `takes`, for the template."""
-    takes = form_of(stream, part.role).takes
+    """What a physical stream takes messages from: the value behind its kind's `input_field`, for the template."""
+    takes = form_of(stream, part.role).input_field
     account = physical.account_of(stream, part.role, part.place)
     match takes:
         case "subjects":
@@ -145,8 +145,8 @@ _NS = 1_000_000_000
 def make_metadata(topology: Topology, stream: VirtualStream, part: PhysicalPart) -> dict[str, Json]:
     """The user's metadata, and by what vstream knows that the stream is its own."""
     return {
-        **_check_metadata(topology, stream, part),
-        **read_object(part.settings.fields["metadata"]),
+        **_make_check_metadata(topology, stream, part),
+        **object_or_empty(part.settings.fields["metadata"]),
         TOPOLOGY_KEY: topology.name,
         STREAM_KEY: stream.name,
         REGION_KEY: part.place,
@@ -155,13 +155,13 @@ def make_metadata(topology: Topology, stream: VirtualStream, part: PhysicalPart)
     }
 
 
-def _check_metadata(topology: Topology, stream: VirtualStream, part: PhysicalPart) -> dict[str, Json]:
+def _make_check_metadata(topology: Topology, stream: VirtualStream, part: PhysicalPart) -> dict[str, Json]:
     """What `nats server check stream` expects, in its own words (monitor/stream.go of nats-io/jsm.go)."""
     checks = topology.nats_checks
     if checks is None:
         return {}
     expected = {"enabled": "true", "peer-expect": str(part.settings.fields["num_replicas"])}
-    takes = form_of(stream, part.role).takes
+    takes = form_of(stream, part.role).input_field
     if takes != "subjects":
         expected.update({"lag-critical": str(checks.lag), "seen-critical": f"{checks.silence / _NS:g}s"})
     if takes == "sources":
@@ -176,7 +176,7 @@ def consumer_view(topology: Topology, stream: VirtualStream, region: str, consum
     return {
         "name": consumer.name,
         "settings": sorted((field, value) for field, value in consumer.fields.items() if field != "metadata"),
-        "metadata": dict(sorted({**read_object(consumer.fields["metadata"]), **ownership}.items())),
+        "metadata": dict(sorted({**object_or_empty(consumer.fields["metadata"]), **ownership}.items())),
     }
 
 
@@ -184,7 +184,7 @@ def consumer_problem(fields: Mapping[str, Json], name: str, metadata: Mapping[st
     """What in a rendered consumer violates the assumptions of the rest of vstream."""
     if fields.get("durable_name") != name or fields.get("name", name) != name:
         return f"the consumer `{name}` comes out with another `durable_name` or `name`"
-    if read_object(fields.get("metadata")).get(TOPOLOGY_KEY) != metadata[TOPOLOGY_KEY]:
+    if object_or_empty(fields.get("metadata")).get(TOPOLOGY_KEY) != metadata[TOPOLOGY_KEY]:
         return f"the consumer `{name}` comes out without its metadata `{TOPOLOGY_KEY}`"
     return None
 
@@ -210,8 +210,8 @@ def stream_problem(
         return (
             f"the stream `{name}` comes out without its metadata `{missing}`, by which vstream knows that it is its own"
         )
-    written, (item_type, description) = fields.get(kind.takes), _EXPECTED[kind.takes]
-    items = [written] if kind.takes == "mirror" else written
+    written, (item_type, description) = fields.get(kind.input_field), _EXPECTED[kind.input_field]
+    items = [written] if kind.input_field == "mirror" else written
     if not isinstance(items, list) or not items or any(not isinstance(item, item_type) for item in items):
         return f"the stream `{name}` needs {description}"
     return None

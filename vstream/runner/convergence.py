@@ -146,7 +146,7 @@ class ConvergenceWait:
                     headers_only=True,
                     patience=_REQUEST,
                 ):
-                    source, seq = origin_of(message.headers, reader.sources, taker=reader.stream.config.name)
+                    source, seq = origin_of(message.headers, reader.sources, reader=reader.stream.config.name)
                     if source is not None and seq is not None:
                         self._advance(reader, source, seq)
                         seen.add(source)

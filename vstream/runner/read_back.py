@@ -81,9 +81,9 @@ async def _read_state(connection: ReconnectingConnection, name: str) -> dict[str
     return dict(answer["state"])
 
 
-def stored_record(message: StoredMessage, streams: Sequence[str], taker: str) -> Stored:
-    """What a capture keeps of a *message* in the stream *taker*; *streams* are all possible origins."""
-    origin, origin_seq = origin_of(message.headers, streams, taker=taker)
+def stored_record(message: StoredMessage, streams: Sequence[str], reader: str) -> Stored:
+    """What a capture keeps of a *message* in the stream *reader*; *streams* are all possible origins."""
+    origin, origin_seq = origin_of(message.headers, streams, reader=reader)
     return Stored(
         seq=message.seq,
         time=message.time,

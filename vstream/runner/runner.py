@@ -172,7 +172,7 @@ class _ScenarioRun:
                 environment.endpoints[region.name],
                 region.name,
                 name=f"{region.name}/runner",
-                knows=OwnServers(environment.logs).knows,
+                accepts_server=OwnServers(environment.logs).includes,
                 within=_CONNECT_TIMEOUT,
             )
         for target in list_targets(self._scenario, environment, 0, tried_regions(self._scenario)):

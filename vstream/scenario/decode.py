@@ -80,22 +80,22 @@ def _decode_workload(workload: WorkloadDocument, source: SourceMap, topology: To
         return [streams[name]] if name in streams else []
 
     if workload.publishers is None:
-        span, everything = source.key(place), PublishersDocument()
+        span, everything = source.key_span(place), PublishersDocument()
         publishers = [_decode_publishers(workload, everything, stream, topology, span) for stream in topology.streams]
     else:
         publishers = []
         for index, written in enumerate(workload.publishers):
-            at = source.value((*place, "publishers", index))
+            at = source.value_span((*place, "publishers", index))
             for stream in streams_named(written.stream):
                 publishers.append(_decode_publishers(workload, written, stream, topology, at))
     if workload.readers is None:
         both = (ReadersDocument(by="consumer"), ReadersDocument(by="direct"))
-        span = source.key(place)
+        span = source.key_span(place)
         readers = [_readers(readers, stream, topology, span) for stream in topology.streams for readers in both]
     else:
         readers = []
         for index, readers_written in enumerate(workload.readers):
-            at = source.value((*place, "readers", index))
+            at = source.value_span((*place, "readers", index))
             readers += [
                 _readers(readers_written, stream, topology, at) for stream in streams_named(readers_written.stream)
             ]
@@ -157,7 +157,7 @@ def _decode_steps(document: ScenarioDocument, source: SourceMap, topology: Topol
             continue
         yield model.Step(
             action=_decode_action(step, actions[0], step.as_ or next(ids), topology),
-            span=source.value(("steps", index)),
+            span=source.value_span(("steps", index)),
             name=step.as_,
             at=step.at,
         )

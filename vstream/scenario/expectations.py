@@ -36,7 +36,7 @@ def decode_expectations(document: ScenarioDocument, source: SourceMap, topology:
     """Those that are written, in their order, and then those that hold unless something else is written."""
     for index, group in enumerate(document.expect):
         yield from _group(group, source, ("expect", index), _find_regions_tried(document, group.in_, topology))
-    span = source.key(("expect",)) if document.expect else source.key(("steps",))
+    span = source.key_span(("expect",)) if document.expect else source.key_span(("steps",))
     for word, measure in EXPECTED_ZERO.items():
         if not _is_said(document, word, None):
             for stream in _find_unsaid(document, word, topology):
@@ -68,7 +68,7 @@ def _group(group: ExpectDocument, source: SourceMap, path: Path, tried: tuple[st
             measure=measure,
             compare=bound.compare,
             value=bound.value,
-            span=source.value((*path, measure.value, *inside)),
+            span=source.value_span((*path, measure.value, *inside)),
             window=group.in_,
             region=region,
             stream=group.stream,
@@ -103,7 +103,7 @@ def _list_trials(group: ExpectDocument, source: SourceMap, path: Path, tried: tu
                 measure=Measure.WORKS,
                 compare=Compare.EQUAL,
                 value=float(works),
-                span=source.value((*path, "works", *([region] if region else []), operation)),
+                span=source.value_span((*path, "works", *([region] if region else []), operation)),
                 window=group.in_,
                 region=name,
                 stream=group.stream,

@@ -229,7 +229,7 @@ class AccountFlow:
         for outcome in resolution.outcomes:
             if outcome.kind in _LOST:
                 continue
-            exact = percent is not None and not resolution.ambiguous
+            exact = percent is not None and not resolution.is_ambiguous
             share = (percent or 0) * outcome.probability_percent / _ALL if exact else None
             yield AccountArrival(account=account, subject=outcome.subject, percent=share, links=links)
 

@@ -140,7 +140,7 @@ def looks_like_call(token: str) -> bool:
     return len(token) > _SHORTEST_CALL and token.startswith("{{") and token.endswith("}}")
 
 
-def is_known(token: str) -> bool:
+def calls_known_function(token: str) -> bool:
     """Whether a call contains a function that the server knows, whatever its arguments."""
     return any(pattern.search(token) for _, pattern in _CALLS)
 
@@ -161,28 +161,28 @@ def parse_token(token: str) -> Call | TransformError | None:
 
 
 def _parse_call(function: Function, arguments: list[str], token: str) -> Call | TransformError:
-    count = _count_error(function, arguments, token)
-    if count:
-        return count
+    wrong_count = _find_argument_count_error(function, arguments, token)
+    if wrong_count:
+        return wrong_count
     match function:
         case Function.WILDCARD:
-            call = _with_positions(function, arguments)
+            call = _make_positional_call(function, arguments)
         case Function.PARTITION | Function.RANDOM:
             number = _parse_integer(arguments[0].strip(" "), _INT64)
             too_large = number is None or number >= _INT32
-            call = None if too_large else _with_positions(function, arguments[1:], _as_int32(number or 0))
+            call = None if too_large else _make_positional_call(function, arguments[1:], _as_int32(number or 0))
         case Function.SPLIT:
             delimiter = arguments[1]
-            call = None if " " in delimiter else _with_positions(function, arguments[:1], delimiter=delimiter)
+            call = None if " " in delimiter else _make_positional_call(function, arguments[:1], delimiter=delimiter)
         case _:
             number = _parse_integer(arguments[1].strip(" "), _INT32)
-            call = None if number is None else _with_positions(function, arguments[:1], number)
+            call = None if number is None else _make_positional_call(function, arguments[:1], number)
     return call or destination_error(
         ErrorKind.INVALID_ARGUMENT, f"an argument of `{token}` is not what the function takes", token
     )
 
 
-def _count_error(function: Function, arguments: list[str], token: str) -> TransformError | None:
+def _find_argument_count_error(function: Function, arguments: list[str], token: str) -> TransformError | None:
     """The error of a call with too few or too many arguments, in the server's words."""
     too_few = destination_error(ErrorKind.NOT_ENOUGH_ARGUMENTS, f"`{token}` has too few arguments", token)
     match function:
@@ -203,7 +203,9 @@ def _count_error(function: Function, arguments: list[str], token: str) -> Transf
     return too_many if len(arguments) > expected else None
 
 
-def _with_positions(function: Function, arguments: Sequence[str], number: int = 0, delimiter: str = "") -> Call | None:
+def _make_positional_call(
+    function: Function, arguments: Sequence[str], number: int = 0, delimiter: str = ""
+) -> Call | None:
     positions = [_parse_integer(argument.strip(" "), _INT64) for argument in arguments]
     numbers = tuple(position for position in positions if position is not None)
     if len(numbers) < len(positions):

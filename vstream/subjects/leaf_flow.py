@@ -51,7 +51,7 @@ class SubjectFilter:
     deny: tuple[tuple[str, Span | None], ...] = ()
     opposite: tuple[tuple[str, Span | None], ...] = ()
 
-    def denies(self, subject: str) -> tuple[str, Span | None] | None:
+    def find_denial(self, subject: str) -> tuple[str, Span | None] | None:
         """The rule that stops the literal *subject*; None if nothing does."""
         for pattern, span in self.deny:
             if matches(subject, pattern):
@@ -116,7 +116,7 @@ def _cross(
     links: tuple[LeafLink, ...], message: LeafArrival, link: LeafLink, far: LeafSide, allowed: SubjectFilter
 ) -> Iterator[LeafArrival]:
     path = (*message.links, link)
-    refusal = allowed.denies(message.subject)
+    refusal = allowed.find_denial(message.subject)
     if refusal is not None:
         yield LeafArrival(
             side=far, account=far.account, subject=message.subject, percent=message.percent, links=path, refusal=refusal
@@ -127,7 +127,7 @@ def _cross(
     for outcome in resolution.outcomes:
         if outcome.kind in _LOST or not is_deliverable(outcome.subject):
             continue
-        is_exact = message.percent is not None and not resolution.ambiguous
+        is_exact = message.percent is not None and not resolution.is_ambiguous
         share = (message.percent or 0) * outcome.probability_percent / _ALL if is_exact else None
         arrival = LeafArrival(side=far, account=far.account, subject=outcome.subject, percent=share, links=path)
         yield arrival

@@ -61,7 +61,7 @@ class MappingError:
     transform: TransformError | None = None
 
     @property
-    def rejection(self) -> bool:
+    def is_rejected(self) -> bool:
         """Whether `nats-server -t` refuses the file for it."""
         return self.kind is not MappingErrorKind.PANICS
 
@@ -108,10 +108,10 @@ def compile_mapping(mapping: Mapping) -> tuple[CompiledMapping | None, list[Mapp
             destination=destination,
         )
         routes.setdefault(destination.cluster or "", []).append(route)
-    if not any(error.rejection for error in set_errors):
+    if not any(error.is_rejected for error in set_errors):
         set_errors += _add_remainders(mapping, routes)
     errors += set_errors
-    if any(error.rejection for error in errors):
+    if any(error.is_rejected for error in errors):
         return None, errors
     ready = {cluster: tuple(cluster_routes) for cluster, cluster_routes in routes.items()}
     return CompiledMapping(mapping=mapping, routes=ready), errors
@@ -199,7 +199,7 @@ def _list_destination_errors(
         yield _make_error(MappingErrorKind.PANICS, mapping, message, "", destination)
 
 
-def _identity(source: str) -> SubjectTransform | TransformError:
+def _make_identity_transform(source: str) -> SubjectTransform | TransformError:
     if "*" not in source and "{{" not in source and "$" not in source.removeprefix("$JS."):
         # Nothing can be wrong with it, and every rule that names clusters has one.
         return SubjectTransform(source=source, destination=source, steps=tuple(source.split(SEPARATOR)))
@@ -221,7 +221,7 @@ def _add_remainders(mapping: Mapping, routes: Map[str, list[Route]]) -> Iterator
         remainder = _ALL - sum(route.weight for route in cluster_routes)
         if not remainder:
             continue
-        identity = _identity(source)
+        identity = _make_identity_transform(source)
         if isinstance(identity, TransformError):
             message = f"weights leave {remainder} % to the source, which cannot be a destination: {identity.message}"
             kind = MappingErrorKind.INVALID_REMAINDER

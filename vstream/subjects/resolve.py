@@ -85,7 +85,7 @@ class Resolution:
     candidates: tuple[Candidate, ...]
 
     @property
-    def ambiguous(self) -> bool:
+    def is_ambiguous(self) -> bool:
         """Whether the next start or reload can choose differently."""
         return len(self.candidates) > 1
 
@@ -95,7 +95,7 @@ class Resolution:
         return (outcome for candidate in self.candidates for outcome in candidate.outcomes)
 
     @property
-    def certain(self) -> Outcome | None:
+    def only_outcome(self) -> Outcome | None:
         """The only possible outcome, None if chance has a say."""
         first, *rest = self.outcomes
         return None if rest or first.expansion.draws else first
@@ -137,7 +137,7 @@ class MappingTable:
         return tuple(rule.mapping for rule in self._compiled)
 
     @property
-    def rules(self) -> tuple[CompiledMapping, ...]:
+    def compiled_mappings(self) -> tuple[CompiledMapping, ...]:
         """The rules that work, made ready, in the order given."""
         return self._compiled
 
@@ -157,7 +157,7 @@ class MappingTable:
             raise ValueError(f"`{subject}` is not a literal subject")
         candidates: list[Candidate] = []
         for number in self._trie.matching(subject):
-            candidates.extend(self._candidates(self._compiled[number], subject, cluster or ""))
+            candidates.extend(self._list_candidates(self._compiled[number], subject, cluster or ""))
         if not candidates:
             unmapped = Outcome(
                 probability_percent=_ALL, kind=OutcomeKind.IDENTITY, expansion=Expansion(subject=subject)
@@ -165,7 +165,7 @@ class MappingTable:
             candidates.append(Candidate(mapping=None, outcomes=(unmapped,)))
         return Resolution(subject=subject, cluster=cluster, candidates=tuple(candidates))
 
-    def _candidates(self, rule: CompiledMapping, subject: str, cluster: str) -> Iterator[Candidate]:
+    def _list_candidates(self, rule: CompiledMapping, subject: str, cluster: str) -> Iterator[Candidate]:
         routes = rule.routes.get(cluster, rule.routes[""])
         tokens = subject.split(SEPARATOR)
         hashes_by_order = rule.mapping.source == subject and any(_is_partition(route) for route in routes)

@@ -21,9 +21,9 @@ from vstream.subjects.functions import (
     Function,
     TransformError,
     Version,
+    calls_known_function,
     destination_error,
     evaluate,
-    is_known,
     looks_like_call,
     parse_token,
 )
@@ -86,20 +86,20 @@ class SubjectTransform:
                 kind=ErrorKind.EMPTY_DESTINATION, message="there is no destination", server_message=""
             )
         source = source or FULL_WILDCARD
-        origin = _find_origin(source)
+        pattern = _parse_source_pattern(source)
         tokens = destination.split(SEPARATOR)
-        shape = _find_shape_error(origin, destination, tokens)
+        shape = _find_shape_error(pattern, destination, tokens)
         if shape:
             return shape
         steps: list[str | Call] = [*tokens]
         for position, token in enumerate(tokens):
             if token[0] in _CALL_STARTS:
-                step = _step(token, origin.wildcards, is_literal=origin.is_literal, strict=strict)
+                step = _make_step(token, pattern.wildcards, is_literal=pattern.is_literal, strict=strict)
                 if isinstance(step, TransformError):
                     return step
                 steps[position] = step
         used = sum(len(step.positions) for step in steps if isinstance(step, Call)) if strict else 0
-        if strict and used < len(origin.wildcards):
+        if strict and used < len(pattern.wildcards):
             message = f"`{destination}` does not use every wildcard of `{source}`"
             return destination_error(ErrorKind.UNUSED_WILDCARDS, message, destination)
         return cls(source=source, destination=destination, steps=tuple(steps))
@@ -142,7 +142,7 @@ def parse_mapping_transform(source: str, destination: str) -> SubjectTransform |
 
     An empty destination has none, though the server does not refuse it.
     """
-    return (_call_error(destination) if destination else None) or SubjectTransform.parse(source, destination)
+    return (_find_call_error(destination) if destination else None) or SubjectTransform.parse(source, destination)
 
 
 def validate_mapping(source: str, destination: str) -> TransformError | None:
@@ -156,7 +156,7 @@ def validate_mapping(source: str, destination: str) -> TransformError | None:
     return transform if is_error and isinstance(transform, TransformError) else None
 
 
-def _call_error(destination: str) -> TransformError | None:
+def _find_call_error(destination: str) -> TransformError | None:
     """What ValidateMapping refuses before it looks at the source."""
     tokens = destination.split(SEPARATOR)
     if "{{" not in destination and _NO_SPACE(destination) and not _is_broken(tokens):
@@ -166,7 +166,7 @@ def _call_error(destination: str) -> TransformError | None:
         if not token or is_complete:
             return destination_error(ErrorKind.INVALID_DESTINATION, _explain_broken(destination), token)
         if looks_like_call(token):
-            if not is_known(token):
+            if not calls_known_function(token):
                 message = f"`{token}` calls no known function"
                 return destination_error(ErrorKind.UNKNOWN_FUNCTION, message, token)
         elif token == FULL_WILDCARD:
@@ -205,42 +205,44 @@ def _is_broken(tokens: Sequence[str]) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class _Origin:
+class _SourcePattern:
     """A source pattern, taken apart."""
 
     source: str
     is_broken: bool
-    is_open: bool
+    has_full_wildcard: bool
     wildcards: tuple[int, ...]
 
     @property
     def is_literal(self) -> bool:
-        return not self.wildcards and not self.is_open
+        return not self.wildcards and not self.has_full_wildcard
 
 
 @lru_cache(maxsize=64)
-def _find_origin(source: str) -> _Origin:
+def _parse_source_pattern(source: str) -> _SourcePattern:
     tokens = source.split(SEPARATOR)
     wildcards = tuple(position for position, token in enumerate(tokens) if token == PARTIAL_WILDCARD)
-    return _Origin(source, _is_broken(tokens), tokens[-1] == FULL_WILDCARD, wildcards)
+    return _SourcePattern(source, _is_broken(tokens), tokens[-1] == FULL_WILDCARD, wildcards)
 
 
-def _find_shape_error(origin: _Origin, destination: str, tokens: Sequence[str]) -> TransformError | None:
+def _find_shape_error(pattern: _SourcePattern, destination: str, tokens: Sequence[str]) -> TransformError | None:
     """What is wrong with the two subjects as such; the server says no more than "invalid subject"."""
-    if origin.is_broken:
-        reason = _explain_broken(origin.source)
+    if pattern.is_broken:
+        reason = _explain_broken(pattern.source)
     elif _is_broken(tokens):
         reason = _explain_broken(destination)
     elif PARTIAL_WILDCARD in tokens:
         reason = f"`{destination}` contains `*`: write `{{{{wildcard(1)}}}}` for the first wildcard of the source"
-    elif origin.is_open != (tokens[-1] == FULL_WILDCARD):
-        reason = f"`{origin.source}` and `{destination}` must both end in `>`, or neither"
+    elif pattern.has_full_wildcard != (tokens[-1] == FULL_WILDCARD):
+        reason = f"`{pattern.source}` and `{destination}` must both end in `>`, or neither"
     else:
         return None
     return TransformError(kind=ErrorKind.INVALID_SUBJECT, message=reason, server_message="invalid subject")
 
 
-def _step(token: str, wildcards: tuple[int, ...], *, is_literal: bool, strict: bool) -> str | Call | TransformError:
+def _make_step(
+    token: str, wildcards: tuple[int, ...], *, is_literal: bool, strict: bool
+) -> str | Call | TransformError:
     """One destination token, its wildcard numbers turned into positions in the source."""
     call = parse_token(token)
     if call is None or isinstance(call, TransformError):

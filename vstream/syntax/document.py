@@ -22,15 +22,15 @@ class SourceMap:
     values: Mapping[Path, Span]
     keys: Mapping[Path, Span]
 
-    def value(self, path: Path) -> Span:
+    def value_span(self, path: Path) -> Span:
         """The span of the value at *path*, or of its nearest ancestor that was written down."""
         while path and path not in self.values:
             path = path[:-1]
         return self.values.get(path) or Span.point(self.file, 1, 1)
 
-    def key(self, path: Path) -> Span:
+    def key_span(self, path: Path) -> Span:
         """The span of the key that *path* ends with, or of the value if there is no such key."""
-        return self.keys.get(path) or self.value(path)
+        return self.keys.get(path) or self.value_span(path)
 
 
 @value_class
@@ -48,6 +48,6 @@ class Document:
         return all(diagnostic.code in {"VS002", "VS006"} for diagnostic in self.diagnostics)
 
 
-def read_object(value: Json) -> Mapping[str, Json]:
+def object_or_empty(value: Json) -> Mapping[str, Json]:
     """*value* if it is an object, an empty one if it is anything else."""
     return value if isinstance(value, dict) else {}

@@ -67,7 +67,7 @@ def _read_plain(text: str) -> Json:
     return None
 
 
-def _read_object(pairs: list[tuple[str, Json]]) -> Json:
+def _reject_repeated_keys(pairs: list[tuple[str, Json]]) -> Json:
     fields = {sys.intern(name): value for name, value in pairs}
     return fields if len(fields) == len(pairs) else _refuse("twice")
 
@@ -77,7 +77,7 @@ def _refuse(_text: str) -> Json:
 
 
 _PLAIN: Final = json.JSONDecoder(
-    object_pairs_hook=_read_object,
+    object_pairs_hook=_reject_repeated_keys,
     parse_int=lambda digits: int(digits) if len(digits) <= _SAFE_DIGITS else _refuse(digits),
     parse_constant=_refuse,
 )
@@ -186,7 +186,7 @@ class _JsonReader:
             case '"':
                 if match := _STRING.match(text, pos):
                     return _unquote(match[0]), match.end()
-                raise self._broken_string(pos)
+                raise self._explain_broken_string(pos)
         if match := _NUMBER.match(text, pos):
             return self._number(match), match.end()
         if match := _WORD.match(text, pos):
@@ -204,7 +204,7 @@ class _JsonReader:
         self.diagnostics.append(self._diagnostic("VS001", message, self._span(match.start(), match.end()), hint))
         return None
 
-    def _broken_string(self, pos: int) -> _StopError:
+    def _explain_broken_string(self, pos: int) -> _StopError:
         """Why the string that begins at *pos* is none."""
         good = _BEGINNING.match(self._text, pos)
         end = good.end() if good else pos

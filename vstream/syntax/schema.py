@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 M = TypeVar("M", bound=BaseModel)
 
-MOST = 200
+MOST_FINDINGS = 200
 """Errors that are listed: a file with more is another kind of file."""
 
 Wording = Callable[["Path", "ErrorDetails"], tuple[str, str | None]]
@@ -67,14 +67,14 @@ def validate(document: Document, language: Language[M]) -> tuple[M | None, tuple
         return language.model.model_validate(document.data), ()
     except ValidationError as error:
         errors = error.errors(include_url=False)
-    findings = [_make_diagnostic(document, language, details) for details in errors[:MOST]]
-    if len(errors) > MOST:
-        whole = document.source.value(())
+    findings = [_make_diagnostic(document, language, details) for details in errors[:MOST_FINDINGS]]
+    if len(errors) > MOST_FINDINGS:
+        whole = document.source.value_span(())
         findings.append(
             Finding(
                 code="VS005",
                 severity=Severity.ERROR,
-                message=f"{len(errors) - MOST:,} more errors are not listed",
+                message=f"{len(errors) - MOST_FINDINGS:,} more errors are not listed",
                 where=Span.point(document.source.file, whole.end_line, whole.end_column),
                 hint=f"is this a {language.noun}?",
             )
@@ -155,14 +155,14 @@ def _make_diagnostic(document: Document, language: Language[M], details: ErrorDe
         path = path[:-1]
     if "index" in details.get("ctx", {}):
         path = (*path, details["ctx"]["index"])
-    code, span = "VS005", document.source.value(path)
+    code, span = "VS005", document.source.value_span(path)
     wordings = {**_WORDINGS, **language.wordings}
     if kind == "extra_forbidden":
-        code, span = "VS006", document.source.key(path)
+        code, span = "VS006", document.source.key_span(path)
         message, hint = f"unknown key {quote_value(path[-1])}", _unknown_key_hint(language, path)
     elif kind == "missing":
         message, hint = f"`{format_path(path)}` is missing", language.missing.get(str(path[-1]))
-        span = document.source.keys.get(path) or document.source.key(path[:-1])
+        span = document.source.keys.get(path) or document.source.key_span(path[:-1])
     elif kind == "too_short":
         # Below a map that is empty there are only keys that an overlay removed.
         span = next((at for below, at in document.source.keys.items() if below[:-1] == path), span)
@@ -171,7 +171,7 @@ def _make_diagnostic(document: Document, language: Language[M], details: ErrorDe
         message, hint = "the file has no content", language.starter
     elif kind in wordings:
         message, hint = wordings[kind](path, details)
-        span = document.source.key(path) if is_key else span
+        span = document.source.key_span(path) if is_key else span
     else:
         message, hint = f"`{format_path(path)}`: {details['msg']}", details.get("ctx", {}).get("hint")
     return Finding(code=code, severity=Severity.ERROR, message=message, where=span, hint=hint)

@@ -40,7 +40,7 @@ def certificate_files(user: str) -> tuple[str, str]:
 class Signer(Protocol):
     """Knows keys by their names."""
 
-    def public(self, name: str) -> str:
+    def public_key(self, name: str) -> str:
         """The public key called *name*. Raises VstreamError if there is none."""
 
     def sign(self, claims: dict[str, Json], name: str) -> str:

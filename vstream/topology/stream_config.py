@@ -194,7 +194,7 @@ def read_int(value: Json) -> int | None:
 
 
 def _object(value: Json) -> Mapping[str, Json]:
-    # As `read_object`, which executors of Spark do not have.
+    # As `object_or_empty`, which executors of Spark do not have.
     return value if isinstance(value, dict) else {}
 
 
@@ -227,14 +227,14 @@ def source_api(account: str) -> str:
     return f"{SOURCE_API_PREFIX}.{account}" if account.startswith(HIDDEN_PREFIXES) else f"$JS.{account}.API"
 
 
-def source_name(source: Mapping[str, Json], taker: str) -> str:
+def source_name(source: Mapping[str, Json], reader: str) -> str:
     """
     The stream that a source or a mirror, as the API spells it, takes from: `foo`, or `W_west/foo`.
 
-    *taker* is the stream that it belongs to: without `external` it takes from a stream beside it.
+    *reader* is the stream that it belongs to: without `external` it takes from a stream beside it.
     """
     name, api = str(source["name"]), str(_object(source.get("external")).get("api") or "")
-    account = account_in(taker) if not api else _account_of_api(api)
+    account = account_in(reader) if not api else _account_of_api(api)
     return name if account in {None, api} else f"{account}{ACCOUNT_SEPARATOR}{name}"
 
 
@@ -255,14 +255,14 @@ _ACCOUNT = re.compile(rf"(?:{re.escape(SOURCE_API_PREFIX)}\.([^.]+)|\$JS\.([^.]+
 _DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
 
-def header_name(stream: str, taker: str | None = None) -> str:
+def header_name(stream: str, reader: str | None = None) -> str:
     """
     The name of *stream* in `Nats-Stream-Source`. For a stream of another account, a hash of its API prefix follows.
 
-    *taker* is the stream that took it (server/stream.go, composeIName).
+    *reader* is the stream that took it (server/stream.go, composeIName).
     """
     account, name = account_in(stream), stream.rpartition(ACCOUNT_SEPARATOR)[2]
-    if account is None or (taker is not None and account == account_in(taker)):
+    if account is None or (reader is not None and account == account_in(reader)):
         return name
     return f"{name}:{short_hash(source_api(account))}"
 

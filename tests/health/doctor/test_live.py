@@ -211,7 +211,7 @@ async def read_lost(world: World, region: str) -> dict[int, tuple[str, bytes, in
     result: dict[int, tuple[str, bytes, int, str | None]] = {}
     connection, seq = world.connections[region], 1
     while (message := await direct.get_next(connection, f"foo-read-{region}", "foo.lost.>", seq)) is not None:
-        origin = origin_of(message.headers, ("foo-write-west",), taker=f"foo-read-{region}")[1]
+        origin = origin_of(message.headers, ("foo-write-west",), reader=f"foo-read-{region}")[1]
         assert origin is not None
         result[message.seq] = (message.subject, message.data, origin, message.headers.get("Nats-Msg-Id"))
         seq = message.seq + 1

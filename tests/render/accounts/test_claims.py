@@ -22,7 +22,7 @@ from vstream.plan.context import Observed
 from vstream.plan.plan import USERS
 from vstream.plan.rules import list_account_entries, spell_destinations
 from vstream.render import jwt
-from vstream.render.claims import mark_of, split_api_by_verb
+from vstream.render.claims import digest_export_of, split_api_by_verb
 from vstream.subjects import algebra
 from vstream.topology.accounts import ShareKind
 from vstream.topology.bundle import Bundle
@@ -65,7 +65,7 @@ def decode_claims(text: str) -> dict[str, Any]:
 @pytest.fixture
 def ring(tmp_path: Path) -> Keyring:
     keyring = Keyring(tmp_path / "keys")
-    assert len(keyring.complete(topology())) == 2 + 2 + 7 + 5
+    assert len(keyring.create_missing(topology())) == 2 + 2 + 7 + 5
     return keyring
 
 
@@ -138,7 +138,7 @@ def of_profile(routing: str) -> str:
 @pytest.mark.parametrize("routing", ["accounts", "mapped", "regional", "domains"])
 def test_a_bundle_holds_tokens_of_accounts_and_nothing_that_logs_in_or_signs(routing: str, tmp_path: Path) -> None:
     ring = Keyring(tmp_path / "keys")
-    ring.complete(topology(of_profile(routing)))
+    ring.create_missing(topology(of_profile(routing)))
     files = [path for path in ring.directory.iterdir() if path.suffix]
     words = {word for path in files for word in path.read_text().split()}
     secrets = {word for word in words if word.startswith(("SO", "SA", "SU", "eyJ"))}
@@ -184,7 +184,7 @@ def test_a_token_that_cannot_be_pushed_is_refused() -> None:
 
 def test_the_same_keys_give_the_same_bytes_and_other_keys_others(ring: Keyring, tmp_path: Path) -> None:
     other_ring = Keyring(tmp_path / "other")
-    other_ring.complete(topology())
+    other_ring.create_missing(topology())
     text = render_text(ring=ring).text("operator.cfg")
     assert text == render_text(ring=Keyring(ring.directory)).text("operator.cfg")
     assert text != render_text(ring=other_ring).text("operator.cfg")
@@ -195,31 +195,31 @@ def test_tokens_are_signed_with_the_key_that_they_name(ring: Keyring) -> None:
     signed, _, signature = token.rpartition(".")
     pair = nkeys.from_seed(bytearray((ring.directory / "signer.nk").read_bytes().strip()))
     assert pair.verify(signed.encode(), base64.urlsafe_b64decode(signature + "=="))
-    assert jwt.decode(token)["iss"] == ring.public(SIGNER) == pair.public_key.decode()
+    assert jwt.decode(token)["iss"] == ring.public_key(SIGNER) == pair.public_key.decode()
 
 
 def test_users_are_signed_by_their_role_and_say_nothing_of_what_they_may_do(ring: Keyring) -> None:
-    token = ring.credentials("app").read_text().splitlines()[1]
+    token = ring.credentials_path("app").read_text().splitlines()[1]
     claims = jwt.decode(token)
-    assert claims["iss"] == ring.public("role-app")
-    assert claims["nats"] == {"issuer_account": ring.public("account-APP"), "type": "user", "version": 2}
+    assert claims["iss"] == ring.public_key("role-app")
+    assert claims["nats"] == {"issuer_account": ring.public_key("account-APP"), "type": "user", "version": 2}
 
 
 def test_keys_are_made_once_and_nobody_else_can_read_them(ring: Keyring) -> None:
     before = {path.name: path.read_bytes() for path in ring.directory.iterdir()}
-    assert ring.complete(topology()) == ()
+    assert ring.create_missing(topology()) == ()
     assert {path.name: path.read_bytes() for path in ring.directory.iterdir()} == before
     assert ring.directory.stat().st_mode & 0o777 == 0o700
     assert {path.stat().st_mode & 0o777 for path in ring.directory.iterdir()} == {0o600}
     (ring.directory / "signer.nk").chmod(0o644)
     with pytest.raises(VstreamError, match="others can read"):
-        Keyring(ring.directory).public(SIGNER)
+        Keyring(ring.directory).public_key(SIGNER)
 
 
 def test_a_key_of_a_user_that_others_can_read_is_no_error_of_a_template(tmp_path: Path) -> None:
     by_key = TOPOLOGY.replace("mode: operator", "mode: nkeys")
     ring = Keyring(tmp_path / "keys")
-    ring.complete(topology(by_key))
+    ring.create_missing(topology(by_key))
     render_text(by_key, ring)
     (ring.directory / "user-app.nk").chmod(0o644)
     with pytest.raises(VstreamError, match=r"^others can read the key") as raised:
@@ -231,25 +231,25 @@ def test_a_key_of_a_user_that_others_can_read_is_no_error_of_a_template(tmp_path
 def test_a_key_that_is_none_is_said_to_be(ring: Keyring, text: str) -> None:
     (ring.directory / "signer.nk").write_text(text)
     with pytest.raises(VstreamError, match=r"signer\.nk cannot be read"):
-        Keyring(ring.directory).public(SIGNER)
+        Keyring(ring.directory).public_key(SIGNER)
 
 
 def test_a_rotated_role_has_another_key_and_the_others_stay(ring: Keyring) -> None:
-    before = {user: ring.credentials(user).read_text() for user in ("app", "audit")}
-    signing = [ring.public("role-app"), ring.public("role-audit")]
+    before = {user: ring.credentials_path(user).read_text() for user in ("app", "audit")}
+    signing = [ring.public_key("role-app"), ring.public_key("role-audit")]
     ring.rotate(topology(), "app")
-    assert ring.credentials("app").read_text() != before["app"]
-    assert ring.credentials("audit").read_text() == before["audit"]
-    assert (ring.public("role-app") != signing[0], ring.public("role-audit")) == (True, signing[1])
+    assert ring.credentials_path("app").read_text() != before["app"]
+    assert ring.credentials_path("audit").read_text() == before["audit"]
+    assert (ring.public_key("role-app") != signing[0], ring.public_key("role-audit")) == (True, signing[1])
 
 
 def test_a_rotation_that_was_cut_off_is_finished(ring: Keyring) -> None:
-    before = ring.credentials("app").read_text()
+    before = ring.credentials_path("app").read_text()
     ring.rotate(topology(), "app")
-    ring.credentials("app").write_text(before)
-    ring.complete(topology())
-    token = ring.credentials("app").read_text().splitlines()[1]
-    assert jwt.decode(token)["iss"] == ring.public("role-app")
+    ring.credentials_path("app").write_text(before)
+    ring.create_missing(topology())
+    token = ring.credentials_path("app").read_text().splitlines()[1]
+    assert jwt.decode(token)["iss"] == ring.public_key("role-app")
 
 
 def test_what_is_loaded_of_somebody_else_is_a_difference(ring: Keyring) -> None:
@@ -265,7 +265,9 @@ def test_what_is_loaded_of_somebody_else_is_a_difference(ring: Keyring) -> None:
     assert find_changes({}) == []
     clients = next(claim for claim in bundle.claims if claim["name"] == "APP")
     clients["nats"]["signing_keys"][0]["template"]["pub"]["allow"].append(">")
-    marks = tuple(mark_of(claim).subject.removeprefix("_vs.text.") for claim in bundle.claims if claim["name"] != "SYS")
+    marks = tuple(
+        digest_export_of(claim).subject.removeprefix("_vs.text.") for claim in bundle.claims if claim["name"] != "SYS"
+    )
     assert find_changes({USERS: tuple(sorted(marks))}) == [USERS]
 
 

@@ -18,7 +18,7 @@ from vstream.audit.source.client import Client, api_request, connect, parse_api_
 from vstream.audit.source.values import ABSENT, CONSUMER, DIRECT, Access, SourceCursor, StreamCut, StreamRef
 from vstream.errors import NoRespondersError, NotPermittedError, NotReachableError, ServerError, VstreamError
 from vstream.jetstream import error_codes
-from vstream.jetstream.answers import check_config, explain_malformed, is_led, read_text
+from vstream.jetstream.answers import check_config, explain_malformed, is_from_leader, read_text
 from vstream.topology.stream_config import UNTIL_KEY, source_name
 
 _TAKING = frozenset({"write", "origin"})
@@ -124,7 +124,7 @@ def _cut_stream(
         mirror=source_name(mirror, stream.stream) if (mirror := config.get("mirror")) else None,
         transform=_transform(config.get("subject_transform")),
         has_batches=has_batches,
-        is_led=is_led(info),
+        is_led=is_from_leader(info),
         error=problem if state["messages"] else None,
     )
 

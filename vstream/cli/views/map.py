@@ -61,7 +61,7 @@ def as_json(answer: Simulation) -> dict[str, Any]:
         "account": answer.block.account,
         "accepted": not answer.refusals,
         "refusals": [refusal_json(refusal) for refusal in answer.refusals],
-        "ambiguous": any(resolution.ambiguous for resolution in _list_resolutions(answer)),
+        "ambiguous": any(resolution.is_ambiguous for resolution in _list_resolutions(answer)),
         "candidates": _list_candidates(answer, answer.at_cluster) if answer.at_cluster is not None else None,
         "arrivals": _arrivals_json(answer, answer.at_cluster) if answer.at_cluster is not None else None,
         "leaf_nodes": [_crossing_json(arrival) for arrival in answer.crossings()],
@@ -277,7 +277,7 @@ def _describe_link(link: AccountLink) -> str:
 def _render_chance(answer: Simulation) -> Iterator[Text]:
     rules: dict[str, str] = {}
     for resolution in _list_resolutions(answer):
-        for candidate in resolution.candidates if resolution.ambiguous else ():
+        for candidate in resolution.candidates if resolution.is_ambiguous else ():
             span = answer.place(candidate)
             if candidate.mapping and span:
                 rules[f"`{clean(candidate.mapping.source)}` at {place(span)}"] = ""

@@ -37,7 +37,7 @@ from vstream.health.snapshot import (
 )
 from vstream.jetstream import error_codes, monitoring
 from vstream.jetstream.admin import JetStreamAdmin
-from vstream.jetstream.answers import explain_malformed, is_led, read_text
+from vstream.jetstream.answers import explain_malformed, is_from_leader, read_text
 from vstream.jetstream.connection import Connection, open_connection
 from vstream.jetstream.endpoints import list_endpoint_problems
 from vstream.plan.live import observe
@@ -323,7 +323,7 @@ class _SnapshotCollector:
                 # Servers before 2.11 list replicas, too: they do not know what a source does.
                 if led_by is None or stream.leader in {led_by, UNCLUSTERED}:
                     # One that is cut off leads for some more seconds, beside the one that the others have elected.
-                    if stream.name not in self._streams or is_led(detail):
+                    if stream.name not in self._streams or is_from_leader(detail):
                         self._streams[stream.name] = stream
                     streams.append(stream)
         return streams

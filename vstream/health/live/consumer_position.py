@@ -278,5 +278,5 @@ async def _walk_back(
         seqs = range(top, max(before, top - _AT_ONCE), -1)
         for message in await asyncio.gather(*(read(connection, name, seq, _TIMEOUT) for seq in seqs)):
             if message is not None:
-                origin, seq = origin_of(message.headers, origins, taker=name)
+                origin, seq = origin_of(message.headers, origins, reader=name)
                 yield SourcedMessage(seq=message.seq, subject=message.subject, origin=origin, origin_seq=seq or 0)

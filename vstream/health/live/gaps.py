@@ -75,7 +75,7 @@ async def _find_gaps(
         if message is None:
             before.clear()
             continue
-        origin, seq = origin_of(message.headers, places, taker=reader.name)
+        origin, seq = origin_of(message.headers, places, reader=reader.name)
         if origin is None or seq is None:
             continue
         if (replay := parse_replay(origin)) is not None:

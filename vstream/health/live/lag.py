@@ -19,7 +19,7 @@ from vstream.health.pairs import has_taken_all
 from vstream.health.snapshot import NS, Lag, StreamSnapshot, parse_stream, to_unix_seconds
 from vstream.jetstream import direct
 from vstream.jetstream.admin import JetStreamAdmin
-from vstream.jetstream.answers import explain_malformed, is_led
+from vstream.jetstream.answers import explain_malformed, is_from_leader
 from vstream.jetstream.connection import Connection
 from vstream.jetstream.direct import DirectMessage
 from vstream.jetstream.source_header import origin_of
@@ -116,7 +116,7 @@ class _Search:
             with suppress(VstreamError):
                 info = await JetStreamAdmin(connection).info(origin.name, timeout=self._remaining() / left)
                 answer = connection, info
-                if is_led(info):
+                if is_from_leader(info):
                     break
         return answer
 
@@ -142,7 +142,7 @@ class _Search:
         copied = await direct.get_newest(
             self._connection_to(feed.reader.place), feed.reader.name, subject, timeout=self._remaining()
         )
-        origin, seq = origin_of(copied.headers if copied else {}, self.streams, taker=feed.reader.name)
+        origin, seq = origin_of(copied.headers if copied else {}, self.streams, reader=feed.reader.name)
         return (seq, seq == last.seq) if origin == feed.origin.name else (None, False)
 
     async def _walk(self, feed: ReplicationPair) -> dict[str, int]:
@@ -154,7 +154,7 @@ class _Search:
         )
         last_seqs: dict[str, int] = {}
         for message in messages:
-            stream, seq = origin_of(message.headers if message else {}, self.streams, taker=feed.reader.name)
+            stream, seq = origin_of(message.headers if message else {}, self.streams, reader=feed.reader.name)
             if stream is not None and seq is not None:
                 last_seqs.setdefault(stream, seq)
         return last_seqs

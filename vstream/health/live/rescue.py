@@ -249,7 +249,7 @@ async def _look_at(connection: Connection, *, is_for_leader: bool = False) -> di
 async def _collect(connection: Connection, subject: str, body: object, note: Callable[[Reply], bool]) -> None:
     """Hand every answer to *note*, until that says that it was the last, or time is up."""
     try:
-        await connection.collect(subject, json.dumps(body).encode(), is_last=note, timeout=ANSWER_TIMEOUT)
+        await connection.request_many(subject, json.dumps(body).encode(), is_last=note, timeout=ANSWER_TIMEOUT)
     except NoRespondersError:
         raise NotReachableError(
             f"nobody listens on `{subject}`: is the user under `connect.….system` in the system account?"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from vstream.lint import workspace
 from vstream.lint.reading.mappings import block, destination_of, entry_of
-from vstream.syntax.document import Json, read_object
+from vstream.syntax.document import Json, object_or_empty
 
 if TYPE_CHECKING:
     from vstream.syntax.yaml import Path, SourceMap
@@ -17,13 +17,13 @@ _FIELDS = {"subject", "weight", "cluster"}
 
 def is_claims(data: Json) -> bool:
     """Whether *data* are the claims of an account."""
-    nats = read_object(read_object(data).get("nats"))
+    nats = object_or_empty(object_or_empty(data).get("nats"))
     return nats.get("type") == "account" or "mappings" in nats
 
 
 def read_claims_account(data: Json, source: SourceMap) -> workspace.ClaimsAccount | None:
     """The account that the claims are of; None if they are of none."""
-    claims = read_object(data)
+    claims = object_or_empty(data)
     nats, key, name = claims.get("nats"), claims.get("sub"), claims.get("name")
     if not isinstance(nats, dict):
         return None
@@ -31,7 +31,7 @@ def read_claims_account(data: Json, source: SourceMap) -> workspace.ClaimsAccoun
         key=key if isinstance(key, str) else "",
         name=next((word for word in (name, key) if isinstance(word, str) and word), ""),
         file=source.file,
-        span=source.value(("nats",)),
+        span=source.value_span(("nats",)),
         block=claims_block(data, source),
         imports=tuple(_read_imports(nats.get("imports"), source)),
         exports=tuple(_read_exports(nats.get("exports"), source)),
@@ -39,7 +39,7 @@ def read_claims_account(data: Json, source: SourceMap) -> workspace.ClaimsAccoun
 
 
 def _read_texts(item: Json, *names: str) -> dict[str, str]:
-    fields = read_object(item)
+    fields = object_or_empty(item)
     return {name: value for name in names if isinstance(value := fields.get(name), str) and value}
 
 
@@ -65,7 +65,7 @@ def _read_imports(listed: Json, source: SourceMap) -> Iterator[workspace.Claimed
             exported=exported,
             to=place,
             prefix=prefix,
-            span=source.value(("nats", "imports", index, "subject")),
+            span=source.value_span(("nats", "imports", index, "subject")),
         )
 
 
@@ -73,28 +73,28 @@ def _read_exports(listed: Json, source: SourceMap) -> Iterator[workspace.Claimed
     for index, item in enumerate(listed if isinstance(listed, list) else ()):
         fields = _read_texts(item, "subject", "type")
         if len(fields) == len(("subject", "type")):
-            span = source.value(("nats", "exports", index, "subject"))
+            span = source.value_span(("nats", "exports", index, "subject"))
             yield workspace.ClaimedExport(kind=fields["type"], subject=fields["subject"], span=span)
 
 
 def claims_block(data: Json, source: SourceMap) -> workspace.MappingsBlock | None:
     """The mappings of account claims, None if they have none."""
-    claims, path = read_object(data), ("nats", "mappings")
-    mappings = read_object(claims.get("nats")).get("mappings")
+    claims, path = object_or_empty(data), ("nats", "mappings")
+    mappings = object_or_empty(claims.get("nats")).get("mappings")
     if mappings is None:
         return None
     fault = None
     if not isinstance(mappings, dict):
         message = "`mappings` must be an object that maps each source to an array of destinations"
-        fault = workspace.MappingFault(message=message, server_message="", span=source.value(path))
-    entries = [_read_entry(name, listed, (*path, name), source) for name, listed in read_object(mappings).items()]
+        fault = workspace.MappingFault(message=message, server_message="", span=source.value_span(path))
+    entries = [_read_entry(name, listed, (*path, name), source) for name, listed in object_or_empty(mappings).items()]
     name = claims.get("name") or claims.get("sub")
     return block(
         entries,
         form=workspace.MappingForm.CLAIMS,
         account=name if isinstance(name, str) else None,
-        span=source.value(path),
-        key_span=source.key(path),
+        span=source.value_span(path),
+        key_span=source.key_span(path),
         fault=fault,
     )
 
@@ -103,9 +103,9 @@ def _read_entry(name: str, value: Json, path: Path, source: SourceMap) -> worksp
     faults = []
     if not isinstance(value, list):
         message = "the destinations must be an array"
-        faults.append(workspace.MappingFault(message=message, server_message="", span=source.value(path)))
+        faults.append(workspace.MappingFault(message=message, server_message="", span=source.value_span(path)))
     destinations = _read_destinations(value, path, source) if isinstance(value, list) else ()
-    return entry_of(name, source.key(path), source.value(path), destinations, is_list=True, faults=faults)
+    return entry_of(name, source.key_span(path), source.value_span(path), destinations, is_list=True, faults=faults)
 
 
 def _read_destinations(value: list[Json], path: Path, source: SourceMap) -> Iterator[workspace.MappingDestination]:
@@ -115,7 +115,7 @@ def _read_destinations(value: list[Json], path: Path, source: SourceMap) -> Iter
         written = {}
         for name in _FIELDS & fields.keys():
             written[name] = workspace.ConfValue(
-                value=fields[name], span=source.value((*place, name)), key_span=source.key((*place, name))
+                value=fields[name], span=source.value_span((*place, name)), key_span=source.key_span((*place, name))
             )
         faults = [_fault_at("a destination must be an object", place, source)] if fields is not item else []
         wrong_fields = []
@@ -128,7 +128,7 @@ def _read_destinations(value: list[Json], path: Path, source: SourceMap) -> Iter
             faults.append(_fault_at("`weight` must be a whole number", (*place, "weight"), source))
             weight = 0
         yield destination_of(
-            source.value(place),
+            source.value_span(place),
             subject=written.get("subject"),
             weight=written.get("weight"),
             cluster=written.get("cluster"),
@@ -139,4 +139,4 @@ def _read_destinations(value: list[Json], path: Path, source: SourceMap) -> Iter
 
 
 def _fault_at(message: str, path: Path, source: SourceMap) -> workspace.MappingFault:
-    return workspace.MappingFault(message=message, server_message="", span=source.value(path))
+    return workspace.MappingFault(message=message, server_message="", span=source.value_span(path))

@@ -138,7 +138,7 @@ def _read_conf_destination(node: ConfMap) -> MappingDestination:
     written: dict[str, ConfValue] = {}
     faults: list[MappingFault] = []
     percent: int | None = None
-    for entry in node.entries if len(node.entries) <= 1 else node.effective():
+    for entry in node.entries if len(node.entries) <= 1 else node.effective_entries():
         name = _FIELDS.get(entry.key) or _FIELDS.get(entry.key.lower())
         value = entry.value
         if name is None:

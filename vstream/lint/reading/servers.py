@@ -87,12 +87,12 @@ class _Blocks:
 
     def list_all(self, conf: ConfMap, account: str | None) -> tuple[MappingsBlock, ...]:
         """Every block that the server reads: the last of each key, and `mappings` and `maps` are two keys."""
-        return tuple(self(entry, account) for entry in conf.effective() if entry.key.lower() in _MAPPINGS)
+        return tuple(self(entry, account) for entry in conf.effective_entries() if entry.key.lower() in _MAPPINGS)
 
 
 def _read_accounts(root: ConfMap, blocks_of: _Blocks) -> Iterator[AccountConf]:
     accounts = table(root, "accounts")
-    for account in accounts.effective() if accounts else ():
+    for account in accounts.effective_entries() if accounts else ():
         if isinstance(account.value, ConfMap):
             yield AccountConf(
                 name=account.key,

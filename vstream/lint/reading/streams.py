@@ -11,7 +11,7 @@ from types import NoneType
 from typing import TYPE_CHECKING, Final
 
 from vstream.lint.workspace import ConfValue, ConsumerFile, StreamFile, StreamRole
-from vstream.syntax.document import Json, read_object
+from vstream.syntax.document import Json, object_or_empty
 from vstream.topology.stream_config import REGION_KEY, ROLE_KEY, STREAM_KEY, StreamConfig, StreamSource
 
 if TYPE_CHECKING:
@@ -72,9 +72,9 @@ def _read_stream_name(data: Json, prefix: Path, source: SourceMap) -> ConfValue 
     outside = data
     for part in prefix[:-1]:
         outside = outside[part] if isinstance(outside, list) and isinstance(part, int) else None
-    name = read_object(outside).get("stream_name")
+    name = object_or_empty(outside).get("stream_name")
     path = (*prefix[:-1], "stream_name")
-    return ConfValue(name, source.value(path)) if isinstance(name, str) else None
+    return ConfValue(name, source.value_span(path)) if isinstance(name, str) else None
 
 
 def is_consumer(fields: dict[str, Json], enough: int = _ENOUGH_OF_CONSUMER) -> bool:

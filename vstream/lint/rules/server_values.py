@@ -13,7 +13,7 @@ from vstream.diagnostics import Span
 from vstream.lint import detect
 from vstream.lint.reading.nodes import entry, list_values, option, split_url, table
 from vstream.lint.workspace import ConfValue, ServerConf, Workspace
-from vstream.syntax.document import read_object
+from vstream.syntax.document import object_or_empty
 from vstream.syntax.natsconf.nodes import ConfMap, ConfScalar
 from vstream.topology.units import parse_duration
 
@@ -112,7 +112,7 @@ def read_claims(operator: object) -> Mapping[str, object]:
         claims = json.loads(token[0]) if token is not None else None
     except (ValueError, RecursionError):
         return {}
-    return read_object(read_object(claims).get("nats"))
+    return object_or_empty(object_or_empty(claims).get("nats"))
 
 
 def are_copies(first: ServerConf, second: ServerConf) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 
 from vstream.plan import canonical, consumers
 from vstream.plan.importing.recognise import RecognisedStream
-from vstream.syntax.document import Json, read_object
+from vstream.syntax.document import Json, object_or_empty
 from vstream.topology.buckets import KEY_VALUE_PREFIX, OBJECTS_PREFIX
 from vstream.topology.consumer_config import FAILOVER_KEY
 from vstream.topology.model import Role
@@ -97,7 +97,7 @@ def _to_canonical(fields: Mapping[str, Json], role: Role) -> dict[str, Json]:
 
 
 def _list_tags(fields: Mapping[str, Json]) -> list[str]:
-    tags = read_object(fields["placement"]).get("tags")
+    tags = object_or_empty(fields["placement"]).get("tags")
     return [str(tag) for tag in tags] if isinstance(tags, list) else []
 
 

@@ -282,7 +282,7 @@ class LiveGateChecker:
         if subject is not None and reader.config.fields.get("allow_direct"):
             copy = await direct.get_newest(self._connection, reader.name, subject)
             source, seq = (
-                origin_of(copy.headers, [origin.name], taker=reader.name) if copy is not None else (None, None)
+                origin_of(copy.headers, [origin.name], reader=reader.name) if copy is not None else (None, None)
             )
             if source == origin.name and seq == origin.last_seq:
                 return seq
@@ -324,7 +324,7 @@ class LiveGateChecker:
             headers_of_all = read_headers(self._connection, reader.name, first=first, last=top, timeout=_READ_TIMEOUT)
             async with aclosing(headers_of_all) as messages:
                 async for _, headers in messages:
-                    source, seq = origin_of(headers, [origin], taker=reader.name)
+                    source, seq = origin_of(headers, [origin], reader=reader.name)
                     newest = seq if source == origin and seq is not None else newest
             if newest is not None:
                 return newest
@@ -341,7 +341,7 @@ class LiveGateChecker:
             messages = await asyncio.gather(*(get(self._connection, reader.name, seq) for seq in seqs))
             for message in messages:
                 headers = message.headers if message is not None else {}
-                source, seq = origin_of(headers, [origin], taker=reader.name)
+                source, seq = origin_of(headers, [origin], reader=reader.name)
                 if source == origin and seq is not None:
                     return seq
         return None
@@ -372,11 +372,11 @@ def _explain_unknown_position(reader: str, origin: str) -> str:
     return f"how much of `{origin}` is in `{reader}` cannot be told from its last {SCANNED:,} messages"
 
 
-def _read_positions(sources: Sequence[Mapping[str, Any]], taker: str) -> Mapping[str, int]:
+def _read_positions(sources: Sequence[Mapping[str, Any]], reader: str) -> Mapping[str, int]:
     """Sources by name. A stream that is sourced twice, with other filters, is as far as the one that is behind."""
     cursors: dict[str, int] = {}
     for source in sources:
-        name, seq = source_name(source, taker), int(source.get("seq") or 0)
+        name, seq = source_name(source, reader), int(source.get("seq") or 0)
         cursors[name] = min(seq, cursors.get(name, seq))
     return {name: seq for name, seq in cursors.items() if seq}
 

@@ -13,7 +13,7 @@ from vstream.jetstream import monitoring
 from vstream.jetstream.answers import explain_malformed
 from vstream.plan.rules import Entries, LoadedEntries, list_account_entries, spell
 from vstream.render import jwt
-from vstream.render.claims import WITH_TOKEN, mark_of
+from vstream.render.claims import WITH_TOKEN, digest_export_of
 from vstream.topology import naming, physical
 from vstream.topology.accounts import Account, Export, Import, ShareKind
 from vstream.topology.model import Topology
@@ -105,7 +105,7 @@ async def _read_signed_rules(url: str, account: str, timeout: float) -> Entries:
     The same in operator mode, where *account* is a public key: of it and of all accounts that it imports from.
 
     The accounts of regions import from each other. They have the names in their claims, and are compared by everything
-    that these say (`render.claims.mark_of`).
+    that these say (`render.claims.digest_export_of`).
     """
     await monitoring.look_up_account(url, account, timeout)
     client_detail = await monitoring.read_account_detail(url, account, timeout)
@@ -226,7 +226,7 @@ def read_signed_account(name: str, detail: Mapping[str, Any], names: Mapping[str
         _read_export(export, (WITH_TOKEN,) if export.get("token_req") else ()) for export in detail.get("exports") or ()
     ]
     if token := detail.get("jwt"):
-        exports.append(mark_of(jwt.decode(token)))
+        exports.append(digest_export_of(jwt.decode(token)))
     valid = [imported for imported in detail.get("imports") or () if not imported.get("invalid")]
     imports = [_import(imported, names[imported["account"]]) for imported in valid if imported.get("account") in names]
     return _read_account(name, detail, exports, imports)

@@ -18,7 +18,7 @@ from vstream.jetstream.reconnecting import ReconnectingConnection, open_reconnec
 from vstream.plan.context import Observed
 from vstream.plan.live import loaded_rules
 from vstream.plan.rules import LoadedEntries
-from vstream.syntax.document import read_object
+from vstream.syntax.document import object_or_empty
 from vstream.topology import naming, physical
 from vstream.topology.accounts import VSTREAM_USER
 from vstream.topology.consumer_config import ObservedConsumer
@@ -86,7 +86,7 @@ async def connect_for_reading(
                     resolve_context(endpoint) if endpoint.context else endpoint,
                     region,
                     name="vstream",
-                    knows=lambda *_: True,
+                    accepts_server=lambda *_: True,
                     within=CONNECT_TIMEOUT,
                     is_rehearsal=False,
                 )
@@ -453,7 +453,7 @@ async def read_account_name(connection: Connection) -> str:
             if time.monotonic() > until:
                 raise
         await asyncio.sleep(_PAUSE)
-    account = str(read_object(answer.get("data")).get("account", _GLOBAL))
+    account = str(object_or_empty(answer.get("data")).get("account", _GLOBAL))
     if len(account) > _LONGEST_ACCOUNT:
         raise MalformedAnswerError(WHO_AM_I, f"the account's name has {len(account):,} characters")
     return account

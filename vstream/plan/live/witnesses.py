@@ -176,7 +176,7 @@ async def _ask_system(system: Mapping[str, Endpoint]) -> tuple[dict[str, str], s
     except VstreamError as error:
         return {}, f"cannot be asked ({error.message})"
     try:
-        await connection.collect(_PING, is_last=note, timeout=ANSWER_TIMEOUT)
+        await connection.request_many(_PING, is_last=note, timeout=ANSWER_TIMEOUT)
     except NoRespondersError:
         return {}, "is not that of the user under `connect.….system`"
     except NotReachableError:

@@ -21,7 +21,7 @@ from vstream.plan.plan import Blocked, Create, FieldChange, Update
 from vstream.plan.risk import Risk
 from vstream.plan.transitions.seed_region import SINCE
 from vstream.subjects.algebra import is_subset
-from vstream.syntax.document import read_object
+from vstream.syntax.document import object_or_empty
 from vstream.topology.bundle import RenderedStream
 from vstream.topology.model import Role
 from vstream.topology.stream_config import FORMER_PREFIX, REGION_KEY, ROLE_KEY, STREAM_KEY, ObservedStream, StreamConfig
@@ -47,7 +47,7 @@ def hint_for_mirror(stream: RenderedStream, fields: Sequence[FieldChange], conte
     mirror = next((change for change in fields if change.field == "mirror"), None)
     if mirror is None or mirror.after is not None or stream.account is not None:
         return None  # in hidden accounts a plain stream is out of reach
-    name = read_object(mirror.before).get("name")
+    name = object_or_empty(mirror.before).get("name")
     mirrored = context.streams.get(str(name))
     is_order = mirrored is not None and bool(mirrored.config.source_names)
     if context.topology.server_version < SINCE and (is_order or name == stream.virtual):

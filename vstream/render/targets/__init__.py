@@ -8,7 +8,7 @@ from pathlib import Path
 import jinja2
 
 from vstream.errors import VstreamError
-from vstream.render.environment import bound_template, make_jinja_environment
+from vstream.render.environment import limit_template, make_jinja_environment
 from vstream.render.targets import helm, hosts, nack
 from vstream.topology.bundle import Artifact, Bundle
 from vstream.topology.model import Topology
@@ -36,7 +36,7 @@ def render_target(name: str, topology: Topology, bundle: Bundle, templates: Sequ
     if len(templates) == 1:
         return render(topology, bundle, env)
     try:
-        with bound_template():
+        with limit_template():
             return render(topology, bundle, env)
     except (jinja2.TemplateError, ArithmeticError, LookupError, MemoryError, OSError, TypeError, ValueError) as error:
         hint = "compare your templates with those that ship with vstream"

@@ -20,11 +20,11 @@ from vstream.topology.bundle import OPERATOR_PATH, Artifact, Bundle, loaded_path
 from vstream.topology.model import JetStreamLimits, Region, Security, Server, Stretch, Topology
 
 _MIB = 1024**2
-_OBEYED = re.compile(r"<<|\$(?:include|tplYaml)")
+_EVALUATED = re.compile(r"<<|\$(?:include|tplYaml)")
 _MOST_IN_CONFIG_MAP = 1_000_000
 """Size that Kubernetes accepts in a ConfigMap, in bytes, minus its wrapping."""
 _POD_NAMES = re.compile(r"[a-z](?:[a-z0-9-]{0,50}[a-z0-9])?")
-_ROOM = 1.1
+_VOLUME_FACTOR = 1.1
 """A volume is larger than what JetStream may store: the file system takes some, and files are deleted late."""
 
 
@@ -34,8 +34,8 @@ def render_values(topology: Topology, bundle: Bundle, templates: jinja2.Environm
 
     Raises VstreamError for what a release cannot be.
     """
-    _check(topology)
-    _check_texts(topology)
+    _require_fit_for_chart(topology)
+    _require_literal_texts(topology)
     template = templates.get_template("targets/helm/values.yaml.j2")
     common = _common_view(topology, bundle)
     artifacts = []
@@ -53,7 +53,7 @@ def render_values(topology: Topology, bundle: Bundle, templates: jinja2.Environm
     return tuple(artifacts)
 
 
-def _check(topology: Topology) -> None:
+def _require_fit_for_chart(topology: Topology) -> None:
     if topology.hubs is not None:
         raise VstreamError(
             "the chart cannot make hubs: servers without JetStream that others join as leaf nodes",
@@ -67,7 +67,7 @@ def _check(topology: Topology) -> None:
     stretch = topology.stretch
     open_members = [region for region, server in stretch.members.items() if server.host is None] if stretch else []
     if stretch is not None:
-        _check_pod_names(stretch.cluster, f"cluster `{stretch.cluster}`")
+        _require_pod_name(stretch.cluster, f"cluster `{stretch.cluster}`")
     if stretch is not None and open_members:
         raise VstreamError(
             f"the stretch cluster's member in region `{open_members[0]}` does not say where the others reach it",
@@ -75,21 +75,21 @@ def _check(topology: Topology) -> None:
             f"{stretch.cluster}.{open_members[0]}.example.net, …}}}}`",
         )
     for region in topology.regions:
-        _check_region(topology, region)
+        _require_region_fits(topology, region)
 
 
-def _check_texts(topology: Topology) -> None:
+def _require_literal_texts(topology: Topology) -> None:
     """The chart puts what stands in `<< >>` and behind `$include` into the configuration as it is: more than a text may say."""
     metadata = topology.server_options.metadata
     tags = (tag for region in topology.regions for server in region.servers for tag in server.tags)
     for text in (*tags, *metadata, *metadata.values()):
-        if _OBEYED.search(text):
+        if _EVALUATED.search(text):
             raise VstreamError(
                 f"the chart would obey the tag or metadata `{text}`", hint="write it without `<<` and `$`"
             )
 
 
-def _check_region(topology: Topology, region: Region) -> None:
+def _require_region_fits(topology: Topology, region: Region) -> None:
     if region.gateway is None and (len(topology.regions) > 1 or topology.stretch is not None):
         raise VstreamError(
             f"region `{region.name}` does not say where other regions reach its gateways",
@@ -113,10 +113,10 @@ def _check_region(topology: Topology, region: Region) -> None:
             f"the chart calls the servers of region `{region.name}` after its pods, counted from 0",
             hint=f"say so in the topology: `regions: {{{region.name}: {{names: [{names}]}}}}`",
         )
-    _check_pod_names(pods, f"region `{region.name}`")
+    _require_pod_name(pods, f"region `{region.name}`")
 
 
-def _check_pod_names(name: str, place: str) -> None:
+def _require_pod_name(name: str, place: str) -> None:
     if not _POD_NAMES.fullmatch(name):
         raise VstreamError(
             f"`{name}` cannot be what the pods of {place} are called: Kubernetes takes small letters, digits and `-`",
@@ -196,7 +196,7 @@ def _stretch_view(topology: Topology, stretch: Stretch, region: Region) -> dict[
 
 
 def _storage_view(jetstream: JetStreamLimits) -> dict[str, Any]:
-    return {"jetstream": jetstream, "volume": f"{-(-int(jetstream.max_file * _ROOM) // _MIB)}Mi"}
+    return {"jetstream": jetstream, "volume": f"{-(-int(jetstream.max_file * _VOLUME_FACTOR) // _MIB)}Mi"}
 
 
 def _gateways_to_dial(topology: Topology, region: Region) -> list[dict[str, Any]]:

@@ -14,7 +14,7 @@ from typing import Any
 import jinja2
 
 from vstream.errors import VstreamError
-from vstream.syntax.document import Json, read_object
+from vstream.syntax.document import Json, object_or_empty
 from vstream.topology.bundle import Artifact, Bundle, RenderedConsumer, RenderedStream
 from vstream.topology.model import Topology
 
@@ -124,7 +124,7 @@ def _convert_camel(value: Json) -> Any:
     return head + "".join(part.capitalize() for part in tail)
 
 
-def _transform(value: Json) -> Any:
+def _convert_transform(value: Json) -> Any:
     # The destination is required, also where it is empty.
     return {"source": value["src"], "dest": value.get("dest", "")} if isinstance(value, dict) else value
 
@@ -151,7 +151,7 @@ _SOURCE: dict[str, _Converter] = {
     "opt_start_seq": ("optStartSeq", _keep),
     "opt_start_time": ("optStartTime", _keep),
     "filter_subject": ("filterSubject", _keep),
-    "subject_transforms": ("subjectTransforms", lambda value: [_transform(item) for item in value]),  # type: ignore[union-attr]
+    "subject_transforms": ("subjectTransforms", lambda value: [_convert_transform(item) for item in value]),  # type: ignore[union-attr]
 }
 _NAMED_ALIKE = ("name", "subjects", "retention", "discard", "storage", "compression", "placement", "sealed")
 _STREAM: dict[str, _Converter] = {
@@ -172,7 +172,7 @@ _STREAM: dict[str, _Converter] = {
     "deny_purge": ("denyPurge", _keep),
     "allow_rollup_hdrs": ("allowRollup", _keep),
     "first_seq": ("firstSequence", _keep),
-    "subject_transform": ("subjectTransform", _transform),
+    "subject_transform": ("subjectTransform", _convert_transform),
     "republish": ("republish", _convert_republish),
     "allow_direct": ("allowDirect", _keep),
     "mirror_direct": ("mirrorDirect", _keep),
@@ -184,7 +184,7 @@ _STREAM: dict[str, _Converter] = {
     "persist_mode": ("persistMode", _keep),
     "consumer_limits": (
         "consumerLimits",
-        lambda value: value and _convert(read_object(value), _CONSUMER_LIMITS, "consumer_limits"),
+        lambda value: value and _convert(object_or_empty(value), _CONSUMER_LIMITS, "consumer_limits"),
     ),
 }
 _CONSUMER: dict[str, _Converter] = {

@@ -63,7 +63,7 @@ class Sampler:
             region.endpoint,
             region.name,
             name=f"{region.name}/sampler",
-            knows=OwnServers(self._spec.logs).knows,
+            accepts_server=OwnServers(self._spec.logs).includes,
             within=FIRST_CONNECT_TIMEOUT,
         )
         under_way: asyncio.Queue[asyncio.Task[Sample]] = asyncio.Queue()
@@ -101,9 +101,11 @@ class Sampler:
         )
 
 
-def read_cursors(info: dict[str, Any], taker: str) -> dict[str, int]:
-    """How far *taker*, the stream in this STREAM.INFO, has come in each source, on servers that report it."""
-    return {source_name(source, taker): int(source["seq"]) for source in info.get("sources") or () if source.get("seq")}
+def read_cursors(info: dict[str, Any], reader: str) -> dict[str, int]:
+    """How far *reader*, the stream in this STREAM.INFO, has come in each source, on servers that report it."""
+    return {
+        source_name(source, reader): int(source["seq"]) for source in info.get("sources") or () if source.get("seq")
+    }
 
 
 async def _control_plane(connection: ReconnectingConnection) -> tuple[int | None, str | None]:

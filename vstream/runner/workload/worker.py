@@ -61,7 +61,11 @@ class Worker:
     async def _connect(self, client: str) -> ReconnectingConnection:
         spec = self._spec
         connection = await open_reconnecting(
-            spec.endpoint, spec.region, name=client, knows=OwnServers(spec.logs).knows, within=FIRST_CONNECT_TIMEOUT
+            spec.endpoint,
+            spec.region,
+            name=client,
+            accepts_server=OwnServers(spec.logs).includes,
+            within=FIRST_CONNECT_TIMEOUT,
         )
         self._connections.append(connection)
         return connection

@@ -71,7 +71,7 @@ class ConfMap(NamedTuple):
     The entries of a file, or between `{` and `}`, as they were written.
 
     A key that was written twice is here twice; the server takes the last one, and
-    so do `get`, `items` and `effective`. Entries of an included file stand where
+    so do `get`, `items` and `effective_entries`. Entries of an included file stand where
     the include directive stood, with spans in their own file.
     """
 
@@ -87,13 +87,13 @@ class ConfMap(NamedTuple):
         folded = key.lower()
         return next((entry.value for entry in reversed(self.entries) if entry.key.lower() == folded), None)
 
-    def effective(self) -> tuple[ConfEntry, ...]:
+    def effective_entries(self) -> tuple[ConfEntry, ...]:
         """The entries that count: one for each key, in the order in which keys first appear."""
         return tuple({entry.key: entry for entry in self.entries}.values())
 
     def items(self) -> Iterator[tuple[str, ConfNode]]:
         """The keys and values that count, as `dict.items` gives them."""
-        return ((entry.key, entry.value) for entry in self.effective())
+        return ((entry.key, entry.value) for entry in self.effective_entries())
 
 
 @dataclass(frozen=True, slots=True)

@@ -165,7 +165,7 @@ class _TextReader:
         self._keys.append((key, start, end))
 
     def string(self, value: str, start: int, end: int) -> None:
-        self._place(ConfScalar(value, ScalarKind.STRING, self._text[start:end], self._span(start, end)))
+        self._add_node(ConfScalar(value, ScalarKind.STRING, self._text[start:end], self._span(start, end)))
 
     def scalar(self, scanned: Scanned, start: int) -> None:
         shape, text, end = scanned
@@ -184,7 +184,7 @@ class _TextReader:
         frame = self._frames.pop()
         span = self._span(frame.start, end)
         node = ConfMap(tuple(frame.entries), span) if frame.is_map else ConfArray(tuple(frame.items), span)
-        self._place(node, frame.levels)
+        self._add_node(node, frame.levels)
 
     def comment(self, text: str, start: int, end: int) -> None:
         self._output.comments.append(Comment(text, self._span(start, end)))
@@ -198,7 +198,7 @@ class _TextReader:
 
     def include(self, path: str, start: int, end: int) -> None:
         try:
-            source, text = self._fetch(path)
+            source, text = self._read_include(path)
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or str(error)
             hint = "paths are relative to the directory of the file with the include directive"
@@ -218,7 +218,7 @@ class _TextReader:
 
     # How they become nodes
 
-    def _place(self, node: ConfNode, levels: int = 0) -> None:
+    def _add_node(self, node: ConfNode, levels: int = 0) -> None:
         frame = self._frames[-1]
         if levels >= frame.levels:
             frame.levels = levels + 1
@@ -239,25 +239,25 @@ class _TextReader:
                     if not is_exact:
                         message = f"`{text}` does not fit into 64 bits: the server takes it for {number}"
                         self.warning(message, "use a smaller size", start, end)
-                    self._place(ConfScalar(number, ScalarKind.INTEGER, text, span))
+                    self._add_node(ConfScalar(number, ScalarKind.INTEGER, text, span))
                 case Shape.FLOAT:
-                    self._place(ConfScalar(values.parse_float(text), ScalarKind.FLOAT, text, span))
+                    self._add_node(ConfScalar(values.parse_float(text), ScalarKind.FLOAT, text, span))
                 case Shape.DATETIME:
-                    self._place(ConfScalar(values.parse_timestamp(text), ScalarKind.DATETIME, text, span))
+                    self._add_node(ConfScalar(values.parse_timestamp(text), ScalarKind.DATETIME, text, span))
                 case _:
-                    self._place(ConfScalar(text.lower() in _TRUE, ScalarKind.BOOLEAN, text, span))
+                    self._add_node(ConfScalar(text.lower() in _TRUE, ScalarKind.BOOLEAN, text, span))
         except values.NoSuchUnitError as error:
             self.warning(f"{error}: the server drops the value", "use k, kb, m, mb, g, gb, t or tb", start, end)
         except values.NotAValueError as error:
             self.error(str(error), "correct it, or put it in double quotes if it is text", start, end)
-            self._place(ConfScalar(text, ScalarKind.STRING, text, span))
+            self._add_node(ConfScalar(text, ScalarKind.STRING, text, span))
 
     def _resolve_variable(self, name: str, start: int, end: int) -> None:
         raw, span = self._text[start:end], self._span(start, end)
         if name.startswith(_BCRYPT):
-            self._place(ConfScalar(raw, ScalarKind.STRING, raw, span))
+            self._add_node(ConfScalar(raw, ScalarKind.STRING, raw, span))
             return
-        variable = self._find(name)
+        variable = self._find_variable(name)
         if isinstance(variable, _Variable) and len(self._frames) + variable.levels > MAX_DEPTH + 1:
             variable = f"with the variable `{name}`, maps and arrays are nested deeper than {MAX_DEPTH} levels"
         if isinstance(variable, str):
@@ -269,13 +269,13 @@ class _TextReader:
         self._output.references.append(Reference(name, span, variable.definition))
         match variable.node:
             case ConfScalar(value=value, kind=kind):
-                self._place(ConfScalar(value, kind, raw, span))
+                self._add_node(ConfScalar(value, kind, raw, span))
             case ConfMap(entries=entries):
-                self._place(ConfMap(entries, span), variable.levels)
+                self._add_node(ConfMap(entries, span), variable.levels)
             case ConfArray(items=items):
-                self._place(ConfArray(items, span), variable.levels)
+                self._add_node(ConfArray(items, span), variable.levels)
 
-    def _find(self, name: str) -> _Variable | str:
+    def _find_variable(self, name: str) -> _Variable | str:
         """The value of a variable, or what is wrong with it."""
         for frame in reversed(self._frames):
             if frame.is_map and (reference := frame.find(name)):
@@ -305,7 +305,7 @@ class _TextReader:
             return f"the value of `{name}` in the environment is none"
         return _Variable(variable.node, variable.levels, None)
 
-    def _fetch(self, path: str) -> tuple[_Source, str]:
+    def _read_include(self, path: str) -> tuple[_Source, str]:
         """The file at *path* and its text; raises OSError or ValueError if there is none to be read."""
         session, files = self._session, self._source.files
         if session.include is None:

@@ -65,7 +65,7 @@ def scan(text: str, start: int) -> Scanned:
     """The value that begins at *start*, and where it ends. It may be the empty string, and end where it begins."""
     first = text[start : start + 1]
     if first.isdecimal() or first == "-":
-        return _number(text, start)
+        return _scan_number(text, start)
     match first:
         case '"':
             return _scan_double_quoted(text, start)
@@ -92,7 +92,7 @@ def _scan_double_quoted(text: str, start: int) -> Scanned:
         return Shape.STRING, values.unescape(match[1]), end + 1
     _refuse_escape(text, end)
     after_escape = end == len(text) and values.ends_with_escape(match[1])
-    raise _make_unclosed_error("string", start, quietly=after_escape)
+    raise _make_unclosed_error("string", start, ends_with_input=after_escape)
 
 
 def _scan_single_quoted(text: str, start: int) -> Scanned:
@@ -101,11 +101,11 @@ def _scan_single_quoted(text: str, start: int) -> Scanned:
     end = match.end()
     if text[end : end + 1] == "'":
         return Shape.STRING, match[1], end + 1
-    raise _make_unclosed_error("string", start, quietly=end == len(text) and not match[1])
+    raise _make_unclosed_error("string", start, ends_with_input=end == len(text) and not match[1])
 
 
-def _make_unclosed_error(literal: str, start: int, *, quietly: bool) -> SyntaxFault:
-    kind = EndOfInputFault if quietly else SyntaxFault
+def _make_unclosed_error(literal: str, start: int, *, ends_with_input: bool) -> SyntaxFault:
+    kind = EndOfInputFault if ends_with_input else SyntaxFault
     return kind(f"this {literal} is never closed", "add the closing quote", start, start + 1)
 
 
@@ -146,7 +146,7 @@ def _refuse_escape(text: str, pos: int) -> None:
     )
 
 
-def _number(text: str, start: int) -> Scanned:
+def _scan_number(text: str, start: int) -> Scanned:
     negative = text[start] == "-"
     digits = _DIGITS.match(text, start + negative)
     if digits is None:

@@ -76,10 +76,10 @@ def parse_timestamp(text: str) -> datetime | str:
 
 def unescape(text: str) -> str:
     """*text* with its escapes resolved; bytes that are not UTF-8 become U+FFFD."""
-    return _ESCAPE.sub(_resolve, text)
+    return _ESCAPE.sub(_resolve_escape, text)
 
 
-def _resolve(match: re.Match[str]) -> str:
+def _resolve_escape(match: re.Match[str]) -> str:
     if match[1]:
         return bytes.fromhex(match[1].replace("\\x", "")).decode("utf-8", errors="replace")
     return _NAMED_ESCAPES[match[2]]

@@ -45,14 +45,14 @@ class OverlayMerger:
             del merged[key]
             self._forget_places(at)
             # Where something is missing now, this is why.
-            self.keys[at] = self._overlay.key(at)
+            self.keys[at] = self._overlay.key_span(at)
             return
         self.findings.append(
             Finding(
                 code="VS006",
                 severity=Severity.ERROR,
                 message=f"`{key}: null` removes a key that {self._base.file} does not have",
-                where=self._overlay.key(at),
+                where=self._overlay.key_span(at),
                 hint="correct the key, or drop the line",
             )
         )

@@ -70,7 +70,7 @@ async def _read_copies(
         for message in block:
             if message is None:
                 continue
-            origin, seq = origin_of(message.headers, (lost.origin,), taker=reader.name)
+            origin, seq = origin_of(message.headers, (lost.origin,), reader=reader.name)
             if is_mirror:
                 origin, seq = lost.origin, message.seq
             if origin == lost.origin and seq is not None and seq <= lost.last_taken:

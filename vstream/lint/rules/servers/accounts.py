@@ -133,7 +133,7 @@ def _check_route_permissions(server: ServerConf) -> Iterator[Violation]:
     for direction in (entry(conf, "import", "publish", "pub"), entry(conf, "export", "subscribe", "sub")):
         lists = [direction.value] if direction is not None else []
         if direction is not None and isinstance(direction.value, ConfMap):
-            lists = [part.value for part in direction.value.effective()]
+            lists = [part.value for part in direction.value.effective_entries()]
         for written in (value for listed in lists for value in list_values(listed)):
             if written.text is not None and not is_valid(written.text):
                 yield make_refusal(

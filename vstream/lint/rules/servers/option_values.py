@@ -118,7 +118,7 @@ def option_written_twice(workspace: Workspace) -> Iterator[Violation]:
 def _check_competing_names(conf: ConfMap, seen: set[Span]) -> Iterator[Violation]:
     """Options that are written by several of their names, with values that do not agree."""
     before: list[ConfEntry] = []
-    for entry in conf.effective():
+    for entry in conf.effective_entries():
         names = {entry.key.lower(), *_OTHER_NAMES.get(entry.key.lower(), ())}
         namesakes = (candidate for candidate in before if candidate.key.lower() in names)
         earlier = next((candidate for candidate in namesakes if not _agree(candidate, entry)), None)

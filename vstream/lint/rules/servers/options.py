@@ -92,7 +92,7 @@ class WrittenOption(NamedTuple):
 def blocks_of(conf: ConfMap, block: Block = BLOCKS["server"]) -> Iterator[tuple[ConfMap, Block]]:
     """Every block of a configuration whose options servers have names for, and its kind; the whole of it first."""
     yield conf, block
-    for entry in conf.effective():
+    for entry in conf.effective_entries():
         name = block.items or block.inner.get(entry.key.lower())
         if name is not None:
             for inner in _maps_of(entry.value):
@@ -163,7 +163,7 @@ def list_judged_options(server: ServerConf, seen: set[Span]) -> Iterator[Written
     """The options of *server*, each place once: not those that define variables, which may be called anything."""
     variables = {reference.definition for reference in server.document.references}
     for conf, block in blocks_of(server.root):
-        for entry in conf.effective():
+        for entry in conf.effective_entries():
             if entry.key_span not in seen and entry.key_span not in variables:
                 seen.add(entry.key_span)
                 yield WrittenOption(block, entry)

@@ -163,7 +163,7 @@ def _to_plain(node: ConfNode, free: frozenset[str] = frozenset()) -> object:
         return [_to_plain(item, free) for item in node.items]
     if not isinstance(node, ConfMap):
         return to_python(node)
-    counted = (written for written in node.effective() if written.key.lower() not in free)
+    counted = (written for written in node.effective_entries() if written.key.lower() not in free)
     return {written.key.lower(): _to_plain(written.value, free) for written in counted}
 
 

@@ -273,7 +273,7 @@ def _check_default_domains(server: ServerConf, names: set[str]) -> Iterator[Viol
     switches = {account.name: option(account.conf, "jetstream") for account in server.accounts}
     enabled = {name for name, switch in switches.items() if switch and _is_enabled(switch.value)}
     system = find_system_account(server)
-    for domain in domains.effective() if domains is not None else ():
+    for domain in domains.effective_entries() if domains is not None else ():
         if domain.key in enabled:
             message = f"account `{domain.key}` has JetStream here, and `default_js_domain` sends it elsewhere"
             yield make_refusal(domain.key_span, message, f"remove it, or the `jetstream` of account `{domain.key}`")

@@ -79,7 +79,7 @@ def _check_resolver_preload(server: ServerConf) -> Iterator[Violation]:
     if tokens is not None and tokens.entries and resolver is not None and _URL.fullmatch(resolver.text or ""):
         message = "a resolver at a URL cannot be given tokens"
         yield make_refusal(tokens.span, message, "remove `resolver_preload`, or write `resolver: MEMORY`")
-    for written in tokens.effective() if tokens is not None else ():
+    for written in tokens.effective_entries() if tokens is not None else ():
         token = written.value.value if isinstance(written.value, ConfScalar) else None
         is_variable = isinstance(written.value, ConfScalar) and written.value.kind is ScalarKind.UNRESOLVED
         if isinstance(token, str) and not is_variable and find_token(token) is None:
@@ -112,7 +112,7 @@ def _check_routes(server: ServerConf) -> Iterator[Violation]:
 
 def _check_headers(server: ServerConf) -> Iterator[Violation]:
     headers = table(table(server.root, "websocket", "ws"), "headers")
-    for header in headers.effective() if headers is not None else ():
+    for header in headers.effective_entries() if headers is not None else ():
         if header.key.lower().startswith(_HANDSHAKE) or header.key.lower() in _OWN_HEADERS:
             yield make_refusal(header.key_span, f"`{header.key}` belongs to the handshake of websockets", "remove it")
         elif not isinstance(getattr(header.value, "value", None), str):

@@ -18,7 +18,7 @@ from vstream.lint.rules.streams.values import (
 )
 from vstream.lint.workspace import ConsumerFile, StreamFile, Workspace
 from vstream.subjects.algebra import is_subset
-from vstream.syntax.document import read_object
+from vstream.syntax.document import object_or_empty
 
 _MS: Final = 10**6
 _SECOND: Final = 10**9
@@ -151,7 +151,7 @@ def _numbers_at(fields: Mapping[str, Any], path: tuple[str, ...]) -> Iterator[tu
     """The number at *path*, or the first number of the array there: one finding says it for all."""
     value: Any = fields
     for name in path:
-        value = read_object(value).get(name)
+        value = object_or_empty(value).get(name)
     if isinstance(value, list) and value:
         yield from ((tuple[str | int, ...]((*path, 0)), number) for number in value[:1] if _is_number(number))
     elif _is_number(value):

@@ -15,7 +15,7 @@ from vstream.lint.workspace import StreamRole, Workspace
 from vstream.subjects.algebra import is_literal, is_subset, is_valid, overlaps
 from vstream.subjects.functions import TransformError
 from vstream.subjects.transform import SubjectTransform
-from vstream.syntax.document import read_object
+from vstream.syntax.document import object_or_empty
 
 Refusal = tuple[FieldPath, str, str]
 
@@ -85,7 +85,7 @@ def _check_flags(fields: Mapping[str, Any]) -> Iterator[Refusal]:
             yield ("discard_new_per_subject",), "it needs `max_msgs_per_subject`", 'add `"max_msgs_per_subject": 1`'
     if fields.get("allow_msg_schedules") is True and fields.get("discard") == "new":
         yield ("discard",), "message schedules cannot be combined with `discard: new`", 'write `"discard": "old"`'
-    if read_object(fields.get("placement")).get("preferred"):
+    if object_or_empty(fields.get("placement")).get("preferred"):
         yield ("placement", "preferred"), "a new stream cannot have a preferred server", "remove `preferred`"
 
 
@@ -184,7 +184,7 @@ def _check_durable(path: FieldPath, source: Mapping[str, Any]) -> Iterator[Refus
 def _check_overlap(path: FieldPath, transforms: Any, *, is_mirror: bool) -> Iterator[Refusal]:
     """Of a mirror, what transforms take must not overlap; of a source, one must not take all that another takes."""
     listed = transforms if isinstance(transforms, list) else []
-    patterns = [read_object(transform).get("src") for transform in listed]
+    patterns = [object_or_empty(transform).get("src") for transform in listed]
     subjects = [subject for subject in patterns if isinstance(subject, str) and is_valid(subject)]
     for left, right in combinations(subjects, 2):
         if is_subset(left, right) or is_subset(right, left) or (is_mirror and overlaps(left, right)):
@@ -194,7 +194,7 @@ def _check_overlap(path: FieldPath, transforms: Any, *, is_mirror: bool) -> Iter
 
 
 def _check_transform(path: FieldPath, transform: Any) -> Iterator[Refusal]:
-    source, destination = (read_object(transform).get(name) for name in ("src", "dest"))
+    source, destination = (object_or_empty(transform).get(name) for name in ("src", "dest"))
     if not isinstance(source, str) or not isinstance(destination, str) or not destination:
         return
     parsed = SubjectTransform.parse(source or _EVERYTHING, destination)

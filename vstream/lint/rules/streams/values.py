@@ -12,7 +12,7 @@ from vstream.diagnostics import Span
 from vstream.lint.workspace import ConsumerFile, StreamFile, StreamRole
 from vstream.subjects.algebra import is_subset, overlaps
 from vstream.subjects.functions import FUNCTION
-from vstream.syntax.document import Json, read_object
+from vstream.syntax.document import Json, object_or_empty
 
 ANYTHING = ">"
 """What servers use if a filter or the source of a transform is empty."""
@@ -41,7 +41,7 @@ class SourceEntry(NamedTuple):
     @property
     def api(self) -> Json:
         """The prefix of that API; None without one."""
-        return read_object(self.fields.get("external")).get("api")
+        return object_or_empty(self.fields.get("external")).get("api")
 
     @property
     def patterns(self) -> tuple[str, ...]:
@@ -85,7 +85,7 @@ def read_word(stream: StreamFile, field: str) -> str:
 
 def read_table(stream: StreamFile, field: str) -> Mapping[str, Any]:
     """An object; empty if it is missing."""
-    return read_object(stream.config.fields.get(field))
+    return object_or_empty(stream.config.fields.get(field))
 
 
 def read_strings(stream: StreamFile, field: str) -> list[str]:
@@ -146,7 +146,7 @@ def _find_source(path: tuple[str | int, ...], value: Any) -> SourceEntry | None:
         return None
     listed = value.get("subject_transforms")
     transforms = []
-    for transform in map(read_object, listed if isinstance(listed, list) else ()):
+    for transform in map(object_or_empty, listed if isinstance(listed, list) else ()):
         if transform:
             transforms.append((_text(transform.get("src")) or ANYTHING, _text(transform.get("dest")) or ANYTHING))
     return SourceEntry(
