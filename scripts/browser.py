@@ -169,7 +169,7 @@ async def follow_lab(browser: Browser, out: Path) -> None:
         await expect(page.locator("#problems")).to_contain_text("west")
         await expect(page.locator("#history")).to_contain_text("The bar shows the verdict.")  # what waits is not known
         scenario = ProgressWriter(lab_directory(LAB), "region-flap", 4)
-        scenario.handle(StepBegan(at=0, number=2, total=4, name=None, description="kill-region west"))
+        scenario.record_event(StepBegan(at=0, number=2, total=4, name=None, description="kill-region west"))
         await expect(page.locator("#scenario")).to_contain_text("step 2 of 4: kill-region west", timeout=PATIENCE)
         await take_screenshots(browser, address, out, "killed")
         await asyncio.to_thread(vstream, "chaos", "heal", "--lab", LAB)

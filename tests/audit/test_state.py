@@ -44,7 +44,7 @@ Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Stored:
+class StoredRecord:
     """What a stream holds at one moment, by sequence."""
 
     rows: Mapping[int, Row]
@@ -74,7 +74,7 @@ class Stored:
         )
 
 
-Moment = Mapping[StreamRef, Stored]
+Moment = Mapping[StreamRef, StoredRecord]
 
 
 class KilledError(Exception):
@@ -94,16 +94,16 @@ class MortalState(AuditState):
             raise KilledError
 
 
-def streams_of(history: History) -> dict[StreamRef, Stored]:
+def streams_of(history: History) -> dict[StreamRef, StoredRecord]:
     result = {}
     for row in history.streams:
         ref = StreamRef(stream=row["stream"], region=row["region"], virtual=row["virtual"], role=row["role"])
         rows = {message["seq"]: message for message in history.of(row["stream"])}
-        result[ref] = Stored(rows, row["last_seq"] or 0, error=row["error"])
+        result[ref] = StoredRecord(rows, row["last_seq"] or 0, error=row["error"])
     return result
 
 
-def pasts(random: Random, final: Stored, number: int) -> list[Stored]:
+def pasts(random: Random, final: StoredRecord, number: int) -> list[StoredRecord]:
     """*number* moments before *final*, each of which may have led to the next one."""
     bounds = sorted(random.randint(max(0, final.last_seq - 15), final.last_seq) for _ in range(number))
     kind = random.choice(("grows", "grows", "loses", "loses", "again", "set back"))
@@ -126,7 +126,7 @@ def pasts(random: Random, final: Stored, number: int) -> list[Stored]:
     return result
 
 
-def with_more(final: Stored, last: int) -> dict[int, Row]:
+def with_more(final: StoredRecord, last: int) -> dict[int, Row]:
     """What a stream had before messages were removed from it: all up to *last*."""
     first = max(1, min(final.rows, default=1) - 3)
     model = next(iter(final.rows.values()), None)
@@ -183,7 +183,7 @@ def replay(spark: SparkSession, place: Path, number: int) -> tuple[DataFrame, Da
     random = Random(26)
     histories = [Maker(seed, f"v{seed}").make() for seed in range(number)]
     final = {ref: stored for history in histories for ref, stored in streams_of(history).items()}
-    moments: list[dict[StreamRef, Stored]] = [{} for _ in range(ROUNDS - 1)]
+    moments: list[dict[StreamRef, StoredRecord]] = [{} for _ in range(ROUNDS - 1)]
     for ref, stored in final.items():
         for moment, past in zip(moments, pasts(random, stored, ROUNDS - 1), strict=True):
             if random.random() < 0.95:  # else it is not in the topology
@@ -216,9 +216,9 @@ def test_random_histories_cut_at_random_points_have_the_verdict_of_a_whole_audit
     assert judge(held, streams) == judge(expected, streams)
 
 
-def hold(timeline: Timeline, at: int, row: Row, log: StreamLog) -> Stored:
+def hold(timeline: Timeline, at: int, row: Row, log: StreamLog) -> StoredRecord:
     limits = {"duplicate_window": 0} | log.limits
-    return Stored(log.rows(at), row["last_seq"], limits=limits, cut_at_ns=at, num_deleted=row["num_deleted"])
+    return StoredRecord(log.rows(at), row["last_seq"], limits=limits, cut_at_ns=at, num_deleted=row["num_deleted"])
 
 
 def audit_moments(
@@ -294,9 +294,9 @@ REF = StreamRef(stream="w-west", region="west", virtual="foo", role="write")
 OTHER = StreamRef(stream="r-west", region="west", virtual="foo", role="read")
 
 
-def make_stored(last: int, *, first: int = 1, **more: Any) -> Stored:
+def make_stored(last: int, *, first: int = 1, **more: Any) -> StoredRecord:
     rows = {seq: message(seq) for seq in range(first, last + 1)}
-    return Stored(rows, last, **more)
+    return StoredRecord(rows, last, **more)
 
 
 def message(seq: int) -> Row:
@@ -309,7 +309,7 @@ def message(seq: int) -> Row:
 
 def test_only_what_is_new_is_read(spark: SparkSession, tmp_path: Path) -> None:
     state = AuditState(spark, tmp_path, "acme")
-    empty = {OTHER: Stored({}, 0)}
+    empty = {OTHER: StoredRecord({}, 0)}
     assert advance(state, spark, {REF: make_stored(100)} | empty).new == 100
     assert advance(state, spark, {REF: make_stored(100)} | empty).new == 0
     # The last one shows that it is the same stream; the oldest ones are gone by age.
@@ -336,7 +336,9 @@ def test_a_state_of_something_else_or_without_a_file_is_refused(spark: SparkSess
     with pytest.raises(VstreamError, match="is of `acme`, not of `other`"):
         advance(AuditState(spark, tmp_path, "other"), spark, moment)
     with pytest.raises(VstreamError, match="is of other servers, or all its 1 streams"):
-        advance(AuditState(spark, tmp_path, "acme"), spark, {REF: make_stored(10, created="x"), OTHER: Stored({}, 0)})
+        advance(
+            AuditState(spark, tmp_path, "acme"), spark, {REF: make_stored(10, created="x"), OTHER: StoredRecord({}, 0)}
+        )
     next(tmp_path.glob("part=1/part-*.parquet")).unlink()
     with pytest.raises(VstreamError, match="has lost"):
         advance(AuditState(spark, tmp_path, "acme"), spark, moment)

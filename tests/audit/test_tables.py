@@ -20,7 +20,7 @@ from vstream.audit.from_capture import extract_capture
 from vstream.audit.schema import MESSAGES, STREAMS
 from vstream.audit.source.values import ABSENT, Access
 from vstream.capture.digest import digest, to_signed_int64
-from vstream.capture.records import CapturedServer, CapturedStream, Manifest, Sample, Stored
+from vstream.capture.records import CapturedServer, CapturedStream, Manifest, Sample, StoredRecord
 from vstream.capture.store import FORMAT, Capture, RecordWriter
 from vstream.errors import NotReachableError, VstreamError
 from vstream.topology.bundle import RenderedStream
@@ -183,11 +183,11 @@ def test_a_capture_has_the_same_tables(spark: SparkSession, filled_server: JetSt
     capture = Capture(tmp_path / "capture")
     counts: dict[str, int] = {}
     for stream in ("foo-write-west", "foo-read-west"):
-        lines = RecordWriter(capture.stream_file(stream), Stored)
+        lines = RecordWriter(capture.stream_file(stream), StoredRecord)
         for row in tables.messages.where(f"stream = '{stream}'").orderBy("seq").collect():
             counts[stream] = counts.get(stream, 0) + 1
             lines.write(
-                Stored(
+                StoredRecord(
                     seq=row.seq,
                     time=row.time_ns,
                     subject=row.subject,

@@ -35,10 +35,10 @@ class Silent:
     def __init__(self) -> None:
         self.said: list[str] = []
 
-    def begins(self, number: int, seed: int, steps: str) -> None:
+    def on_begin(self, number: int, seed: int, steps: str) -> None:
         self.said.append(f"begins {number} {seed} {steps}")
 
-    def shrinks(self, number: int, steps: str) -> None:
+    def on_shrink(self, number: int, steps: str) -> None:
         self.said.append(f"shrinks {number} {steps}")
 
     def on_end(self, explored: ExploredRun) -> None:

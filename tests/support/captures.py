@@ -22,7 +22,7 @@ from vstream.capture.records import (
     OperationOutcome,
     OperationRecord,
     Sample,
-    Stored,
+    StoredRecord,
     Window,
 )
 from vstream.capture.store import FORMAT, Capture, RecordWriter
@@ -39,7 +39,7 @@ class History:
 
     manifest: Manifest
     operations: list[OperationRecord] = field(default_factory=list)
-    streams: dict[str, list[Stored]] = field(default_factory=dict)
+    streams: dict[str, list[StoredRecord]] = field(default_factory=dict)
     roles: dict[str, CapturedStream] = field(default_factory=dict)
     deliveries: list[Delivery] = field(default_factory=list)
     samples: list[Sample] = field(default_factory=list)
@@ -67,11 +67,11 @@ class History:
                 [delivery for delivery in self.deliveries if delivery.region == region],
             )
         for name, rows in self.streams.items():
-            _lines(capture.stream_file(name), Stored, rows)
+            _lines(capture.stream_file(name), StoredRecord, rows)
         _lines(path / "samples.jsonl", Sample, self.samples)
         _lines(path / "faults.jsonl", FaultRecord, self.faults)
         _lines(path / "windows.jsonl", Window, self.windows)
-        capture.write_manifest(replace(capture.manifest(), lines=capture.lines()))
+        capture.write_manifest(replace(capture.manifest(), lines=capture.count_lines()))
         return capture
 
     def of(self, outcome: OperationOutcome) -> list[OperationRecord]:
@@ -155,11 +155,11 @@ def clean(shape: Shape | None = None) -> History:
     return history
 
 
-def _write(history: History, shape: Shape, random_: random.Random) -> dict[str, list[Stored]]:
+def _write(history: History, shape: Shape, random_: random.Random) -> dict[str, list[StoredRecord]]:
     """Publish in all regions, and store what is acknowledged, and some of what is not."""
     regions = tuple(shape.regions)
     only_region = {"homed": regions[0], "stretch": "stretch"}.get(shape.model)
-    writes: dict[str, list[Stored]] = {}
+    writes: dict[str, list[StoredRecord]] = {}
     for region in [only_region] if only_region else regions:
         name, role = ("foo", "origin") if only_region else (f"foo-write-{region}", "write")
         writes[name] = []
@@ -189,7 +189,7 @@ def _write(history: History, shape: Shape, random_: random.Random) -> dict[str, 
             rows = writes[name]
             seq = len(rows) + 1
             rows.append(
-                Stored(
+                StoredRecord(
                     seq=seq,
                     time=max(WALL + done - MILLISECOND // 2, rows[-1].time + 1 if rows else 0),
                     subject=f"_vs.foo.{region}.{subject}" if shape.model in {"virtual", "ordered"} else subject,
@@ -224,7 +224,9 @@ def _write(history: History, shape: Shape, random_: random.Random) -> dict[str, 
     return writes
 
 
-def _replicate(history: History, shape: Shape, writes: Mapping[str, list[Stored]], random_: random.Random) -> None:
+def _replicate(
+    history: History, shape: Shape, writes: Mapping[str, list[StoredRecord]], random_: random.Random
+) -> None:
     """Each region reads what all have written, in an order of its own where the model allows that."""
     arrivals = [(row.time, name, row) for name, rows in writes.items() for row in rows]
     # A mirror keeps the times of what it mirrors: that of the origin, or of the ordering stream.
@@ -252,7 +254,7 @@ def _replicate(history: History, shape: Shape, writes: Mapping[str, list[Stored]
         history.streams[name] = _make_sourced(order, shape)
 
 
-def _make_sourced(order: Iterable[tuple[int, str, int, Stored]], shape: Shape) -> list[Stored]:
+def _make_sourced(order: Iterable[tuple[int, str, int, StoredRecord]], shape: Shape) -> list[StoredRecord]:
     has_origin = shape.has_origins and shape.model in {"virtual", "ordered"}
     return [
         replace(
@@ -331,6 +333,6 @@ def fault(
     )
 
 
-def renumber(rows: Iterable[Stored]) -> list[Stored]:
+def renumber(rows: Iterable[StoredRecord]) -> list[StoredRecord]:
     """*rows* with sequences from 1 on, as if the stream had stored them so."""
     return [replace(row, seq=seq) for seq, row in enumerate(rows, 1)]

@@ -19,7 +19,7 @@ from vstream.audit.extract import ExtractedTables, stream_row
 from vstream.audit.schema import MESSAGES
 from vstream.audit.source.values import SourceCursor, StreamCut, StreamRef
 from vstream.capture.digest import to_signed_int64
-from vstream.capture.records import CapturedStream, Manifest, Sample, Stored
+from vstream.capture.records import CapturedStream, Manifest, Sample, StoredRecord
 from vstream.capture.store import Capture
 
 _BATCH = 65_536
@@ -82,7 +82,7 @@ def _cursors(stream: CapturedStream, samples: list[Sample]) -> tuple[SourceCurso
     return tuple(SourceCursor(origin=origin, last_seq=seq) for origin, seq in sorted(existing.items()))
 
 
-def _batches(messages: Iterator[Stored], stream: StreamRef, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+def _batches(messages: Iterator[StoredRecord], stream: StreamRef, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     while part := list(islice(messages, _BATCH)):
         columns: dict[str, Any] = {
             "virtual": [stream.virtual] * len(part),

@@ -21,7 +21,7 @@ from typing import Any
 
 from vstream import __version__
 from vstream.backup.directory import FORMAT, BackupDirectory, BackupRecord, SavedStream
-from vstream.capture.records import CapturedServer, Manifest, Sample, Stored
+from vstream.capture.records import CapturedServer, Manifest, Sample, StoredRecord
 from vstream.capture.store import FORMAT as CAPTURE_FORMAT
 from vstream.capture.store import Capture, RecordWriter
 from vstream.errors import NotReachableError, RefusedError, VstreamError
@@ -202,7 +202,7 @@ async def read_saved(
     positions, mirror = dict(saved.positions), _find_mirror(saved)
     if mirror is not None:
         positions[mirror] = last
-    lines, next_seq = RecordWriter(capture.stream_file(saved.name), Stored), int(saved.state["first_seq"])
+    lines, next_seq = RecordWriter(capture.stream_file(saved.name), StoredRecord), int(saved.state["first_seq"])
     try:
         while int(saved.state["messages"]) and next_seq <= last:
             held = next_seq
@@ -263,7 +263,7 @@ def _has_taken_all(reader: SavedStream, saved: Mapping[str, SavedStream]) -> boo
 
 def _keep_up_to_cut(saved: SavedStream, cut: Mapping[str, int], source: Capture, target: Capture) -> SavedStream:
     """Write what *saved* has up to the *cut* into *target*, and count the rest."""
-    lines, beyond = RecordWriter(target.stream_file(saved.name), Stored), 0
+    lines, beyond = RecordWriter(target.stream_file(saved.name), StoredRecord), 0
     mirror = _find_mirror(saved)
     is_origin = saved.name in cut
     try:

@@ -85,7 +85,7 @@ class OperationRecord:
     subject: str | None = None
     digest: Digest | None = None
     """
-    For a publish: the digest of the payload that was sent, as in `Stored`.
+    For a publish: the digest of the payload that was sent, as in `StoredRecord`.
     None: stored messages are compared with each other only.
     """
     acked_by: str | None = None
@@ -116,7 +116,7 @@ class Delivery:
 
 
 @value_class
-class Stored:
+class StoredRecord:
     """One message of one physical stream, read at the end of the run: a line of `streams/STREAM.jsonl`, by sequence."""
 
     seq: Int64
@@ -211,7 +211,7 @@ class Window:
         return re.fullmatch(r"step [0-9]+", self.name) is not None
 
     @property
-    def is_telling(self) -> bool:
+    def is_worth_reporting(self) -> bool:
         """Whether availability in this window is worth reporting; an unnamed moment is not."""
         return not self.is_unnamed or self.end - self.start >= _MOMENT
 

@@ -25,7 +25,7 @@ from typing import Any, Generic, TypeVar, cast
 
 from pydantic import TypeAdapter, ValidationError
 
-from vstream.capture.records import Delivery, FaultRecord, Manifest, OperationRecord, Sample, Stored, Window
+from vstream.capture.records import Delivery, FaultRecord, Manifest, OperationRecord, Sample, StoredRecord, Window
 from vstream.errors import VstreamError
 from vstream.files import PathBelow
 from vstream.syntax.document import object_or_empty
@@ -39,7 +39,7 @@ MOST_LINE = 16 * 1024 * 1024
 MOST_DOCUMENT = 64 * 1024 * 1024
 """Bytes of the largest manifest, scenario or topology."""
 
-_Record = TypeVar("_Record", OperationRecord, Delivery, Stored, Sample, FaultRecord, Window, Manifest)
+_Record = TypeVar("_Record", OperationRecord, Delivery, StoredRecord, Sample, FaultRecord, Window, Manifest)
 
 
 class RecordWriter(Generic[_Record]):
@@ -112,11 +112,11 @@ class Capture:
         for file in sorted((self.path / "deliveries").glob("*.jsonl")):
             yield from self._read(file, Delivery)
 
-    def read_stored(self, stream: str) -> Iterator[Stored]:
+    def read_stored(self, stream: str) -> Iterator[StoredRecord]:
         """The contents of the physical *stream*, by sequence."""
-        return self._read(self.stream_file(stream), Stored)
+        return self._read(self.stream_file(stream), StoredRecord)
 
-    def lines(self) -> dict[str, int]:
+    def count_lines(self) -> dict[str, int]:
         """
         The number of complete lines, by file, such as `operations/west.jsonl`.
 
@@ -124,7 +124,7 @@ class Capture:
         """
         files = [self.samples_file, self.faults_file, self.windows_file]
         files += [file for part in ("operations", "deliveries") for file in (self.path / part).glob("*.jsonl")]
-        return {file.relative_to(self.path).as_posix(): _count(file) for file in sorted(files) if file.is_file()}
+        return {file.relative_to(self.path).as_posix(): _count_lines(file) for file in sorted(files) if file.is_file()}
 
     def read_document(self, name: str) -> bytes:
         """The content of the file *name*. Raises OSError if it is not there, and VstreamError if no capture has such a file."""
@@ -233,7 +233,7 @@ def _read_one_by_one(file: Path, number: int, lines: Sequence[bytes], kind: type
             raise VstreamError(f"{file}:{place}: {_describe_first(error)}") from error
 
 
-def _count(file: Path) -> int:
+def _count_lines(file: Path) -> int:
     with file.open("rb") as content:
         return sum(chunk.count(b"\n") for chunk in iter(lambda: content.read(_CHUNK), b""))
 

@@ -18,7 +18,7 @@ from vstream.jetstream.direct import get_newest, get_next
 from vstream.jetstream.read_stream import AckSubject
 from vstream.jetstream.reconnecting import ReconnectingConnection
 from vstream.runner.workload.publisher import parse_acknowledgement
-from vstream.runner.workload.readers import ACK, describe_refusal, failure_of, make_consumer
+from vstream.runner.workload.readers import ACK, describe_refusal, failure_of, request_consumer
 from vstream.scenario.model import ClientOperation
 from vstream.topology import naming
 from vstream.value_class import value_class
@@ -34,17 +34,17 @@ _NO_MESSAGES = {404, 408}
 
 
 @value_class
-class Target:
+class OperationTarget:
     """What is tried, and where. *number* distinguishes `try` steps."""
 
     region: str
     cluster: str
     stream: str
-    read: str
+    read_stream: str
     """The region's read stream."""
-    bound: str
+    consumer_stream: str
     """The name by which clients use a consumer on it: the virtual one, if that is mapped to it."""
-    written: str
+    write_stream: str
     """The physical stream that stores what is published there."""
     subject: str
     """A subject that clients publish on."""
@@ -65,19 +65,19 @@ class _Answer:
 class OperationChecks:
     """Tries all operations at *target*. *now* is the time in nanoseconds since the capture's start."""
 
-    def __init__(self, target: Target, connection: ReconnectingConnection, now: Callable[[], int]) -> None:
+    def __init__(self, target: OperationTarget, connection: ReconnectingConnection, now: Callable[[], int]) -> None:
         self._target = target
         self._connection = connection
         self._now = now
         self._fetched: str | None = None
 
-    async def prepare(self) -> None:
+    async def create_fetch_consumer(self) -> None:
         """Create the consumer to fetch from. Raises VstreamError."""
         read = self._consumer_stream
         config = {"durable_name": CONSUMER, "name": CONSUMER, "ack_policy": "explicit", "deliver_policy": "all"}
         subject = f"{_API}.CONSUMER.DURABLE.CREATE.{read}.{CONSUMER}"
         request = {"stream_name": read, "config": config}
-        await make_consumer(self._connection, subject, request, within=_PREPARE)
+        await request_consumer(self._connection, subject, request, within=_PREPARE)
 
     async def run(self) -> list[OperationRecord]:
         """Run one operation for each Trial, in order."""
@@ -90,15 +90,19 @@ class OperationChecks:
             ClientOperation.STREAM_INFO: lambda: self._ask_plain(f"STREAM.INFO.{target.stream}"),
             ClientOperation.LIST_STREAMS: lambda: self._ask_plain("STREAM.NAMES", {"subject": target.subject}),
             ClientOperation.FETCH: self._fetch,
-            ClientOperation.CONSUMER_INFO: lambda: self._ask_plain(f"CONSUMER.INFO.{target.bound}.{CONSUMER}"),
+            ClientOperation.CONSUMER_INFO: lambda: self._ask_plain(
+                f"CONSUMER.INFO.{target.consumer_stream}.{CONSUMER}"
+            ),
             ClientOperation.CREATE_CONSUMER: self._create_consumer,
             ClientOperation.CREATE_STREAM: self._create_stream,
         }
-        done = dict(zip(works, await asyncio.gather(*(self._record(*item) for item in works.items())), strict=True))
-        done[ClientOperation.ACKNOWLEDGE] = await self._record(ClientOperation.ACKNOWLEDGE, self._acknowledge)
+        done = dict(
+            zip(works, await asyncio.gather(*(self._run_and_record(*item) for item in works.items())), strict=True)
+        )
+        done[ClientOperation.ACKNOWLEDGE] = await self._run_and_record(ClientOperation.ACKNOWLEDGE, self._acknowledge)
         return [done[trial] for trial in ClientOperation]
 
-    async def _record(self, trial: ClientOperation, work: Callable[[], Awaitable[_Answer]]) -> OperationRecord:
+    async def _run_and_record(self, trial: ClientOperation, work: Callable[[], Awaitable[_Answer]]) -> OperationRecord:
         sent, result, error, outcome = self._now(), _Answer(), None, OperationOutcome.OK
         try:
             result = await work()
@@ -126,7 +130,7 @@ class OperationChecks:
     @property
     def _consumer_stream(self) -> str:
         """How clients make consumers: by the name of the read stream, which in accounts of their own is the virtual one."""
-        return naming.local_name(self._target.read)
+        return naming.local_name(self._target.read_stream)
 
     def _identity(self) -> str:
         return f"{self._target.region}/{self._target.stream}/try{self._target.number}"
@@ -136,23 +140,23 @@ class OperationChecks:
 
     async def _publish(self) -> _Answer:
         reply = await self._connection.request(self._target.subject, self._payload(), timeout=TIMEOUT)
-        error, stream, seq, _ = parse_acknowledgement(reply, self._target.written)
+        error, stream, seq, _ = parse_acknowledgement(reply, self._target.write_stream)
         if error is not None:
             raise VstreamError(error)
         return _Answer(stream=stream, seq=seq)
 
     async def _direct_get(self) -> _Answer:
-        return self._read(
+        return self._answer_with(
             await get_newest(self._connection, self._target.stream, self._target.subject, timeout=TIMEOUT)
         )
 
     async def _direct_get_sequence(self) -> _Answer:
-        return self._read(await get_next(self._connection, self._target.stream, ">", 1, timeout=TIMEOUT))
+        return self._answer_with(await get_next(self._connection, self._target.stream, ">", 1, timeout=TIMEOUT))
 
-    def _read(self, message: Any) -> _Answer:
+    def _answer_with(self, message: Any) -> _Answer:
         if message is None:
             return _Answer()
-        stream = naming.qualify_answer(message.stream, self._target.read)
+        stream = naming.qualify_answer(message.stream, self._target.read_stream)
         return _Answer(stream=stream, seq=message.seq, id=message_identity(message.data))
 
     async def _message_get(self) -> _Answer:
@@ -168,7 +172,7 @@ class OperationChecks:
         return _Answer()
 
     async def _fetch(self) -> _Answer:
-        reply = await self._pull_next(self._target.bound, CONSUMER)
+        reply = await self._pull_next(self._target.consumer_stream, CONSUMER)
         if reply is None:
             return _Answer()
         self._fetched = reply.reply
@@ -215,7 +219,7 @@ class OperationChecks:
             f"CONSUMER.CREATE.{self._consumer_stream}", {"stream_name": self._consumer_stream, "config": config}
         )
         reply = await self._pull_next(self._consumer_stream, made["name"])
-        return _Answer(stream=target.read) if reply is None else self._delivery_result(reply, target.read)
+        return _Answer(stream=target.read_stream) if reply is None else self._delivery_result(reply, target.read_stream)
 
     async def _create_stream(self) -> _Answer:
         target = self._target

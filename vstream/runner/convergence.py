@@ -40,7 +40,7 @@ class ConvergenceResult:
 
 
 @dataclass(slots=True)
-class _Target:
+class _Reader:
     """What is known of one stream that takes from others."""
 
     stream: RenderedStream
@@ -57,7 +57,7 @@ class ConvergenceWait:
         self._connections = connections
         self._places = {stream.config.name: stream.region for stream in streams}
         self._readers = [
-            _Target(stream, sources, is_mirror) for stream in streams for sources, is_mirror in _sources_of(stream)
+            _Reader(stream, sources, is_mirror) for stream in streams for sources, is_mirror in _sources_of(stream)
         ]
 
     async def wait_until_reached(self, *, within: float) -> ConvergenceResult:
@@ -105,10 +105,10 @@ class ConvergenceWait:
                 return ConvergenceResult(is_reached=False, missing="; ".join(behind))
             await asyncio.sleep(_POLL)
 
-    async def _list_lags(self, reader: _Target, targets: Mapping[str, int]) -> list[str]:
+    async def _list_lags(self, reader: _Reader, targets: Mapping[str, int]) -> list[str]:
         """What *reader* still lacks of *targets*."""
         name = reader.stream.config.name
-        if self._lacks(reader, targets):
+        if self._list_lacking(reader, targets):
             info = await self._read_info(name)
             if info is None:
                 return [f"nobody answers for {name}"]
@@ -117,22 +117,22 @@ class ConvergenceWait:
                 reader.reached[reader.sources[0]] = last  # a mirror keeps sequences
             for source in info.get("sources") or ():
                 self._advance(reader, source_name(source, name), int(source.get("seq") or 0))
-            if self._lacks(reader, targets):
-                await self._look(reader, last, targets)
+            if self._list_lacking(reader, targets):
+                await self._read_positions_from_messages(reader, last, targets)
         lines = []
-        for source in self._lacks(reader, targets):
+        for source in self._list_lacking(reader, targets):
             lines.append(f"{name} has {source} up to {reader.reached.get(source, 0)} of {targets[source]}")
         return lines
 
     @staticmethod
-    def _lacks(reader: _Target, targets: Mapping[str, int]) -> list[str]:
+    def _list_lacking(reader: _Reader, targets: Mapping[str, int]) -> list[str]:
         return [source for source in reader.sources if reader.reached.get(source, 0) < targets[source]]
 
     @staticmethod
-    def _advance(reader: _Target, source: str, seq: int) -> None:
+    def _advance(reader: _Reader, source: str, seq: int) -> None:
         reader.reached[source] = max(seq, reader.reached.get(source, 0))
 
-    async def _look(self, reader: _Target, last: int, targets: Mapping[str, int]) -> None:
+    async def _read_positions_from_messages(self, reader: _Reader, last: int, targets: Mapping[str, int]) -> None:
         """Find in the messages themselves how far *reader* has come."""
         start, tail = reader.looked_to, _TAIL
         while last > reader.looked_to:
@@ -140,7 +140,7 @@ class ConvergenceWait:
             seen: set[str] = set()
             try:
                 async for message in read_messages(
-                    self._connection(reader.stream.config.name),
+                    self._choose_connection(reader.stream.config.name),
                     reader.stream.config.name,
                     from_seq=first,
                     headers_only=True,
@@ -160,12 +160,12 @@ class ConvergenceWait:
     async def _read_info(self, stream: str) -> dict[str, Any] | None:
         subject = naming.api_subject("STREAM.INFO", stream)
         try:
-            answer = await self._connection(stream).request_json(subject, timeout=_REQUEST)
+            answer = await self._choose_connection(stream).request_json(subject, timeout=_REQUEST)
         except VstreamError:
             return None
         return answer if api_error(answer, subject) is None and "state" in answer else None
 
-    def _connection(self, stream: str) -> ReconnectingConnection:
+    def _choose_connection(self, stream: str) -> ReconnectingConnection:
         """The connection to where *stream* lives, else any that stands. Raises NotReachableError if there is none."""
         preferred = self._connections.get(self._places[stream]) if stream in self._places else None
         for connection in (preferred, *self._connections.values()):

@@ -152,7 +152,7 @@ class ProgressWriter:
         self._directory = directory
         self._progress = ScenarioProgress(scenario=scenario, number=0, total=total, description="", since=time.time())
 
-    def handle(self, event: Event) -> None:
+    def record_event(self, event: Event) -> None:
         """Store what *event* changes. A disk that cannot be written to is not what a scenario fails for."""
         last = self._progress
         match event:

@@ -127,10 +127,10 @@ def summarize_verdict(verdict: Verdict) -> RunOutcome:
 class Watcher(Protocol):
     """Is told what happens."""
 
-    def begins(self, number: int, seed: int, steps: str) -> None:
+    def on_begin(self, number: int, seed: int, steps: str) -> None:
         """A scenario starts."""
 
-    def shrinks(self, number: int, steps: str) -> None:
+    def on_shrink(self, number: int, steps: str) -> None:
         """A shorter scenario is tried."""
 
     def on_end(self, explored: ExploredRun) -> None:
@@ -207,10 +207,10 @@ class _Trial:
 
     async def explore(self, shrinking_runs: int, *, is_kept: bool) -> ExploredRun:
         steps = summarize_steps(self.data)
-        self.watcher.begins(self.number, self.seed, steps)
+        self.watcher.on_begin(self.number, self.seed, steps)
         save_output(self.directory / "scenario.yaml", to_yaml(self.data))
         began = time.monotonic()
-        outcome = await self._outcome(self.data, self.directory / "capture", "scenario.yaml")
+        outcome = await self._run_and_summarize(self.data, self.directory / "capture", "scenario.yaml")
         seconds = time.monotonic() - began
         if outcome.status is CaseStatus.PASS and not is_kept:
             shutil.rmtree(self.directory / "capture", ignore_errors=True)
@@ -228,7 +228,7 @@ class _Trial:
             note=note,
         )
 
-    async def _outcome(self, data: ScenarioData, capture: Path, name: str) -> RunOutcome:
+    async def _run_and_summarize(self, data: ScenarioData, capture: Path, name: str) -> RunOutcome:
         text = to_yaml(data).encode()
         scenario = parse_scenario(text, str(capture.parent / name), _read_nothing).require()
         try:
@@ -262,10 +262,10 @@ class _Trial:
     async def _run_and_compare(self, data: ScenarioData, outcome: RunOutcome) -> bool:
         """Whether *data* fails in one of the ways in which *outcome* did."""
         self.tries += 1
-        self.watcher.shrinks(self.number, summarize_steps(data))
+        self.watcher.on_shrink(self.number, summarize_steps(data))
         capture = self.directory / "shrinking"
         shutil.rmtree(capture, ignore_errors=True)
-        result = await self._outcome(data, capture, "short.yaml")
+        result = await self._run_and_summarize(data, capture, "short.yaml")
         if result.status is CaseStatus.FAIL and result.measures & outcome.measures:
             # The capture beside the short scenario is that of the last run which failed.
             shutil.rmtree(self.directory / "short", ignore_errors=True)

@@ -59,7 +59,7 @@ class FaultInjector:
         self._open: dict[str, _OpenFault] = {}
 
     @property
-    def _target(self) -> TargetServers:
+    def _target_lab(self) -> TargetServers:
         return target_servers.target_lab_of(self._environment.topology, self._environment.lab)
 
     async def run_step(self, step: Inject, pause: Pause) -> StepResult:
@@ -95,7 +95,7 @@ class FaultInjector:
             return StepResult(problem=error.message)
 
     async def _inject_fault(self, step: Inject, begun: FaultRecord, pause: Pause) -> StepResult:
-        target = self._target
+        target = self._target_lab
         injection = await faults.resolve(step.fault, target, self._environment.topology, is_forced=False)
         signals: list[int] = []
         request = InjectionRequest(
@@ -156,7 +156,7 @@ class FaultInjector:
             confirmed=self._now(),
             evidence=evidence,
         )
-        self._tell(record, FaultState.CONFIRMED, evidence)
+        self._report_state(record, FaultState.CONFIRMED, evidence)
         return record
 
     async def heal(self, ids: Sequence[str] | None) -> None:
@@ -174,10 +174,10 @@ class FaultInjector:
             return
         healing = self._now()
         for open_fault in chosen.values():
-            self._tell(open_fault.record, FaultState.HEALING, None)
+            self._report_state(open_fault.record, FaultState.HEALING, None)
         try:
             await heal(
-                self._target,
+                self._target_lab,
                 [open_fault.entry for open_fault in chosen.values()],
                 timeout=within,
                 on_progress=lambda _step: None,
@@ -201,7 +201,7 @@ class FaultInjector:
 
     async def resync(self) -> str | None:
         """As `vstream repair sources`. Returns why it is not complete."""
-        result = await refresh_readers(self._environment.topology, self._target, timeout=_RESYNC_TIMEOUT)
+        result = await refresh_readers(self._environment.topology, self._target_lab, timeout=_RESYNC_TIMEOUT)
         behind = [f"{stream.stream}: {stream.note}" for stream in result.streams if stream.caught_up is None]
         return "; ".join(behind) or None
 
@@ -217,9 +217,9 @@ class FaultInjector:
     def _record_end(self, record: FaultRecord, state: FaultState) -> None:
         self._lines.write(record)
         self._lines.flush()
-        self._tell(record, state, record.error)
+        self._report_state(record, state, record.error)
 
-    def _tell(self, record: FaultRecord, state: FaultState, detail: str | None) -> None:
+    def _report_state(self, record: FaultRecord, state: FaultState, detail: str | None) -> None:
         self._on_event(
             FaultSeen(
                 at=self._now(), id=record.id, asked=record.asked, regions=record.regions, state=state, detail=detail

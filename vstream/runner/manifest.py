@@ -29,7 +29,7 @@ _PANICS = 20
 """Log lines stored per server."""
 
 
-def begin(directory: Path, scenario: Scenario) -> Capture:
+def begin_capture(directory: Path, scenario: Scenario) -> Capture:
     """Start a new capture of *scenario*. Raises VstreamError if there is one already, or if it cannot be written."""
     if (directory / "manifest.json").exists():
         raise VstreamError(
@@ -105,7 +105,7 @@ class ManifestWriter:
 
     def count_lines(self) -> None:
         """Count the lines of all files at the end: a file that holds less later is known to be damaged."""
-        self._manifest = replace(self._manifest, lines=self._capture.lines())
+        self._manifest = replace(self._manifest, lines=self._capture.count_lines())
 
     def record_servers(self, lab_name: str) -> None:
         """Copy the lab's logs and search them for panics. A lab that never started has none."""

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from vstream.capture.digest import digest
-from vstream.capture.records import CapturedStream, Stored, message_identity
+from vstream.capture.records import CapturedStream, StoredRecord, message_identity
 from vstream.capture.store import Capture, RecordWriter
 from vstream.errors import NotReachableError, VstreamError
 from vstream.jetstream.answers import api_error
@@ -54,7 +54,7 @@ async def _read_once(connection: ReconnectingConnection, name: str, capture: Cap
     file = capture.stream_file(name)
     file.unlink(missing_ok=True)
     count = last = 0
-    lines = RecordWriter(file, Stored)
+    lines = RecordWriter(file, StoredRecord)
     try:
         before = await _read_state(connection, name)
         if before["messages"]:
@@ -81,10 +81,10 @@ async def _read_state(connection: ReconnectingConnection, name: str) -> dict[str
     return dict(answer["state"])
 
 
-def stored_record(message: StoredMessage, streams: Sequence[str], reader: str) -> Stored:
+def stored_record(message: StoredMessage, streams: Sequence[str], reader: str) -> StoredRecord:
     """What a capture keeps of a *message* in the stream *reader*; *streams* are all possible origins."""
     origin, origin_seq = origin_of(message.headers, streams, reader=reader)
-    return Stored(
+    return StoredRecord(
         seq=message.seq,
         time=message.time,
         subject=message.subject,

@@ -45,7 +45,14 @@ from vstream.runner.events import (
 )
 from vstream.runner.fault_injector import FaultInjector, StepResult
 from vstream.runner.read_back import read_back
-from vstream.runner.workers import WorkerProcess, Workers, list_targets, specify_sampler, specify_workers, tried_regions
+from vstream.runner.workers import (
+    WorkerProcess,
+    Workers,
+    list_operation_targets,
+    specify_sampler,
+    specify_workers,
+    tried_regions,
+)
 from vstream.runner.workload.spec import SAMPLER, WORKER
 from vstream.scenario import model
 from vstream.topology.model import Topology
@@ -89,11 +96,11 @@ async def run(
         raise VstreamError(
             f"lab `{lab_name}` already exists", hint="a scenario needs a lab of its own: choose another name"
         )
-    capture = manifest.begin(capture_dir, scenario)
+    capture = manifest.begin_capture(capture_dir, scenario)
     progress = ProgressWriter(lab_directory(lab_name), scenario.name, len(scenario.steps))
 
     def watch(event: Event) -> None:
-        progress.handle(event)
+        progress.record_event(event)
         on_event(event)
 
     active_run = _ScenarioRun(scenario, topology, capture, lab_name, watch)
@@ -175,8 +182,8 @@ class _ScenarioRun:
                 accepts_server=OwnServers(environment.logs).includes,
                 within=_CONNECT_TIMEOUT,
             )
-        for target in list_targets(self._scenario, environment, 0, tried_regions(self._scenario)):
-            await OperationChecks(target, self._connections[target.region], self._now).prepare()
+        for target in list_operation_targets(self._scenario, environment, 0, tried_regions(self._scenario)):
+            await OperationChecks(target, self._connections[target.region], self._now).create_fetch_consumer()
         specs = specify_workers(self._scenario, environment, self._capture.path, self._started_at)
         self._workers = Workers(
             tuple(self._make_process(spec.region, "vstream.runner.workload.worker", WORKER, spec) for spec in specs),
@@ -189,7 +196,7 @@ class _ScenarioRun:
         self._workload_began_at = self._now() + _START_DELAY
         self._manifest.record_load_start(self._workload_began_at)
         self._on_event(WorkloadBegan(at=self._workload_began_at))
-        await self._workers.go(self._workload_began_at)
+        await self._workers.begin_load(self._workload_began_at)
         await self._pause(self._workload_began_at - self._now())
 
     def _make_process(self, name: str, module: str, adapter: TypeAdapter[Any], spec: object) -> WorkerProcess:
@@ -246,7 +253,7 @@ class _ScenarioRun:
                 result = await self._make_convergence_wait(environment).wait_until_reached(within=action.within / _NS)
                 return StepResult(problem=result.missing)
             case model.Try():
-                await self._try(action, number, environment)
+                await self._try_operations(action, number, environment)
             case model.ChangeRegion():
                 return await self._change_region(action, environment, self._faults)
             case model.RepairMeta():
@@ -267,8 +274,8 @@ class _ScenarioRun:
     def _make_convergence_wait(self, environment: Environment) -> ConvergenceWait:
         return ConvergenceWait(environment.bundle.streams, self._connections)
 
-    async def _try(self, action: model.Try, number: int, environment: Environment) -> None:
-        targets = list_targets(self._scenario, environment, number, action.regions)
+    async def _try_operations(self, action: model.Try, number: int, environment: Environment) -> None:
+        targets = list_operation_targets(self._scenario, environment, number, action.regions)
         checks = [OperationChecks(target, self._connections[target.region], self._now) for target in targets]
         for target, operations in zip(targets, await asyncio.gather(*(check.run() for check in checks)), strict=True):
             if target.region not in self._tried:
@@ -288,8 +295,8 @@ class _ScenarioRun:
     def _require_running(self) -> None:
         assert self._workers is not None
         assert self._sampler is not None
-        self._workers.check()
-        self._sampler.check()
+        self._workers.require_running()
+        self._sampler.require_running()
 
     async def _settle_and_read_back(self, environment: Environment) -> None:
         """After the last step: until nothing can change any more, and all of it is written down."""
@@ -298,7 +305,7 @@ class _ScenarioRun:
         self._report_activity("waiting for the last answers")
         self._manifest.record_load_end(self._now())
         waits = [publishers.give_up / _NS for publishers in self._scenario.workload.publishers]
-        await self._workers.stop(self._now, within=_DRAIN_TIMEOUT + max(waits, default=0.0))
+        await self._workers.stop_load(self._now, within=_DRAIN_TIMEOUT + max(waits, default=0.0))
         self._report_activity("healing what is open")
         await self._faults.heal(None)
         began = self._now()
@@ -315,7 +322,7 @@ class _ScenarioRun:
             )
         )
         self._report_activity("reading every stream")
-        await self._workers.finish(within=_FINISH_TIMEOUT)
+        await self._workers.drain_consumers(within=_FINISH_TIMEOUT)
         await self._read_back(environment, within=_READ_BACK_TIMEOUT if result.is_reached else _READ_BACK_APART)
         self._manifest.mark_complete()
 
@@ -344,9 +351,9 @@ class _ScenarioRun:
 
     async def _end_clients(self) -> None:
         if self._workers is not None:
-            await self._workers.end()
+            await self._workers.end_now()
         if self._sampler is not None:
-            await self._sampler.end()
+            await self._sampler.end_now()
         await asyncio.gather(*(connection.close() for connection in self._connections.values()))
 
     @staticmethod

@@ -125,7 +125,7 @@ def judge(
 def _cases_by_cell(scenario: SurvivalScenario, verdict: Verdict) -> Iterable[tuple[CellKey, tuple[CaseStatus, str]]]:
     doubts = [case for case in verdict.cases if case.about in _NEEDED and case.status is not CaseStatus.PASS]
     for case in drop_retried(verdict.cases):
-        for key in scenario.asked.get(_ask_question(case), ()) if case.expectation else ():
+        for key in scenario.asked.get(_question_of(case), ()) if case.expectation else ():
             if doubts:
                 yield key, (CaseStatus.UNKNOWN, f"{doubts[0].name}: {doubts[0].detail}")
             else:
@@ -146,7 +146,7 @@ def _trial_of(case: Case) -> tuple[str | None, str | None, str] | None:
     return case.stream, case.region, (expectation.window or "").removesuffix(AGAIN)
 
 
-def _ask_question(case: Case) -> Asked:
+def _question_of(case: Case) -> Asked:
     assert case.expectation is not None
     return (case.expectation.measure, case.expectation.window, case.stream, case.region)
 

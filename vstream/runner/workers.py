@@ -14,7 +14,7 @@ from typing import TypeVar
 from pydantic import ValidationError
 
 from vstream.errors import VstreamError
-from vstream.runner.client_checks import Target
+from vstream.runner.client_checks import OperationTarget
 from vstream.runner.environment import Environment
 from vstream.runner.workload.spec import (
     FINISH,
@@ -76,7 +76,7 @@ class WorkerProcess:
         while line := await process.stdout.readline():
             on_line(self, line)
 
-    async def say(self, *words: str) -> None:
+    async def send_words(self, *words: str) -> None:
         """Send it a word. Does nothing if it has exited."""
         await self._write(" ".join(words).encode())
 
@@ -98,15 +98,15 @@ class WorkerProcess:
         """None while it runs."""
         return None if self._process is None else self._process.returncode
 
-    def check(self) -> None:
+    def require_running(self) -> None:
         """Raises VstreamError, with its last output, if it has exited by itself."""
         if not self.is_running:
             raise VstreamError(
-                f"the {self.name} ended by itself, with exit code {self.exit_code}: {self._last_words()}",
+                f"the {self.name} ended by itself, with exit code {self.exit_code}: {self._last_output()}",
                 hint=f"`{self._errors}` says more",
             )
 
-    def _last_words(self) -> str:
+    def _last_output(self) -> str:
         try:
             lines = self._errors.read_text(errors="replace").strip().splitlines()
         except OSError:
@@ -127,7 +127,7 @@ class WorkerProcess:
         if self._listening is not None:
             await self._listening
 
-    async def end(self) -> None:
+    async def end_now(self) -> None:
         """Stop it now; it writes what it has."""
         if self._process is None:
             return
@@ -155,47 +155,47 @@ class Workers:
             helper.latest = PROGRESS.validate_json(line)
             self._on_progress(helper.name, helper.latest)
 
-    async def go(self, begin: int) -> None:
+    async def begin_load(self, begin: int) -> None:
         """Publish and read from *begin* on, in nanoseconds since the capture's start."""
-        await self._say(GO, str(begin))
+        await self._send_words(GO, str(begin))
 
-    async def stop(self, now: Callable[[], int], *, within: float) -> None:
+    async def stop_load(self, now: Callable[[], int], *, within: float) -> None:
         """Start no new operations. Returns when each has an outcome, or after *within* seconds."""
-        await self._say(STOP)
+        await self._send_words(STOP)
         stopped_at = now()
         with suppress(VstreamError):
             await self.wait_until(
                 lambda progress: progress.is_drained and progress.at > stopped_at, within=within, state="done"
             )
 
-    async def finish(self, *, within: float) -> None:
+    async def drain_consumers(self, *, within: float) -> None:
         """Let consumers take what is left, then stop. Raises VstreamError if one fails."""
-        await self._say(FINISH)
+        await self._send_words(FINISH)
         await asyncio.gather(*(helper.wait(within) for helper in self._helpers))
         for helper in self._helpers:
             if helper.exit_code != 0:
-                helper.check()
+                helper.require_running()
 
-    async def end(self) -> None:
+    async def end_now(self) -> None:
         """Stop all of them now. Safe to call at any time, and repeatedly."""
-        await asyncio.gather(*(helper.end() for helper in self._helpers))
+        await asyncio.gather(*(helper.end_now() for helper in self._helpers))
 
-    def check(self) -> None:
+    def require_running(self) -> None:
         """Raises VstreamError if one has exited by itself."""
         for helper in self._helpers:
-            helper.check()
+            helper.require_running()
 
     async def wait_until(self, holds: Callable[[WorkloadProgress], bool], *, within: float, state: str) -> None:
         """Wait until *holds* is true of each. Raises VstreamError after *within* seconds, or if one has exited."""
         deadline = asyncio.get_running_loop().time() + within
         while missing := [helper.name for helper in self._helpers if not holds(helper.latest)]:
-            self.check()
+            self.require_running()
             if asyncio.get_running_loop().time() > deadline:
                 raise VstreamError(f"the {', '.join(missing)} are not {state} after {within:g} s")
             await asyncio.sleep(_POLL)
 
-    async def _say(self, *words: str) -> None:
-        await asyncio.gather(*(helper.say(*words) for helper in self._helpers))
+    async def _send_words(self, *words: str) -> None:
+        await asyncio.gather(*(helper.send_words(*words) for helper in self._helpers))
 
 
 _Item = TypeVar("_Item", Publishers, Readers)
@@ -235,25 +235,25 @@ def specify_sampler(environment: Environment, capture: Path, start: int) -> Samp
     return SamplerSpec(start=start, logs=environment.logs, capture=capture, regions=tuple(regions))
 
 
-def list_targets(
+def list_operation_targets(
     scenario: Scenario, environment: Environment, number: int, regions: tuple[str, ...]
-) -> tuple[Target, ...]:
+) -> tuple[OperationTarget, ...]:
     """The targets of `try` step *number*: every virtual stream in each of *regions*."""
     targets = []
     for region in regions:
         for stream in environment.topology.streams:
             if region in stream.regions:
                 targets.append(
-                    Target(
+                    OperationTarget(
                         region=region,
                         cluster=environment.topology.region(region).cluster,
                         stream=stream.name,
-                        read=environment.read_stream(stream.name, region),
+                        read_stream=environment.read_stream(stream.name, region),
                         # What really bears the name is not mapped.
-                        bound=naming.local_name(environment.read_stream(stream.name, region))
+                        consumer_stream=naming.local_name(environment.read_stream(stream.name, region))
                         if stream.consistency.has_origin
                         else stream.name,
-                        written=environment.write_stream(stream.name, region),
+                        write_stream=environment.write_stream(stream.name, region),
                         subject=_make_sample_subject(scenario, stream.name, region)
                         or naming.probe_subject(stream.subjects[0]),
                         number=number,
@@ -282,7 +282,7 @@ def _list_publishers(scenario: Scenario, environment: Environment, region: str) 
             client=f"{region}/publish-{publishers.stream}{number}",
             prefix=f"{region}/{publishers.stream}{number}/",
             stream=publishers.stream,
-            written=environment.write_stream(publishers.stream, region),
+            write_stream=environment.write_stream(publishers.stream, region),
             subject=publishers.subject.replace("{region}", region),
             rate=publishers.rate,
             size=publishers.size,
@@ -306,7 +306,7 @@ def _list_readers(scenario: Scenario, environment: Environment, region: str) -> 
         yield ReaderSpec(
             client=f"{region}/{readers.kind.value}-{readers.stream}{number}",
             stream=readers.stream,
-            read=environment.read_stream(readers.stream, region),
+            read_stream=environment.read_stream(readers.stream, region),
             rate=readers.rate,
             timeout=readers.timeout,
             is_sequential=readers.kind is ReaderKind.SEQUENCE,

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from tests.support.captures import SECOND, History, Shape, clean, renumber
 from tests.support.night import repetitions
-from vstream.capture.records import GivenUpStream, OperationOutcome, Stored
+from vstream.capture.records import GivenUpStream, OperationOutcome, StoredRecord
 from vstream.capture.verdict.contents import find_displaced
 from vstream.capture.verdict.judge_capture import judge_capture
 from vstream.capture.verdict.verdict import CaseStatus, Verdict
@@ -83,7 +83,7 @@ def history_places(draw: st.DrawFn, *models: str) -> tuple[History, str, int, st
     return history, name, place, draw
 
 
-def is_acked(history: History, row: Stored) -> bool:
+def is_acked(history: History, row: StoredRecord) -> bool:
     return row.id in {operation.id for operation in history.of(OperationOutcome.OK)}
 
 
@@ -277,22 +277,24 @@ def test_indeterminate_is_right_either_way(is_stored: bool) -> None:
     assert [served.recovered.count for served in judged.streams[0].served] == [count] * 3
 
 
-def _apply_limit(rows: list[Stored], most: int) -> list[Stored]:
+def _apply_limit(rows: list[StoredRecord], most: int) -> list[StoredRecord]:
     """What a limit of *most* messages per subject leaves."""
-    result: list[Stored] = []
+    result: list[StoredRecord] = []
     for row in reversed(rows):
         result += [row] * (sum(stored.subject == row.subject for stored in result) < most)
     return result[::-1]
 
 
-LIMITS: list[tuple[str, Callable[[list[Stored]], list[Stored]]]] = [
+LIMITS: list[tuple[str, Callable[[list[StoredRecord]], list[StoredRecord]]]] = [
     ("max_msgs_per_subject", lambda rows: _apply_limit(rows, 3)),
     ("max_msgs", lambda rows: rows[-20:]),
 ]
 
 
 @pytest.mark.parametrize(("limit", "apply"), LIMITS, ids=[limit for limit, _ in LIMITS])
-def test_what_a_limit_has_removed_is_not_lost(limit: str, apply: Callable[[list[Stored]], list[Stored]]) -> None:
+def test_what_a_limit_has_removed_is_not_lost(
+    limit: str, apply: Callable[[list[StoredRecord]], list[StoredRecord]]
+) -> None:
     history = clean()
     name = "foo-read-west"
     before = len(history.streams[name])
@@ -347,7 +349,7 @@ def test_what_was_said_when_a_region_was_given_up_is_not_lost_and_one_more_is() 
     history = clean(Shape(consumers=False))
     announced = history.streams["foo-write-west"][-4].seq
 
-    def without(name: str, after: int) -> list[Stored]:
+    def without(name: str, after: int) -> list[StoredRecord]:
         rows = history.streams[name]
         return [row for row in rows if row.origin != "foo-write-west" or (row.origin_seq or 0) <= after]
 

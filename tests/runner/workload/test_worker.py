@@ -35,7 +35,7 @@ PUBLISHER = PublisherSpec(
     client="west/publish-foo",
     prefix="west/foo/",
     stream="foo",
-    written="foo",
+    write_stream="foo",
     subject="foo.{key}",
     rate=200,
     size=(20, 300),
@@ -58,13 +58,13 @@ class World:
         """A worker that has begun. Afterwards everything has an outcome, and it has ended."""
         workers = Workers((self.helper(spec),), lambda _name, _progress: None)
         await workers.start(within=60)
-        await workers.go(self.now())
+        await workers.begin_load(self.now())
         try:
             yield workers
-            await workers.stop(self.now, within=90)
-            await workers.finish(within=60)
+            await workers.stop_load(self.now, within=90)
+            await workers.drain_consumers(within=60)
         finally:
-            await workers.end()
+            await workers.end_now()
 
     def helper(self, spec: WorkerSpec) -> WorkerProcess:
         return WorkerProcess(
@@ -298,13 +298,13 @@ async def test_readers_say_who_answered_and_what_they_read(world: World) -> None
         ReaderSpec(
             client="west/read-foo",
             stream="foo",
-            read="foo",
+            read_stream="foo",
             rate=100,
             timeout=NS,
             is_sequential=False,
             subjects=(("foo.{key}", 5, 200.0),),
         ),
-        ReaderSpec(client="west/replay-foo", stream="foo", read="foo", rate=100, timeout=NS, is_sequential=True),
+        ReaderSpec(client="west/replay-foo", stream="foo", read_stream="foo", rate=100, timeout=NS, is_sequential=True),
     )
     async with world.working(replace(world.spec, readers=readers)):
 
@@ -438,9 +438,9 @@ async def test_what_a_killed_worker_had_flushed_can_be_read(world: World) -> Non
     helper = world.helper(world.spec)
     workers = Workers((helper,), lambda _name, _progress: None)
     await workers.start(within=60)
-    await workers.go(0)
+    await workers.begin_load(0)
     await world.wait_for_record(OperationOutcome.OK)
     assert helper._process is not None
     os.kill(helper._process.pid, signal.SIGKILL)
-    await workers.end()
+    await workers.end_now()
     assert {operation.outcome for operation in world.operations()} == {OperationOutcome.OK}

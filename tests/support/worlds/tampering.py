@@ -11,7 +11,7 @@ from string import ascii_uppercase
 from typing import Any
 
 from tests.support.worlds.settings import REGIONS, Setting, Version
-from tests.support.worlds.world import PATIENCE, Message, Stored, World, by_origin
+from tests.support.worlds.world import PATIENCE, Message, StoredRecord, World, by_origin
 
 _CHUNK = 64 * 1024
 _IN_USE = 10130
@@ -34,7 +34,7 @@ class Kind:
     """Whether nothing else is done to its world."""
 
 
-async def list_deletable(world: World, region: str) -> list[Stored]:
+async def list_deletable(world: World, region: str) -> list[StoredRecord]:
     """Messages of a read stream of which it is certain that they have to be there until the audit."""
     held = await world.read_held(region)
     if world.setting.name == "count":
@@ -50,13 +50,13 @@ async def list_deletable(world: World, region: str) -> list[Stored]:
     return held
 
 
-def _is_usable(world: World, stored: Stored) -> bool:
+def _is_usable(world: World, stored: StoredRecord) -> bool:
     message = world.message(stored)
     is_traffic = message.key.rpartition(".")[2].startswith("k")
     return is_traffic and not message.has_ttl and (stored.origin, stored.seq) not in world.untouchable
 
 
-def sample(world: World, stored: Sequence[Stored], most: int) -> list[Stored]:
+def sample(world: World, stored: Sequence[StoredRecord], most: int) -> list[StoredRecord]:
     number = min(len(stored), world.random.randrange(1, most + 1))
     return sorted(world.random.sample(list(stored), number), key=lambda message: message.at)
 
@@ -90,7 +90,7 @@ async def purge_read(world: World) -> None:
     await world.api(region, f"STREAM.PURGE.{world.read(region)}")
     # Another message comes to these subjects, which replaces the oldest.
     ends = {f"{world.lead}{origin}.end" for origin in REGIONS}
-    newest: dict[str, list[Stored]] = defaultdict(list)
+    newest: dict[str, list[StoredRecord]] = defaultdict(list)
     for stored in before:
         newest[stored.subject].append(stored)
     lost = []
@@ -172,17 +172,17 @@ async def inject(world: World, region: str, origin: str, seq: int, key: str, pay
     await world.api(region, f"STREAM.DELETE.{name}")
 
 
-def suffix_of(world: World, stored: Stored) -> str:
+def suffix_of(world: World, stored: StoredRecord) -> str:
     return stored.subject.removeprefix(world.lead)
 
 
-async def _choose_one(world: World) -> tuple[str, Stored | None, list[Stored]]:
+async def _choose_one(world: World) -> tuple[str, StoredRecord | None, list[StoredRecord]]:
     region = world.random.choice(REGIONS)
     deletable = await list_deletable(world, region)
     return region, world.random.choice(deletable) if deletable else None, await world.read_held(region)
 
 
-def claim_reordered(world: World, region: str, stored: Stored, held: Sequence[Stored]) -> None:
+def claim_reordered(world: World, region: str, stored: StoredRecord, held: Sequence[StoredRecord]) -> None:
     """A message was put behind all that was there: later ones of its origin stand in front of it now."""
     if any(message.origin == stored.origin and message.seq > stored.seq for message in held):
         world.truth.warnings.add("VA303")

@@ -44,7 +44,7 @@ class Message:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Stored:
+class StoredRecord:
     """A message of a read stream."""
 
     at: int
@@ -195,7 +195,7 @@ class World:
         stored = as_stored(answer["message"])
         return (stored.origin, stored.seq) == (message.origin, message.seq)
 
-    async def read_held(self, region: str) -> list[Stored]:
+    async def read_held(self, region: str) -> list[StoredRecord]:
         """All that the read stream of *region* holds of write streams, in order."""
         stream = self.read(region)
         state = (await self.api(region, f"STREAM.INFO.{stream}"))["state"]
@@ -216,12 +216,16 @@ class World:
         for seq in seqs:
             await self.api(region, f"STREAM.MSG.DELETE.{stream}", {"seq": seq})
 
-    def message(self, stored: Stored) -> Message:
+    def message(self, stored: StoredRecord) -> Message:
         """What clients were told of a message that is stored somewhere."""
         return next(message for message in self.sent[stored.origin] if message.seq == stored.seq)
 
     def claim_missing(
-        self, region: str, gone: Sequence[Stored], before: Sequence[Stored], written_again: Collection[str] = ()
+        self,
+        region: str,
+        gone: Sequence[StoredRecord],
+        before: Sequence[StoredRecord],
+        written_again: Collection[str] = (),
     ) -> None:
         """
         Messages of a read stream are gone, which *before* held them: they are lost, and some can be put in again.
@@ -240,7 +244,7 @@ class World:
             (self.truth.replayed if can_return else self.truth.left)[reader, stored.origin] += 1
         self.note_touched(gone)
 
-    def note_touched(self, stored: Sequence[Stored]) -> None:
+    def note_touched(self, stored: Sequence[StoredRecord]) -> None:
         """What was done to these messages is not done again."""
         self.untouchable |= {(message.origin, message.seq) for message in stored}
 
@@ -281,18 +285,18 @@ class World:
         return max(written)[1:]
 
 
-def as_stored(message: Mapping[str, Any]) -> Stored:
+def as_stored(message: Mapping[str, Any]) -> StoredRecord:
     headers = base64.b64decode(message.get("hdrs", ""))
     match = SOURCE.search(headers)
     assert match, (message, headers)
-    return Stored(
+    return StoredRecord(
         at=message["seq"], origin=match[1].decode(), seq=int(match[2]), subject=message["subject"],
         payload=base64.b64decode(message.get("data", "")), has_id=b"\r\nNats-Msg-Id:" in headers,
     )  # fmt: skip
 
 
-def by_origin(stored: Sequence[Stored]) -> dict[str, list[Stored]]:
-    groups: dict[str, list[Stored]] = defaultdict(list)
+def by_origin(stored: Sequence[StoredRecord]) -> dict[str, list[StoredRecord]]:
+    groups: dict[str, list[StoredRecord]] = defaultdict(list)
     for message in stored:
         groups[message.origin].append(message)
     return groups

@@ -7,7 +7,7 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from vstream.capture.records import CapturedStream, Manifest, Stored
+from vstream.capture.records import CapturedStream, Manifest, StoredRecord
 from vstream.capture.store import Capture
 from vstream.capture.verdict.context import CaptureContext, ExampleCollector, ExampleFactory
 from vstream.capture.verdict.history import NOTHING, Attempts, StringTable, parse_digest
@@ -95,11 +95,11 @@ class StreamScan:
             role=self.captured.role,
             stored=None if self.error is not None else self.rows,
             error=self.error,
-            duplicated=self.duplicated.finding(),
-            unexpected=self.unexpected.finding(),
+            duplicated=self.duplicated.affected(),
+            unexpected=self.unexpected.affected(),
             altered=self.altered,
             diverged=self.diverged,
-            reordered=self.reordered.finding(),
+            reordered=self.reordered.affected(),
         )
 
     def read(self, capture: Capture) -> None:
@@ -108,14 +108,14 @@ class StreamScan:
             self.error = self.error or "it was not read"
             return
         try:
-            self._take(capture.read_stored(self.captured.name))
+            self._read_rows(capture.read_stored(self.captured.name))
         except VstreamError as error:
             self.error = error.message
             return
         if self.error is None and self.rows != self.captured.messages:
             self.error = f"the capture holds {self.rows:,} of its {self.captured.messages:,} messages"
 
-    def _take(self, rows: Iterator[Stored]) -> None:
+    def _read_rows(self, rows: Iterator[StoredRecord]) -> None:
         # Millions of rows pass here: what the loop needs is at hand.
         ledger, copies, is_write, home = self._ledger, self.copies, self.is_write, self._ledger.home
         numbers, digests, subjects = ledger.attempts.numbers, ledger.digest, ledger.attempts.subject
@@ -153,7 +153,7 @@ class StreamScan:
             keep_origin(origins.setdefault(row.origin, len(origins)))
             keep_origin_seq(NOTHING if row.origin_seq is None else row.origin_seq)
             if is_write and home[number] != NOTHING:
-                self._note_second_home(number, row)
+                self._add_second_home(number, row)
         self.rows, self.last_seq = count, seq
         self.first_seq = self.seqs[0] if self.seqs else 0
 
@@ -167,15 +167,15 @@ class StreamScan:
         # In a domain what stands before it is shorter.
         return requested in {hash(".".join(tokens[3:])), hash(subject.removeprefix(f"{PUBLISH_PREFIX}."))}
 
-    def _add_unpublished(self, row: Stored) -> None:
+    def _add_unpublished(self, row: StoredRecord) -> None:
         detail = "never published" if row.id is not None else "not a message of the workload"
         self.unexpected.add(self._examples.describe_row(row, detail, stream=self.captured.name))
 
-    def _add_altered(self, number: int, row: Stored, how: str) -> None:
+    def _add_altered(self, number: int, row: StoredRecord, how: str) -> None:
         self.altered += 1
         self._add(self.unexpected, number, row.seq, row.time, f"stored {how}")
 
-    def _note_second_home(self, number: int, row: Stored) -> None:
+    def _add_second_home(self, number: int, row: StoredRecord) -> None:
         first = self._ledger.streams.text(self._ledger.home[number])
         self._add(self.duplicated, number, row.seq, row.time, f"stored in {first} too")
 
@@ -186,7 +186,7 @@ class StreamScan:
         moment = self._context.shift_to_start(time)
         to.add(self._examples.describe_attempt(number, detail, stream=self.captured.name, seq=seq, at=moment))
 
-    def settle(self) -> None:
+    def enter_in_ledger(self) -> None:
         """Enter the messages of a write stream into the ledger, and compare their order with their acknowledgements."""
         ledger, attempts = self._ledger, self._ledger.attempts
         home = ledger.streams.number(self.captured.name)
@@ -203,7 +203,7 @@ class StreamScan:
             if attempts.acked_by[number] == name and attempts.acked_seq[number] >= 0:
                 places.append(place)
                 ranks.append(attempts.acked_seq[number])
-        self._reorder([(places, ranks)], "not in the order of the acknowledgements")
+        self._add_reordered([(places, ranks)], "not in the order of the acknowledgements")
 
     def compare_order(self) -> None:
         """
@@ -228,9 +228,9 @@ class StreamScan:
                 places, ranks = held[home]
                 places.append(place)
                 ranks.append(ledger.home_seq[number])
-        self._reorder(told.values(), "out of its origin's order, by the sequences in the headers")
+        self._add_reordered(told.values(), "out of its origin's order, by the sequences in the headers")
         by_headers, self.reordered = self.reordered, ExampleCollector()
-        self._reorder(held.values(), "out of the order of its write stream")
+        self._add_reordered(held.values(), "out of the order of its write stream")
         if by_headers.count >= self.reordered.count:
             self.reordered = by_headers
 
@@ -257,7 +257,7 @@ class StreamScan:
         self.origins = array("h")
         self.origin_seqs = array("q")
 
-    def _reorder(self, groups: Iterable[_Ranking], detail: str) -> None:
+    def _add_reordered(self, groups: Iterable[_Ranking], detail: str) -> None:
         for places, ranks in groups:
             for item in find_displaced(ranks):
                 place = places[item]

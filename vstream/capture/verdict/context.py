@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vstream.capture.records import FaultOutcome, FaultRecord, Manifest, Stored, Window
+from vstream.capture.records import FaultOutcome, FaultRecord, Manifest, StoredRecord, Window
 from vstream.capture.verdict.history import Attempts
 from vstream.capture.verdict.verdict import Affected, Example
 from vstream.value_class import value_class
@@ -22,7 +22,7 @@ class CaptureContext:
     run: Window
     """The time with load, as a window."""
 
-    def open_at(self, moment: int) -> tuple[str, ...]:
+    def faults_open_at(self, moment: int) -> tuple[str, ...]:
         """The faults that were open at *moment*: injected and not yet healed."""
         open_faults = []
         for fault in self.faults:
@@ -62,8 +62,8 @@ class ExampleCollector:
         if self.wants_more:
             self.examples.append(example)
 
-    def finding(self) -> Affected:
-        """The finding with the count and the examples."""
+    def affected(self) -> Affected:
+        """How many there are, and the first few of them."""
         return Affected(count=self.count, examples=tuple(self.examples))
 
 
@@ -73,13 +73,13 @@ class ExampleFactory:
     def __init__(self, context: CaptureContext, attempts: Attempts) -> None:
         self._context = context
         self._attempts = attempts
-        self._texts: list[str] | None = None
+        self._ids: list[str] | None = None
 
-    def text(self, number: int) -> str:
+    def id_of(self, number: int) -> str:
         """The identity of message *number*."""
-        if self._texts is None:
-            self._texts = self._attempts.texts()
-        return self._texts[number]
+        if self._ids is None:
+            self._ids = self._attempts.ids()
+        return self._ids[number]
 
     def describe_attempt(
         self, number: int, detail: str, *, stream: str | None = None, seq: int | None = None, at: int | None = None
@@ -90,7 +90,7 @@ class ExampleFactory:
         acked = done if attempts.is_acked(number) and done >= 0 else None
         moment = next(time for time in (at, acked, attempts.due[number]) if time is not None)
         return Example(
-            id=self.text(number),
+            id=self.id_of(number),
             detail=detail,
             origin=attempts.regions.text(attempts.region[number]),
             acked=acked,
@@ -98,15 +98,15 @@ class ExampleFactory:
             acked_seq=acked_seq if acked_seq >= 0 else None,
             stream=stream,
             seq=seq,
-            faults=self._context.open_at(moment),
+            faults=self._context.faults_open_at(moment),
         )
 
-    def describe_row(self, row: Stored, detail: str, *, stream: str) -> Example:
+    def describe_row(self, row: StoredRecord, detail: str, *, stream: str) -> Example:
         """An example of a message that nobody published."""
         return Example(
             id=row.id if row.id is not None else row.subject,
             detail=detail,
             stream=stream,
             seq=row.seq,
-            faults=self._context.open_at(self._context.shift_to_start(row.time)),
+            faults=self._context.faults_open_at(self._context.shift_to_start(row.time)),
         )

@@ -57,7 +57,7 @@ class Deliveries:
             # A stream that holds a message twice delivers it twice: that is the stream's fault.
             received.repeated += 1
 
-    def consumers(self, stream: str, served: Mapping[str, StreamScan]) -> Iterable[ConsumerVerdict]:
+    def judge_consumers(self, stream: str, served: Mapping[str, StreamScan]) -> Iterable[ConsumerVerdict]:
         """What the consumers of *stream* received, compared with the streams in *served*, by region."""
         for (client, region, name), received in sorted(self._received.items()):
             if name != stream:
@@ -83,7 +83,7 @@ class Deliveries:
             return None
         return sum(window.start <= moment < window.end for received in consumers for moment in received.at)
 
-    def propagation(self, stream: str, origin: str | None, region: str, window: Window) -> int | None:
+    def median_propagation(self, stream: str, origin: str | None, region: str, window: Window) -> int | None:
         """
         Median time from sending in *origin* to delivery in *region*, for messages sent in *window*.
 

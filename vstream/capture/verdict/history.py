@@ -93,7 +93,7 @@ class Attempts:
         """Whether it was refused, or never sent."""
         return self.outcomes[number] == REJECTED
 
-    def texts(self) -> list[str]:
+    def ids(self) -> list[str]:
         """All ids by number. Expensive; only for examples."""
         return list(self.numbers)
 
@@ -165,7 +165,7 @@ class History:
         """Outcomes of the publishes on *stream*, by region."""
         return {region: count.tally() for (name, region), count in self._counts.items() if name == stream}
 
-    def arrange(self, regions: Sequence[str]) -> None:
+    def sort_by_regions(self, regions: Sequence[str]) -> None:
         """Sort everything by *regions*, the order of reports."""
         places = {region: place for place, region in enumerate(regions)}
 
@@ -183,7 +183,7 @@ class History:
         for calls in (*self.publishes.values(), *self.reads.values(), *self.fetches.values()):
             yield from calls.late
 
-    def last(self) -> int:
+    def last_due(self) -> int:
         """When the last operation was due."""
         every = (*self.publishes.values(), *self.reads.values(), *self.fetches.values())
         return max((calls.due[-1] for calls in every if calls.due), default=0)
@@ -194,7 +194,7 @@ def read_history(capture: Capture) -> History:
     history = History()
     for operation in capture.operations():
         history.add(operation)
-    history.arrange(capture.manifest().regions)
+    history.sort_by_regions(capture.manifest().regions)
     for calls in (*history.publishes.values(), *history.reads.values(), *history.fetches.values()):
         calls.sort()
     for (stream, _), unknown in history.read_ids.items():

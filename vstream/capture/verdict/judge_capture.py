@@ -26,7 +26,7 @@ from vstream.capture.verdict.verdict import (
     Example,
     FaultVerdict,
     Outage,
-    PublishSecond,
+    PublishInterval,
     StreamVerdict,
     Timeline,
     Verdict,
@@ -51,7 +51,7 @@ def judge_capture(capture: Capture, expectations: Sequence[Expectation] = ()) ->
     manifest = capture.manifest()
     windows = tuple(sorted(capture.windows(), key=lambda window: window.start))
     faults = tuple(sorted(capture.faults(), key=lambda fault: fault.injected))
-    start, end = manifest.load or (0, history.last() + 1)
+    start, end = manifest.load or (0, history.last_due() + 1)
     context = CaptureContext(
         manifest=manifest, faults=faults, windows=windows, run=Window(name=RUN, start=start, end=end, action="load")
     )
@@ -69,7 +69,7 @@ def judge_capture(capture: Capture, expectations: Sequence[Expectation] = ()) ->
         history=history,
         deliveries=deliveries,
         samples=samples,
-        lines=capture.lines() if manifest.lines else {},
+        lines=capture.count_lines() if manifest.lines else {},
         windows={window.name: judge_window(window, history, samples, manifest.regions) for window in windows},
         run=judge_window(context.run, history, samples, manifest.regions),
         streams=streams,
@@ -115,9 +115,9 @@ def _build_timeline(facts: Measurements) -> Timeline:
         start=shown.start,
         interval=interval,
         intervals=count,
-        publishes=publish_seconds(facts.history, shown.start, interval, count),
-        reads=read_shares(facts.history, shown.start, interval, count),
-        control_plane=count_control_plane_seconds(facts.samples, shown.start, interval, count, regions),
+        publishes=publish_intervals(facts.history, shown.start, interval, count),
+        reads=answered_read_shares(facts.history, shown.start, interval, count),
+        control_plane=slowest_meta_answers(facts.samples, shown.start, interval, count, regions),
         lag=lag,
     )
 
@@ -147,7 +147,7 @@ def _judge_stream(
         scan = scans[captured.name] = StreamScan(captured, ledger, examples, context, is_write=captured in plan.writes)
         scan.read(capture)
         if scan.is_write:
-            scan.settle()
+            scan.enter_in_ledger()
         else:
             scan.compare_order()
         scan.forget_origins()
@@ -163,7 +163,7 @@ def _judge_stream(
             looked_at[region] = seen[place]
     flow = Propagation(context, name, ledger, readable, looked_at)
     is_same, displaced = compare_order([*{scan.captured.name: scan for scan in served.values()}.values()])
-    read = tuple(holdings.check_served(region, item) for region, item in plan.served.items())
+    read = tuple(holdings.judge_served(region, item) for region, item in plan.served.items())
     verdict = StreamVerdict(
         name=name,
         model=context.manifest.models.get(name, "virtual"),
@@ -173,8 +173,8 @@ def _judge_stream(
         lost_by_origin=holdings.lost_by_origin(),
         same_order=is_same,
         displaced=displaced,
-        arrivals=tuple(flow.arrivals()),
-        consumers=tuple(deliveries.consumers(name, served)),
+        arrivals=tuple(flow.arrival_delays()),
+        consumers=tuple(deliveries.judge_consumers(name, served)),
         unexpected_reads=_count_unexpected_reads(context, name, history),
     )
     return verdict, flow
@@ -193,10 +193,10 @@ def _count_unexpected_reads(context: CaptureContext, stream: str, history: Histo
                     detail="read, but never published",
                     stream=operation.acked_by,
                     seq=operation.seq,
-                    faults=context.open_at(operation.sent),
+                    faults=context.faults_open_at(operation.sent),
                 )
             )
-        by_region[region] = collector.finding()
+        by_region[region] = collector.affected()
     return by_region
 
 
@@ -280,7 +280,7 @@ def _measure_availabilities(calls: Mapping[tuple[str, str], OperationLog], windo
             rejected=call.count(REJECTED, low, high),
             indeterminate=call.count(INDETERMINATE, low, high),
             longest_gap=call.longest_gap(low, high, window.end),
-            time=summarize(call.times(low, high)),
+            time=summarize(call.durations(low, high)),
         )
 
 
@@ -323,25 +323,27 @@ def timeline_intervals(run: Window) -> tuple[int, int]:
     return interval, -(-length // interval)
 
 
-def publish_seconds(history: History, start: int, interval: int, count: int) -> Mapping[str, tuple[PublishSecond, ...]]:
+def publish_intervals(
+    history: History, start: int, interval: int, count: int
+) -> Mapping[str, tuple[PublishInterval, ...]]:
     """The publishes in each interval, by region."""
     regions: defaultdict[str, list[OperationLog]] = defaultdict(list)
     for (_, region), calls in history.publishes.items():
         regions[region].append(calls)
     starts = range(start, start + count * interval, interval)
-    return {region: tuple(_count_second(logs, at, interval) for at in starts) for region, logs in regions.items()}
+    return {region: tuple(_count_publishes(logs, at, interval) for at in starts) for region, logs in regions.items()}
 
 
-def _count_second(every: Sequence[OperationLog], start: int, interval: int) -> PublishSecond:
+def _count_publishes(every: Sequence[OperationLog], start: int, interval: int) -> PublishInterval:
     counts = [0, 0, 0]
     times: list[int] = []
     for calls in every:
         low, high = calls.find_range(start, start + interval)
         for code in (OK, REJECTED, INDETERMINATE):
             counts[code] += calls.count(code, low, high)
-        times += calls.times(low, high)
+        times += calls.durations(low, high)
     times.sort()
-    return PublishSecond(
+    return PublishInterval(
         ok=counts[OK],
         rejected=counts[REJECTED],
         indeterminate=counts[INDETERMINATE],
@@ -350,7 +352,9 @@ def _count_second(every: Sequence[OperationLog], start: int, interval: int) -> P
     )
 
 
-def read_shares(history: History, start: int, interval: int, count: int) -> Mapping[str, tuple[float | None, ...]]:
+def answered_read_shares(
+    history: History, start: int, interval: int, count: int
+) -> Mapping[str, tuple[float | None, ...]]:
     """The share of answered reads in each interval, by region."""
     totals: dict[str, list[list[int]]] = {}
     for (_, region), calls in history.reads.items():
@@ -366,7 +370,7 @@ def read_shares(history: History, start: int, interval: int, count: int) -> Mapp
     return shares
 
 
-def count_control_plane_seconds(
+def slowest_meta_answers(
     samples: Sequence[Sample], start: int, interval: int, count: int, regions: Sequence[str]
 ) -> Mapping[str, tuple[int | None, ...]]:
     """The meta leader's slowest answer in each interval, by region; -1 if a request failed."""

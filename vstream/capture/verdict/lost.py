@@ -93,12 +93,12 @@ class Holdings:
         self._lost: set[int] = set()
 
     def lost_by_origin(self) -> Mapping[str, int]:
-        """Messages lost in the regions checked by `check_served`, each counted once, by region of origin."""
+        """Messages lost in the regions checked by `judge_served`, each counted once, by region of origin."""
         attempts = self._ledger.attempts
         counts = Counter(attempts.regions.text(attempts.region[number]) for number in self._lost)
         return dict(sorted(counts.items()))
 
-    def check_served(self, region: str, captured: CapturedStream | None) -> ServedVerdict:
+    def judge_served(self, region: str, captured: CapturedStream | None) -> ServedVerdict:
         """Compare what clients of *region* read (*captured*) with what they should."""
         if captured is None:
             return ServedVerdict(region=region, stream=None)
@@ -124,7 +124,7 @@ class Holdings:
         return ServedVerdict(
             region=region,
             stream=captured.name,
-            lost=lost.finding(),
+            lost=lost.affected(),
             lost_by_origin=dict(sorted(by_origin.items())),
             lost_everywhere=everywhere,
             recovered=recovered,
@@ -146,7 +146,7 @@ class Holdings:
                     recovered.add(self._examples.describe_attempt(number, detail, stream=scan.captured.name))
                 else:
                     recovered.count += 1
-        return recovered.finding(), rejected
+        return recovered.affected(), rejected
 
     def find_diverged(self, scan: StreamScan) -> Affected:
         """Messages that *scan* should hold and does not, while another stream does. Lost messages are left out."""
@@ -167,7 +167,7 @@ class Holdings:
                 collector.add(self._examples.describe_attempt(number, detail, stream=scan.captured.name))
             else:
                 collector.count += 1
-        return collector.finding()
+        return collector.affected()
 
     def _is_given_up(self, scan: StreamScan, number: int) -> bool:
         """Whether it was said that *scan* would lack this message, when the stream that acknowledged it was given up."""
@@ -204,7 +204,7 @@ class Holdings:
             return where
         place = bisect_left(scan.seqs, seq)
         if place < len(scan.seqs) and scan.seqs[place] == seq:
-            second = self._examples.text(scan.numbers[place])
+            second = self._examples.id_of(scan.numbers[place])
             return f"{where}: {scan.captured.name} was set back, and has given its sequence {seq} to {second}"
         if seq > scan.last_seq:
             return f"{where}: {scan.captured.name} was set back, and ends at sequence {scan.last_seq}"

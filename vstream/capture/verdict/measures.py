@@ -185,9 +185,9 @@ class Measurements:
             Measure.PUBLISH_TIME: self._measure_time,
             Measure.READ_TIME: self._measure_time,
             Measure.PUBLISH_GAP: self._measure_gap,
-            Measure.CONTROL_PLANE: self._control_plane,
+            Measure.CONTROL_PLANE: self._measure_control_plane,
             Measure.DELIVERED: self._measure_delivered,
-            Measure.PROPAGATION: self._propagation,
+            Measure.PROPAGATION: self._measure_propagation,
             Measure.VISIBLE: self._measure_visible,
             Measure.CONVERGED: self._measure_converged,
             Measure.WORKS: self._measure_works,
@@ -195,7 +195,7 @@ class Measurements:
 
     def _measure_share(self, question: Question, window: WindowVerdict) -> Measurement:
         is_publish = question.expectation.measure is Measure.PUBLISHED
-        item = _find(window.publishes if is_publish else window.reads, question)
+        item = _find_availability(window.publishes if is_publish else window.reads, question)
         if item is None or item.share is None:
             return make_unmeasured(f"no {'publish' if is_publish else 'read'} was due")
         done = "acknowledged" if is_publish else "answered"
@@ -207,7 +207,7 @@ class Measurements:
 
     def _measure_time(self, question: Question, window: WindowVerdict) -> Measurement:
         is_publish = question.expectation.measure is Measure.PUBLISH_TIME
-        item = _find(window.publishes if is_publish else window.reads, question)
+        item = _find_availability(window.publishes if is_publish else window.reads, question)
         if item is None or item.time is None:
             return make_unmeasured(f"no {'publish was acknowledged' if is_publish else 'read was answered'}")
         p99 = units.format_nanoseconds(item.time.p99)
@@ -217,7 +217,7 @@ class Measurements:
         )
 
     def _measure_gap(self, question: Question, window: WindowVerdict) -> Measurement:
-        item = _find(window.publishes, question)
+        item = _find_availability(window.publishes, question)
         if item is None or not item.attempted:
             return make_unmeasured("no publish was due")
         gap = item.longest_gap
@@ -226,7 +226,7 @@ class Measurements:
             detail=f"none for {units.format_nanoseconds(gap)} at the longest" if gap else "none failed",
         )
 
-    def _control_plane(self, question: Question, window: WindowVerdict) -> Measurement:
+    def _measure_control_plane(self, question: Question, window: WindowVerdict) -> Measurement:
         entry = next((item for item in window.control_plane if item.region == question.region), None)
         if entry is None or entry.share is None:
             return make_unmeasured("no meta leader was asked for")
@@ -239,8 +239,8 @@ class Measurements:
             return make_unmeasured("there was no consumer")
         return Measurement(value=float(count or 0), detail=f"{count or 0:,} messages received")
 
-    def _propagation(self, question: Question, window: WindowVerdict) -> Measurement:
-        took = self.deliveries.propagation(
+    def _measure_propagation(self, question: Question, window: WindowVerdict) -> Measurement:
+        took = self.deliveries.median_propagation(
             question.stream or "", question.expectation.origin, question.region or "", window.window
         )
         if took is None:
@@ -249,7 +249,7 @@ class Measurements:
 
     def _measure_visible(self, question: Question, window: WindowVerdict) -> Measurement:
         flow = self.flows.get(question.stream or "")
-        count = flow.visible(window.window, question.expectation.origin, question.region or "") if flow else None
+        count = flow.count_visible(window.window, question.expectation.origin, question.region or "") if flow else None
         if count is None:
             return make_unmeasured(f"the capture does not tell what {question.region} could read when")
         return Measurement(value=float(count), detail=f"{count:,} messages were there before the step ended")
@@ -305,7 +305,7 @@ def _list_unread(streams: Sequence[PhysicalVerdict]) -> tuple[str, ...]:
     return tuple(f"{stream.name} could not be read: {stream.error}" for stream in streams if stream.error is not None)
 
 
-def _find(availabilities: Sequence[Availability], question: Question) -> Availability | None:
+def _find_availability(availabilities: Sequence[Availability], question: Question) -> Availability | None:
     key = (question.stream, question.region)
     return next(
         (availability for availability in availabilities if (availability.stream, availability.region) == key), None

@@ -46,7 +46,7 @@ class OperationLog:
         """The index range of operations that were due from *start* on and before *end*."""
         return bisect_left(self.due, start), bisect_left(self.due, end)
 
-    def times(self, low: int, high: int) -> list[int]:
+    def durations(self, low: int, high: int) -> list[int]:
         """Durations of the successful operations at the indexes *low* to *high*."""
         outcomes, took = self.outcomes, self.took
         return [took[index] for index in range(low, high) if not outcomes[index] and took[index] >= 0]

@@ -27,7 +27,7 @@ class SampledProgress:
         # A stream that was set back had a sequence for good only from when it never was behind it again.
         self._seqs = list(accumulate((seq for _, seq in reversed(looks_by_stream)), min))[::-1]
 
-    def first(self, seq: int) -> int | None:
+    def first_seen(self, seq: int) -> int | None:
         """
         When the first sample showed *seq* in the stream, since the capture's start.
 
@@ -88,7 +88,7 @@ class Propagation:
         if region not in self._mirrors:
             wall = self._wall
             return ((number, time - wall) for number, time in zip(scan.numbers, scan.times, strict=True))
-        first = self._looks[region].first
+        first = self._looks[region].first_seen
         seen = ((number, first(seq)) for number, seq in zip(scan.numbers, scan.seqs, strict=True))
         return ((number, moment) for number, moment in seen if moment is not None)
 
@@ -99,7 +99,7 @@ class Propagation:
             if written[number] != NOTHING:
                 yield number, written[number], arrived
 
-    def arrivals(self) -> Iterator[ArrivalDelay]:
+    def arrival_delays(self) -> Iterator[ArrivalDelay]:
         """Delays by origin and reading region. For mirrors, two samples a second are too coarse."""
         attempts = self._ledger.attempts
         for region, scan in self._served.items():
@@ -160,7 +160,7 @@ class Propagation:
                 result[index].append(Convergence(stream=self._stream, region=region, took=took))
         return result
 
-    def visible(self, window: Window, origin: str | None, region: str) -> int | None:
+    def count_visible(self, window: Window, origin: str | None, region: str) -> int | None:
         """
         How many messages *region* had before the end of *window*, of those acknowledged in *origin* during it.
 

@@ -367,7 +367,7 @@ class Verdict:
         return CaseStatus.UNKNOWN if CaseStatus.UNKNOWN in statuses or not statuses else CaseStatus.PASS
 
     @property
-    def zero(self) -> int:
+    def load_start(self) -> int:
         """Start of the load, from which people count, like the live timeline and `at` of a step."""
         return self.manifest.load[0] if self.manifest.load is not None else 0
 
@@ -455,7 +455,7 @@ def _make_case(case: Case, suite: str) -> TestCase:
 
 
 @value_class
-class PublishSecond:
+class PublishInterval:
     """The publishes that were due in one interval of the timeline."""
 
     ok: int
@@ -473,7 +473,7 @@ class Timeline:
     interval: int
     """Length of an interval in nanoseconds: a second, or more for a long run."""
     intervals: int
-    publishes: Mapping[str, tuple[PublishSecond, ...]]
+    publishes: Mapping[str, tuple[PublishInterval, ...]]
     """By region, over all streams."""
     reads: Mapping[str, tuple[float | None, ...]]
     """By region: share of answered reads; None without reads."""

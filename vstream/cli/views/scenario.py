@@ -260,11 +260,11 @@ _MOST_CASES = 5
 class ExplorationLog:
     """Says on standard error what happens."""
 
-    def begins(self, number: int, seed: int, steps: str) -> None:
+    def on_begin(self, number: int, seed: int, steps: str) -> None:
         """A scenario begins to run."""
         console.print_note(f"{number:>4}  seed {seed}: {steps or 'no fault'}")
 
-    def shrinks(self, number: int, steps: str) -> None:
+    def on_shrink(self, number: int, steps: str) -> None:
         """A shorter scenario is tried."""
         console.print_note(f"{number:>4}  shorter: {steps or 'no fault'}", style="dim")
 

@@ -28,7 +28,7 @@ def render_report(verdict: Verdict, width: int) -> Iterator[RenderableType]:
     yield render_headline(verdict)
     yield from _render_cases(verdict)
     yield from _render_examples(verdict)
-    faults = [_render_faults(verdict.faults, verdict.zero)] if verdict.faults else []
+    faults = [_render_faults(verdict.faults, verdict.load_start)] if verdict.faults else []
     streams = verdict.streams
     tables = (_render_streams(streams), *_render_windows(verdict), *faults, *_render_arrivals(streams))
     for table in (*tables, *_render_consumers(streams)):
@@ -71,7 +71,7 @@ def _render_examples(verdict: Verdict) -> Iterator[Text]:
             yield from render_finding(finding)
             affected = finding.affected
             for example in affected.examples[:_SHOWN_EXAMPLES]:
-                yield Text(f"    {example_line(example, verdict.zero)}")
+                yield Text(f"    {example_line(example, verdict.load_start)}")
             if affected.count > _SHOWN_EXAMPLES:
                 yield Text(f"    and {affected.count - _SHOWN_EXAMPLES:,} more", style="dim")
 
@@ -169,7 +169,7 @@ def _render_windows(verdict: Verdict) -> Iterator[Table]:
     )
     several = len({row.stream for window in verdict.windows for row in window.publishes}) > 1
     for window in verdict.windows:
-        if not window.window.is_telling:
+        if not window.window.is_worth_reporting:
             continue
         reads = {(row.stream, row.region): row for row in window.reads}
         control = {row.region: row.share for row in reversed(window.control_plane)}

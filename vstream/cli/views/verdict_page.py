@@ -46,7 +46,9 @@ def render_page(verdict: Verdict) -> str:
     findings = []
     for stream in verdict.streams:
         for finding in stream.findings():
-            findings.append((finding, [example_line(example, verdict.zero) for example in finding.affected.examples]))
+            findings.append(
+                (finding, [example_line(example, verdict.load_start) for example in finding.affected.examples])
+            )
     return env.get_template(TEMPLATE).render(
         verdict=verdict,
         manifest=verdict.manifest,
@@ -58,7 +60,7 @@ def render_page(verdict: Verdict) -> str:
         findings=findings,
         bands=_list_bands(verdict),
         steps=_list_steps(verdict),
-        ticks=_list_ticks(verdict.timeline, verdict.zero),
+        ticks=_list_ticks(verdict.timeline, verdict.load_start),
         sections=charts.group_by_section(shown),
         data=_embed_data(verdict, shown),
         versions=sorted({server.version for server in verdict.manifest.servers}),
@@ -68,7 +70,7 @@ def render_page(verdict: Verdict) -> str:
 
 def _embed_data(verdict: Verdict, shown: Sequence[Mapping[str, Any]]) -> Markup:
     """What tooltips and the replay say, as JSON that cannot end the element it stands in."""
-    timeline, zero = verdict.timeline, verdict.zero
+    timeline, zero = verdict.timeline, verdict.load_start
     data: Json = {
         "interval": timeline.interval / _SECOND,
         "start": (timeline.start - zero) / _SECOND,
@@ -115,7 +117,7 @@ def _fault_moments(verdict: Verdict) -> Json:
     """The faults that happened: their names, regions, and from when to when in seconds of the timeline."""
     moments: list[Json] = []
     for fault in _list_happened(verdict):
-        start, end = fault.injected - verdict.zero, _end(fault, verdict) - verdict.zero
+        start, end = fault.injected - verdict.load_start, _end(fault, verdict) - verdict.load_start
         moments.append(
             {"name": fault.asked, "regions": list(fault.regions), "from": start / _SECOND, "to": end / _SECOND}
         )
@@ -273,7 +275,7 @@ def _list_bands(verdict: Verdict) -> list[dict[str, Any]]:
     bands = []
     for fault in _list_happened(verdict):
         end = _end(fault, verdict)
-        lasted = _from_to(verdict.zero, fault.injected, end)
+        lasted = _from_to(verdict.load_start, fault.injected, end)
         bands.append({**axis.span(fault.injected, end), "name": fault.asked, "title": f"{fault.asked}: {lasted}"})
     return _assign_lanes(bands)
 
@@ -284,7 +286,7 @@ def _list_steps(verdict: Verdict) -> list[dict[str, Any]]:
     steps = []
     for step in verdict.windows[1:]:
         window = step.window
-        lasted = _from_to(verdict.zero, window.start, window.end)
+        lasted = _from_to(verdict.load_start, window.start, window.end)
         steps.append(
             {
                 **axis.span(window.start, window.end),
@@ -320,7 +322,7 @@ def tell(verdict: Verdict) -> Iterator[str]:
     yield _tell_workload(verdict)
     happened = [fault for fault in verdict.faults if fault.fault.outcome is FaultOutcome.CONFIRMED]
     for fault in happened[:_MOST_FAULTS]:
-        yield _tell_fault(fault, verdict.zero)
+        yield _tell_fault(fault, verdict.load_start)
     if len(happened) > _MOST_FAULTS:
         yield f"{len(happened) - _MOST_FAULTS} more faults followed: the table of faults has all."
     yield _tell_messages(verdict)

@@ -75,7 +75,7 @@ class Publisher:
         """Give every message an outcome now."""
         for message in list(self._open.values()):
             message.error = message.error or "the run ended before an answer"
-            self._end(message)
+            self._record_outcome(message)
 
     async def listen(self) -> None:
         """Start to receive answers."""
@@ -90,7 +90,7 @@ class Publisher:
                 await self._publish_first(number, begin + round(number * period))
                 number += 1
                 now = self._recorder.now()
-            await self._look_after(now)
+            await self._retry_or_expire(now)
             ahead = (begin + number * period - self._recorder.now()) / _NS
             await asyncio.sleep(_IDLE if self._is_stopped else max(_TICK, min(_IDLE, ahead)))
 
@@ -105,7 +105,7 @@ class Publisher:
             due=due,
             sent=self._recorder.now(),
         )
-        self._recorder.due(message.sent - due)
+        self._recorder.record_due(message.sent - due)
         self._open[number] = message
         await self._send(message)
 
@@ -125,7 +125,7 @@ class Publisher:
         message.unanswered += 1
         self._expiring.append((self._recorder.now() + self._spec.timeout, message.number, message.attempts))
 
-    async def _look_after(self, now: int) -> None:
+    async def _retry_or_expire(self, now: int) -> None:
         """What has waited long enough for an answer, or for another attempt."""
         while self._expiring and self._expiring[0][0] <= now:
             _, number, attempt = self._expiring.popleft()
@@ -136,7 +136,7 @@ class Publisher:
             if self._may_retry(message, now):
                 await self._send(message)
             else:
-                self._end(message)
+                self._record_outcome(message)
         while self._again and self._again[0][0] <= now:
             _, number = self._again.popleft()
             if number in self._open:
@@ -146,9 +146,9 @@ class Publisher:
         message = self._open.get(int(subject.rpartition(".")[2]))
         if message is None:
             return
-        error, stream, seq, is_duplicate = parse_acknowledgement(reply, self._spec.written)
+        error, stream, seq, is_duplicate = parse_acknowledgement(reply, self._spec.write_stream)
         if error is None:
-            self._end(message, done=self._recorder.now(), stream=stream, seq=seq, is_duplicate=is_duplicate)
+            self._record_outcome(message, done=self._recorder.now(), stream=stream, seq=seq, is_duplicate=is_duplicate)
         else:
             message.unanswered -= 1
             self._handle_refusal(message, error)
@@ -158,14 +158,14 @@ class Publisher:
         message.error = error
         now = self._recorder.now()
         if not self._may_retry(message, now + _AGAIN):
-            self._end(message, done=now)
+            self._record_outcome(message, done=now)
         else:
             self._again.append((now + _AGAIN, message.number))
 
     def _may_retry(self, message: _OpenMessage, at: int) -> bool:
         return self._spec.is_retrying and at < message.due + self._spec.give_up
 
-    def _end(
+    def _record_outcome(
         self,
         message: _OpenMessage,
         *,
@@ -201,8 +201,8 @@ class Publisher:
         )
 
 
-def parse_acknowledgement(reply: Reply, written: str) -> tuple[str | None, str | None, int | None, bool]:
-    """The error in *reply*, or the stream, the sequence and the duplicate flag. *written* should answer."""
+def parse_acknowledgement(reply: Reply, write_stream: str) -> tuple[str | None, str | None, int | None, bool]:
+    """The error in *reply*, or the stream, the sequence and the duplicate flag. *write_stream* should answer."""
     if reply.status is not None:
         return (
             "no responders" if reply.status == HTTPStatus.SERVICE_UNAVAILABLE else f"status {reply.status}",
@@ -217,7 +217,7 @@ def parse_acknowledgement(reply: Reply, written: str) -> tuple[str | None, str |
                 return describe_error(answer["error"]), None, None, False
             return (
                 None,
-                naming.qualify_answer(str(answer["stream"]), written),
+                naming.qualify_answer(str(answer["stream"]), write_stream),
                 int(answer["seq"]),
                 bool(answer.get("duplicate", False)),
             )

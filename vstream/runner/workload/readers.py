@@ -162,7 +162,7 @@ class DirectReader(_Paced):
                 outcome=outcome,
                 id=None if message is None else message_identity(message.data),
                 subject=subject if message is None else message.subject,
-                acked_by=None if message is None else naming.qualify_answer(message.stream, self._spec.read),
+                acked_by=None if message is None else naming.qualify_answer(message.stream, self._spec.read_stream),
                 seq=None if message is None else message.seq,
                 error=error,
             )
@@ -191,7 +191,7 @@ class ConsumerReader(_Paced):
             "max_ack_pending": 100 * BATCH,
         }
         subject = f"{API}.CONSUMER.DURABLE.CREATE.{self._spec.physical}.{self._spec.name}"
-        await make_consumer(
+        await request_consumer(
             self._connection, subject, {"stream_name": self._spec.physical, "config": config}, within=within
         )
 
@@ -206,12 +206,12 @@ class ConsumerReader(_Paced):
         number = -1
         while self.recorder.now() < deadline:
             if await self._fetch(self.recorder.now(), number) == (OperationOutcome.OK, 0):
-                if not await self._is_owed():
+                if not await self._has_unacknowledged():
                     return
                 await asyncio.sleep(_PAUSE)
             number -= 1
 
-    async def _is_owed(self) -> bool:
+    async def _has_unacknowledged(self) -> bool:
         """Whether the server has something for it that is not acknowledged; also where it does not say."""
         subject = f"{API}.CONSUMER.INFO.{self._spec.physical}.{self._spec.name}"
         with suppress(VstreamError):
@@ -279,7 +279,7 @@ class ConsumerReader(_Paced):
             if fetch.count == BATCH:
                 fetch.ended.set_result(None)
         acknowledgement = AckSubject.parse(reply.reply)
-        self.recorder.delivery(
+        self.recorder.record_delivery(
             Delivery(
                 client=self._spec.client,
                 region=self.recorder.region,
@@ -294,7 +294,7 @@ class ConsumerReader(_Paced):
             await self._connection.publish(reply.reply, ACK)
 
 
-async def make_consumer(
+async def request_consumer(
     connection: ReconnectingConnection, subject: str, request: Mapping[str, Any], *, within: float
 ) -> None:
     """

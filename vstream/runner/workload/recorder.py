@@ -30,7 +30,7 @@ class Recorder:
         """Nanoseconds since the capture's start."""
         return time.monotonic_ns() - self._start
 
-    def due(self, late: int) -> None:
+    def record_due(self, late: int) -> None:
         """A publish that was due *late* nanoseconds ago is being sent."""
         self._due += 1
         self._late.append(late)
@@ -44,12 +44,12 @@ class Recorder:
             self._reads += 1
             self._answered += operation.outcome is OperationOutcome.OK
 
-    def delivery(self, delivery: Delivery) -> None:
+    def record_delivery(self, delivery: Delivery) -> None:
         """Record a message that a consumer received."""
         self._deliveries.write(delivery)
         self._delivered += 1
 
-    def progress(self, *, is_drained: bool) -> WorkloadProgress:
+    def take_progress(self, *, is_drained: bool) -> WorkloadProgress:
         """The progress so far. Clears the lateness values that it reports."""
         late, self._late = sorted(self._late), []
         return WorkloadProgress(

@@ -82,12 +82,14 @@ class Sampler:
             sample = await (await under_way.get())
             self._lines.write(sample)
             self._lines.flush()
-            process.say(_SAMPLE.dump_json(sample, exclude_defaults=True))
+            process.send_line(_SAMPLE.dump_json(sample, exclude_defaults=True))
 
     async def _sample(self, region: SampledRegion, connection: ReconnectingConnection) -> Sample:
         at = time.monotonic_ns() - self._spec.start
         (took, error), links, *infos = await asyncio.gather(
-            _control_plane(connection), _read_links(region), *(_ask(connection, stream) for stream in region.streams)
+            _measure_control_plane(connection),
+            _read_links(region),
+            *(_read_stream_info(connection, stream) for stream in region.streams),
         )
         by_stream = {stream: info for stream, info in zip(region.streams, infos, strict=True) if info is not None}
         return Sample(
@@ -108,7 +110,7 @@ def read_cursors(info: dict[str, Any], reader: str) -> dict[str, int]:
     }
 
 
-async def _control_plane(connection: ReconnectingConnection) -> tuple[int | None, str | None]:
+async def _measure_control_plane(connection: ReconnectingConnection) -> tuple[int | None, str | None]:
     began = time.monotonic_ns()
     try:
         answer = await connection.request_json(_CONTROL, {"subject": _NOBODY}, timeout=DEADLINE)
@@ -118,7 +120,7 @@ async def _control_plane(connection: ReconnectingConnection) -> tuple[int | None
     return (time.monotonic_ns() - began, None) if failure is None else (None, str(failure))
 
 
-async def _ask(connection: ReconnectingConnection, stream: str) -> dict[str, Any] | None:
+async def _read_stream_info(connection: ReconnectingConnection, stream: str) -> dict[str, Any] | None:
     try:
         answer = await connection.request_json(naming.api_subject("STREAM.INFO", stream), timeout=DEADLINE)
     except VstreamError:

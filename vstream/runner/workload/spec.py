@@ -27,7 +27,7 @@ class PublisherSpec:
     prefix: str
     """Prefix of message identities; a number follows."""
     stream: str
-    written: str
+    write_stream: str
     """The physical stream that stores these publishes, by the name in acknowledgements."""
     subject: str
     rate: float
@@ -44,7 +44,7 @@ class ReaderSpec:
 
     client: str
     stream: str
-    read: str
+    read_stream: str
     """The physical stream that answers here."""
     rate: float
     timeout: int

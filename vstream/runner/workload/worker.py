@@ -95,7 +95,9 @@ class Worker:
         while True:
             self._recorder.flush()
             is_drained = all(client.is_drained for client in self._paced_clients())
-            process.say(PROGRESS.dump_json(self._recorder.progress(is_drained=is_drained), exclude_defaults=True))
+            process.send_line(
+                PROGRESS.dump_json(self._recorder.take_progress(is_drained=is_drained), exclude_defaults=True)
+            )
             await asyncio.sleep(FLUSH_EVERY)
 
 
