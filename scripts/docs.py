@@ -98,7 +98,7 @@ def fault_steps() -> str:
     for declared in faults.FAULTS.values():
         steps = [_code(declared.name)] if declared.may_be_empty else []
         steps += [_code(f"{declared.name}: {value}") for value in STEP_VALUES[declared.aim]]
-        options = [yaml_key(option.name) for option in declared.options] + (["for"] if declared.stays else [])
+        options = [yaml_key(option.name) for option in declared.options] + (["for"] if declared.stays_open else [])
         rows.append((", ".join(steps), ", ".join(map(_code, options)), declared.help))
     return _render_table(("Fault", "Options", "Meaning"), rows)
 

@@ -142,7 +142,9 @@ def test_lost_servers_and_cut_links_add_up() -> None:
 
 
 def test_what_is_lost_for_good_is_always_more_than_was_asked_for() -> None:
-    effects = assess_impact(topology(3, replicas=3), lost=(), servers=("west-1",), losses=("5 seconds are gone",))
+    effects = assess_impact(
+        topology(3, replicas=3), lost=(), servers=("west-1",), permanent_losses=("5 seconds are gone",)
+    )
     assert effects.refusals == ("5 seconds are gone",)
 
 

@@ -139,5 +139,5 @@ def test_what_can_be_open_is_read_back_from_the_journal(kind: str) -> None:
     opened = OpenFault(id="f1", command=kind, fault=fault, since=datetime.now(UTC))
     journal = Journal(number=1, faults=(opened,))
     assert decode(encode(journal)) == journal
-    assert fault.where
+    assert fault.target_text
     assert bool(fault.counted_as_lost) != bool(fault.cuts) or kind == "link"

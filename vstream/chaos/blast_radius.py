@@ -53,7 +53,7 @@ class GroupEffect:
 
 
 @value_class
-class SideEffect:
+class PartitionSide:
     """Regions that reach each other and no others, and how many servers run in them."""
 
     regions: tuple[str, ...]
@@ -73,11 +73,11 @@ class Impact:
     """
     stretch: GroupEffect | None
     """The stretch cluster; its streams have replicas on most of its members."""
-    sides: tuple[SideEffect, ...]
+    sides: tuple[PartitionSide, ...]
     """One side, unless links are cut."""
     apart: tuple[str, ...]
     """Regions that run without their hub: nothing is copied from or to them."""
-    losses: tuple[str, ...]
+    permanent_losses: tuple[str, ...]
     """What will be lost for good."""
     refusals: tuple[str, ...]
 
@@ -89,7 +89,7 @@ def assess_impact(
     servers: Collection[str],
     silent: Collection[Pair] = (),
     cut: Collection[Pair] = (),
-    losses: Sequence[str] = (),
+    permanent_losses: Sequence[str] = (),
 ) -> Impact:
     """
     The effect of taking *servers* and *cut* from *topology*, where *lost* and *silent* are missing already.
@@ -119,19 +119,19 @@ def assess_impact(
         refusals.append(
             f"{_format_regions([*sorted(asked), *elsewhere])} would be without a write quorum at the same time"
         )
-    refusals += losses
+    refusals += permanent_losses
     hubs = topology.hubs.members if topology.hubs else {}
     hubless = {region for region, hub in hubs.items() if hub.name in {*lost, *servers}}
     counted = [(side, sum(region in side for region in present.values())) for side in parts]
     majority = 0 if meta is None else meta.peers // 2 + 1
-    sides = [SideEffect(regions=side, servers=count, has_meta_majority=count >= majority) for side, count in counted]
+    sides = [PartitionSide(regions=side, servers=count, has_meta_majority=count >= majority) for side, count in counted]
     return Impact(
         regions=effects,
         meta=meta,
         stretch=stretch,
         sides=tuple(sides),
         apart=tuple(effect.region for effect in effects if effect.left and effect.region in hubless),
-        losses=tuple(losses),
+        permanent_losses=tuple(permanent_losses),
         refusals=tuple(refusals),
     )
 

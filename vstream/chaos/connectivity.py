@@ -146,9 +146,13 @@ class ConnectivityProbe:
         for pair, state in sorted(requested.items()):
             link = f"over {pair[0]} → {pair[1]}"
             took = _require_delay(after[pair], effective[pair], link)
-            evidence.append(f"a message takes {took} {link}, before {_ms(min(before[pair], default=0.0))}")
+            evidence.append(
+                f"a message takes {took} {link}, before {_format_milliseconds(min(before[pair], default=0.0))}"
+            )
             if state.jitter:
-                evidence.append(f"times are up to {_ms(_require_jitter(after[pair], state.jitter, link))} apart {link}")
+                evidence.append(
+                    f"times are up to {_format_milliseconds(_require_jitter(after[pair], state.jitter, link))} apart {link}"
+                )
             if state.rate:
                 evidence.append(await self._require_rate(pair, state.rate, link))
         losses = {pair: state.loss for pair, state in requested.items() if state.loss}
@@ -159,8 +163,10 @@ class ConnectivityProbe:
         least = size * 8 / rate
         took = await self.send_bulk(pair, size, within=10 * least + 10)
         if took is not None and took < _HALF * least:
-            raise LabError(f"{size} bytes take {_ms(took)} {link}, and not {_ms(least)}")
-        return f"{size} bytes take {'very long' if took is None else _ms(took)} {link}"
+            raise LabError(
+                f"{size} bytes take {_format_milliseconds(took)} {link}, and not {_format_milliseconds(least)}"
+            )
+        return f"{size} bytes take {'very long' if took is None else _format_milliseconds(took)} {link}"
 
     async def _require_loss(self, losses: Mapping[Pair, float], after: Mapping[Pair, Sequence[float]]) -> Sequence[str]:
         """Send single messages, one after the other, until some come late over each link that loses packets."""
@@ -180,16 +186,16 @@ def _require_delay(after: Sequence[float], state: LinkState, link: str) -> str:
         return "very long"  # everything on a connection waits for what was lost before it
     delay = state.delay or 0.0
     if not after or min(after) < _NEARLY * delay:
-        took = _ms(min(after)) if after else "for ever"
+        took = _format_milliseconds(min(after)) if after else "for ever"
         raise LabError(f"a message takes {took} {link}, and not {delay * 1000:g} ms")
-    return _ms(min(after))
+    return _format_milliseconds(min(after))
 
 
 def _require_jitter(after: Sequence[float], jitter: float, link: str) -> float:
     spread = max(after, default=jitter) - min(after, default=0.0)
     if spread < _JITTER_PART * jitter:
         raise LabError(
-            f"all messages take the same {link}, within {_ms(spread)}, and not up to {jitter * 1000:g} ms more"
+            f"all messages take the same {link}, within {_format_milliseconds(spread)}, and not up to {jitter * 1000:g} ms more"
         )
     return spread
 
@@ -203,7 +209,7 @@ def _describe_loss(pair: Pair, loss: float, sent: int, first_late: int | None) -
     return f"{sent} messages came in time {link}: a loss of {loss:.3%} is too rare to be seen so soon"
 
 
-def _ms(seconds: float) -> str:
+def _format_milliseconds(seconds: float) -> str:
     return f"{seconds * 1000:.1f} ms"
 
 

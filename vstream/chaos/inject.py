@@ -67,7 +67,9 @@ async def inject_and_journal(request: InjectionRequest, fault: LabFault) -> Inje
     target = request.target
     async with target.directory.lock():
         journal = prune_journal(target)
-        require_allowed(request, journal, servers=fault.counted_as_lost, cuts=fault.cuts, losses=fault.losses)
+        require_allowed(
+            request, journal, servers=fault.counted_as_lost, cuts=fault.cuts, permanent_losses=fault.permanent_losses
+        )
         journal, entry = journal.add(request.command, fault)
         write_journal(target.directory, journal)  # before the first signal: from here on a crash can be healed
         try:
@@ -85,7 +87,7 @@ async def inject_and_journal(request: InjectionRequest, fault: LabFault) -> Inje
 async def _undo(target: TargetServers, journal: Journal, entry: OpenFault) -> None:
     watch = await entry.fault.heal(target, entry.id)
     watch()
-    write_journal(target.directory, _close(target, journal, entry))
+    write_journal(target.directory, _close_fault(target, journal, entry))
 
 
 async def inject_for(
@@ -153,7 +155,7 @@ async def heal(
     async with target.directory.lock(patience=timeout):
         journal = read_journal(target.directory) or journal
         for entry in chosen:
-            journal = _close(target, journal, entry)
+            journal = _close_fault(target, journal, entry)
         write_journal(target.directory, journal)
     return HealResult(faults=chosen, seconds=time.monotonic() - began if is_up else None)
 
@@ -168,11 +170,11 @@ def prune_journal(target: TargetServers) -> Journal:
     journal = read_journal(target.directory) or Journal()
     for entry in journal.faults:
         if entry.fault.is_over(target, entry.id):
-            journal = _close(target, journal, entry)
+            journal = _close_fault(target, journal, entry)
     return journal
 
 
-def _close(target: TargetServers, journal: Journal, entry: OpenFault) -> Journal:
+def _close_fault(target: TargetServers, journal: Journal, entry: OpenFault) -> Journal:
     """*journal* without *entry*, and without what that has kept."""
     shutil.rmtree(target.directory.faults / entry.id, ignore_errors=True)
     return journal.remove(entry.id)
@@ -184,7 +186,7 @@ def require_allowed(
     *,
     servers: Collection[str] = (),
     cuts: Collection[Pair] = (),
-    losses: Sequence[str] = (),
+    permanent_losses: Sequence[str] = (),
 ) -> None:
     """
     Announce the effect of taking *servers* and *cuts*.
@@ -193,7 +195,12 @@ def require_allowed(
     """
     lost = request.target.unavailable() | {server for entry in journal.faults for server in entry.fault.counted_as_lost}
     impact = assess_impact(
-        request.topology, lost=lost, servers=servers, silent=request.target.cuts(), cut=cuts, losses=losses
+        request.topology,
+        lost=lost,
+        servers=servers,
+        silent=request.target.cuts(),
+        cut=cuts,
+        permanent_losses=permanent_losses,
     )
     request.on_impact(impact)
     if impact.refusals and not request.is_forced:

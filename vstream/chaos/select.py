@@ -158,7 +158,7 @@ async def find_led_stream(target: TargetServers, name: str) -> tuple[StreamLeade
     return role, role.leader
 
 
-def require_elector(role: StreamLeadership) -> None:
+def require_electable_successor(role: StreamLeadership) -> None:
     """Raises RefusedError if the others could not elect a leader after the present one of *role*."""
     if role.replicas == 1:
         raise RefusedError(

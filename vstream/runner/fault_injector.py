@@ -116,7 +116,7 @@ class FaultInjector:
                 if step.lasting is not None:
                     await pause(step.lasting)
                 end = self._now()
-                if step.lasting is not None or not step.fault.type.stays:
+                if step.lasting is not None or not step.fault.type.stays_open:
                     await self._heal([step.id])
                 return StepResult(window=(record.injected, end if step.lasting is not None else self._now()))
             case LeaderChange():

@@ -20,14 +20,14 @@ class Action:
     fault: FaultType | None = None
 
     @property
-    def stays(self) -> bool:
+    def stays_open(self) -> bool:
         """Whether the fault stays open until it is healed. Others end by themselves."""
-        return self.fault is not None and self.fault.stays
+        return self.fault is not None and self.fault.stays_open
 
 
 def _make_action(declared: FaultType) -> Action:
     options = tuple(option.name for option in declared.options)
-    return Action(aim=declared.aim, options=("for_", *options) if declared.stays else options, fault=declared)
+    return Action(aim=declared.aim, options=("for_", *options) if declared.stays_open else options, fault=declared)
 
 
 ACTIONS: Final[Mapping[str, Action]] = {

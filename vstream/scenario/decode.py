@@ -91,13 +91,14 @@ def _decode_workload(workload: WorkloadDocument, source: SourceMap, topology: To
     if workload.readers is None:
         both = (ReadersDocument(by="consumer"), ReadersDocument(by="direct"))
         span = source.key_span(place)
-        readers = [_readers(readers, stream, topology, span) for stream in topology.streams for readers in both]
+        readers = [_decode_readers(readers, stream, topology, span) for stream in topology.streams for readers in both]
     else:
         readers = []
         for index, readers_written in enumerate(workload.readers):
             at = source.value_span((*place, "readers", index))
             readers += [
-                _readers(readers_written, stream, topology, at) for stream in streams_named(readers_written.stream)
+                _decode_readers(readers_written, stream, topology, at)
+                for stream in streams_named(readers_written.stream)
             ]
     return model.Workload(publishers=tuple(publishers), readers=tuple(readers))
 
@@ -109,23 +110,23 @@ def _decode_publishers(
         stream=stream.name,
         subject=written.subject or model.default_subject(stream.subjects[0]),
         regions=_decode_regions(written.regions, stream, topology),
-        rate=_choose(written.rate, workload.rate, _RATE),
-        size=_choose(written.size, workload.size, _SIZE),
-        keys=_choose(written.keys, workload.keys, _KEYS),
-        retry=model.Retry(_choose(written.retry, workload.retry, "none")),
-        timeout=_choose(written.timeout, workload.timeout, _TIMEOUT),
-        give_up=_choose(written.give_up, workload.give_up, _GIVE_UP),
+        rate=_first_given(written.rate, workload.rate, _RATE),
+        size=_first_given(written.size, workload.size, _SIZE),
+        keys=_first_given(written.keys, workload.keys, _KEYS),
+        retry=model.Retry(_first_given(written.retry, workload.retry, "none")),
+        timeout=_first_given(written.timeout, workload.timeout, _TIMEOUT),
+        give_up=_first_given(written.give_up, workload.give_up, _GIVE_UP),
         span=span,
     )
 
 
-def _choose(first: T | None, second: T | None, default: T) -> T:
+def _first_given(first: T | None, second: T | None, default: T) -> T:
     if first is not None:
         return first
     return second if second is not None else default
 
 
-def _readers(written: ReadersDocument, stream: VirtualStream, topology: Topology, span: Span) -> model.Readers:
+def _decode_readers(written: ReadersDocument, stream: VirtualStream, topology: Topology, span: Span) -> model.Readers:
     return model.Readers(
         stream=stream.name,
         kind=model.ReaderKind(written.by),

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from vstream.scenario.document import ExpectDocument, ScenarioDocument
-from vstream.scenario.fields import Bound, Bounds, pair
+from vstream.scenario.fields import Bound, Bounds, split_pair
 from vstream.scenario.model import Compare, Expectation, Measure
 from vstream.syntax.yaml import Path, SourceMap
 from vstream.topology.model import Consistency, Topology
@@ -35,32 +35,34 @@ _WHOLE: Final = (Measure.CONVERGED, *EXPECTED_ZERO.values(), Measure.DIVERGED)
 def decode_expectations(document: ScenarioDocument, source: SourceMap, topology: Topology) -> Iterator[Expectation]:
     """Those that are written, in their order, and then those that hold unless something else is written."""
     for index, group in enumerate(document.expect):
-        yield from _group(group, source, ("expect", index), _find_regions_tried(document, group.in_, topology))
+        yield from _decode_group(group, source, ("expect", index), _find_regions_tried(document, group.in_, topology))
     span = source.key_span(("expect",)) if document.expect else source.key_span(("steps",))
     for word, measure in EXPECTED_ZERO.items():
-        if not _is_said(document, word, None):
-            for stream in _find_unsaid(document, word, topology):
+        if not _is_stated(document, word, None):
+            for stream in _find_unstated(document, word, topology):
                 yield Expectation(measure=measure, compare=Compare.EQUAL, value=0, span=span, stream=stream)
     for virtual in topology.streams:
-        is_said = _is_said(document, "same_order", None) or _is_said(document, "same_order", virtual.name)
+        is_stated = _is_stated(document, "same_order", None) or _is_stated(document, "same_order", virtual.name)
         # All read streams promise the same sequence.
-        if virtual.consistency is not Consistency.VIRTUAL and not is_said:
+        if virtual.consistency is not Consistency.VIRTUAL and not is_stated:
             yield Expectation(
                 measure=Measure.SAME_ORDER, compare=Compare.EQUAL, value=1, span=span, stream=virtual.name
             )
 
 
-def _is_said(document: ScenarioDocument, word: str, stream: str | None) -> bool:
+def _is_stated(document: ScenarioDocument, word: str, stream: str | None) -> bool:
     return any(word in group.model_fields_set and group.stream == stream for group in document.expect)
 
 
-def _find_unsaid(document: ScenarioDocument, word: str, topology: Topology) -> tuple[str | None, ...]:
+def _find_unstated(document: ScenarioDocument, word: str, topology: Topology) -> tuple[str | None, ...]:
     """The streams without an expectation about *word*; None for all."""
-    quiet = tuple(stream.name for stream in topology.streams if not _is_said(document, word, stream.name))
+    quiet = tuple(stream.name for stream in topology.streams if not _is_stated(document, word, stream.name))
     return quiet if len(quiet) < len(topology.streams) else (None,)
 
 
-def _group(group: ExpectDocument, source: SourceMap, path: Path, tried: tuple[str, ...]) -> Iterator[Expectation]:
+def _decode_group(
+    group: ExpectDocument, source: SourceMap, path: Path, tried: tuple[str, ...]
+) -> Iterator[Expectation]:
     def make_expectation(
         measure: Measure, bound: Bound, *inside: str, region: str | None = None, origin: str | None = None
     ) -> Expectation:
@@ -80,7 +82,7 @@ def _group(group: ExpectDocument, source: SourceMap, path: Path, tried: tuple[st
             yield make_expectation(measure, bound, *([region] if region else []), region=region)
     for measure in _BY_PAIR:
         for name, bound in _list_bounds(group, measure):
-            origin, region = pair(str(name))
+            origin, region = split_pair(str(name))
             yield make_expectation(measure, bound, str(name), region=region, origin=origin)
     for measure in _WHOLE:
         if measure.value in group.model_fields_set:

@@ -125,7 +125,7 @@ class FaultType:
     expect: str
     """The same: what was measured."""
     options: tuple[FaultOption, ...] = ()
-    stays: bool = True
+    stays_open: bool = True
     """Whether a step of a scenario leaves it open until it is healed. Others end by themselves."""
     can_hold: bool = True
     """Whether a command leaves it open until it is healed, and takes `--for`."""
@@ -215,7 +215,7 @@ RESTART_REGION = FaultType(
     examples=("restart-region west",),
     happens="the same, and started at once",
     expect="As above, without the time between",
-    stays=False,
+    stays_open=False,
     can_hold=False,
 )
 KILL_SERVER = FaultType(
@@ -276,7 +276,7 @@ POWER_LOSS = FaultType(
     happens="killed, and what was stored in the last seconds is gone",
     expect="See below. Always needs `--yes-really`",
     options=(LOSE,),
-    stays=False,
+    stays_open=False,
     is_generated=False,
 )
 PARTITION = FaultType(
@@ -320,7 +320,7 @@ STEP_DOWN = FaultType(
     happens="the API asks the leader to hand over",
     expect="Another leads after 0.1 s",
     options=(REGION,),
-    stays=False,
+    stays_open=False,
     can_hold=False,
     works_outside_labs=True,
 )
@@ -332,7 +332,7 @@ STEP_DOWN_META = FaultType(
     examples=("step-down-meta", "step-down-meta --system-context acme-sys"),
     happens="the same for the meta group",
     expect="Another leads after 0.1 s",
-    stays=False,
+    stays_open=False,
     can_hold=False,
     works_outside_labs=True,
 )
@@ -347,7 +347,7 @@ ROLLING_RESTART = FaultType(
     expect="Nine servers in 17 to 21 s. Under load nothing acknowledged was lost or duplicated. Sourcing may rest 26 to "
     "37 s longer: see below",
     options=(LAME_DUCK,),
-    stays=False,
+    stays_open=False,
     can_hold=False,
     is_for_all=True,
 )
@@ -360,7 +360,7 @@ UPGRADE = FaultType(
     happens="a rolling restart in which each server is started with another nats-server",
     expect="Nine servers from 2.12.8 to 2.15.1 in 28 s. It stays: a heal or a `lab up` starts them with the new one, too",
     options=(TO, LAME_DUCK),
-    stays=False,
+    stays_open=False,
     can_hold=False,
     is_for_all=True,
     is_generated=False,

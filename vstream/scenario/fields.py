@@ -68,7 +68,7 @@ def _parse_time(value: object) -> int:
         _refuse(str(error).replace(f", `30d` or `{units.UNLIMITED}`", " or `500ms`"))
 
 
-def _as_time(value: object) -> int:
+def _parse_positive_time(value: object) -> int:
     time = _parse_time(value)
     if time == 0:
         _refuse("this would end at once", "give it a time, such as `20s`")
@@ -178,14 +178,14 @@ def _parse_texts(value: object, expected: str) -> tuple[str, ...]:
     return tuple(value)
 
 
-def _parse_targets(expected: str) -> Callable[[object], tuple[str, ...]]:
+def _make_targets_parser(expected: str) -> Callable[[object], tuple[str, ...]]:
     def check(value: object) -> tuple[str, ...]:
         return _parse_texts(value, expected)
 
     return check
 
 
-def _read_all_or_targets(expected: str) -> Callable[[object], tuple[str, ...]]:
+def _make_all_or_targets_parser(expected: str) -> Callable[[object], tuple[str, ...]]:
     """Names, or none for all of them: `all`, or nothing at all."""
 
     def check(value: object) -> tuple[str, ...]:
@@ -338,7 +338,7 @@ def _parse_bound_at(read_bound: Callable[[object], Bound | None], value: object,
         _refuse(str(context["reason"]), context.get("hint"), index)
 
 
-def pair(text: str) -> tuple[str, str]:
+def split_pair(text: str) -> tuple[str, str]:
     """The two regions in `west -> east`."""
     match = _PAIR.fullmatch(text.strip())
     assert match is not None
@@ -389,10 +389,13 @@ _TIME_SCHEMA = {"type": "string", "pattern": _TIME}
 _ALL_SCHEMA = {"anyOf": [{"type": "null"}, *_NAMES["anyOf"]]}
 
 Time = Annotated[int, *_annotate(_parse_time, _TIME_SCHEMA)]
-Lasting = Annotated[int, *_annotate(_as_time, _TIME_SCHEMA)]
+Lasting = Annotated[int, *_annotate(_parse_positive_time, _TIME_SCHEMA)]
 MaybeLasting = Annotated[
     int | None,
-    *_annotate(lambda value: None if value is None else _as_time(value), {"anyOf": [{"type": "null"}, _TIME_SCHEMA]}),
+    *_annotate(
+        lambda value: None if value is None else _parse_positive_time(value),
+        {"anyOf": [{"type": "null"}, _TIME_SCHEMA]},
+    ),
 ]
 Rate = Annotated[float, *_annotate(_parse_rate, {"type": "string", "pattern": f"^{_RATE.pattern}$"})]
 Sizes = Annotated[tuple[int, int], *_annotate(_parse_sizes, _AMOUNT)]
@@ -404,12 +407,12 @@ Versions = Annotated[
     dict[str, str],
     *_annotate(_parse_versions, _allow_map({"type": "string", "pattern": f"^{_VERSION.pattern}$"})),
 ]
-Regions = Annotated[tuple[str, ...], *_annotate(_parse_targets("a region"), _NAMES)]
-ServerNames = Annotated[tuple[str, ...], *_annotate(_parse_targets("a server"), _NAMES)]
-Machines = Annotated[tuple[str, ...], *_annotate(_parse_targets("a region, a server"), _NAMES)]
-AllRegions = Annotated[tuple[str, ...], *_annotate(_read_all_or_targets("a region"), _ALL_SCHEMA)]
-AllMachines = Annotated[tuple[str, ...], *_annotate(_read_all_or_targets("a region, a server"), _ALL_SCHEMA)]
-Faults = Annotated[tuple[str, ...], *_annotate(_read_all_or_targets("the name of a fault"), _ALL_SCHEMA)]
+Regions = Annotated[tuple[str, ...], *_annotate(_make_targets_parser("a region"), _NAMES)]
+ServerNames = Annotated[tuple[str, ...], *_annotate(_make_targets_parser("a server"), _NAMES)]
+Machines = Annotated[tuple[str, ...], *_annotate(_make_targets_parser("a region, a server"), _NAMES)]
+AllRegions = Annotated[tuple[str, ...], *_annotate(_make_all_or_targets_parser("a region"), _ALL_SCHEMA)]
+AllMachines = Annotated[tuple[str, ...], *_annotate(_make_all_or_targets_parser("a region, a server"), _ALL_SCHEMA)]
+Faults = Annotated[tuple[str, ...], *_annotate(_make_all_or_targets_parser("the name of a fault"), _ALL_SCHEMA)]
 Command = Annotated[
     tuple[str, ...], *_annotate(_parse_command, {"type": "string", "pattern": f"^({_COMMAND.pattern})$"})
 ]

@@ -80,11 +80,11 @@ class _ScenarioComposer:
         workload = self._workload()
         self._wait(1_000, 3_000)
         for _ in range(self._chance.randint(2, 7)):
-            self._move()
+            self._open_or_heal_fault()
             self._wait(200, 5_000)
         if self._open:
             self._steps.append({"heal": "all"})
-        if self._happens(0.8):  # else regions agree much later, by themselves
+        if self._draw_chance(0.8):  # else regions agree much later, by themselves
             self._steps.append({"resync": None})
         self._steps.append({"converge": "3m", "as": "back"})
         return {"workload": workload, "steps": self._steps, "expect": [{"in": "back", "converged": "<= 3m"}]}
@@ -106,12 +106,12 @@ class _ScenarioComposer:
             time += parse_duration(self._steps.pop()["wait"])
         self._steps.append({"wait": spell_duration(time)})
 
-    def _happens(self, share: float) -> bool:
+    def _draw_chance(self, share: float) -> bool:
         return self._chance.random() < share
 
-    def _move(self) -> None:
+    def _open_or_heal_fault(self) -> None:
         """Open a fault, or heal one."""
-        if self._open and (len(self._open) >= _MOST_OPEN or self._happens(0.35)):
+        if self._open and (len(self._open) >= _MOST_OPEN or self._draw_chance(0.35)):
             # Servers that come back are healthy when they have all links, but for those that are cut both ways.
             first = [fault for fault in self._open if fault.is_one_way]
             healed = self._chance.choice(first or self._open)
@@ -175,7 +175,7 @@ class _ScenarioComposer:
 
     def _pause(self) -> bool:
         running, untouched = self._running_servers(), self._intact_regions()
-        if untouched and self._happens(0.3):
+        if untouched and self._draw_chance(0.3):
             region = self._chance.choice(untouched)
             return self._inject({"pause": region}, {region: frozenset(self._servers[region])})
         if not running:
@@ -254,7 +254,7 @@ class _ScenarioComposer:
         border = self._chance.randint(1, len(shuffled) - 1)
         sides = [",".join(shuffled[:border]), ",".join(shuffled[border:])]
         step: ScenarioData = {"partition": " | ".join(sides), "how": self._chance.choice(("reset", "drop"))}
-        if self._happens(0.25):
+        if self._draw_chance(0.25):
             step["one-way"] = True
         return self._inject(step, is_cut=True)
 
@@ -269,8 +269,8 @@ class _ScenarioComposer:
             return False
         ends = self._chance.sample(self._regions, 2)
         step: ScenarioData = {"link": ends, "rtt": f"{self._chance.choice((5, 40, 150, 400))}ms"}
-        if self._happens(0.5):
+        if self._draw_chance(0.5):
             step["jitter"] = f"{self._chance.choice((1, 10, 50))}ms"
-        if self._happens(0.3):
+        if self._draw_chance(0.3):
             step["loss"] = f"{self._chance.choice((0.5, 2, 5))}%"
         return self._inject(step)

@@ -19,7 +19,7 @@ Fails = Callable[[ScenarioData], Awaitable[bool]]
 
 _SHORTEST: Final = 500 * 10**6
 _LOWEST_RATE: Final = 10
-_ACTIONS: Final = {yaml_key(name): name_action for name, name_action in ACTIONS.items()}
+_ACTIONS: Final = {yaml_key(name): action for name, action in ACTIONS.items()}
 _BESIDE: Final = {yaml_key(name) for name in (*COMMON, *OPTIONS)}
 
 
@@ -118,7 +118,7 @@ def _keep_sensible(steps: list[ScenarioData]) -> Iterator[ScenarioData]:
             opened = [fault for fault in opened if fault not in left]
             yield step if step["heal"] in (None, "all") else {**step, "heal": left[0] if len(left) == 1 else left}
             continue
-        if _ACTIONS[name].stays and "for" not in step:
+        if _ACTIONS[name].stays_open and "for" not in step:
             opened.append(step.get("as", ""))
         yield waited if waited is not None else step
 
@@ -139,7 +139,7 @@ def list_smaller(data: ScenarioData) -> Iterator[ScenarioData]:
         simple: Any = {"readers": [], "size": "64B", "keys": 1, "retry": "none"}[key]
         if workload.get(key, simple) != simple:
             yield _with_value(data, ("workload", key), simple)
-    rate = _find_rate(workload.get("rate"))
+    rate = _parse_rate(workload.get("rate"))
     if rate is not None and rate > _LOWEST_RATE:
         yield _with_value(data, ("workload", "rate"), f"{max(rate // 2, _LOWEST_RATE)}/s")
     for index, step in enumerate(data["steps"]):
@@ -150,7 +150,7 @@ def list_smaller(data: ScenarioData) -> Iterator[ScenarioData]:
                 yield _with_value(data, ("steps", index, key), spell_duration(half))
 
 
-def _find_rate(text: Any) -> int | None:
+def _parse_rate(text: Any) -> int | None:
     return int(text.removesuffix("/s")) if isinstance(text, str) and text.removesuffix("/s").isdecimal() else None
 
 

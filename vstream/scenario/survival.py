@@ -130,7 +130,7 @@ class _RehearsalComposer:
         name = f"{incident.failure.value}-{len(self._scenario.incidents) + 1}"
         self._scenario.incidents.append(f"{incident.failure.value} {incident.name}")
         if incident.failure is Failure.POWER:
-            self._add_power(incident, cells, name)
+            self._add_power_loss(incident, cells, name)
             return
         steady, tried = f"{name}-steady", f"{name}-tried"
         regions = [
@@ -140,7 +140,7 @@ class _RehearsalComposer:
         self._scenario.steps += [
             {"wait": "2s"},
             {**_choose_fault(incident), "as": name},
-            {"wait": f"{self._patience(incident, cells)}s"},
+            {"wait": f"{self._recovery_seconds(incident, cells)}s"},
             {"wait": f"{_STEADY}s", "as": steady},
             *(_try_twice(regions, tried) if regions and tries_consumers else []),
             {"heal": name},
@@ -155,7 +155,7 @@ class _RehearsalComposer:
     def _rulings(self, cell: SurvivalCell, incident: Incident) -> Collection[tuple[str, Ruling]]:
         return survival.list_rulings(self._topology, self._streams[cell.stream], cell.ability, incident).items()
 
-    def _patience(self, incident: Incident, cells: Sequence[SurvivalCell]) -> int:
+    def _recovery_seconds(self, incident: Incident, cells: Sequence[SurvivalCell]) -> int:
         """Seconds until everything that recovers has recovered, and everything that should fail has failed."""
         rulings = [(cell.ability, ruling) for cell in cells for _, ruling in self._rulings(cell, incident)]
         if (Ability.OWN_READS, Survival.PAUSE) in {(ability, ruling.answer) for ability, ruling in rulings}:
@@ -189,7 +189,7 @@ class _RehearsalComposer:
         if key not in self._scenario.asked.get(asked, ()):
             self._scenario.ask(asked, key)
 
-    def _add_power(self, incident: Incident, cells: Sequence[SurvivalCell], name: str) -> None:
+    def _add_power_loss(self, incident: Incident, cells: Sequence[SurvivalCell], name: str) -> None:
         steady, tried = f"{name}-steady", f"{name}-tried"
         regions = list(incident.clients)
         self._scenario.steps += [

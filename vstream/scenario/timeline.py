@@ -49,7 +49,7 @@ def step_contexts(document: ScenarioDocument, topology: Topology) -> Iterator[St
         elif step.run and step.run[0] == RegionCommand.FAILOVER.value:
             given_up |= list_servers_named(topology, step.run[1:])
             opened = tuple(fault for fault in opened if not fault.down or not fault.down <= given_up)
-        elif action.fault is not None and action.stays and step.for_ is None:
+        elif action.fault is not None and action.stays_open and step.for_ is None:
             value = getattr(step, field)
             down = list_servers_named(topology, value) if action.fault.takes is Takes.SERVERS else frozenset()
             targets = value if action.aim in {Aim.REGIONS, Aim.SERVERS, Aim.MACHINES} else ()

@@ -59,13 +59,13 @@ class LabFault(ABC):
         return frozenset()
 
     @property
-    def losses(self) -> tuple[str, ...]:
+    def permanent_losses(self) -> tuple[str, ...]:
         """What will be lost for good. Such a fault must be forced."""
         return ()
 
     @property
     @abstractmethod
-    def where(self) -> str:
+    def target_text(self) -> str:
         """Its target, for people."""
 
     @abstractmethod
@@ -143,13 +143,13 @@ class FaultRequest:
         names = self.spec.targets or self.target.regions
         return tuple(server for name in names for server in select.find_region_servers(self.target, name))
 
-    def servers_of_machines(self) -> tuple[str, ...]:
+    def servers_of_targets(self) -> tuple[str, ...]:
         """The named servers and the servers of the named regions, or all."""
         if not self.spec.targets:
             return tuple(self.target.servers)
         return tuple(server for name in self.spec.targets for server in select.find_region_or_server(self.target, name))
 
-    def stream(self) -> str:
+    def find_stream(self) -> str:
         """The physical stream of that name."""
         region = self.spec.options.get("region")
         return select.find_stream(self.topology, self.spec.targets[0], None if region is None else str(region))
@@ -167,7 +167,7 @@ class ServerFault(LabFault):
         return self.servers
 
     @property
-    def where(self) -> str:
+    def target_text(self) -> str:
         """The names of its servers."""
         return ", ".join(self.servers)
 

@@ -107,7 +107,7 @@ async def _can_write(target: TargetServers, server: str) -> bool:
 
 
 async def _resolve_disk_full(request: base.FaultRequest) -> base.LastingInjection:
-    return request.make_lasting(DiskFull(servers=request.servers_of_machines()))
+    return request.make_lasting(DiskFull(servers=request.servers_of_targets()))
 
 
 RESOLVERS = {faults.DISK_FULL: _resolve_disk_full}

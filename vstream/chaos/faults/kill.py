@@ -25,33 +25,33 @@ class Kill(base.ServerFault):
         return await self.kill(target)
 
 
-async def _kill_regions(request: base.FaultRequest) -> base.LastingInjection:
+async def _resolve_kill_region(request: base.FaultRequest) -> base.LastingInjection:
     return request.make_lasting(Kill(servers=request.servers_of_regions()))
 
 
-async def _kill_servers(request: base.FaultRequest) -> base.LastingInjection:
+async def _resolve_kill_server(request: base.FaultRequest) -> base.LastingInjection:
     names = request.spec.targets
     return request.make_lasting(
         Kill(servers=tuple(server for name in names for server in select.find_server(request.target, name)))
     )
 
 
-async def _kill_leader(request: base.FaultRequest) -> base.LastingInjection:
-    stream, leader = await select.find_led_stream(request.target, request.stream())
+async def _resolve_kill_leader(request: base.FaultRequest) -> base.LastingInjection:
+    stream, leader = await select.find_led_stream(request.target, request.find_stream())
     killed = request.make_lasting(Kill(servers=select.find_server(request.target, leader)))
     return replace(killed, also_confirm=select.make_stream_leader_check(request.target, stream, leader))
 
 
-async def _kill_meta_leader(request: base.FaultRequest) -> base.LastingInjection:
+async def _resolve_kill_meta_leader(request: base.FaultRequest) -> base.LastingInjection:
     leader = await leaders.require_meta_leader(request.target)
     killed = request.make_lasting(Kill(servers=select.find_server(request.target, leader)))
     return replace(killed, also_confirm=select.make_meta_leader_check(request.target, leader))
 
 
 RESOLVERS = {
-    faults.KILL_REGION: _kill_regions,
-    faults.RESTART_REGION: _kill_regions,  # healing it, which follows at once, starts them
-    faults.KILL_SERVER: _kill_servers,
-    faults.KILL_LEADER: _kill_leader,
-    faults.KILL_META_LEADER: _kill_meta_leader,
+    faults.KILL_REGION: _resolve_kill_region,
+    faults.RESTART_REGION: _resolve_kill_region,  # healing it, which follows at once, starts them
+    faults.KILL_SERVER: _resolve_kill_server,
+    faults.KILL_LEADER: _resolve_kill_leader,
+    faults.KILL_META_LEADER: _resolve_kill_meta_leader,
 }

@@ -36,7 +36,7 @@ class LinkFault(LabFault):
         return frozenset(pair for pair, state in self.states.items() if state.cut is not None)
 
     @property
-    def where(self) -> str:
+    def target_text(self) -> str:
         """The links that it affects."""
         return format_pairs(self.states)
 
@@ -73,13 +73,14 @@ class Partition(LinkFault):
         await control.read_traffic(lab)  # raises UnsupportedError before anything else, where links cannot be cut
         if self.cuts <= target.cuts():
             raise RefusedError(
-                f"nothing is left to cut: {self.where} is cut already", hint="`vstream chaos status` shows what is open"
+                f"nothing is left to cut: {self.target_text} is cut already",
+                hint="`vstream chaos status` shows what is open",
             )
         async with probe_connectivity(target, patience=_choose_patience(target)) as probe:
             before = await _find_connected(probe, probe.pairs - target.cuts())
             if not before & self.cuts:
                 raise LabError(
-                    f"nothing to cut: no message passes {self.where} now",
+                    f"nothing to cut: no message passes {self.target_text} now",
                     hint="`vstream chaos status` shows what is open, `vstream lab links` what is cut",
                 )
             await control.put_overlay(lab, fault_id, self.states)
@@ -107,7 +108,7 @@ class LinkShape(LinkFault):
         links = control.read(lab)
         async with probe_connectivity(target, patience=_choose_patience(target)) as probe:
             if not pairs:
-                return f"lies over {self.where}, where no message gets through now: it has an effect once messages do"
+                return f"lies over {self.target_text}, where no message gets through now: it has an effect once messages do"
             await probe.find_silent(pairs, within=_EFFECT_TIMEOUT)
             requested = {pair: self.states[pair] for pair in pairs}
             return await probe.verify_shaping(requested, {pair: links.state(pair) for pair in pairs}, before)
@@ -141,7 +142,7 @@ async def _wait_until_cut(probe: ConnectivityProbe, *, silent: Collection[Pair],
             )
 
 
-def _cut(request: FaultRequest, pairs: Iterable[Pair]) -> Partition:
+def _make_partition(request: FaultRequest, pairs: Iterable[Pair]) -> Partition:
     how = Cut(request.spec.options.get("how", Cut.RESET.value))
     return Partition(states=dict.fromkeys(pairs, LinkState(cut=how)))
 
@@ -149,12 +150,16 @@ def _cut(request: FaultRequest, pairs: Iterable[Pair]) -> Partition:
 async def _resolve_partition(request: FaultRequest) -> LastingInjection:
     sides = select.parse_sides(request.target, request.spec.targets)
     pairs = select.links_between(sides, one_way=bool(request.spec.options.get("one_way")))
-    return LastingInjection(fault=_cut(request, pairs), regions=tuple(region for side in sides for region in side))
+    return LastingInjection(
+        fault=_make_partition(request, pairs), regions=tuple(region for side in sides for region in side)
+    )
 
 
-async def _isolate(request: FaultRequest) -> LastingInjection:
+async def _resolve_isolate(request: FaultRequest) -> LastingInjection:
     regions = request.spec.targets
-    return LastingInjection(fault=_cut(request, select.links_around(request.target, regions)), regions=regions)
+    return LastingInjection(
+        fault=_make_partition(request, select.links_around(request.target, regions)), regions=regions
+    )
 
 
 async def _resolve_link(request: FaultRequest) -> LastingInjection:
@@ -168,4 +173,4 @@ async def _resolve_link(request: FaultRequest) -> LastingInjection:
     return LastingInjection(fault=LinkShape(states=dict.fromkeys(pairs, link_state(link))), regions=tuple(regions))
 
 
-RESOLVERS = {faults.PARTITION: _resolve_partition, faults.ISOLATE: _isolate, faults.LINK: _resolve_link}
+RESOLVERS = {faults.PARTITION: _resolve_partition, faults.ISOLATE: _resolve_isolate, faults.LINK: _resolve_link}

@@ -38,8 +38,8 @@ class Pause(base.ServerFault):
         return not any(target.is_alive(server, stopped=True) for server in self.servers)
 
 
-async def _pause(request: base.FaultRequest) -> base.LastingInjection:
-    return request.make_lasting(Pause(servers=request.servers_of_machines()))
+async def _resolve_pause(request: base.FaultRequest) -> base.LastingInjection:
+    return request.make_lasting(Pause(servers=request.servers_of_targets()))
 
 
-RESOLVERS = {faults.PAUSE: _pause}
+RESOLVERS = {faults.PAUSE: _resolve_pause}

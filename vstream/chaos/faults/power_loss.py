@@ -44,10 +44,12 @@ class PowerLoss(base.ServerFault):
     seconds: float
 
     @property
-    def losses(self) -> tuple[str, ...]:
+    def permanent_losses(self) -> tuple[str, ...]:
         """What will be lost for good."""
         span = f"in the last {self.seconds:g} s"
-        return (f"what {self.where} stored and acknowledged {span} will be lost, unless servers elsewhere have it",)
+        return (
+            f"what {self.target_text} stored and acknowledged {span} will be lost, unless servers elsewhere have it",
+        )
 
     async def inject(self, target: TargetServers, fault_id: str) -> str:
         """
@@ -99,7 +101,7 @@ class PowerLoss(base.ServerFault):
         return base.start_again(target, self.servers)
 
     def _store_error(self, error: OSError) -> LabError:
-        return LabError(f"the stores of {self.where} cannot be copied and put back: {error}")
+        return LabError(f"the stores of {self.target_text} cannot be copied and put back: {error}")
 
     async def _copy_stores(self, target: TargetServers, place: Path) -> None:
         await asyncio.to_thread(place.mkdir, mode=0o700, parents=True)
@@ -170,7 +172,7 @@ def _list_files(root: Path) -> dict[str, tuple[int, int]]:
 
 async def _resolve_power_loss(request: base.FaultRequest) -> base.LastingInjection:
     nanoseconds = request.spec.options.get("lose", _LOSE)
-    return request.make_lasting(PowerLoss(servers=request.servers_of_machines(), seconds=float(nanoseconds) / _NS))
+    return request.make_lasting(PowerLoss(servers=request.servers_of_targets(), seconds=float(nanoseconds) / _NS))
 
 
 RESOLVERS = {faults.POWER_LOSS: _resolve_power_loss}

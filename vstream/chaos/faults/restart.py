@@ -61,11 +61,11 @@ class Restart(base.ServerFault):
 async def _resolve_rolling_restart(request: base.FaultRequest) -> base.RollingRestart:
     _ = request.target.directory  # refuses servers that are not a lab
     return base.RollingRestart(
-        servers=request.servers_of_machines(), is_lame_duck=bool(request.spec.options.get("lame_duck"))
+        servers=request.servers_of_targets(), is_lame_duck=bool(request.spec.options.get("lame_duck"))
     )
 
 
-async def _upgrade(request: base.FaultRequest) -> base.RollingRestart:
+async def _resolve_upgrade(request: base.FaultRequest) -> base.RollingRestart:
     restart = await _resolve_rolling_restart(request)
     version = str(request.spec.options["to"])
     # It may have to be fetched first.
@@ -73,4 +73,4 @@ async def _upgrade(request: base.FaultRequest) -> base.RollingRestart:
     return base.RollingRestart(servers=restart.servers, is_lame_duck=restart.is_lame_duck, program=program)
 
 
-RESOLVERS = {faults.ROLLING_RESTART: _resolve_rolling_restart, faults.UPGRADE: _upgrade}
+RESOLVERS = {faults.ROLLING_RESTART: _resolve_rolling_restart, faults.UPGRADE: _resolve_upgrade}

@@ -10,7 +10,7 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from vstream.chaos.blast_radius import GroupEffect, Impact, Quorum, RegionEffect, SideEffect
+from vstream.chaos.blast_radius import GroupEffect, Impact, PartitionSide, Quorum, RegionEffect
 from vstream.chaos.inject import HealResult
 from vstream.chaos.journal import OpenFault
 from vstream.chaos.rolling_restart import RestartResult
@@ -49,11 +49,11 @@ def _render_lines(impact: Impact) -> Iterator[Text]:
         yield _group("meta group", impact.meta)
     for name in impact.apart:
         yield Text.assemble(f"  {name}: no hub, ", ("nothing is copied to or from it", "bold yellow"))
-    for loss in impact.losses:
+    for loss in impact.permanent_losses:
         yield Text(f"  {loss}", style="bold red")
 
 
-def _leader(impact: Impact, side: SideEffect) -> tuple[str, str]:
+def _leader(impact: Impact, side: PartitionSide) -> tuple[str, str]:
     if impact.meta is None:
         return "a meta leader in each region", "green"
     return ("meta leader possible", "green") if side.has_meta_majority else ("no meta leader", "bold red")
@@ -72,12 +72,12 @@ def impact_as_dict(impact: Impact) -> dict[str, Any]:
         "stretch": None if impact.stretch is None else _group_as_dict(impact.stretch),
         "sides": [_side_as_dict(side) for side in impact.sides],
         "without_hub": list(impact.apart),
-        "losses": list(impact.losses),
+        "losses": list(impact.permanent_losses),
         "refusals": list(impact.refusals),
     }
 
 
-def _side_as_dict(side: SideEffect) -> dict[str, Any]:
+def _side_as_dict(side: PartitionSide) -> dict[str, Any]:
     return {"regions": list(side.regions), "servers": side.servers, "meta": side.has_meta_majority}
 
 
@@ -105,7 +105,11 @@ def render_faults(states: Sequence[tuple[OpenFault, bool]]) -> Table:
         style = "dim" if is_over else "bold red"
         age = int((datetime.now(UTC) - fault.since).total_seconds())
         table.add_row(
-            fault.id, fault.command, fault.fault.where, f"{age} s ago", Text(_format_state(fault, is_over), style=style)
+            fault.id,
+            fault.command,
+            fault.fault.target_text,
+            f"{age} s ago",
+            Text(_format_state(fault, is_over), style=style),
         )
     return table
 
@@ -123,7 +127,7 @@ def fault_as_dict(fault: OpenFault) -> dict[str, Any]:
         "asked": fault.command,
         "kind": fault.fault.kind,
         "servers": list(fault.fault.counted_as_lost),
-        "where": fault.fault.where,
+        "where": fault.fault.target_text,
         "since": fault.since.isoformat(),
         "confirmed": fault.is_confirmed,
     }

@@ -12,7 +12,7 @@ from vstream.scenario.actions import ACTIONS, actions_of
 from vstream.scenario.decode import link_ends
 from vstream.scenario.document import StepDocument, yaml_key
 from vstream.scenario.faults import Aim
-from vstream.scenario.fields import pair
+from vstream.scenario.fields import split_pair
 from vstream.scenario.model import ClientOperation
 from vstream.syntax.yaml import Path
 from vstream.topology import naming, physical
@@ -117,7 +117,7 @@ def _name_kinds(subject: ScenarioSubject) -> Iterator[tuple[str, _Named]]:
                     yield "region", ((*place, yaml_key(word), region), region, True)
         for word in ("propagation", "visible"):
             for name, _ in getattr(group, word):
-                for region in pair(name):
+                for region in split_pair(name):
                     yield "region", ((*place, word, name), region, True)
         for region in dict.fromkeys(region for region, *_ in group.works if region is not None):
             yield "region", ((*place, "works", region), region, True)
@@ -172,7 +172,7 @@ def _why(subject: ScenarioSubject, name: str, before: int) -> str:
         if step.as_ == name and index < before:
             if action.fault is None:
                 return f": `{yaml_key(field)}` is not a fault"
-            if not action.stays:
+            if not action.stays_open:
                 return f": `{yaml_key(field)}` ends by itself"
             return f": it ends after its `{yaml_key('for_')}`" if step.for_ is not None else ": it was healed before"
     return ""
