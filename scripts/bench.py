@@ -207,7 +207,7 @@ async def up(topology: Topology) -> Endpoint:
         "bench",
         topology,
         lambda addresses: parse_topology.render_bundle(topology, addresses=addresses),
-        lab.LabSetup(binary=binaries.locate()),
+        lab.LabSetup(binary=binaries.find_or_fetch()),
         on_progress=lambda _step: None,
     )
     return lab.list_endpoints("bench")["west"]
@@ -302,7 +302,7 @@ def cpu(*arguments: str) -> float:
 
 
 def linting(sizes: list[int], rounds: int, directory: Path) -> None:
-    server = str(binaries.locate())
+    server = str(binaries.find_or_fetch())
     print(f"\n`vstream lint` beside `nats-server -t` (CPU seconds, three destinations a rule, medians of {rounds})")
     for size in sizes:
         file = directory / "mappings.cfg"

@@ -182,7 +182,7 @@ def run_servers(directory: Path) -> Iterator[dict[str, psutil.Popen]]:
             )
             with (directory / f"{region}.log").open("wb") as log:
                 servers[f"nats://127.0.0.1:{port}"] = psutil.Popen(
-                    [binaries.locate(OLDER), "-c", file], stdout=log, stderr=log
+                    [binaries.find_or_fetch(OLDER), "-c", file], stdout=log, stderr=log
                 )
             while ports.is_free(port):
                 time.sleep(0.05)

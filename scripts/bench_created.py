@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 import nats
 
 from vstream.lab import ports
-from vstream.lab.binaries import locate
+from vstream.lab.binaries import find_or_fetch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -69,7 +69,7 @@ def cluster(version: str, directory: Path) -> Iterator[tuple[dict[str, str], str
                 f'cluster: {{name: plain, listen: "{ports.HOST}:{route}", routes: [{routes}]}}\n'
             )
             log = stack.enter_context((directory / f"{name}.log").open("wb"))
-            process = subprocess.Popen([locate(version), "-c", str(file)], stdout=log, stderr=log)
+            process = subprocess.Popen([find_or_fetch(version), "-c", str(file)], stdout=log, stderr=log)
             stack.callback(process.wait)
             stack.callback(process.kill)
         yield (

@@ -72,7 +72,7 @@ def server(directory: Path) -> Iterator[Server]:
         f'listen: "127.0.0.1:{port}"\njetstream {{ store_dir: "{directory}/store", max_file: 20GB }}\nmax_pending: 2GB\n'
     )
     with (directory / "server.log").open("wb") as log:
-        process = subprocess.Popen([binaries.locate(), "-c", conf], stdout=log, stderr=log)
+        process = subprocess.Popen([binaries.find_or_fetch(), "-c", conf], stdout=log, stderr=log)
     try:
         access = Access(servers=(f"nats://127.0.0.1:{port}",), timeout=60)
         while ports.is_free(port):

@@ -160,7 +160,7 @@ def compare(bundle: Bundle, seats: Sequence[Seat], documents: list[dict[str, Any
         config.write_text(config.read_text().replace("/etc/nats-", f"{etc}/nats-").replace('"/data', f'"{name}/data'))
         environment = {**os.environ, "SERVER_NAME": seats[0].server.name, "POD_NAME": "nats-0"}
         checked = subprocess.run(
-            [binaries.locate(), "-t", "-c", config], capture_output=True, text=True, env=environment, check=False
+            [binaries.find_or_fetch(), "-t", "-c", config], capture_output=True, text=True, env=environment, check=False
         )
         if checked.returncode:
             return [f"nats-server refuses it: {checked.stderr.strip()}"]
@@ -246,7 +246,7 @@ def verify_unit(analyze: str, text: str) -> list[str]:
     """What systemd does not know in the unit *text*: it warns of that, and ends well."""
     with tempfile.TemporaryDirectory() as name:
         unit = Path(name) / "nats-server@.service"
-        unit.write_text(text.replace("/usr/bin/nats-server", str(binaries.locate())))
+        unit.write_text(text.replace("/usr/bin/nats-server", str(binaries.find_or_fetch())))
         verified = subprocess.run([analyze, "verify", unit], capture_output=True, text=True, check=False)
         return verified.stderr.splitlines()
 

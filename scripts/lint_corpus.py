@@ -157,7 +157,7 @@ def find_defects(configuration: Configuration, directory: Path) -> Iterator[Defe
 
 def judge(configurations: Sequence[Configuration], known: frozenset[Defect], directory: Path) -> int:
     """Lint the files in *directory*, print what was found, and return the exit code."""
-    server = binaries.locate(VERSION)
+    server = binaries.find_or_fetch(VERSION)
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         states = list(pool.map(lambda configuration: state_of(configuration, directory, server), configurations))
     accepted = [

@@ -92,7 +92,7 @@ class Soak:
     def taken_down(self) -> None:
         """Take every lab down, and look for what is left."""
         held = Held.of_labs()
-        for name in lab.names():
+        for name in lab.list_lab_names():
             began = time.monotonic()
             with self.spawn("lab down", name) as down:
                 self.wait_for_end("lab down", down)
@@ -305,7 +305,7 @@ def main() -> None:
                 kind = KINDS[number % len(KINDS)]
                 print(f"kill {number + 1}: {kind}, {soak.kill(kind)}", flush=True)
         finally:
-            for name in lab.names():
+            for name in lab.list_lab_names():
                 asyncio.run(lab.down(name, purge=True))
         report(soak, options.cycles, options.kills)
     sys.exit(1 if soak.left else 0)

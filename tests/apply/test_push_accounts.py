@@ -60,7 +60,7 @@ class Running(NamedTuple):
 def start_server(directory: Path) -> subprocess.Popen[bytes]:
     with (directory / "log").open("wb") as log:
         return subprocess.Popen(
-            [binaries.locate(), "-c", directory / "conf" / "servers" / "west-1.conf"], stdout=log, stderr=log
+            [binaries.find_or_fetch(), "-c", directory / "conf" / "servers" / "west-1.conf"], stdout=log, stderr=log
         )
 
 

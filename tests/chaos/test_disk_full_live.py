@@ -44,7 +44,7 @@ async def test_a_region_without_room_stores_nothing_until_it_is_healed(file: Pat
 
     # Another fault can be healed meanwhile, and the disk stays full.
     require_success(chaos(file, "link", "central", "east", "--rtt", "20ms", "--for", "0s"))
-    assert control.read(LAB).overlays == {}
+    assert control.read_links(LAB).overlays == {}
     assert limit("west-1") == 0
 
     require_success(chaos(file, "heal"))

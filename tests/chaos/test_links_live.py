@@ -43,7 +43,7 @@ def file(small_lab: Path) -> Iterator[Path]:
     """The topology of a lab that is whole, and that is left whole whatever the test did."""
     yield small_lab
     vstream("chaos", "heal", "--lab", LAB)
-    assert control.read(LAB).overlays == {}
+    assert control.read_links(LAB).overlays == {}
 
 
 async def hears(expected: Collection[Pair]) -> None:
@@ -81,7 +81,7 @@ async def test_two_open_faults_compose_and_each_is_undone_by_name(file: Path) ->
         assert await ears.round_trip("central", "east") >= 0.08
         assert [fault["id"] for fault in open_faults(file)] == [second["id"]]
         require_success(chaos(file, "heal"))
-    assert control.read(LAB).state(("central", "east")).is_ideal
+    assert control.read_links(LAB).state(("central", "east")).is_ideal
 
 
 @pytest.mark.night
@@ -113,7 +113,7 @@ def test_what_lies_over_a_link_that_is_cut_is_not_said_to_be_felt(file: Path) ->
     shaped = require_success(chaos(file, "link", "west", "east", "--rtt", "20ms"))
     assert "no message gets through now" in shaped.out
     require_success(chaos(file, "heal", open_faults(file)[0]["id"]))
-    assert control.read(LAB).state(("west", "east")).delay == pytest.approx(0.01)
+    assert control.read_links(LAB).state(("west", "east")).delay == pytest.approx(0.01)
 
 
 async def test_one_direction_is_cut_alone(file: Path) -> None:

@@ -197,7 +197,7 @@ async def test_a_restart_that_was_cut_off_is_finished(file: Path, is_lame_duck: 
             server = NatsServer(directory, "west-1")
             mark = server.log_mark()
             server.signal(signal.SIGUSR2)
-            await eventually(lambda: any("Entering lame duck mode" in line for line in server.said_since(mark)))
+            await eventually(lambda: any("Entering lame duck mode" in line for line in server.read_lines_since(mark)))
         assert [fault["over"] for fault in open_faults(file)] == [False]
         require_success(await asyncio.to_thread(chaos, file, "heal"))
     after = pids(LAB)

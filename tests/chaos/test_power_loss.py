@@ -68,7 +68,7 @@ async def test_what_was_begun_is_ended_wherever_it_was_cut_off(
     if crash in {"one is away", "one is back"}:
         (data / "r0-0").rename(place / "r0-0.lost")
     if crash == "one is back":
-        where.directory.replace_store("r0-0")
+        where.directory.recover_store("r0-0")
     if crash == "all are back":
         await FAULT.heal(where, "f1")
     await FAULT.heal(where, "f1")

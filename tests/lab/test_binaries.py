@@ -17,8 +17,8 @@ OLD = "2.10.26"
 
 FETCH = f"""
 import sys
-from vstream.lab.binaries import locate
-print(locate({OLD!r}))
+from vstream.lab.binaries import find_or_fetch
+print(find_or_fetch({OLD!r}))
 """
 
 
@@ -35,13 +35,13 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.server
 def test_without_a_version_the_server_of_this_environment_is_used() -> None:
     beside = Path(sys.executable).parent / "nats-server"
-    assert binaries.locate() == (beside if beside.exists() else Path(shutil.which("nats-server") or ""))
+    assert binaries.find_or_fetch() == (beside if beside.exists() else Path(shutil.which("nats-server") or ""))
 
 
 @pytest.mark.server
 def test_an_installed_server_of_the_asked_version_is_used_as_it_is(cache: Path) -> None:
-    installed = binaries.locate()
-    assert binaries.locate(binaries.version_of(installed)) == installed
+    installed = binaries.find_or_fetch()
+    assert binaries.find_or_fetch(binaries.version_of(installed)) == installed
     assert not cache.exists()
 
 
@@ -71,7 +71,7 @@ def test_a_wheel_with_another_checksum_is_refused_before_it_runs(
     checksums.write_text(f"{OLD} {'0' * 64}\n")
     monkeypatch.setattr(binaries, "_CHECKSUMS", checksums)
     with pytest.raises(LabError, match="has another checksum than vstream knows: it was not run"):
-        binaries.locate(OLD)
+        binaries.find_or_fetch(OLD)
     assert not (cache / OLD).exists()
 
 
@@ -80,7 +80,7 @@ def test_an_unknown_version_is_named_with_the_way_out(cache: Path) -> None:
     with pytest.raises(
         LabError, match=r"nats-server 2\.99\.99 is not fetched: vstream does not know its checksums"
     ) as caught:
-        binaries.locate("2.99.99")
+        binaries.find_or_fetch("2.99.99")
     assert "on PATH" in str(caught.value.hint)
     assert not (cache / "2.99.99").exists()
 
@@ -88,7 +88,7 @@ def test_an_unknown_version_is_named_with_the_way_out(cache: Path) -> None:
 @pytest.mark.parametrize("version", ["2.12", "latest", "../../etc", "2.12.8 --index-url=x", ""])
 def test_what_is_no_version_is_refused_before_anything_is_fetched(version: str, cache: Path) -> None:
     with pytest.raises(LabError, match="is not a nats-server version"):
-        binaries.locate(version)
+        binaries.find_or_fetch(version)
     assert not cache.exists()
 
 

@@ -17,7 +17,7 @@ from tests.support.labs import eventually, ignore_progress, pids, processes_in, 
 from vstream.errors import LabError
 from vstream.jetstream import monitoring
 from vstream.lab import binaries, lab, ports
-from vstream.lab.readiness import ReadinessProgress, ReadinessStage, is_complete
+from vstream.lab.readiness import ReadinessProgress, ReadinessStage, is_meta_group_complete
 from vstream.lab.server import NatsServer
 from vstream.lab.state import lab_directory
 from vstream.topology.bundle import LAB_BASE_PORT, LAST_PORT, Artifact, Bundle, ServerAddress
@@ -52,15 +52,15 @@ async def test_three_regions_come_up_ready_and_go_down_within_a_second(state: Pa
         # Where another leader was elected since, it has to hear the others first.
         deadline = time.monotonic() + 60
         while (meta := await monitoring.read_meta(endpoint.monitor[0])) is None or not (
-            meta.leader and is_complete(meta, 3, is_leader=meta.leader == f"{region}-0")
+            meta.leader and is_meta_group_complete(meta, 3, is_leader=meta.leader == f"{region}-0")
         ):
             assert time.monotonic() < deadline, meta
             await asyncio.sleep(0.1)
         assert (await monitoring.read_varz(endpoint.monitor[0])).server_name == f"{region}-0"
         assert len(await monitoring.list_outbound_gateways(endpoint.monitor[0])) == 2
         assert endpoint.urls[0].startswith("nats://127.0.0.1:")
-    assert "Server is ready" in "\n".join(lab.list_logs("a", "r0-0", 500))
-    assert len(lab.list_logs("a", "r0-0", 2)) == 2
+    assert "Server is ready" in "\n".join(lab.read_log_tail("a", "r0-0", 500))
+    assert len(lab.read_log_tail("a", "r0-0", 2)) == 2
     assert "Healthcheck failed" not in "".join(path.read_text() for path in (state / "labs/a/log").iterdir())
 
     await lab.down("a")

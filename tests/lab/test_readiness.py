@@ -9,7 +9,7 @@ import pytest
 from vstream.errors import NotReachableError
 from vstream.jetstream import monitoring
 from vstream.jetstream.monitoring import Meta
-from vstream.lab.readiness import Member, find_unheard, is_complete
+from vstream.lab.readiness import Member, find_unheard, is_meta_group_complete
 
 
 @pytest.mark.parametrize(
@@ -31,7 +31,7 @@ def test_a_meta_group_is_whole_with_all_members_and_their_majority(
 ) -> None:
     names = frozenset(f"server-{number}" for number in range(followers))
     group = Meta(leader="west-1", cluster_size=size, followers=names)
-    assert is_complete(group, peers, is_leader=is_leader) is expected
+    assert is_meta_group_complete(group, peers, is_leader=is_leader) is expected
 
 
 def test_followers_that_their_leader_does_not_list_are_unheard(monkeypatch: pytest.MonkeyPatch) -> None:

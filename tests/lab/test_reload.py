@@ -32,7 +32,7 @@ async def rules(url: str) -> Any:
 @pytest.mark.parametrize("version", [None, pytest.param("2.10.26", marks=pytest.mark.versions)])
 async def test_new_mappings_are_loaded_and_bad_ones_leave_everything_as_it_was(version: str | None) -> None:
     await lab.up(
-        "a", topology(2, 1), render, lab.LabSetup(binary=binaries.locate(version)), on_progress=ignore_progress
+        "a", topology(2, 1), render, lab.LabSetup(binary=binaries.find_or_fetch(version)), on_progress=ignore_progress
     )
     urls = [url for endpoint in lab.list_endpoints("a").values() for url in endpoint.monitor]
     assert [await rules(url) for url in urls] == [{}, {}]

@@ -20,7 +20,7 @@ from tests.support.rogue_server import OWN_CERTIFICATE, write_rogues
 from vstream.jetstream import monitoring
 from vstream.jetstream.keyring import Keyring
 from vstream.lab import lab
-from vstream.lab.binaries import locate
+from vstream.lab.binaries import find_or_fetch
 from vstream.lab.state import lab_directory
 from vstream.lint.parse_topology import parse_topology
 from vstream.render import account_view
@@ -100,7 +100,7 @@ def count_refusals(log: Path) -> tuple[int, int]:
 @contextmanager
 def run_rogue(configuration: Path) -> Iterator[None]:
     with configuration.with_suffix(".log").open("wb") as output:
-        rogue = subprocess.Popen([locate(), "-c", configuration], stdout=output, stderr=output)
+        rogue = subprocess.Popen([find_or_fetch(), "-c", configuration], stdout=output, stderr=output)
     try:
         yield
         assert rogue.poll() is None, configuration.with_suffix(".log").read_text()

@@ -23,7 +23,7 @@ from vstream.audit.source.client import connect as audit_client
 from vstream.errors import ServerError
 from vstream.jetstream import monitoring
 from vstream.lab import lab
-from vstream.lab.binaries import locate
+from vstream.lab.binaries import find_or_fetch
 from vstream.lab.state import lab_directory
 from vstream.topology.accounts import AUDIT_USER
 
@@ -125,7 +125,7 @@ async def test_a_server_without_its_key_joins_nothing(sealed_file: Path, tmp_pat
         f'cluster {{ name: west, listen: "127.0.0.1:{free_port()}", routes: ["nats://127.0.0.1:{address.cluster}"] }}\n'
     )
     before = log.read_text().count("TLS route handshake error")
-    rogue = await asyncio.create_subprocess_exec(locate(), "-c", conf, stdout=DEVNULL, stderr=DEVNULL)
+    rogue = await asyncio.create_subprocess_exec(find_or_fetch(), "-c", conf, stdout=DEVNULL, stderr=DEVNULL)
     try:
         async with asyncio.timeout(60):
             while log.read_text().count("TLS route handshake error") == before:

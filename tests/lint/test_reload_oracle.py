@@ -114,7 +114,7 @@ class Reloading:
     def __init__(self, version: str, directory: Path) -> None:
         major, minor, _ = version.split(".")
         self.version = int(major), int(minor)
-        self._argv = [str(binaries.locate(version)), "-c", str(directory / "server.conf")]
+        self._argv = [str(binaries.find_or_fetch(version)), "-c", str(directory / "server.conf")]
         self._file = directory / "server.conf"
         self.values = {
             name: str(free_port()) for name in ("client", "http", "cluster", "gateway", "leaf", "ws", "mqtt", "other")

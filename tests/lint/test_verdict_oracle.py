@@ -34,7 +34,7 @@ from vstream.lint.read import Source
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-NATS_SERVER: Final = str(binaries.locate("2.15.1"))
+NATS_SERVER: Final = str(binaries.find_or_fetch("2.15.1"))
 """The version that the model follows."""
 EXAMPLES: Final = int(os.environ.get("VSTREAM_ORACLE_EXAMPLES", "100"))
 MAIN: Final = "oracle.conf"

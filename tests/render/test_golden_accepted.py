@@ -36,7 +36,7 @@ def test_every_rendered_server_configuration_is_accepted_with_its_mappings(path:
     certificates = TESTS / "fixtures" / "certificates"
     text = conf.read_text().replace("/etc/nats/server-key.pem", str(certificates / "server.key"))
     conf.write_text(text.replace("/etc/nats/", f"{certificates}/"))
-    command = [str(binaries.locate()), "-t", "-c", str(conf)]
+    command = [str(binaries.find_or_fetch()), "-t", "-c", str(conf)]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
     assert "is valid" in result.stderr

@@ -161,7 +161,7 @@ class Hosts:
             assert line is not None
             arguments = line[1].replace("%i", server).split()
         with (root / "log").open("wb") as log:
-            command = [binaries.locate(self.version), *arguments]
+            command = [binaries.find_or_fetch(self.version), *arguments]
             self.processes[server] = subprocess.Popen(command, cwd=root, stdout=log, stderr=log)
 
     def ship(self, document: Document) -> None:

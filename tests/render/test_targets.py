@@ -382,7 +382,7 @@ class TestLanguage:
             file.write_text(artifact.text)
         (tmp_path / "system-password.cfg").write_text(placeholder_for("system-password.cfg") or "")
         ran = subprocess.run(
-            [binaries.locate(), "-t", "-c", tmp_path / "servers" / "west-1.conf"],
+            [binaries.find_or_fetch(), "-t", "-c", tmp_path / "servers" / "west-1.conf"],
             capture_output=True,
             text=True,
             check=False,

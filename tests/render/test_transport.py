@@ -98,7 +98,7 @@ class SuperCluster:
     def run(self, name: str, configuration: Path) -> None:
         with (self.directory / f"{name}.log").open("wb") as log:
             self.processes[name] = subprocess.Popen(
-                [binaries.locate(), "-c", configuration], cwd=self.directory, stdout=log, stderr=log
+                [binaries.find_or_fetch(), "-c", configuration], cwd=self.directory, stdout=log, stderr=log
             )
 
     def stop(self) -> None:

@@ -153,7 +153,7 @@ def conf(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def clients(conf: Path) -> Iterator[dict[str, Client]]:
-    argv = [str(binaries.locate("2.15.1")), "-c", str(conf), "--ports_file_dir", str(conf.parent)]
+    argv = [str(binaries.find_or_fetch("2.15.1")), "-c", str(conf), "--ports_file_dir", str(conf.parent)]
     port = int(conf.read_text().split('"', 2)[1].rsplit(":", 1)[1])
     with subprocess.Popen(argv, stderr=subprocess.PIPE) as process, ExitStack() as stack:
         try:

@@ -125,7 +125,7 @@ def directory(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
             file = path / f"{name}.conf"
             file.write_text(text.replace("{leafnodes}", str(port)))
             (path / name).mkdir()
-            argv = [str(binaries.locate(request.param)), "-c", str(file), "-l", str(path / f"{name}.log")]
+            argv = [str(binaries.find_or_fetch(request.param)), "-c", str(file), "-l", str(path / f"{name}.log")]
             argv += ["--ports_file_dir", str(path / name)]
             process = stack.enter_context(subprocess.Popen(argv))
             stack.callback(process.terminate)

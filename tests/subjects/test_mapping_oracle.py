@@ -32,7 +32,7 @@ from vstream.subjects.mapping import Destination, Mapping
 from vstream.subjects.mapping_rules import MappingErrorKind
 from vstream.subjects.resolve import MappingTable, OutcomeKind, compile_mappings
 
-NATS_SERVER = str(binaries.locate("2.15.1"))
+NATS_SERVER = str(binaries.find_or_fetch("2.15.1"))
 """The version that the model follows."""
 EXAMPLES = int(os.environ.get("VSTREAM_ORACLE_EXAMPLES", "500"))
 DEADLINE_S = 60

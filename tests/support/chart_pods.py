@@ -150,7 +150,7 @@ class Pods:
             (self.directory / server / "nats-vstream" / loaded_path(self.topology)).write_text(text)
 
     def start(self, version: str | None = None) -> None:
-        binary = binaries.locate(version)
+        binary = binaries.find_or_fetch(version)
         for server in self.ports.keys() - self.processes.keys():
             pod_directory = self.directory / server
             with (pod_directory / "log").open("wb") as log:

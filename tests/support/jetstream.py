@@ -61,7 +61,7 @@ class JetStreamServer:
             f'listen: "127.0.0.1:{self.port}"\n'
             f'jetstream {{ store_dir: "{self.directory / "store"}", max_mem: 256MB, max_file: 1GB }}\n{self.more}\n'
         )
-        binary = binaries.locate(self.version) if self.version else binaries.locate()
+        binary = binaries.find_or_fetch(self.version) if self.version else binaries.find_or_fetch()
         with (self.directory / "server.log").open("ab") as log:
             self.process = subprocess.Popen([binary, "-c", conf], stdout=log, stderr=log)
         deadline = time.monotonic() + 60

@@ -96,7 +96,7 @@ async def running_lab(name: str, topology: Topology, version: str) -> AsyncItera
         name,
         topology,
         lambda addresses: render_bundle(topology, addresses=addresses),
-        lab.LabSetup(binary=binaries.locate(version)),
+        lab.LabSetup(binary=binaries.find_or_fetch(version)),
         on_progress=ignore_progress,
         timeout=120,
     )

@@ -112,7 +112,7 @@ async def main(regions: str, servers: str, when: str = "") -> None:
         "killed",
         topology(int(regions), int(servers)),
         render,
-        lab.LabSetup(binary=binaries.locate()),
+        lab.LabSetup(binary=binaries.find_or_fetch()),
         on_progress=report,
     )
     print("UP", flush=True)  # noqa: T201

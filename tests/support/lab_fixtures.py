@@ -25,7 +25,7 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 @pytest.fixture(scope="session")
 def binary() -> Path:
-    return binaries.locate()
+    return binaries.find_or_fetch()
 
 
 @pytest.fixture(scope="module")

@@ -65,7 +65,7 @@ class PermittedServer:
     def _start(self) -> subprocess.Popen[bytes]:
         with (self.directory / "server.log").open("ab") as log:
             return subprocess.Popen(
-                [binaries.locate(), "-c", self.directory / "servers" / "west-1.conf"],
+                [binaries.find_or_fetch(), "-c", self.directory / "servers" / "west-1.conf"],
                 cwd=self.directory,
                 stdout=log,
                 stderr=log,

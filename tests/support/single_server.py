@@ -14,7 +14,7 @@ from typing import Any
 from tests.support.ports import free_port
 from vstream.errors import VstreamError
 from vstream.jetstream.connection import connect
-from vstream.lab.binaries import locate
+from vstream.lab.binaries import find_or_fetch
 from vstream.topology.model import Endpoint
 
 DEADLINE = 60.0
@@ -28,7 +28,7 @@ class SingleServer:
         """*more* is for its configuration, beside what is given as arguments."""
         self._more = more
         self._directory = directory
-        self._binary = locate(version)
+        self._binary = find_or_fetch(version)
         self._port = port or free_port()
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -123,7 +123,7 @@ async def eventually(holds: Any, within: float = DEADLINE) -> None:
 @contextmanager
 def run_configured(conf: Path, log: Path) -> Iterator[None]:
     """A server with the configuration *conf*, ready for clients."""
-    process = subprocess.Popen([str(locate(None)), "-c", str(conf), "-l", str(log)])
+    process = subprocess.Popen([str(find_or_fetch(None)), "-c", str(conf), "-l", str(log)])
     try:
         deadline = time.monotonic() + 120
         while not (log.exists() and "Server is ready" in log.read_text()):

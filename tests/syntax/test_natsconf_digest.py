@@ -37,7 +37,7 @@ enormous: 123456789012345678901234567890.0
 
 
 def servers_digest(file: Path) -> str:
-    ran = subprocess.run([binaries.locate(), "-t", "-c", file], capture_output=True, text=True, check=False)
+    ran = subprocess.run([binaries.find_or_fetch(), "-t", "-c", file], capture_output=True, text=True, check=False)
     match = re.search(r"is valid \((sha256:\w+)\)", ran.stdout + ran.stderr)
     assert match is not None, ran.stdout + ran.stderr
     return match[1]

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from hypothesis.strategies import SearchStrategy
 
-NATS_SERVER: Final = str(binaries.locate("2.15.1"))
+NATS_SERVER: Final = str(binaries.find_or_fetch("2.15.1"))
 """The version that the model follows."""
 EXAMPLES: Final = int(os.environ.get("VSTREAM_ORACLE_EXAMPLES", "100"))
 ORACLE = settings(

@@ -227,7 +227,7 @@ async def probe_connectivity(target: TargetServers, *, patience: float) -> Async
     clients: dict[str, ReconnectingConnection] = {}
     try:
         for region in target.regions:
-            endpoint = target.system_in(region)
+            endpoint = target.system_endpoint_in(region)
             if not endpoint.urls:
                 continue
             try:

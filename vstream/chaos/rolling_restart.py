@@ -51,7 +51,7 @@ async def restart(
     """
     target = request.target
     if program is not None:
-        await conf.check(dict.fromkeys(servers, program.binary), target.directory.conf)
+        await conf.check_with_server(dict.fromkeys(servers, program.binary), target.directory.conf)
     async with target.directory.lock():
         journal = prune_journal(target)
     for server in servers:

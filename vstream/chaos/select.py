@@ -19,7 +19,7 @@ _SIDES = 'write `"west | central,east"`: sides with `|`, regions with commas'
 def find_region_servers(target: TargetServers, region: str) -> tuple[str, ...]:
     """The running servers of *region*. Raises UnknownNameError if there is no such region, LabError if none runs."""
     _require_region(target, region)
-    running = tuple(server for server in target.list_in_region(region) if target.process(server).is_running())
+    running = tuple(server for server in target.list_in_region(region) if target.nats_server(server).is_running())
     if not running:
         raise LabError(f"no server of region `{region}` runs", hint="`vstream chaos status` shows what is open")
     return running
@@ -29,7 +29,7 @@ def find_server(target: TargetServers, name: str) -> tuple[str, ...]:
     """The running server *name*, alone. Raises UnknownNameError if it does not exist, LabError if it does not run."""
     if name not in target.servers:
         raise UnknownNameError(f"there is no server `{name}`", hint=f"servers: {', '.join(target.servers)}")
-    if not target.process(name).is_running():
+    if not target.nats_server(name).is_running():
         raise LabError(f"server `{name}` does not run", hint="`vstream chaos status` shows what is open")
     return (name,)
 
@@ -180,7 +180,7 @@ def make_stream_leader_check(target: TargetServers, role: StreamLeadership, old:
         if not role.can_elect:
             return f"{role.stream} has no leader: no other replica could be one"
         async with target.connect(target.servers[old]) as connection:
-            return await leaders.see_successor(
+            return await leaders.confirm_successor(
                 role.stream, lambda: leaders.find_stream_leader(connection, role.stream), old
             )
 
@@ -194,6 +194,8 @@ def make_meta_leader_check(target: TargetServers, old: str) -> Callable[[], Awai
         serving = len(target.servers) - len(target.unavailable())
         if serving <= len(target.servers) // 2:
             return "the meta group has no leader: the majority is missing"
-        return await leaders.see_successor("the meta group", lambda: leaders.find_meta_leader(target.monitors()), old)
+        return await leaders.confirm_successor(
+            "the meta group", lambda: leaders.find_meta_leader(target.monitors()), old
+        )
 
     return see

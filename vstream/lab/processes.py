@@ -59,21 +59,21 @@ def reap(process: psutil.Process) -> None:
         os.waitpid(process.pid, os.WNOHANG)
 
 
-def send(process: psutil.Process, number: signal.Signals) -> None:
+def send_signal(process: psutil.Process, number: signal.Signals) -> None:
     """Send signal *number*, unless the process has ended."""
     with suppress(psutil.NoSuchProcess):
         process.send_signal(number)  # psutil checks that the process id was not given to another
 
 
-async def end(processes: Iterable[psutil.Process], *, grace: float) -> list[psutil.Process]:
+async def terminate(processes: Iterable[psutil.Process], *, grace: float) -> list[psutil.Process]:
     """Stop *processes*; after *grace* seconds with SIGKILL. Returns those that survive."""
     asked = list(processes)
     for process in asked:
-        send(process, signal.SIGTERM)
-        send(process, signal.SIGCONT)  # a paused process would keep SIGTERM pending for ever
+        send_signal(process, signal.SIGTERM)
+        send_signal(process, signal.SIGCONT)  # a paused process would keep SIGTERM pending for ever
     survivors = await _wait_until_gone(asked, grace)
     for process in survivors:
-        send(process, signal.SIGKILL)
+        send_signal(process, signal.SIGKILL)
     return await _wait_until_gone(survivors, _KILL_TIMEOUT)
 
 

@@ -152,12 +152,12 @@ async def check_meta_leader(member: Member) -> str | None:
             return "JetStream is not clustered yet"
     elif group.leader is None:
         return "no JetStream meta leader"
-    elif not is_complete(group, member.peers, is_leader=group.leader == member.name):
+    elif not is_meta_group_complete(group, member.peers, is_leader=group.leader == member.name):
         return f"its JetStream meta group has {group.cluster_size} members, not {member.peers}"
     return await monitoring.find_health_problem(member.monitor)
 
 
-def is_complete(group: Meta, peers: int, *, is_leader: bool) -> bool:
+def is_meta_group_complete(group: Meta, peers: int, *, is_leader: bool) -> bool:
     """
     Whether the meta group as one server sees it has *peers* members, or counts fewer and needs as many for a majority.
 

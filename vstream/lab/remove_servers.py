@@ -85,11 +85,11 @@ async def _forget_servers(directory: LabDirectory, remaining: LabRecord, servers
     """Nothing of *servers* is left but their logs: with their data, the lab would not start again."""
     directory.write(remaining)
     proxy = ProxyProcess(directory)
-    links = proxy.read()
+    links = proxy.read_orders()
     if links is not None:
         staying = {server: region for server, region in links.servers.items() if server not in servers}
         regions = {*staying.values()}
-        proxy.write(
+        proxy.write_orders(
             replace(
                 links,
                 servers=staying,
@@ -99,7 +99,7 @@ async def _forget_servers(directory: LabDirectory, remaining: LabRecord, servers
                 generation=links.generation + 1,
             )
         )
-        await proxy.ask(generation=links.generation + 1)
+        await proxy.make_reread(generation=links.generation + 1)
     for server in servers:
         server_records.forget(directory, server)
         directory.config(server).unlink(missing_ok=True)

@@ -78,7 +78,7 @@ class NatsServer:
             server=self.name, state=server_records.STARTING, argv=argv, config=str(self.config), version=version
         )
         server_records.write(self.directory, intent)
-        self.directory.replace_store(self.name)
+        self.directory.recover_store(self.name)
         try:
             pid = processes.start_process(argv, log=self.err_file, cwd=self.directory.path)
         except OSError as error:
@@ -129,7 +129,7 @@ class NatsServer:
             raise LabError(f"server `{self.name}` does not run", hint="`vstream lab up` starts it")
         deadline = time.monotonic() + timeout
         while (await monitoring.read_varz(monitor)).config_load_time == before:
-            refused = [line for line in self.said_since(mark) if "Failed to reload" in line]
+            refused = [line for line in self.read_lines_since(mark) if "Failed to reload" in line]
             if refused:
                 raise LabError(f"server `{self.name}` refused to reload: {refused[-1]}")
             if time.monotonic() > deadline:
@@ -140,7 +140,7 @@ class NatsServer:
         """The present end of the logs."""
         return LogMark(_get_size(self.log_file), _get_size(self.err_file))
 
-    def said_since(self, mark: LogMark) -> list[str]:
+    def read_lines_since(self, mark: LogMark) -> list[str]:
         """What the server has written since *mark*: its log, then its other output."""
         return _read_lines_from(self.log_file, mark.log) + _read_lines_from(self.err_file, mark.err)
 
@@ -189,12 +189,12 @@ async def stop_all(directory: LabDirectory, servers: Iterable[str] | None = None
     is killed. Raises LabError if one survives.
     """
     deadline = time.monotonic() + _SPAWN_TIMEOUT
-    while server_records.is_arriving(directory) and time.monotonic() < deadline:
+    while server_records.may_be_spawning(directory) and time.monotonic() < deadline:
         await asyncio.sleep(_POLL)
     running = server_records.scan_processes(directory)
     chosen = sorted({*running, *server_records.recorded_servers(directory)} if servers is None else servers)
     targets = [process for name in chosen for process in running.get(name, ())]
-    if immortal := await processes.end(targets, grace=grace):
+    if immortal := await processes.terminate(targets, grace=grace):
         pids = ", ".join(str(process.pid) for process in immortal)
         raise LabError(f"servers of lab `{directory.name}` cannot be killed: process {pids}")
     for name in chosen:

@@ -90,7 +90,7 @@ def scan_processes(directory: LabDirectory) -> Mapping[str, Sequence[psutil.Proc
     return processes
 
 
-def is_arriving(directory: LabDirectory) -> bool:
+def may_be_spawning(directory: LabDirectory) -> bool:
     """
     Whether a process may be about to become a server: its parent was killed before it had its own arguments.
 

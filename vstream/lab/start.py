@@ -111,13 +111,13 @@ async def _start_at_free_ports(start: Start, attempt: int) -> None:
             chosen = tuple(replace(address, transport=transport) for address in addresses)
             # First of all: from here on, `down` and other labs must know what is about to exist.
             start.directory.write(LabRecord(topology=start.topology.name, servers=chosen, programs=start.programs))
-            proxy.write(choose.initial_links(chosen, backend, start.shape))
+            proxy.write_orders(choose.initial_links(chosen, backend, start.shape))
             conf.install(start.directory.conf, _fill_in_passwords(start, start.render(chosen)))
             if backend is not Backend.NONE:
                 proxy.start()
             await _check_configs(start, names)
             if backend is not Backend.NONE:
-                await proxy.ready()
+                await proxy.wait_until_ready()
             for server in server_records.recorded_servers(start.directory):
                 server_records.forget(start.directory, server)
             watch = _with_links(proxy, backend, start_servers(start.directory, names, start.programs))
@@ -167,14 +167,14 @@ async def _start_missing(start: Start, running: frozenset[str], record: LabRecor
     is_proxy_missing = links.backend is not Backend.NONE and proxy.process() is None
     async with _stop_on_failure(directory, names, proxy if is_proxy_missing else None):
         directory.write(record)
-        proxy.write(links)
+        proxy.write_orders(links)
         if is_proxy_missing:
             proxy.start()
         conf.install(directory.conf, conf.keep_running_files(directory.conf, _fill_in_passwords(start, bundle)))
         await _check_configs(start, names)
         if is_proxy_missing:
-            await proxy.ready()
-        answer = await proxy.ask(generation=links.generation)
+            await proxy.wait_until_ready()
+        answer = await proxy.make_reread(generation=links.generation)
         if answer is not None and answer.failure is not None:
             raise LabError(f"the links of lab `{name}` cannot be applied: {answer.failure}")
         watch = _with_links(proxy, links.backend, start_servers(start.directory, names, start.programs))
@@ -249,7 +249,7 @@ def _list_labs_elsewhere(shared: Path) -> Iterator[LabRecord]:
     with suppress(OSError):  # then the others do not hear of us
         _remember_own(shared, own_directory)
     for entry in sorted(shared.glob("[!.]*")):
-        labs = _list_labs(entry)
+        labs = _read_labs_path(entry)
         if labs is None or labs == own_directory:
             continue
         directories = [LabDirectory(path.parent.name, path.parent) for path in labs.glob("*/lab.json")]
@@ -264,11 +264,11 @@ def _list_labs_elsewhere(shared: Path) -> Iterator[LabRecord]:
 def _remember_own(shared: Path, labs: Path) -> None:
     shared.mkdir(parents=True, exist_ok=True)
     entry = shared / hashlib.sha256(str(labs).encode()).hexdigest()[:16]
-    if _list_labs(entry) != labs:
+    if _read_labs_path(entry) != labs:
         write_private(entry, str(labs))
 
 
-def _list_labs(entry: Path) -> Path | None:
+def _read_labs_path(entry: Path) -> Path | None:
     try:
         return Path(entry.read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -304,7 +304,7 @@ async def _check_configs(start: Start, names: Sequence[str]) -> None:
         start.on_progress(ReadinessProgress(ReadinessStage.CONFIGS, count, len(names)))
 
     binaries = {name: start.programs[name].binary for name in names}
-    await conf.check(binaries, start.directory.conf, on_checked)
+    await conf.check_with_server(binaries, start.directory.conf, on_checked)
 
 
 def start_servers(directory: LabDirectory, names: Sequence[str], programs: Mapping[str, Program]) -> Callable[[], None]:
@@ -318,7 +318,7 @@ def start_servers(directory: LabDirectory, names: Sequence[str], programs: Mappi
     def watch() -> None:
         for server in servers:
             if not server.is_running():
-                raise _explain_death(server, server.said_since(marks[server.name]))
+                raise _explain_death(server, server.read_lines_since(marks[server.name]))
 
     return watch
 
@@ -338,7 +338,7 @@ def _with_links(proxy: ProxyProcess, backend: Backend, watch: Callable[[], None]
     def watch_all() -> None:
         watch()
         if backend is not Backend.NONE and proxy.process() is None:
-            raise proxy.death()
+            raise proxy.explain_death()
 
     return watch_all
 

@@ -109,7 +109,7 @@ class LabDirectory:
         """The store that will replace that of *server*; for a moment it may be the only one."""
         return self.data / f".{server}.next"
 
-    def replace_store(self, server: str) -> None:
+    def recover_store(self, server: str) -> None:
         """
         Give *server* a store again, if its own was removed for the next one, and that process was killed then.
 

@@ -113,7 +113,7 @@ def is_running(name: str) -> bool:
     return directory.read() is not None and bool(server_records.scan_processes(directory))
 
 
-def names() -> tuple[str, ...]:
+def list_lab_names() -> tuple[str, ...]:
     """The names of all labs of this user, even if their record cannot be parsed."""
     return tuple(directory.name for directory in list_lab_directories())
 
@@ -166,7 +166,7 @@ def _find_login(name: str, user: str, region: str) -> dict[str, Any]:
 
 
 def list_client_endpoints(name: str) -> Mapping[str, Endpoint]:
-    """Like `endpoints`, for applications."""
+    """Like `list_endpoints`, for applications."""
     return list_endpoints(name, APP_USER)
 
 
@@ -188,7 +188,7 @@ def _serves(address: ServerAddress, region: str) -> bool:
     return address.region == region and not (address.is_stretch or address.is_hub)
 
 
-def list_logs(name: str, server: str, lines: int) -> tuple[str, ...]:
+def read_log_tail(name: str, server: str, lines: int) -> tuple[str, ...]:
     """The last *lines* lines that *server* of lab *name* has written. Raises UnknownNameError if there is no such server."""
     directory, record = find_recorded_lab(name)
     servers = [address.server.name for address in record.servers]
@@ -220,7 +220,7 @@ def _describe_server(
 
 def _describe_proxy(directory: LabDirectory) -> ProxyStatus | None:
     proxy = ProxyProcess(directory)
-    links = proxy.read()
+    links = proxy.read_orders()
     if links is None or links.backend is Backend.NONE:
         return None
     process = proxy.process()

@@ -76,7 +76,7 @@ class TargetServers:
         """Where *server* of the lab listens."""
         return next(address for address in self.record.servers if address.server.name == server)
 
-    def process(self, server: str) -> NatsServer:
+    def nats_server(self, server: str) -> NatsServer:
         """The server of the lab. Its process is looked up by identity for every signal."""
         return NatsServer(self.directory, server)
 
@@ -90,7 +90,7 @@ class TargetServers:
 
     def is_alive(self, server: str, *, stopped: bool) -> bool:
         """Whether *server* has a process, and whether a signal has stopped it."""
-        process = self.process(server).process()
+        process = self.nats_server(server).process()
         if process is None:
             return False
         try:
@@ -162,7 +162,7 @@ class TargetServers:
                 hint="kill or pause a server instead: `vstream lab status` lists them",
             )
 
-    def system_in(self, region: str) -> Endpoint:
+    def system_endpoint_in(self, region: str) -> Endpoint:
         """How to reach the lab's system account in *region*; without addresses if no server runs there."""
         assert self.system is not None
         if region not in self.hubs:
@@ -174,7 +174,7 @@ class TargetServers:
 
     def cuts(self) -> frozenset[Pair]:
         """The links of the lab that carry nothing now."""
-        links = ProxyProcess(self.directory).read()
+        links = ProxyProcess(self.directory).read_orders()
         return frozenset(pair for pair in links.pairs if links.state(pair).cut is not None) if links else frozenset()
 
     async def _open(self, choices: Iterable[tuple[str, Endpoint]]) -> Connection:
@@ -222,7 +222,7 @@ def target_lab(name: str) -> TargetServers:
     )
 
 
-def target_lab_of(topology: Topology, name: str) -> TargetServers:
+def target_lab_of_topology(topology: Topology, name: str) -> TargetServers:
     """The lab *name*, which must belong to *topology*. Raises LabError if it does not."""
     target = target_lab(name)
     expected = {seat.server.name: seat.region for seat in topology.processes}
@@ -250,7 +250,7 @@ def target_topology(topology: Topology, lab_name: str | None, system_context: st
     """What may be done to the servers that `find_servers` finds: everything in a lab, elsewhere what their API can do."""
     servers = find_servers(topology, lab_name)
     if servers.lab is not None:
-        return target_lab_of(topology, servers.lab)
+        return target_lab_of_topology(topology, servers.lab)
     logins = (endpoint.system for endpoint in servers.endpoints.values() if endpoint.system)
     system = next(logins, None) if system_context is None else Endpoint(context=system_context)
     return target_deployment(topology, servers.endpoints, system)

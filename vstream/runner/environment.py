@@ -15,12 +15,12 @@ from vstream.errors import UnsupportedError, VstreamError
 from vstream.health.live.drain import empty_region
 from vstream.health.live.rescue import choose_groups, find_groups, rescue
 from vstream.lab import lab
-from vstream.lab.binaries import locate_binaries
+from vstream.lab.binaries import find_or_fetch_binaries
 from vstream.lab.find_servers import render_lab
 from vstream.lab.links.state import Backend
 from vstream.lab.state import lab_directory
 from vstream.lab.status import find_system_endpoint
-from vstream.lab.target_servers import target_lab_of
+from vstream.lab.target_servers import target_lab_of_topology
 from vstream.lint.parse_topology import parse_topology
 from vstream.plan.live.lost_region import give_up, measure_losses
 from vstream.plan.live.observe import choose_connection, connect_all, observe
@@ -87,7 +87,7 @@ async def prepare_lab(scenario: Scenario, topology: Topology, name: str, report:
     templates = None if scenario.lab.templates is None else Path(scenario.lab.templates)
 
     report("starting servers")
-    binaries = await asyncio.to_thread(locate_binaries, topology, stated) if stated else {}
+    binaries = await asyncio.to_thread(find_or_fetch_binaries, topology, stated) if stated else {}
     await lab.up(
         name,
         topology,
@@ -145,7 +145,11 @@ async def _apply_topology(environment: Environment) -> None:
         raise VstreamError(f"the topology cannot be applied: stream `{first.name}`: {first.reason}", hint=first.hint)
     mappings = make_mapping_admin(environment.lab, environment.bundle, lost=lost)
     applied, left = await apply_and_replan(
-        request, plan, mappings, lambda: target_lab_of(environment.topology, environment.lab), lab_name=environment.lab
+        request,
+        plan,
+        mappings,
+        lambda: target_lab_of_topology(environment.topology, environment.lab),
+        lab_name=environment.lab,
     )
     if not applied.is_complete or left is None or not left.is_empty:
         reason = applied.failure.message if applied.failure is not None else "some changes were not made"
@@ -185,7 +189,7 @@ async def change_region(environment: Environment, action: ChangeRegion) -> Chang
     changed = _build_environment(environment.lab, edit, environment.templates)
     await _apply_topology(changed)
     changed = _build_environment(environment.lab, edit, environment.templates)  # there may be fewer servers now
-    target = target_lab_of(changed.topology, changed.lab)
+    target = target_lab_of_topology(changed.topology, changed.lab)
     await resume_reading(changed.topology, target)
     if action.command is not RegionCommand.DRAIN:
         return ChangedRegion(environment=changed, losses=losses)

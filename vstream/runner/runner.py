@@ -92,7 +92,7 @@ async def run(
     if it is cancelled: then it heals and takes everything down first. *keep_lab* leaves the lab running.
     """
     topology = topology_of(scenario)
-    if lab_name in lab.names():
+    if lab_name in lab.list_lab_names():
         raise VstreamError(
             f"lab `{lab_name}` already exists", hint="a scenario needs a lab of its own: choose another name"
         )

@@ -34,7 +34,7 @@ Message = tuple[str, int, str, bytes, str | None]
 @pytest.fixture(scope="module", params=with_night(["2.15.1"], ["2.12.8"]))
 def running(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """On servers that store how far they are in their sources, and on some that look it up in what they hold (as single ones do in test_single_server.py)."""
-    with running_lab(tmp_path_factory.mktemp("repair") / "state", binaries.locate(request.param)):
+    with running_lab(tmp_path_factory.mktemp("repair") / "state", binaries.find_or_fetch(request.param)):
         yield request.param
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vstream.lab.links.proxy.lanes import RTO, Lane, OneWayLink, next_try
+from vstream.lab.links.proxy.lanes import RTO, Lane, OneWayLink, next_resend
 from vstream.lab.links.state import (
     Answer,
     Backend,
@@ -31,22 +31,22 @@ def link(**state: float | Cut | None) -> OneWayLink:
 
 
 def test_what_is_lost_is_sent_again_after_a_pause_that_doubles() -> None:
-    assert [next_try(0, now, RTO) for now in (0.1, 0.3, 0.7, 1.5, 5)] == pytest.approx([0.2, 0.6, 1.4, 3.0, 6.2])
-    assert next_try(10, 10, RTO) == 10
+    assert [next_resend(0, now, RTO) for now in (0.1, 0.3, 0.7, 1.5, 5)] == pytest.approx([0.2, 0.6, 1.4, 3.0, 6.2])
+    assert next_resend(10, 10, RTO) == 10
     # From 120 s on it is tried regularly.
-    assert next_try(0, 10_000, RTO) - 10_000 <= 120
+    assert next_resend(0, 10_000, RTO) - 10_000 <= 120
 
 
 def test_a_delay_is_added_to_everything() -> None:
-    assert link(delay=0.07).arrival(5, 100) == pytest.approx(5.07)
-    assert all(5.07 <= link(delay=0.07, jitter=0.01).arrival(5, 100) <= 5.08 for _ in range(100))
+    assert link(delay=0.07).schedule_arrival(5, 100) == pytest.approx(5.07)
+    assert all(5.07 <= link(delay=0.07, jitter=0.01).schedule_arrival(5, 100) <= 5.08 for _ in range(100))
 
 
 def test_a_rate_is_shared_by_all_that_use_the_link() -> None:
     slow = link(rate=8_000_000)  # 1 MB/s
-    assert slow.arrival(0, 500_000) == pytest.approx(0.5)
-    assert slow.arrival(0, 500_000) == pytest.approx(1.0)
-    assert slow.arrival(3, 100_000) == pytest.approx(3.1)
+    assert slow.schedule_arrival(0, 500_000) == pytest.approx(0.5)
+    assert slow.schedule_arrival(0, 500_000) == pytest.approx(1.0)
+    assert slow.schedule_arrival(3, 100_000) == pytest.approx(3.1)
     assert b"".join(slow.slices(b"x" * 100_001)) == b"x" * 100_001
     assert max(map(len, slow.slices(b"x" * 100_001))) == 5000
 
@@ -54,10 +54,10 @@ def test_a_rate_is_shared_by_all_that_use_the_link() -> None:
 def test_losses_cost_time_as_often_as_they_happen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(random, "random", iter([0.0, 0.99, 0.99, 0.0, 0.0, 0.0, 0.99]).__next__)
     lossy = link(loss=0.5)
-    # `arrival` draws for the jitter first.
-    assert lossy.arrival(0, 100) == 0
+    # `schedule_arrival` draws for the jitter first.
+    assert lossy.schedule_arrival(0, 100) == 0
     monkeypatch.setattr(random, "random", iter([0.0, 0.0, 0.0, 0.0, 0.99]).__next__)
-    assert lossy.arrival(0, 100) == pytest.approx(RTO + 2 * RTO + 4 * RTO)
+    assert lossy.schedule_arrival(0, 100) == pytest.approx(RTO + 2 * RTO + 4 * RTO)
 
 
 states = st.builds(
@@ -95,7 +95,7 @@ def test_all_bytes_arrive_once_and_in_order_whatever_the_link_does(steps: list[t
             if number == 1:
                 lane.open()
         lane.open()
-        lane.finish()
+        lane.close_sender()
         one_way.state = LinkState()
         lane.refresh()
         await asyncio.wait_for(finished, 10)
@@ -113,7 +113,7 @@ async def test_nothing_arrives_while_a_link_is_cut() -> None:
     one_way.state = LinkState(cut=Cut.DROP)
     lane.refresh()
     lane.feed(b"after it")
-    lane.finish()
+    lane.close_sender()
     for _ in range(20):
         await asyncio.sleep(0.001)
     assert arrived == []
@@ -128,7 +128,7 @@ async def test_a_sender_that_sends_more_than_the_link_holds_has_to_wait() -> Non
     assert asked == []
     lane.feed(b"x")
     assert asked == [True]
-    lane.end()
+    lane.close_receiver()
 
 
 def test_orders_and_answers_are_read_back_as_they_were_written() -> None:

@@ -48,15 +48,15 @@ def lab_a(binary: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[No
 @pytest_asyncio.fixture
 async def up(lab_a: None, binary: Path) -> None:
     """Lab `a` runs, and all its links are as they were, whatever the last test did to them."""
-    for fault in control.read("a").overlays:
+    for fault in control.read_links("a").overlays:
         await control.remove_overlay("a", fault)
     await lab.up("a", topology(3, 1), render, lab.LabSetup(binary=binary), on_progress=ignore_progress)
-    await control.reset("a", control.read("a").pairs)
+    await control.reset_shape("a", control.read_links("a").pairs)
 
 
 @pytest.mark.usefixtures("up")
 async def test_a_cut_is_felt_by_those_whom_it_cuts_off_and_by_nobody_else() -> None:
-    every_link = control.read("a").pairs
+    every_link = control.read_links("a").pairs
     async with connectivity.ears("a") as ears:
         everybody = ears.everybody()
         await ears.require(everybody)
@@ -81,11 +81,11 @@ async def test_in_a_cluster_of_three_no_connection_goes_around_the_proxy(binary:
     async with connectivity.ears("a") as ears:
         await ears.require(ears.everybody())
         assert connectivity.direct("a") == []
-        assert (await control.read_traffic("a")).connections == dict.fromkeys(control.read("a").pairs, 3)
+        assert (await control.read_traffic("a")).connections == dict.fromkeys(control.read_links("a").pairs, 3)
         # Servers tell each other where else they could connect: that must not help them.
         await control.put_overlay("a", "fault", cut(LINK, Cut.RESET))
         await ears.require(ears.everybody() - LINK)
-        assert set((await control.read_traffic("a")).connections) == set(control.read("a").pairs) - LINK
+        assert set((await control.read_traffic("a")).connections) == set(control.read_links("a").pairs) - LINK
         assert connectivity.direct("a") == []
         await control.remove_overlay("a", "fault")
         await ears.require(ears.everybody())
@@ -99,7 +99,7 @@ async def test_a_round_trip_takes_at_least_what_its_link_says() -> None:
     async with connectivity.ears("a") as ears:
         await ears.require(ears.everybody())
         round_trips = {(WEST, CENTRAL): 0.06, (CENTRAL, EAST): 0.08, (WEST, EAST): 0.14}
-        await control.change(
+        await control.shape_links(
             "a",
             {
                 pair: LinkState(delay=rtt / 2)
@@ -111,9 +111,9 @@ async def test_a_round_trip_takes_at_least_what_its_link_says() -> None:
         for (near, far), rtt in round_trips.items():
             assert await ears.round_trip(near, far) >= rtt
             assert await ears.round_trip(far, near) >= rtt
-        await control.change("a", {(EAST, WEST): LinkState(delay=0.3)})
+        await control.shape_links("a", {(EAST, WEST): LinkState(delay=0.3)})
         assert await ears.round_trip(WEST, EAST) >= 0.07 + 0.3
-        await control.reset("a", control.read("a").pairs)
+        await control.reset_shape("a", control.read_links("a").pairs)
         await ears.until_quicker(WEST, EAST, 0.07)
 
 
@@ -123,14 +123,14 @@ async def test_faults_undo_what_they_did_and_nothing_else() -> None:
         await ears.require(ears.everybody())
         await control.put_overlay("a", "one", cut(LINK, Cut.DROP))
         await control.put_overlay("a", "other", cut(LINK | {(WEST, CENTRAL), (CENTRAL, WEST)}, Cut.RESET))
-        await control.change("a", {(WEST, EAST): LinkState(delay=0.02)})
+        await control.shape_links("a", {(WEST, EAST): LinkState(delay=0.02)})
         await control.remove_overlay("a", "one")
         await control.remove_overlay("a", "one")
         alone = {(WEST, EAST), (EAST, WEST), (WEST, CENTRAL), (CENTRAL, WEST)}
         await ears.require(ears.everybody() - alone)
         await control.remove_overlay("a", "other")
         await ears.require(ears.everybody())
-        assert control.read("a").state((WEST, EAST)) == LinkState(delay=0.02)
+        assert control.read_links("a").state((WEST, EAST)) == LinkState(delay=0.02)
 
 
 async def test_a_proxy_that_died_is_seen_and_started_again_with_what_it_did(binary: Path, up: None) -> None:
@@ -145,7 +145,7 @@ async def test_a_proxy_that_died_is_seen_and_started_again_with_what_it_did(bina
         with pytest.raises(LabError, match="the link proxy of lab `a` is not running") as caught:
             await control.put_overlay("a", "another", cut(LINK, Cut.RESET))
         assert "vstream lab up" in str(caught.value.hint)
-        assert set(control.read("a").overlays) == {"fault"}
+        assert set(control.read_links("a").overlays) == {"fault"}
         servers = {server.name: server.pid for server in lab.read_status("a").servers}
 
         await lab.up("a", topology(3, 1), render, lab.LabSetup(binary=binary), on_progress=ignore_progress)
@@ -180,12 +180,12 @@ async def test_a_lab_that_starts_has_the_shape_that_was_asked_for_and_no_faults(
     await lab.down("a")
     shape = {(WEST, EAST): LinkState(delay=0.05), (EAST, WEST): LinkState(delay=0.05)}
     await lab.up("a", topology(3, 1), render, lab.LabSetup(binary=binary, shape=shape), on_progress=ignore_progress)
-    assert control.read("a").overlays == {}
+    assert control.read_links("a").overlays == {}
     async with connectivity.ears("a") as ears:
         await ears.require(ears.everybody())
         assert await ears.round_trip(WEST, EAST) >= 0.1
     # Another shape counts at once; what was changed since stays.
-    await control.change("a", {(WEST, CENTRAL): LinkState(delay=0.01)})
+    await control.shape_links("a", {(WEST, CENTRAL): LinkState(delay=0.01)})
     await lab.up(
         "a",
         topology(3, 1),
@@ -193,7 +193,7 @@ async def test_a_lab_that_starts_has_the_shape_that_was_asked_for_and_no_faults(
         lab.LabSetup(binary=binary, shape={(WEST, EAST): LinkState(loss=0.01)}),
         on_progress=ignore_progress,
     )
-    assert control.read("a").base == {
+    assert control.read_links("a").base == {
         (WEST, EAST): LinkState(loss=0.01),
         (EAST, WEST): LinkState(),
         (WEST, CENTRAL): LinkState(delay=0.01),
@@ -210,7 +210,7 @@ async def test_what_a_lab_cannot_do_is_said_and_changes_nothing(binary: Path, up
         await lab.up(
             "a", topology(3, 1), render, lab.LabSetup(binary=binary, links=Backend.NONE), on_progress=ignore_progress
         )
-    assert control.read("a").overlays == {}
+    assert control.read_links("a").overlays == {}
 
     await lab.up(
         "b", topology(2, 1), render, lab.LabSetup(binary=binary, links=Backend.NONE), on_progress=ignore_progress

@@ -24,7 +24,7 @@ from vstream.lab import binaries
 
 pytestmark = pytest.mark.server
 
-NATS_SERVER = str(binaries.locate("2.15.1"))
+NATS_SERVER = str(binaries.find_or_fetch("2.15.1"))
 DEADLINE_S = 60
 Start = Callable[..., "Server"]
 

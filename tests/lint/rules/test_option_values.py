@@ -15,7 +15,7 @@ from vstream.lint.read import Source
 from vstream.lint.rules.servers.option_kinds import OptionKind, TextForm, ValueKind, Words
 from vstream.lint.rules.servers.options import BLOCKS, NAMES
 
-NATS_SERVER = binaries.locate("2.15.1")
+NATS_SERVER = binaries.find_or_fetch("2.15.1")
 ACCOUNT = "ABJHLOVMPA4CI6R5KLNGOB4GSLNIY7IOUPAJC4YFNDLQVIOBYQGUWVLA"
 PLACES = {
     "server": "{}\n",

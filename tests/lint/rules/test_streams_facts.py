@@ -19,7 +19,7 @@ from nats.aio.client import Client
 
 from tests.support import workspaces
 from tests.support.ports import free_port
-from vstream.lab.binaries import locate
+from vstream.lab.binaries import find_or_fetch
 
 pytestmark = [pytest.mark.server, pytest.mark.asyncio]
 
@@ -138,7 +138,7 @@ async def server(tmp_path: Path) -> AsyncIterator[Start]:
     servers: list[Server] = []
 
     def make(version: str | None) -> Server:
-        servers.append(Server(binary=locate(version), directory=tmp_path, port=free_port()))
+        servers.append(Server(binary=find_or_fetch(version), directory=tmp_path, port=free_port()))
         return servers[-1]
 
     yield make

@@ -58,7 +58,7 @@ async def test_a_region_comes_and_goes_while_apply_dies_again_and_again(version:
         "killed",
         small,
         lambda addresses: render_bundle(small, addresses=addresses),
-        lab.LabSetup(binary=binaries.locate(version)),
+        lab.LabSetup(binary=binaries.find_or_fetch(version)),
         on_progress=ignore_progress,
         timeout=120,
     )

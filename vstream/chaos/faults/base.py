@@ -183,7 +183,7 @@ class ServerFault(LabFault):
     def signal(self, target: TargetServers, number: signal.Signals) -> None:
         """Send it to each of its servers that runs."""
         for server in self.servers:
-            target.process(server).signal(number)
+            target.nats_server(server).signal(number)
 
     async def kill(self, target: TargetServers) -> str:
         """Kill its servers, and return the evidence: no process is left, and no monitoring port answers."""
@@ -203,7 +203,7 @@ class ServerFault(LabFault):
 
 def are_started(target: TargetServers, servers: Sequence[str]) -> bool:
     """Whether each of *servers* runs or is no longer meant to."""
-    stopped = [server for server in servers if not target.process(server).is_running()]
+    stopped = [server for server in servers if not target.nats_server(server).is_running()]
     return all(server_records.read(target.directory, server) is None for server in stopped)
 
 
@@ -224,7 +224,9 @@ async def wait_until(
 
 async def wait_until_gone(target: TargetServers, servers: Sequence[str]) -> None:
     """Wait until none of the killed *servers* has a process. Raises LabError."""
-    await wait_until(servers, lambda server: not target.process(server).is_running(), "still runs, killed by SIGKILL,")
+    await wait_until(
+        servers, lambda server: not target.nats_server(server).is_running(), "still runs, killed by SIGKILL,"
+    )
 
 
 def require_awake(target: TargetServers, servers: Sequence[str]) -> None:
@@ -263,7 +265,7 @@ def start_again(target: TargetServers, servers: Sequence[str]) -> Callable[[], N
     missing = []
     for server in servers:
         is_wanted = server_records.read(target.directory, server) is not None
-        if is_wanted and server not in target.held and not target.process(server).is_running():
+        if is_wanted and server not in target.held and not target.nats_server(server).is_running():
             missing.append(server)
     return start.start_servers(target.directory, missing, target.latest_record().programs)
 
@@ -279,7 +281,7 @@ def read_pids(path: Path) -> dict[str, int]:
 
 def find_running(target: TargetServers, pids: Mapping[str, int]) -> list[str]:
     """The servers that still run as the processes *pids*."""
-    processes = {server: target.process(server).process() for server in pids}
+    processes = {server: target.nats_server(server).process() for server in pids}
     return [server for server, process in processes.items() if process and process.pid == pids[server]]
 
 

@@ -45,7 +45,7 @@ class DiskFull(base.ServerFault):
                 "a full disk cannot be made on this machine: it takes a limit that only Linux sets on processes that run",
                 hint="`vstream chaos pause` and `kill-server` work here",
             )
-        processes = {server: process for server in self.servers if (process := target.process(server).process())}
+        processes = {server: process for server in self.servers if (process := target.nats_server(server).process())}
         place = _locate(target, fault_id)
         await asyncio.to_thread(place.parent.mkdir, mode=0o700, parents=True)
         write_private(place, json.dumps({server: process.pid for server, process in processes.items()}))
@@ -65,12 +65,12 @@ class DiskFull(base.ServerFault):
         limited = self._find_limited(target, fault_id)
         base.require_awake(target, limited)
         for server in limited:
-            process = target.process(server).process()
+            process = target.nats_server(server).process()
             if process is not None:
                 _set_limit(process, psutil.RLIM_INFINITY)
-            target.process(server).signal(signal.SIGINT)
+            target.nats_server(server).signal(signal.SIGINT)
             await base.wait_until(
-                (server,), lambda stopped: not target.process(stopped).is_running(), "still runs", within=_GRACE
+                (server,), lambda stopped: not target.nats_server(stopped).is_running(), "still runs", within=_GRACE
             )
         return base.start_again(target, self.servers)
 
@@ -99,11 +99,11 @@ def _set_limit(process: psutil.Process, size: int) -> None:
 
 async def _can_write(target: TargetServers, server: str) -> bool:
     """Whether *server* says in its log that it has opened it anew, as it does when it is asked to."""
-    process = target.process(server)
+    process = target.nats_server(server)
     mark = process.log_mark()
     process.signal(signal.SIGUSR1)
     await asyncio.sleep(_SIGNAL_TIMEOUT)
-    return any(_REOPENED in line for line in process.said_since(mark))
+    return any(_REOPENED in line for line in process.read_lines_since(mark))
 
 
 async def _resolve_disk_full(request: base.FaultRequest) -> base.LastingInjection:

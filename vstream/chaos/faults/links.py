@@ -56,7 +56,7 @@ class LinkFault(LabFault):
 
     def is_over(self, target: TargetServers, fault_id: str) -> bool:
         """Whether the overlay is gone: a lab that was taken down has no links."""
-        has_overlay = fault_id in control.read(target.directory.name).overlays
+        has_overlay = fault_id in control.read_links(target.directory.name).overlays
         return not (has_overlay and ProxyProcess(target.directory).is_wanted)
 
 
@@ -105,7 +105,7 @@ class LinkShape(LinkFault):
             pairs = self.states.keys() & await _find_connected(probe, probe.pairs - target.cuts())
             before = await probe.measure_latency(pairs)
             await control.put_overlay(lab, fault_id, self.states)
-        links = control.read(lab)
+        links = control.read_links(lab)
         async with probe_connectivity(target, patience=_choose_patience(target)) as probe:
             if not pairs:
                 return f"lies over {self.target_text}, where no message gets through now: it has an effect once messages do"
@@ -116,7 +116,7 @@ class LinkShape(LinkFault):
 
 def _choose_patience(target: TargetServers) -> float:
     """How long a message may take over the slowest of the links."""
-    links = control.read(target.directory.name)
+    links = control.read_links(target.directory.name)
     states = [links.state(pair) for pair in links.pairs]
     return _MESSAGE_TIMEOUT + 2 * max(((state.delay or 0) + (state.jitter or 0) for state in states), default=0.0)
 

@@ -62,7 +62,7 @@ class PowerLoss(base.ServerFault):
         try:
             await self._copy_stores(target, place)
             await asyncio.sleep(self.seconds)
-            pids = {server: process.pid for server in self.servers if (process := target.process(server).process())}
+            pids = {server: process.pid for server in self.servers if (process := target.nats_server(server).process())}
             write_private(place / "dead", json.dumps(pids))
             evidence = await self.kill(target)
             changed = await asyncio.to_thread(self._put_back, target, place, self.servers)
@@ -92,7 +92,7 @@ class PowerLoss(base.ServerFault):
         alive = base.find_running(target, dead)
         if len(alive) < len(dead):
             for server in alive:
-                target.process(server).signal(signal.SIGKILL)
+                target.nats_server(server).signal(signal.SIGKILL)
             await base.wait_until_gone(target, alive)
             try:
                 await asyncio.to_thread(self._put_back, target, place, _list_not_started_since(target, dead))
@@ -107,7 +107,7 @@ class PowerLoss(base.ServerFault):
         await asyncio.to_thread(place.mkdir, mode=0o700, parents=True)
         try:
             for server in self.servers:
-                target.process(server).signal(signal.SIGSTOP)
+                target.nats_server(server).signal(signal.SIGSTOP)
             await base.wait_until(
                 self.servers, lambda server: target.is_alive(server, stopped=True), "is not stopped by SIGSTOP"
             )
@@ -115,7 +115,7 @@ class PowerLoss(base.ServerFault):
             await shield_from_cancellation(copying)  # a thread cannot be stopped half way
         finally:
             for server in self.servers:
-                target.process(server).signal(signal.SIGCONT)
+                target.nats_server(server).signal(signal.SIGCONT)
         write_private(place / "copied", "")
 
     def _copy(self, target: TargetServers, place: Path) -> None:

@@ -52,7 +52,7 @@ class Restart(base.ServerFault):
     async def _wait_until_ended(self, target: TargetServers, within: float) -> None:
         await base.wait_until(
             self.servers,
-            lambda server: not target.process(server).is_running(),
+            lambda server: not target.nats_server(server).is_running(),
             "was told to end and still runs",
             within=within,
         )
@@ -69,7 +69,7 @@ async def _resolve_upgrade(request: base.FaultRequest) -> base.RollingRestart:
     restart = await _resolve_rolling_restart(request)
     version = str(request.spec.options["to"])
     # It may have to be fetched first.
-    program = await asyncio.to_thread(lambda: binaries.program(binaries.locate(version)))
+    program = await asyncio.to_thread(lambda: binaries.read_program(binaries.find_or_fetch(version)))
     return base.RollingRestart(servers=restart.servers, is_lame_duck=restart.is_lame_duck, program=program)
 
 

@@ -22,7 +22,7 @@ class StepDown:
         """Ask the leader to step down. Confirmed when another server leads."""
         async with target.connect() as connection:
             await JetStreamAdmin(connection).step_down(self.stream)
-            return await leaders.see_successor(
+            return await leaders.confirm_successor(
                 self.stream, lambda: leaders.find_stream_leader(connection, self.stream), self.leader
             )
 
@@ -37,7 +37,7 @@ class MetaStepDown:
         """Ask the leader, in the system account. Confirmed when another server leads."""
         async with target.connect_to_system() as connection:
             await JetStreamAdmin(connection).step_down_meta()
-        return await leaders.see_successor(
+        return await leaders.confirm_successor(
             "the meta group", lambda: leaders.find_meta_leader(target.monitors()), self.leader
         )
 

@@ -29,7 +29,7 @@ from vstream.cli.views import lab as view
 from vstream.cli.views.json_output import print_json
 from vstream.cli.views.progress import show_progress
 from vstream.lab import lab, target_servers
-from vstream.lab.binaries import locate_binaries
+from vstream.lab.binaries import find_or_fetch_binaries
 from vstream.lab.doctor import examine
 from vstream.lab.find_servers import render_lab
 from vstream.lab.links.state import Backend
@@ -98,7 +98,7 @@ def up(
     loaded = options.load_topology(file).require()
     shape = link_commands.choose_shape(loaded, link or ())
     stated = _read_versions(server_version or ())
-    binaries = locate_binaries(loaded, stated) if stated else {}
+    binaries = find_or_fetch_binaries(loaded, stated) if stated else {}
     with show_progress("starting") as show:
         status = run(
             lab.up(
@@ -187,11 +187,11 @@ def logs(
     """
     chosen = choose_lab(name)
     if server is not None:
-        console.print_lines(lab.list_logs(chosen, server, lines or _LINES))
+        console.print_lines(lab.read_log_tail(chosen, server, lines or _LINES))
         return
     for address in lab.list_addresses(chosen):
         console.stdout().print(f"==> {address.server.name} <==")
-        console.print_lines(lab.list_logs(chosen, address.server.name, lines or _LINES_OF_EACH))
+        console.print_lines(lab.read_log_tail(chosen, address.server.name, lines or _LINES_OF_EACH))
 
 
 @app.command("doctor")

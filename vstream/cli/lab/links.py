@@ -62,8 +62,8 @@ def link(
 
 
 async def _change(lab: str, pairs: Sequence[Pair], shape: LinkState, *, reset: bool) -> Links:
-    links = await control.reset(lab, pairs) if reset else control.read(lab)
-    return links if shape == IDEAL else await control.change(lab, dict.fromkeys(pairs, shape))
+    links = await control.reset_shape(lab, pairs) if reset else control.read_links(lab)
+    return links if shape == IDEAL else await control.shape_links(lab, dict.fromkeys(pairs, shape))
 
 
 def links(name: LabArgument = None, same: SameLab = None, output: options.TextOrJson = "text") -> None:
@@ -73,7 +73,7 @@ def links(name: LabArgument = None, same: SameLab = None, output: options.TextOr
     Examples: `vstream lab links`, `vstream lab links acme --format json`
     """
     chosen = choose_lab(choose_name(name, same), is_argument=True)
-    lab_links = control.read(chosen)
+    lab_links = control.read_links(chosen)
     traffic = run(_measure_traffic(chosen))
     if output == "json":
         print_json("lab-links", view.links_as_dict(chosen, lab_links, traffic))

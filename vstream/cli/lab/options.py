@@ -40,7 +40,7 @@ def choose_lab(name: str | None, *, is_argument: bool = False) -> str:
     """The lab that is meant by `--lab`, or by an argument. Raises LabError if that is not clear."""
     if name is not None:
         return name
-    names = lab.names()
+    names = lab.list_lab_names()
     if len(names) == 1:
         return names[0]
     if not names:

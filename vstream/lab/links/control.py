@@ -34,16 +34,16 @@ class Traffic:
     """Connections refused since the start because the process is not a server of the lab."""
 
 
-def read(name: str) -> Links:
+def read_links(name: str) -> Links:
     """The intended links of lab *name*. Raises LabError if there is no such lab."""
     directory, record = find_recorded_lab(name)
-    links = ProxyProcess(directory).read()
+    links = ProxyProcess(directory).read_orders()
     return links or Links(
         backend=Backend.NONE, servers={address.server.name: address.region for address in record.servers}
     )
 
 
-async def change(name: str, states: Mapping[Pair, LinkState]) -> Links:
+async def shape_links(name: str, states: Mapping[Pair, LinkState]) -> Links:
     """
     Change the shape of links: what a state says, replaces what was said before; the rest stays.
 
@@ -58,8 +58,8 @@ async def change(name: str, states: Mapping[Pair, LinkState]) -> Links:
     return await _apply_change(name, change_links, states)
 
 
-async def reset(name: str, pairs: Iterable[Pair]) -> Links:
-    """Restore the shape that the lab was started with. Raises LabError as `change` does."""
+async def reset_shape(name: str, pairs: Iterable[Pair]) -> Links:
+    """Restore the shape that the lab was started with. Raises LabError as `shape_links` does."""
     ideal = dict.fromkeys(pairs, IDEAL)
 
     def change_links(links: Links) -> Links:
@@ -73,7 +73,7 @@ async def put_overlay(name: str, overlay: str, states: Mapping[Pair, LinkState])
     """
     Put *states* over the links as *overlay*, replacing an overlay of that name.
 
-    Raises LabError as `change` does; then nothing has changed.
+    Raises LabError as `shape_links` does; then nothing has changed.
     """
 
     def change_links(links: Links) -> Links:
@@ -92,13 +92,13 @@ async def remove_overlay(name: str, overlay: str) -> Links:
     directory, _ = find_recorded_lab(name)
     proxy = ProxyProcess(directory)
     async with _hold_links(proxy):
-        links = read(name)
+        links = read_links(name)
         if overlay not in links.overlays:
             return links
         overlays = {label: below for label, below in links.overlays.items() if label != overlay}
         after = replace(links, overlays=overlays, generation=links.generation + 1)
-        proxy.write(after)
-        if (answer := await proxy.ask(generation=after.generation)) is not None:
+        proxy.write_orders(after)
+        if (answer := await proxy.make_reread(generation=after.generation)) is not None:
             _require_applied(after, answer, name)
         return after
 
@@ -106,9 +106,9 @@ async def remove_overlay(name: str, overlay: str) -> Links:
 async def read_traffic(name: str) -> Traffic:
     """The traffic over the links of lab *name*. Raises LabError if no proxy carries its links."""
     directory, _ = find_recorded_lab(name)
-    answer = await ProxyProcess(directory).ask()
+    answer = await ProxyProcess(directory).make_reread()
     if answer is None:
-        raise _make_loss_error(name, read(name))
+        raise _make_loss_error(name, read_links(name))
     return Traffic(connections=answer.connections, refused=answer.refused)
 
 
@@ -116,18 +116,18 @@ async def _apply_change(name: str, change_links: Callable[[Links], Links], touch
     directory, _ = find_recorded_lab(name)
     proxy = ProxyProcess(directory)
     async with _hold_links(proxy):
-        before = read(name)
+        before = read_links(name)
         _require_known(name, before, touched)
-        answer = proxy.answer()
+        answer = proxy.read_answer()
         if answer is None:
             raise _make_loss_error(name, before)
         after = replace(change_links(before), generation=before.generation + 1)
-        proxy.write(after)
+        proxy.write_orders(after)
         try:
-            _require_applied(before, await proxy.ask(generation=after.generation), name)
+            _require_applied(before, await proxy.make_reread(generation=after.generation), name)
         except BaseException:
             # What was not confirmed must not take effect later.
-            proxy.write(replace(before, generation=after.generation + 1))
+            proxy.write_orders(replace(before, generation=after.generation + 1))
             raise
         return after
 

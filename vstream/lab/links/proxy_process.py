@@ -60,29 +60,29 @@ class ProxyProcess:
     @property
     def is_wanted(self) -> bool:
         """Whether it was started and not stopped."""
-        return self._record.exists()
+        return self._record_file.exists()
 
     def start(self) -> None:
         """Spawn it. Raises LabError if it cannot be run."""
         # On Linux it needs nothing but the standard library, and starts quicker without the rest.
         quick = ("-S",) if sys.platform == "linux" else ()
         argv = (sys.executable, "-I", *quick, str(_PROGRAM), str(self.directory.path))
-        self._answer.unlink(missing_ok=True)
-        write_private(self._record, json.dumps({"argv": argv, "pid": None}) + "\n")
+        self._answer_file.unlink(missing_ok=True)
+        write_private(self._record_file, json.dumps({"argv": argv, "pid": None}) + "\n")
         self.log_file.unlink(missing_ok=True)
         try:
             pid = processes.start_process(argv, log=self.log_file, cwd=self.directory.path)
         except OSError as error:
-            self._record.unlink()
+            self._record_file.unlink()
             raise LabError(f"the link proxy of lab `{self.directory.name}` cannot be started: {error}") from error
-        write_private(self._record, json.dumps({"argv": argv, "pid": pid}) + "\n")
+        write_private(self._record_file, json.dumps({"argv": argv, "pid": pid}) + "\n")
 
-    async def ready(self) -> None:
+    async def wait_until_ready(self) -> None:
         """Wait until it listens on every front. Raises LabError, or PortTakenError if a port is in use."""
         deadline = time.monotonic() + _START_TIMEOUT
-        while (answer := self.answer()) is None:
+        while (answer := self.read_answer()) is None:
             if self.process() is None:
-                raise self.death()
+                raise self.explain_death()
             if time.monotonic() > deadline:
                 raise LabError(f"the link proxy of lab `{self.directory.name}` was not ready in {_START_TIMEOUT:g} s")
             await asyncio.sleep(_POLL)
@@ -92,7 +92,7 @@ class ProxyProcess:
                 hint="`vstream lab doctor` says what this machine can do",
             )
 
-    def death(self) -> LabError:
+    def explain_death(self) -> LabError:
         """Why it exited, in its own words."""
         output = self.last_output()
         kind = PortTakenError if "address already in use" in output.lower() else LabError
@@ -105,16 +105,16 @@ class ProxyProcess:
         except FileNotFoundError:
             return ""
 
-    def answer(self) -> Answer | None:
+    def read_answer(self) -> Answer | None:
         """Its last answer; None if it was never ready or does not run any more."""
         try:
-            answer = state.decode_answer(self._answer.read_text(encoding="utf-8"))
+            answer = state.decode_answer(self._answer_file.read_text(encoding="utf-8"))
         except (OSError, ValueError, KeyError, TypeError):
             return None
         process = self._recorded_process()
         return answer if process is not None and process.pid == answer.pid else None
 
-    async def ask(self, *, generation: int = 0) -> Answer | None:
+    async def make_reread(self, *, generation: int = 0) -> Answer | None:
         """
         Make it read its orders again, and give what it says then; None if it does not run.
 
@@ -122,13 +122,13 @@ class ProxyProcess:
 
         Raises LabError if it does not answer.
         """
-        before = self.answer()
+        before = self.read_answer()
         process = self._recorded_process()
         if before is None or process is None:
             return None
-        processes.send(process, signal.SIGUSR1)
+        processes.send_signal(process, signal.SIGUSR1)
         deadline = time.monotonic() + _ANSWER_TIMEOUT
-        while (answer := self.answer()) is not None:
+        while (answer := self.read_answer()) is not None:
             # It may have been answering somebody else when the orders were written.
             if answer.answered > before.answered and (answer.generation >= generation or answer.failure):
                 return answer
@@ -142,14 +142,14 @@ class ProxyProcess:
 
     async def stop(self) -> None:
         """Stop it. It is fine if it does not run. Raises LabError if it survives."""
-        if immortal := await processes.end(self.processes(), grace=_GRACE):
+        if immortal := await processes.terminate(self.processes(), grace=_GRACE):
             raise LabError(f"the link proxy of lab `{self.directory.name}` cannot be killed: process {immortal[0].pid}")
-        for path in (self._record, self._answer):
+        for path in (self._record_file, self._answer_file):
             path.unlink(missing_ok=True)
 
-    def read(self) -> Links | None:
+    def read_orders(self) -> Links | None:
         """Its orders; None if the lab has none. Raises LabError if they cannot be parsed."""
-        path = self._orders
+        path = self._orders_file
         try:
             return state.decode(path.read_text(encoding="utf-8"))
         except FileNotFoundError:
@@ -161,25 +161,25 @@ class ProxyProcess:
                 hint=f"`vstream lab down {name}` and `vstream lab up` create them again",
             ) from error
 
-    def write(self, links: Links) -> None:
+    def write_orders(self, links: Links) -> None:
         """Replace its orders. It reads them when it is asked to."""
-        write_private(self._orders, state.encode(links))
+        write_private(self._orders_file, state.encode(links))
 
     @property
-    def _orders(self) -> Path:
+    def _orders_file(self) -> Path:
         return self.directory.links / "links.json"
 
     @property
-    def _answer(self) -> Path:
+    def _answer_file(self) -> Path:
         return self.directory.links / "answer.json"
 
     @property
-    def _record(self) -> Path:
+    def _record_file(self) -> Path:
         return self.directory.links / "proxy.json"
 
     def _recorded_process(self) -> psutil.Process | None:
         try:
-            pid = json.loads(self._record.read_text(encoding="utf-8"))["pid"]
+            pid = json.loads(self._record_file.read_text(encoding="utf-8"))["pid"]
             process = psutil.Process(pid)
         except (OSError, ValueError, KeyError, TypeError, psutil.Error):
             return None

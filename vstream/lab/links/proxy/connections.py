@@ -19,14 +19,14 @@ _RESET = struct.pack("ii", 1, 0)
 """SO_LINGER on with time 0: closing resets the connection."""
 
 
-class Half(asyncio.Protocol):
+class ConnectionSide(asyncio.Protocol):
     """One of the two sockets. Bytes read go to *out*; until there is one, they are kept."""
 
     def __init__(self, connection: ProxiedConnection) -> None:
         self._connection = connection
         self.transport: asyncio.Transport | None = None
         self.out: Lane | None = None
-        self.other: Half | None = None
+        self.other: ConnectionSide | None = None
         self.is_clogged = False
         """Whether the kernel takes no more bytes."""
         self.has_been_told = False
@@ -47,14 +47,14 @@ class Half(asyncio.Protocol):
         else:
             self.out.feed(data)
 
-    def join(self, out: Lane, other: Half) -> None:
+    def join(self, out: Lane, other: ConnectionSide) -> None:
         """Send what was and will be read to *out*; *other* is the far socket."""
         self.out, self.other = out, other
         for data in self._early:
             out.feed(data)
         self._early.clear()
         if self._has_finished:
-            out.finish()
+            out.close_sender()
 
     def eof_received(self) -> bool:
         """Called by asyncio. The other direction stays open."""
@@ -114,7 +114,7 @@ class Half(asyncio.Protocol):
         if not self._has_finished:
             self._has_finished = True
             if self.out is not None:
-                self.out.finish()
+                self.out.close_sender()
 
 
 class ProxiedConnection:
@@ -145,23 +145,23 @@ class ProxiedConnection:
         """Whether it was dialed by something that is no server of this lab."""
         self._lanes: tuple[Lane, ...] = ()
         self._opening: asyncio.Task[None] | None = None
-        self.dialer = Half(self)
-        self._dialed = Half(self)
+        self.dialer = ConnectionSide(self)
+        self._dialed = ConnectionSide(self)
 
-    def on_open(self, half: Half) -> None:
+    def on_open(self, side: ConnectionSide) -> None:
         """The socket of *half* is connected."""
-        if half is self.dialer:
-            assert half.transport is not None
-            half.transport.pause_reading()
+        if side is self.dialer:
+            assert side.transport is not None
+            side.transport.pause_reading()
             self._opening = asyncio.ensure_future(self._open())
 
-    def on_close(self, half: Half) -> None:
+    def on_close(self, side: ConnectionSide) -> None:
         """The socket of *half* is closed."""
-        if half is self.dialer and self._dialed.transport is None and self._opening is not None:
+        if side is self.dialer and self._dialed.transport is None and self._opening is not None:
             self._opening.cancel()
-        peer = self._dialed if half is self.dialer else self.dialer
+        peer = self._dialed if side is self.dialer else self.dialer
         if peer.out is not None:
-            peer.out.end()
+            peer.out.close_receiver()
         if peer.has_been_told and peer.transport is not None:
             peer.transport.close()
         if self.dialer.transport is None and self._dialed.transport is None:
@@ -205,7 +205,7 @@ class ProxiedConnection:
         self.dialer.join(lane_there, self._dialed)
         # Read on while it is not through: only so it is seen when the server gives up.
         self.dialer.throttle()
-        if not await self._is_through(forth, back):
+        if not await self._completes_handshake(forth, back):
             self.reset()
             return
         try:
@@ -221,7 +221,7 @@ class ProxiedConnection:
         lane_back.open()
         lane_there.open()
 
-    async def _is_through(self, forward: OneWayLink, back: OneWayLink) -> bool:
+    async def _completes_handshake(self, forward: OneWayLink, back: OneWayLink) -> bool:
         """Wait as long as TCP's handshake takes; False if it gives up. It needs both directions."""
         waited, pause = 0.0, _FIRST_SYN
         while forward.is_dropping or back.is_dropping:

@@ -56,7 +56,7 @@ class OneWayLink:
         for start in range(0, len(data), size):
             yield data[start : start + size]
 
-    def arrival(self, now: float, size: int) -> float:
+    def schedule_arrival(self, now: float, size: int) -> float:
         """When *size* bytes sent at *now* arrive."""
         state = self.state
         at = now
@@ -102,7 +102,7 @@ class Lane:
     def open(self) -> None:
         """Bytes can be written from now on; earlier ones have waited."""
         self._is_open = True
-        self._arm()
+        self._schedule_flush()
 
     def feed(self, data: bytes) -> None:
         """The sender has sent *data*."""
@@ -117,12 +117,12 @@ class Lane:
             self._held_since = self._held_since or now
         else:
             for piece in self.link.slices(data):
-                self._append(self.link.arrival(now, len(piece)), piece)
-            self._arm()
+                self._append(self.link.schedule_arrival(now, len(piece)), piece)
+            self._schedule_flush()
         if self.is_full:
             self._throttle()
 
-    def finish(self) -> None:
+    def close_sender(self) -> None:
         """The sender has closed: the close takes its time to arrive, too."""
         if self._is_dead:
             return
@@ -130,9 +130,9 @@ class Lane:
         self._append(now + (self.link.state.delay or 0), None)
         if self.link.is_dropping:
             self._held_since = self._held_since or now
-        self._arm()
+        self._schedule_flush()
 
-    def end(self) -> None:
+    def close_receiver(self) -> None:
         """The receiver has gone."""
         self._is_dead = True
         self._queue.clear()
@@ -153,18 +153,18 @@ class Lane:
                 self._timer = None
             self._held_since = self._held_since or now
         elif self._held_since is not None:
-            again = next_try(self._held_since, now, self.link.rto)
+            again = next_resend(self._held_since, now, self.link.rto)
             self._queue = deque((max(due, again), data) for due, data in self._queue)
             self._last = max(self._last, again)
             self._held_since = None
-            self._arm()
+            self._schedule_flush()
 
     def _append(self, due: float, data: bytes | None) -> None:
         self._last = max(self._last, due)  # TCP keeps the order: nothing overtakes
         self._queue.append((self._last, data))
         self._queued += len(data or b"")
 
-    def _arm(self) -> None:
+    def _schedule_flush(self) -> None:
         if self._timer is None and self._queue and self._is_open and not self.link.is_dropping:
             self._timer = self._loop.call_at(self._queue[0][0], self._flush)
 
@@ -175,11 +175,11 @@ class Lane:
             _, data = self._queue.popleft()
             self._queued -= len(data or b"")
             self._write(data)
-        self._arm()
+        self._schedule_flush()
         self._throttle()
 
 
-def next_try(first: float, now: float, rto: float) -> float:
+def next_resend(first: float, now: float, rto: float) -> float:
     """The next time, at or after *now*, at which TCP resends what it first sent at *first*. The pause doubles."""
     at, pause = first, rto
     while at < now:

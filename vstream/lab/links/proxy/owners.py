@@ -39,14 +39,14 @@ class SocketOwners:
         for pause in _TRIES:
             await asyncio.sleep(pause)
             self._asked.add((port, front))
-            self._next = self._next or asyncio.create_task(self._look())
+            self._next = self._next or asyncio.create_task(self._scan_sockets())
             # Others wait for it too.
             regions = await asyncio.shield(self._next)
             if (port, front) in regions:
                 return regions[port, front]
         return None
 
-    async def _look(self) -> Mapping[End, str]:
+    async def _scan_sockets(self) -> Mapping[End, str]:
         """One look for all that have asked until it begins; who asks later gets the next."""
         async with self._one_at_a_time:
             asked, self._asked, self._next = self._asked, set(), None

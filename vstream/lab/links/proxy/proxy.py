@@ -41,10 +41,10 @@ class Proxy:
 
     async def start(self) -> None:
         """Follow the first orders, listen on every front, and answer. Raises OSError if a front's port is in use."""
-        self._follow(self.links)
+        self._follow_orders(self.links)
         self._listen()
         await asyncio.gather(*self._servers.values())
-        self._answer()
+        self._write_answer()
 
     def reread(self) -> None:
         """Follow the current orders, and answer."""
@@ -53,14 +53,14 @@ class Proxy:
         except (OSError, ValueError, KeyError, TypeError) as error:
             self._failure = f"{type(error).__name__}: {error}"
         else:
-            self._follow(links)
-        self._answer()
+            self._follow_orders(links)
+        self._write_answer()
 
     def connections(self) -> Mapping[Pair, int]:
         """Open connections, by the dialing and the dialed region."""
         return Counter(connection.pair for connection in self._open if connection.pair is not None)
 
-    def _follow(self, links: Links) -> None:
+    def _follow_orders(self, links: Links) -> None:
         before, self.links = self.links, links
         try:
             self._apply()
@@ -91,7 +91,7 @@ class Proxy:
                 serving = loop.create_server(self._acceptor(front), sock=_bind(front.port))
                 self._servers[front.port] = loop.create_task(serving)
 
-    def _answer(self) -> None:
+    def _write_answer(self) -> None:
         """Say what is in effect, and what connects."""
         self._answered += 1
         answer = Answer(
