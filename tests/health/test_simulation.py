@@ -15,7 +15,7 @@ from tests.support.command import vstream
 from vstream.health.simulation import Flow, run_link, simulate
 from vstream.health.source_retries import ANSWER, BACKOFF, Away, Interval, draw_start, find_idle
 from vstream.lint import parse_topology
-from vstream.topology.sizing import Keeping, Load
+from vstream.topology.sizing import Load, RetentionLimits
 
 HOUR = 3600.0
 TEXT = """\
@@ -42,7 +42,7 @@ def flow(
         rate=rate,
         wire=1000,
         weight=weight,
-        keeping=Keeping(age=age, messages=messages, replicas=1),
+        keeping=RetentionLimits(age=age, messages=messages, replicas=1),
         idle=[Interval(*idle)] if idle else [],
         silent=[Interval(*silent)] if silent else [],
         is_back=is_back,

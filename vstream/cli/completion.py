@@ -48,7 +48,7 @@ def _list_regions(context: Any) -> Iterable[str]:
 
 
 def _list_servers(context: Any) -> Iterable[str]:
-    return (seat.server.name for seat in _read_topology(context).processes)
+    return (seat.server.name for seat in _read_topology(context).all_seats)
 
 
 def _list_streams(context: Any) -> Iterable[str]:

@@ -70,7 +70,7 @@ def command(
         how = EditOptions(is_allowed=yes, gate_timeout=gate_timeout, ship_with=ship_with, is_json=is_json)
         _drain_region(edit, target, planned, how, is_undone=is_undone)
         return
-    servers = [seat.server.name for seat in current.processes]
+    servers = [seat.server.name for seat in current.all_seats]
     if target not in servers:
         raise UnknownNameError(f"there is no region or server `{target}`", hint=f"there are {', '.join(names)}")
     for option, value in (("--to", to), ("--undo", is_undone)):
@@ -105,7 +105,7 @@ def _drain_region(edit: TopologyEdit, region: str, planned: ServerPlan, how: Edi
     if unread := left.unknown_servers:
         rules = f"whether the rules that lead publishes away from {region} are loaded on {', '.join(unread)}"
         seen = replace(seen, unknown=(*seen.unknown, rules))
-    servers = [seat.server.name for seat in topology.processes if seat.region == region]
+    servers = [seat.server.name for seat in topology.all_seats if seat.region == region]
     _end(region, seen, planned, is_json=is_json, is_done=is_done, servers=servers)
 
 

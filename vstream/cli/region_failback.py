@@ -76,7 +76,7 @@ def command(
 def _runs_in_lab(name: str, topology: Topology, region: str, how_many: Callable[[Iterable[bool]], bool]) -> bool:
     """Whether all, or any, servers of *region* run."""
     running = {server.name for server in labs.read_status(name).servers if server.pid}
-    return how_many(seat.server.name in running for seat in topology.processes if seat.region == region)
+    return how_many(seat.server.name in running for seat in topology.all_seats if seat.region == region)
 
 
 def _start_in_lab(name: str, topology: Topology) -> None:

@@ -70,7 +70,7 @@ def command(
     if only == "mappings":
         artifacts = tuple(artifact for artifact in artifacts if artifact.path.endswith(loaded_path(loaded)))
     removed = write_bundle(artifacts, output)
-    is_for_hosts = target not in {"helm", "nack"} and any(seat.server.host for seat in loaded.processes)
+    is_for_hosts = target not in {"helm", "nack"} and any(seat.server.host for seat in loaded.all_seats)
     missing = list_missing_files(bundle) if is_for_hosts and only is None else []
     if output_format == "json":
         print_json(
@@ -100,7 +100,7 @@ def command(
 
 def list_exposures(topology: Topology) -> list[str]:
     """What the rendered server configurations leave open, where servers have host names: others may reach those."""
-    if all(seat.server.host is None for seat in topology.processes):
+    if all(seat.server.host is None for seat in topology.all_seats):
         return []
     exposures = []
     if topology.transport is None:

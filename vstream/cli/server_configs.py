@@ -21,7 +21,7 @@ def read_configs(topology: Topology, servers: Servers, directory: Path | None) -
 
     A *directory* must have a file for every server: a missing file is a problem. Raises VstreamError if it has none.
     """
-    names = [seat.server.name for seat in topology.processes]
+    names = [seat.server.name for seat in topology.all_seats]
     if directory is None:
         lab_files = {} if servers.lab is None else _read_all(lab_directory(servers.lab).conf, names)
         return {name: replace(file, is_asked_for=False) for name, file in lab_files.items()}

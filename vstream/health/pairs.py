@@ -115,7 +115,7 @@ def _source_of(reader: StreamSnapshot | None, origin: str) -> SourceSnapshot | N
 
 
 def _start_of(reader: StreamSnapshot, origin: str) -> int:
-    return StreamConfig(name=reader.name, fields=reader.config or {}).start_of(origin)
+    return StreamConfig(name=reader.name, fields=reader.config or {}).start_seq_of(origin)
 
 
 def _find_positions(

@@ -20,7 +20,15 @@ from dataclasses import dataclass, field
 from vstream.health.source_retries import ANSWER, BACKOFF, BOOT, DIAL, Away, Interval, draw_start, find_down, find_idle
 from vstream.lab.links.state import IDEAL, LinkState, Pair
 from vstream.topology.model import Consistency, Topology, VirtualStream
-from vstream.topology.sizing import ORIGIN_HEADER, PROTOCOL, RECORD, SUBJECT, Keeping, Load, find_keeping
+from vstream.topology.sizing import (
+    ORIGIN_HEADER,
+    PROTOCOL,
+    RECORD,
+    SUBJECT,
+    Load,
+    RetentionLimits,
+    find_retention_limits,
+)
 from vstream.value_class import value_class
 
 HISTORIES = 40
@@ -40,8 +48,8 @@ class StreamClass:
     regions: tuple[str, ...]
     rate: float
     size: int
-    write: Keeping
-    read: Keeping
+    write: RetentionLimits
+    read: RetentionLimits
 
 
 @dataclass(kw_only=True)
@@ -53,7 +61,7 @@ class Flow:
     """Bytes of a message between regions."""
     weight: float
     """How many streams it stands for."""
-    keeping: Keeping
+    keeping: RetentionLimits
     idle: list[Interval]
     silent: list[Interval]
     """When nothing is published."""
@@ -308,8 +316,8 @@ def _classify(stream: VirtualStream, load: Load) -> StreamClass:
         regions=stream.regions,
         rate=load.rate,
         size=load.size,
-        write=find_keeping(stream.write[first], stored),
-        read=find_keeping(stream.read[first], stored + ORIGIN_HEADER),
+        write=find_retention_limits(stream.write[first], stored),
+        read=find_retention_limits(stream.read[first], stored + ORIGIN_HEADER),
     )
 
 

@@ -22,7 +22,7 @@ from vstream.topology.model import Seat, Topology
 
 def new_regions(topology: Topology, record: LabRecord) -> frozenset[str]:
     """The regions of *topology* without a server in *record*."""
-    return frozenset(seat.region for seat in topology.processes) - {address.region for address in record.servers}
+    return frozenset(seat.region for seat in topology.all_seats) - {address.region for address in record.servers}
 
 
 def add_servers(
@@ -42,7 +42,7 @@ def add_servers(
     """
     regions = new_regions(topology, record)
     _require_possible(directory.name, record, regions)
-    seats = [seat for seat in topology.processes if seat.region in regions]
+    seats = [seat for seat in topology.all_seats if seat.region in regions]
     used_ports = {
         port for address in record.servers for port in (*ports.server_ports(address), *ports.front_ports(address))
     }
@@ -56,7 +56,7 @@ def add_servers(
     by_name = {address.server.name: address for address in addresses}
     return replace(
         record,
-        servers=tuple(by_name[seat.server.name] for seat in topology.processes),
+        servers=tuple(by_name[seat.server.name] for seat in topology.all_seats),
         removed=tuple(address for address in record.removed if address.server.name not in by_name),
         programs={**record.programs, **{seat.server.name: programs[seat.server.name] for seat in seats}},
     )

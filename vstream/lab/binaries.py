@@ -200,7 +200,7 @@ def index_versions(topology: Topology, versions: Mapping[str, str]) -> Mapping[s
     *versions* are by server, by region or `EVERYWHERE`; the most specific one counts. Raises UnknownNameError for a
     name that is neither a region nor a server.
     """
-    servers = {seat.server.name: seat.region for seat in topology.processes}
+    servers = {seat.server.name: seat.region for seat in topology.all_seats}
     regions = tuple(dict.fromkeys(servers.values()))
     for name in versions:
         if name not in {EVERYWHERE, *regions, *servers}:

@@ -57,7 +57,7 @@ def find_servers(topology: Topology, lab_name: str | None) -> Servers:
     name = lab_name or topology.name
     if lab.is_running(name):
         _check_servers(topology, name)
-        seats = {seat.server.name for seat in topology.processes}
+        seats = {seat.server.name for seat in topology.all_seats}
         running = [address.server.name for address in lab.list_addresses(name)]
         leaving = tuple(sorted(server for server in running if server not in seats))
         return Servers(endpoints=lab.list_endpoints(name), lab=name, description=f"lab {name}", leaving=leaving)
@@ -127,7 +127,7 @@ def _with_key_files(topology: Topology, servers: Servers, user: str) -> Mapping[
 def _check_servers(topology: Topology, lab_name: str) -> None:
     """Raises LabError unless the lab has the servers of *topology*; it may also have regions that leave."""
     running = {(address.region, address.server.name) for address in lab.list_addresses(lab_name)}
-    expected = {(seat.region, seat.server.name) for seat in topology.processes}
+    expected = {(seat.region, seat.server.name) for seat in topology.all_seats}
     staying = {region for region, _ in expected}
     is_same_topology = lab.read_status(lab_name).topology == topology.name  # else its other servers are somebody's
     in_staying_regions = {(region, server) for region, server in running if region in staying}
@@ -170,7 +170,7 @@ def build_bundle(
     Without *is_for_servers* it is only compared with what they have: without their files, if these are of vstream's own
     templates.
     """
-    seats = {seat.server.name for seat in topology.processes}
+    seats = {seat.server.name for seat in topology.all_seats}
     addresses = None
     if servers.lab is not None:
         addresses = tuple(address for address in lab.list_addresses(servers.lab) if address.server.name in seats)

@@ -102,7 +102,7 @@ def _choose_programs(name: str, topology: Topology, setup: LabSetup) -> Mapping[
     record = lab_directory(name).read() if setup.binary is None and is_running(name) else None
     recorded = {} if record is None else {server: started.binary for server, started in record.programs.items()}
     stated = {**recorded, **setup.binaries}
-    chosen = {seat.server.name: stated.get(seat.server.name, setup.binary) for seat in topology.processes}
+    chosen = {seat.server.name: stated.get(seat.server.name, setup.binary) for seat in topology.all_seats}
     programs = {path: read_program(path or find_or_fetch()) for path in set(chosen.values())}
     return {server: programs[path] for server, path in chosen.items()}
 

@@ -101,7 +101,7 @@ async def start_all(start: Start) -> None:
 
 
 async def _start_at_free_ports(start: Start, attempt: int) -> None:
-    names = [seat.server.name for seat in start.topology.processes]
+    names = [seat.server.name for seat in start.topology.all_seats]
     proxy = ProxyProcess(start.directory)
     backend = choose.choose_backend(start.topology, start.setup.links)
     async with _stop_on_failure(start.directory, names, proxy):
@@ -192,7 +192,7 @@ def _require_same_servers(start: Start, record: LabRecord, hint: str) -> None:
     """But for those of regions that are new. Raises LabError."""
     name = start.directory.name
     new = add_regions.new_regions(start.topology, record)
-    expected = {(seat.region, seat.server.name) for seat in start.topology.processes if seat.region not in new}
+    expected = {(seat.region, seat.server.name) for seat in start.topology.all_seats if seat.region not in new}
     if expected != {(address.region, address.server.name) for address in record.servers}:
         raise LabError(f"lab `{name}` runs with other servers than topology `{start.topology.name}` has", hint=hint)
     if start.setup.tls not in {None, record.transport is not None}:
@@ -205,7 +205,7 @@ def _require_same_servers(start: Start, record: LabRecord, hint: str) -> None:
 
 def _choose_addresses(start: Start, attempt: int, backend: Backend, place: Path) -> tuple[ServerAddress, ...]:
     """Where the servers listen: where they did last time, if they can. *place* is what all labs share."""
-    seats = start.topology.processes
+    seats = start.topology.all_seats
     record = start.directory.read()
     elsewhere = _list_ports(_list_labs_elsewhere(place / "states"))
     if record is not None and attempt == 0:
@@ -285,7 +285,7 @@ def _list_other_labs(start: Start) -> Iterator[LabRecord]:
 
 def _refuse_abandoned_data(start: Start) -> None:
     """JetStream waits for ever for the votes of servers that have gone: say so now."""
-    expected = {seat.server.name for seat in start.topology.processes}
+    expected = {seat.server.name for seat in start.topology.all_seats}
     stored = (
         {path.name.removeprefix(".").removesuffix(".next") for path in start.directory.data.iterdir()}
         if start.directory.data.exists()

@@ -225,7 +225,7 @@ def target_lab(name: str) -> TargetServers:
 def target_lab_of_topology(topology: Topology, name: str) -> TargetServers:
     """The lab *name*, which must belong to *topology*. Raises LabError if it does not."""
     target = target_lab(name)
-    expected = {seat.server.name: seat.region for seat in topology.processes}
+    expected = {seat.server.name: seat.region for seat in topology.all_seats}
     if expected != dict(target.servers):
         raise LabError(
             f"lab `{name}` runs other servers than topology `{topology.name}` has",
@@ -237,12 +237,12 @@ def target_lab_of_topology(topology: Topology, name: str) -> TargetServers:
 def target_deployment(topology: Topology, endpoints: Mapping[str, Endpoint], system: Endpoint | None) -> TargetServers:
     """Servers reached through `connect`: only their API can be used."""
     return TargetServers(
-        servers={seat.server.name: seat.region for seat in topology.processes},
-        clusters={seat.server.name: seat.cluster for seat in topology.processes},
+        servers={seat.server.name: seat.region for seat in topology.all_seats},
+        clusters={seat.server.name: seat.cluster for seat in topology.all_seats},
         endpoints=endpoints,
         system=system,
         lab=None,
-        hubs={seat.region: seat.server.name for seat in topology.processes if seat.is_hub},
+        hubs={seat.region: seat.server.name for seat in topology.all_seats if seat.is_hub},
     )
 
 

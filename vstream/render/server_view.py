@@ -21,7 +21,7 @@ def default_addresses(topology: Topology) -> tuple[ServerAddress, ...]:
     numbers = dict.fromkeys(clusters, 0)
     gateways = {region.name: region.gateway for region in topology.regions}
     addresses = []
-    for seat in topology.processes:
+    for seat in topology.all_seats:
         server, ports = seat.server, seat.ports
         store = seat.jetstream.store_dir or "./data"
         base = base_port(topology, clusters[seat.cluster], numbers[seat.cluster])
@@ -49,7 +49,7 @@ def default_addresses(topology: Topology) -> tuple[ServerAddress, ...]:
 
 def hub_clusters(topology: Topology) -> tuple[str, ...]:
     """The clusters of the hubs; each hub is alone in its own."""
-    return tuple(seat.cluster for seat in topology.processes if seat.is_hub)
+    return tuple(seat.cluster for seat in topology.all_seats if seat.is_hub)
 
 
 def available_options(topology: Topology) -> ServerOptions:

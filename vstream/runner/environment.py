@@ -106,7 +106,7 @@ async def prepare_lab(scenario: Scenario, topology: Topology, name: str, report:
 
 
 def _build_environment(name: str, edit: TopologyEdit, templates: Path | None) -> Environment:
-    seats = {seat.server.name for seat in edit.topology.processes}
+    seats = {seat.server.name for seat in edit.topology.all_seats}
     addresses = [address for address in lab.list_addresses(name) if address.server.name in seats]
     return Environment(
         lab=name,
@@ -130,7 +130,7 @@ def _choose_backend(name: str) -> Backend:
 
 
 async def _apply_topology(environment: Environment) -> None:
-    seats = {seat.server.name for seat in environment.topology.processes}
+    seats = {seat.server.name for seat in environment.topology.all_seats}
     lost = tuple(sorted(region.name for region in environment.topology.lost))
     request = PlanRequest(
         topology=environment.topology,

@@ -251,7 +251,7 @@ def _parse_server_names(value: object) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _gateway_address(value: object) -> str:
+def _parse_gateway_address(value: object) -> str:
     host, _, port = value.rpartition(":") if isinstance(value, str) else ("", "", "")
     if isinstance(value, str) and (not host or value.endswith("]")):
         host, port = value, str(DEFAULT_GATEWAY_PORT)
@@ -287,7 +287,7 @@ def _parse_members(value: object) -> dict[str, str | None] | Literal["all"]:
     return dict.fromkeys(names)
 
 
-def _names(value: object) -> tuple[str, ...]:
+def _parse_names(value: object) -> tuple[str, ...]:
     return (value,) if isinstance(value, str) else tuple(_check_names(value))
 
 
@@ -372,7 +372,9 @@ ServerNames = Annotated[
         {"type": "array", "items": {"type": "string", "pattern": NAME_PATTERN}, "minItems": 1, "uniqueItems": True}
     ),
 ]
-GatewayAddress = Annotated[str, BeforeValidator(_gateway_address), WithJsonSchema({"type": "string", "minLength": 1})]
+GatewayAddress = Annotated[
+    str, BeforeValidator(_parse_gateway_address), WithJsonSchema({"type": "string", "minLength": 1})
+]
 Members = Annotated[
     dict[str, str | None] | Literal["all"],
     BeforeValidator(_parse_members),
@@ -395,7 +397,9 @@ RegionNames = Annotated[
     BeforeValidator(_parse_regions),
     WithJsonSchema({"anyOf": [{"const": "all"}, {**_TEXTS, "minItems": 1, "uniqueItems": True}]}),
 ]
-Names = Annotated[tuple[str, ...], BeforeValidator(_names), WithJsonSchema({"anyOf": [{"type": "string"}, _TEXTS]})]
+Names = Annotated[
+    tuple[str, ...], BeforeValidator(_parse_names), WithJsonSchema({"anyOf": [{"type": "string"}, _TEXTS]})
+]
 Tags = Annotated[
     tuple[tuple[str, ...], ...],
     BeforeValidator(_parse_tags),

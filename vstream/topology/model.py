@@ -514,7 +514,7 @@ class Topology:
         return (*regional, *(self.stretch.seats if self.stretch else ()))
 
     @property
-    def processes(self) -> tuple[Seat, ...]:
+    def all_seats(self) -> tuple[Seat, ...]:
         """Every server that has to run: those that store, then the hubs between regions."""
         hubs = self.hubs
         if hubs is None:

@@ -79,7 +79,7 @@ def permissions_for(topology: Topology, commands: Iterable[str]) -> Permissions:
         publish += [f"{managed}.{subject}" for subject in MANAGED[command]]
         publish += [f"{client}.{subject}" for subject in AS_CLIENT.get(command, ())]
         if command == "probe":
-            publish += shared.canaries(topology, _published_below(topology))
+            publish += shared.canary_subjects(topology, _published_below(topology))
             publish += [shared.NAMES] if profile.has_physical_names else []
         if command in {"repair messages", "map --trace"}:
             publish += shared.list_published(topology, _published_below(topology))

@@ -37,7 +37,7 @@ class Load:
 
 
 @value_class
-class Keeping:
+class RetentionLimits:
     """How long a physical stream keeps messages: seconds, and how many; infinite where nothing removes them."""
 
     age: float
@@ -67,8 +67,8 @@ class PartSize:
             "place": self.place,
             "role": self.role,
             "replicas": self.replicas,
-            "bytes_per_replica": _round_whole(self.bytes),
-            "kept_s": _round_whole(self.retention),
+            "bytes_per_replica": _round_unless_infinite(self.bytes),
+            "kept_s": _round_unless_infinite(self.retention),
             "at_most": self.is_at_most,
         }
 
@@ -92,7 +92,7 @@ class StreamSize:
             "rate_per_region": self.load.rate,
             "message_bytes": self.load.size,
             "crossing_bits_per_second": round(self.crossing),
-            "survivable_outage_s": None if self.outage is None else _round_whole(self.outage),
+            "survivable_outage_s": None if self.outage is None else _round_unless_infinite(self.outage),
             "parts": [part.as_dict() for part in self.parts],
         }
 
@@ -154,7 +154,7 @@ class Sizing:
 def estimate_size(topology: Topology, loads: Mapping[str, Load]) -> Sizing:
     """What *topology* needs at *loads*, by virtual stream."""
     streams = tuple(_size_stream(stream, loads[stream.name]) for stream in topology.streams)
-    rules = len(profile_of(topology).mapping_set(topology))
+    rules = len(profile_of(topology).all_mapping_rules(topology))
     return Sizing(
         topology=topology.name,
         streams=streams,
@@ -171,7 +171,7 @@ def _size_stream(stream: VirtualStream, load: Load) -> StreamSize:
         taken_rate = load.rate * (1 if part.role is Role.WRITE else len(stream.regions))
         is_sourced = part.role is Role.ORDER or (part.role is Role.READ and stream.consistency is not Consistency.HOMED)
         stored = load.size + RECORD + SUBJECT + (ORIGIN_HEADER if is_sourced and stream.write else 0)
-        keeping = find_keeping(part.settings, stored)
+        keeping = find_retention_limits(part.settings, stored)
         retention = min(keeping.age, keeping.messages / taken_rate if taken_rate else math.inf)
         parts.append(
             PartSize(
@@ -195,11 +195,11 @@ def _size_stream(stream: VirtualStream, load: Load) -> StreamSize:
     )
 
 
-def find_keeping(settings: StreamSettings, stored: int) -> Keeping:
+def find_retention_limits(settings: StreamSettings, stored: int) -> RetentionLimits:
     """What a stream with *settings* keeps, of messages of *stored* bytes."""
     size, number = (find_limit(settings, name) or math.inf for name in ("max_bytes", "max_msgs"))
     age, replicas = find_limit(settings, "max_age") or math.inf, find_limit(settings, "num_replicas") or 1
-    return Keeping(age=age / _NS, messages=min(size / stored, number), replicas=replicas)
+    return RetentionLimits(age=age / _NS, messages=min(size / stored, number), replicas=replicas)
 
 
 def find_limit(settings: StreamSettings, name: str) -> int | None:
@@ -240,5 +240,5 @@ def _size_places(topology: Topology, streams: tuple[StreamSize, ...]) -> list[Pl
     return places
 
 
-def _round_whole(number: float) -> int | None:
+def _round_unless_infinite(number: float) -> int | None:
     return round(number) if math.isfinite(number) else None

@@ -129,7 +129,7 @@ class StreamConfig:
         objects = _objects(self.fields.get("sources"))
         return tuple(source_name(source, self.name) for source in objects if "name" in source)
 
-    def start_of(self, origin: str) -> int:
+    def start_seq_of(self, origin: str) -> int:
         """The sequence of *origin* that it began with: it has had everything before. 0 if it does not say."""
         return next((source.start_seq or 0 for source in self.sources if source.stream == origin), 0)
 

@@ -123,7 +123,9 @@ def find_worst_cell(topology: Topology, stream: VirtualStream, failure: Failure,
                     stream=stream.name, failure=failure, ability=ability, ruling=ruling, incident=incident
                 )
     if worst is None:
-        worst = SurvivalCell(stream=stream.name, failure=failure, ability=ability, ruling=_nothing_to_fail(failure))
+        worst = SurvivalCell(
+            stream=stream.name, failure=failure, ability=ability, ruling=_rule_nothing_can_fail(failure)
+        )
     return worst
 
 
@@ -140,10 +142,10 @@ def list_rulings(
     if not clients:
         alone = Ruling(answer=Survival.NO, reason=f"the stream is in no region that {incident.name} leaves")
         return {region: alone for region in stream.regions[:1] if incident.failure is not Failure.CUT_OFF}
-    return {region: _Judge(topology, stream, incident, region).rule(ability) for region in clients}
+    return {region: _Judge(topology, stream, incident, region).judge(ability) for region in clients}
 
 
-def _nothing_to_fail(failure: Failure) -> Ruling:
+def _rule_nothing_can_fail(failure: Failure) -> Ruling:
     if failure is Failure.ZONE:
         return Ruling(answer=Survival.UNKNOWN, reason="no zones: servers have no tags that begin with a `unique_tag`")
     if failure in {Failure.REGION, Failure.TWO_REGIONS}:
@@ -155,17 +157,17 @@ def _list_names(seats: Iterable[Seat]) -> frozenset[str]:
     return frozenset(seat.server.name for seat in seats)
 
 
-def _get_regions(topology: Topology) -> tuple[str, ...]:
+def _list_regions(topology: Topology) -> tuple[str, ...]:
     return tuple(region.name for region in topology.regions)
 
 
 def _list_servers(topology: Topology) -> Iterator[Incident]:
-    for seat in topology.processes:
+    for seat in topology.all_seats:
         yield Incident(
             failure=Failure.SERVER,
             name=seat.server.name,
             down=frozenset({seat.server.name}),
-            clients=_get_regions(topology),
+            clients=_list_regions(topology),
         )
 
 
@@ -186,21 +188,21 @@ def _list_zones(topology: Topology) -> Iterator[Incident]:
         for zone in dict.fromkeys(tags.values()):
             down = frozenset(server for server, tag in tags.items() if tag == zone)
             yield Incident(
-                failure=Failure.ZONE, name=f"{zone} in {region.name}", down=down, clients=_get_regions(topology)
+                failure=Failure.ZONE, name=f"{zone} in {region.name}", down=down, clients=_list_regions(topology)
             )
 
 
 def _list_losses(topology: Topology, failure: Failure, number: int) -> Iterator[Incident]:
-    regions = _get_regions(topology)
+    regions = _list_regions(topology)
     for lost in combinations(regions, number):
         clients = tuple(region for region in regions if region not in lost)
         if clients:
-            down = _list_names(seat for seat in topology.processes if seat.region in lost)
+            down = _list_names(seat for seat in topology.all_seats if seat.region in lost)
             yield Incident(failure=failure, name=" and ".join(lost), down=down, regions=lost, clients=clients)
 
 
 def _list_cuts(topology: Topology, failure: Failure) -> Iterator[Incident]:
-    regions = _get_regions(topology)
+    regions = _list_regions(topology)
     for region in regions if len(regions) > 1 else ():
         rest = tuple(name for name in regions if name != region)
         clients = (region,) if failure is Failure.CUT_OFF else rest
@@ -208,9 +210,11 @@ def _list_cuts(topology: Topology, failure: Failure) -> Iterator[Incident]:
 
 
 def _list_power_cuts(topology: Topology) -> Iterator[Incident]:
-    for region in _get_regions(topology):
-        down = _list_names(seat for seat in topology.processes if seat.region == region)
-        yield Incident(failure=Failure.POWER, name=region, down=down, regions=(region,), clients=_get_regions(topology))
+    for region in _list_regions(topology):
+        down = _list_names(seat for seat in topology.all_seats if seat.region == region)
+        yield Incident(
+            failure=Failure.POWER, name=region, down=down, regions=(region,), clients=_list_regions(topology)
+        )
 
 
 _OUTAGES: Final = {
@@ -233,22 +237,22 @@ class _Judge:
         self._incident = incident
         self._region = region
 
-    def rule(self, ability: Ability) -> Ruling:
+    def judge(self, ability: Ability) -> Ruling:
         """What the clients can do."""
         if ability is Ability.ORDER and self._stream.consistency is Consistency.VIRTUAL:
             return Ruling(
                 answer=Survival.NEVER, reason="each region has an order of its own; that of each origin is kept"
             )
         if self._incident.failure is Failure.POWER:
-            return self._rule_after_power(ability)
+            return self._judge_after_power(ability)
         if ability is not Ability.ORDER and all(self._is_away(seat) for seat in self._seats_at(self._region)):
             return Ruling(answer=Survival.NO, reason=f"clients in {self._region} have no server left")
         rules: dict[Ability, Callable[[], Ruling]] = {
-            Ability.WRITES: lambda: self._quorum(self._writer, "take publishes"),
-            Ability.READS: self._reads,
-            Ability.OWN_READS: self._own_reads,
-            Ability.CONSUMERS: self._consumers,
-            Ability.ORDER: self._order,
+            Ability.WRITES: lambda: self._judge_quorum(self._writer, "take publishes"),
+            Ability.READS: self._judge_reads,
+            Ability.OWN_READS: self._judge_own_reads,
+            Ability.CONSUMERS: self._judge_consumers,
+            Ability.ORDER: self._judge_order,
         }
         return rules[ability]()
 
@@ -296,7 +300,7 @@ class _Judge:
     def _is_away(self, seat: Seat) -> bool:
         return seat.server.name in self._incident.down or self._is_cut(seat)
 
-    def _quorum(self, part: PhysicalPart, purpose: str) -> Ruling:
+    def _judge_quorum(self, part: PhysicalPart, purpose: str) -> Ruling:
         """Whether the clients reach a majority of the replicas of *part*."""
         seats, name = self._seats_at(part.place), self._name(part)
         away = [seat for seat in seats if self._is_away(seat)]
@@ -334,19 +338,19 @@ class _Judge:
 
     # What clients do
 
-    def _order(self) -> Ruling:
+    def _judge_order(self) -> Ruling:
         return Ruling(
             answer=Survival.YES, reason=f"{self._name(self._decider)} alone decides on it; the others wait for it"
         )
 
-    def _reads(self) -> Ruling:
-        local = self._quorum(self._reader, "read here")
+    def _judge_reads(self) -> Ruling:
+        local = self._judge_quorum(self._reader, "read here")
         if local.answer.is_survival:
             # Any replica that is left answers a Direct Get: nobody waits for an election.
             return Ruling(answer=Survival.YES, reason=f"{self._name(self._reader)} answers{self._staleness()}")
         origin = self._decider
         if self._stream.has_namesake and profile_of(self._stream).has_physical_names and origin is not self._reader:
-            elsewhere = self._quorum(origin, "read")
+            elsewhere = self._judge_quorum(origin, "read")
             if elsewhere.answer.is_survival:
                 return Ruling(
                     answer=Survival.PAUSE, reason=f"{self._name(origin)} answers instead of the region's copy"
@@ -354,18 +358,18 @@ class _Judge:
         return local
 
     def _staleness(self) -> str:
-        if self._stream.consistency.has_mirrors and not self._quorum(self._decider, "").answer.is_survival:
+        if self._stream.consistency.has_mirrors and not self._judge_quorum(self._decider, "").answer.is_survival:
             return ", as of before"
         if self._incident.failure is Failure.CUT_OFF and self._stream.consistency is Consistency.VIRTUAL:
             return " with what was published here"
         return ""
 
-    def _own_reads(self) -> Ruling:
-        chain = [self._quorum(self._writer, "take publishes"), self._reads()]
+    def _judge_own_reads(self) -> Ruling:
+        chain = [self._judge_quorum(self._writer, "take publishes"), self._judge_reads()]
         if self._decider.role is not Role.READ:
-            chain.insert(1, self._quorum(self._decider, "read what is new"))
+            chain.insert(1, self._judge_quorum(self._decider, "read what is new"))
         if self._incident.failure in {Failure.SERVER, Failure.ZONE}:
-            chain.append(self._quorum(self._reader, "read what is new"))
+            chain.append(self._judge_quorum(self._reader, "read what is new"))
         worst = max(chain, key=lambda ruling: _RANK[ruling.answer])
         if worst.answer is Survival.PAUSE:
             return Ruling(
@@ -378,7 +382,7 @@ class _Judge:
             else Ruling(answer=Survival.YES, reason="nothing on its way is touched")
         )
 
-    def _consumers(self) -> Ruling:
+    def _judge_consumers(self) -> Ruling:
         members = self._seats_at(self._region) if profile_of(self._topology).has_domains else list(self._topology.seats)
         away = [seat for seat in members if self._is_away(seat)]
         left = len(members) - len(away)
@@ -386,7 +390,7 @@ class _Judge:
             return Ruling(
                 answer=Survival.NO, reason=f"{left} of {len(members)} servers are in touch: no JetStream meta leader"
             )
-        copy = self._quorum(self._reader, "create a consumer here")
+        copy = self._judge_quorum(self._reader, "create a consumer here")
         if copy.answer is Survival.YES and away:
             return Ruling(
                 answer=Survival.PAUSE,
@@ -398,15 +402,15 @@ class _Judge:
 
     # What is left when the power is back
 
-    def _rule_after_power(self, ability: Ability) -> Ruling:
+    def _judge_after_power(self, ability: Ability) -> Ruling:
         if ability in {Ability.READS, Ability.CONSUMERS}:
             return Ruling(answer=Survival.PAUSE, reason="again when the servers are back")
         if ability is Ability.ORDER:
-            ruling = self._keeps(self._decider)
+            ruling = self._judge_storage(self._decider)
             # Copies that are ahead differ only if something is published before they are repaired.
             return replace(ruling, is_certain=ruling.answer.is_survival)
         written = [part for part in self._stream.physical if part.role in {Role.WRITE, Role.ORIGIN}]
-        worst = max(map(self._keeps, written), key=lambda ruling: _RANK[ruling.answer])
+        worst = max(map(self._judge_storage, written), key=lambda ruling: _RANK[ruling.answer])
         if ability is Ability.OWN_READS and worst.answer is Survival.NO:
             return Ruling(
                 answer=Survival.NO,
@@ -416,7 +420,7 @@ class _Judge:
             )
         return worst
 
-    def _keeps(self, part: PhysicalPart) -> Ruling:
+    def _judge_storage(self, part: PhysicalPart) -> Ruling:
         """Whether *part* still has what it acknowledged."""
         seats, name = self._seats_at(part.place), self._name(part)
         dark = [seat for seat in seats if seat.server.name in self._incident.down]

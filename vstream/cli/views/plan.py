@@ -126,7 +126,7 @@ def describe_routing(topology: Topology, bundle: Bundle) -> str:
     rules = len(bundle.mappings)
     text = (
         f"routing: {topology.routing.value}, {format_count(rules, 'mapping rule')}; "
-        f"a publish and its acknowledgement cost a server about {profile_of(topology).acknowledged_us(rules):,.0f} µs"
+        f"a publish and its acknowledgement cost a server about {profile_of(topology).acknowledged_publish_us(rules):,.0f} µs"
     )
     if profile_of(topology).has_physical_names and rules > _MANY_RULES:
         text += ": `routing: accounts` needs 3 and one for each root (docs/routing.md)"
@@ -144,7 +144,7 @@ def routing_as_dict(topology: Topology, bundle: Bundle) -> dict[str, Json]:
     return {
         "profile": topology.routing.value,
         "rules": rules,
-        "acknowledged_us": round(profile_of(topology).acknowledged_us(rules), 1),
+        "acknowledged_us": round(profile_of(topology).acknowledged_publish_us(rules), 1),
     }
 
 

@@ -64,7 +64,7 @@ async def empty_region(
     topology: Topology, target: TargetServers, region: str, *, within: float, moves: bool
 ) -> Emptiness:
     """Wait up to *within* seconds until the drained *region* holds nothing that others lack. *moves*: leaders step down first."""
-    servers = frozenset(seat.server.name for seat in topology.processes if seat.region == region)
+    servers = frozenset(seat.server.name for seat in topology.all_seats if seat.region == region)
     outside = next(candidate.name for candidate in topology.regions if candidate.name != region)
     async with target.connect(outside) as connection:
         moved, unknown = await _move_leaders(topology, target, connection, servers) if moves else ((), ())
@@ -199,7 +199,7 @@ async def _find_stranded(
 
 
 def _describe_outage(topology: Topology, servers: frozenset[str]) -> Iterator[str]:
-    total = len(topology.processes)
+    total = len(topology.all_seats)
     left = total - len(servers)
     if left <= total // 2:
         yield f"meanwhile {left} of {total} servers are no majority: no stream or consumer can be created or changed anywhere"

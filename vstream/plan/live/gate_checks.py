@@ -246,7 +246,7 @@ class LiveGateChecker:
         """How far *reader* is behind *origin*; None if it has taken everything that *origin* holds."""
         if not origin.messages:
             return None  # nothing is left in it that could be taken
-        if reader.config.start_of(origin.name) > origin.last_seq:
+        if reader.config.start_seq_of(origin.name) > origin.last_seq:
             return None  # it began with what comes after
         position = reader.positions.get(origin.name)
         if position is None:
@@ -272,7 +272,7 @@ class LiveGateChecker:
         if newest is None:
             newest = await self._read_newest(reader, name)
         if newest is None and reader.messages == reader.last_seq:  # nothing was ever removed: its source has not begun
-            return max(reader.config.start_of(name) - 1, 0)
+            return max(reader.config.start_seq_of(name) - 1, 0)
         return newest
 
     async def _find_newest(self, reader: _Stream, origin: _Stream) -> int | None:

@@ -47,7 +47,7 @@ roots: [v.>]                # everything below belongs to virtual streams: one m
         runbooks="no: they say what to do instead",
     )
 
-    def acknowledged_us(self, rules: int) -> float:
+    def acknowledged_publish_us(self, rules: int) -> float:
         """See Profile."""
         return 25.0
 

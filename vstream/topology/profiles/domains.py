@@ -50,7 +50,7 @@ roots: [v.>]                # everything below belongs to virtual streams: one m
         runbooks="no",
     )
 
-    def acknowledged_us(self, rules: int) -> float:
+    def acknowledged_publish_us(self, rules: int) -> float:
         """See Profile."""
         return 8.0
 
@@ -69,26 +69,33 @@ roots: [v.>]                # everything below belongs to virtual streams: one m
     def accounts(self, topology: Topology) -> tuple[Account, ...]:
         """The account of clients and streams, the same in every region."""
         return (
-            Account(name=CLIENT_ACCOUNT, purpose="clients and streams", has_jetstream=True, users=_users(topology)),
+            Account(
+                name=CLIENT_ACCOUNT, purpose="clients and streams", has_jetstream=True, users=_make_users(topology)
+            ),
         )
 
 
-def _users(topology: Topology) -> tuple[User, ...]:
+def _make_users(topology: Topology) -> tuple[User, ...]:
     written = tuple(f"{PUBLISH_PREFIX}.{subject}" for subject, _ in shared.mapped_subjects(topology))
     reading = (*shared.READS, shared.PULLS, shared.GETS)
     # Of the region's own copy: what was deleted is so everywhere by its marker, and only its bytes stay elsewhere.
     purged = [shared.purge_subject(stream) for stream in topology.streams if stream.is_bucket]
     return (
-        shared.user(
+        shared.make_user(
             APP_USER,
             (*written, *reading, *purged),
             denied=shared.write_stream_api_subjects(topology, [region.name for region in topology.regions]),
             hears=shared.core_subscriptions(topology),
         ),
-        shared.user(VSTREAM_USER, (*written, *shared.MANAGED, "$JS.ACK.>", shared.WHO_AM_I)),
-        shared.user(
+        shared.make_user(VSTREAM_USER, (*written, *shared.MANAGED, "$JS.ACK.>", shared.WHO_AM_I)),
+        shared.make_user(
             PROBE_USER,
-            (*shared.canaries(topology, PUBLISH_PREFIX), *reading, f"{API}.STREAM.MSG.DELETE.*", shared.WHO_AM_I),
+            (
+                *shared.canary_subjects(topology, PUBLISH_PREFIX),
+                *reading,
+                f"{API}.STREAM.MSG.DELETE.*",
+                shared.WHO_AM_I,
+            ),
         ),
-        shared.user(AUDIT_USER, (*reading, shared.WHO_AM_I)),
+        shared.make_user(AUDIT_USER, (*reading, shared.WHO_AM_I)),
     )

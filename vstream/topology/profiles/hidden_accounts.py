@@ -47,8 +47,8 @@ def accounts(topology: Topology) -> tuple[Account, ...]:
     """All accounts but the system account: that of clients, then the hidden ones, region by region."""
     regions = [region.name for region in topology.regions]
     hidden = [
-        *(_write(topology, region) for region in regions),
-        *(_read(topology, region) for region in regions),
+        *(_make_write_account(topology, region) for region in regions),
+        *(_make_read_account(topology, region) for region in regions),
         *([_make_stretch_account(topology, topology.stretch.cluster)] if topology.stretch else []),
     ]
     return (_make_client_account(topology, [account.name for account in hidden]), *hidden)
@@ -60,12 +60,14 @@ def _make_client_account(topology: Topology, hidden: list[str]) -> Account:
         imports += _list_region_imports(topology, region.name, hidden)
     for account, stream in _list_origins(topology):
         imports += [Import(kind=ShareKind.SERVICE, account=account, subject=subject) for subject in stream.subjects]
-    imports += [shared.service(account, f"{naming.API}.>", f"{naming.api_prefix(account)}.>") for account in hidden]
+    imports += [
+        shared.service_import(account, f"{naming.API}.>", f"{naming.api_prefix(account)}.>") for account in hidden
+    ]
     return Account(
         name=naming.common_client_account(topology),
         purpose="clients: they see virtual streams only",
         has_jetstream=False,
-        users=users(topology),
+        users=make_users(topology),
         imports=tuple(imports),
     )
 
@@ -78,18 +80,18 @@ def _list_region_imports(topology: Topology, region: str, hidden: list[str]) -> 
         naming.account_of_reads(region),
     )
     for subject in (*shared.READS, shared.PULLS, shared.GETS):
-        yield shared.service(written if subject == shared.NAMES else read, subject, f"{at}.{subject}")
+        yield shared.service_import(written if subject == shared.NAMES else read, subject, f"{at}.{subject}")
     for account in hidden:
         for subject in purge_subjects(topology, account, region):
-            yield shared.service(account, subject, f"{at}.{subject}")
-    for subject in _mapped_in(topology, region):
-        yield shared.service(written, subject, f"{at}.{subject}")
+            yield shared.service_import(account, subject, f"{at}.{subject}")
+    for subject in _list_mapped_subjects(topology, region):
+        yield shared.service_import(written, subject, f"{at}.{subject}")
     for subject in core_subscriber_subjects(topology, region):
         yield Import(kind=ShareKind.STREAM, account=written, subject=f"{naming.REPUBLISH_PREFIX}.{subject}", to=subject)
     yield Import(kind=ShareKind.STREAM, account=read, subject=shared.INBOX)
 
 
-def _mapped_in(topology: Topology, region: str) -> Iterator[str]:
+def _list_mapped_subjects(topology: Topology, region: str) -> Iterator[str]:
     """The subjects that clients in *region* publish on, and that are mapped."""
     return (subject for subject, regions in shared.mapped_subjects(topology) if region in regions)
 
@@ -98,7 +100,7 @@ def _list_export_services(subjects: Iterable[str], taker: str) -> Iterator[Expor
     return (Export(kind=ShareKind.SERVICE, subject=subject, accounts=(taker,)) for subject in subjects)
 
 
-def _write(topology: Topology, region: str) -> Account:
+def _make_write_account(topology: Topology, region: str) -> Account:
     name, clients = naming.account_of_writes(region), naming.common_client_account(topology)
     heard = [f"{naming.REPUBLISH_PREFIX}.{subject}" for subject in core_subscriber_subjects(topology, region)]
     readers = (*(naming.account_of_reads(item.name) for item in topology.regions), *stretch_accounts(topology))
@@ -107,7 +109,7 @@ def _write(topology: Topology, region: str) -> Account:
         purpose=f"what is published in {region}",
         has_jetstream=True,
         exports=(
-            *_list_export_services(_mapped_in(topology, region), clients),
+            *_list_export_services(_list_mapped_subjects(topology, region), clients),
             *(Export(kind=ShareKind.STREAM, subject=subject, accounts=(clients,)) for subject in heard),
             *_list_export_services([shared.NAMES], clients),
             *purge_exports(topology, name),
@@ -117,19 +119,19 @@ def _write(topology: Topology, region: str) -> Account:
     )
 
 
-def _read(topology: Topology, region: str) -> Account:
+def _make_read_account(topology: Topology, region: str) -> Account:
     name, clients = naming.account_of_reads(region), naming.common_client_account(topology)
     homed = [stream for account, stream in _list_origins(topology) if account == name]
     elsewhere = [naming.account_of_reads(peer.name) for peer in topology.regions if peer.name != region]
     takers = tuple(elsewhere) if homed else ()
     fed = {_CREATE: (clients, *takers), shared.FLOW: (clients, *takers)}
     feeders = (*(naming.account_of_writes(peer.name) for peer in topology.regions), *stretch_accounts(topology))
-    imports = [entry for account in feeders for entry in _source_imports(account, name)]
+    imports = [entry for account in feeders for entry in _list_source_imports(account, name)]
     for account, stream in _list_origins(topology):
         if account.startswith(naming.account_of_reads("")) and account != name and region in stream.regions:
             # Flow control for this stream alone: two accounts that import all of it from each other are a cycle.
             flow = f"$JS.FC.{stream.name}.>"
-            imports += [entry for entry in _source_imports(account, name, flow) if entry not in imports]
+            imports += [entry for entry in _list_source_imports(account, name, flow) if entry not in imports]
     reads = [subject for subject in shared.READS if subject != shared.NAMES]
     return Account(
         name=name,
@@ -163,7 +165,9 @@ def _make_stretch_account(topology: Topology, cluster: str) -> Account:
             *_list_source_exports(name, tuple(map(naming.account_of_reads, regions))),
             shared.management_export((clients,)),
         ),
-        imports=tuple(entry for region in regions for entry in _source_imports(naming.account_of_writes(region), name)),
+        imports=tuple(
+            entry for region in regions for entry in _list_source_imports(naming.account_of_writes(region), name)
+        ),
     )
 
 
@@ -216,9 +220,11 @@ def _list_source_exports(name: str, takers: tuple[str, ...]) -> Iterator[Export]
     yield shared.delivery_export(name, takers)
 
 
-def _source_imports(account: str, taker: str, flow: str = shared.FLOW) -> Iterator[Import]:
+def _list_source_imports(account: str, taker: str, flow: str = shared.FLOW) -> Iterator[Import]:
     """What *taker* needs to source or mirror streams of *account*."""
-    yield shared.service(account, _CREATE, f"{SOURCE_API_PREFIX}.{account}.{_CREATE.removeprefix(f'{naming.API}.')}")
+    yield shared.service_import(
+        account, _CREATE, f"{SOURCE_API_PREFIX}.{account}.{_CREATE.removeprefix(f'{naming.API}.')}"
+    )
     yield Import(kind=ShareKind.SERVICE, account=account, subject=flow)
     yield Import(kind=ShareKind.STREAM, account=account, subject=f"{naming.DELIVER_PREFIX}.{account}.{taker}.>")
 
@@ -227,7 +233,7 @@ def _make_service_export(subject: str, threshold: str, taker: str) -> Export:
     return Export(kind=ShareKind.SERVICE, subject=subject, accounts=(taker,), threshold=threshold)
 
 
-def users(topology: Topology) -> tuple[User, ...]:
+def make_users(topology: Topology) -> tuple[User, ...]:
     """Those that log in to the account of clients, each with what it needs and nothing more."""
     at = f"{naming.REGION_PREFIX}.*"
     virtual = (
@@ -237,9 +243,10 @@ def users(topology: Topology) -> tuple[User, ...]:
     reading = tuple(f"{at}.{subject}" for subject in (*shared.READS, shared.PULLS, shared.GETS))
     purged = tuple(f"{at}.{shared.purge_subject(stream)}" for stream in topology.streams if stream.is_bucket)
     return (
-        shared.user(APP_USER, (*virtual, *reading, *purged), hears=shared.core_subscriptions(topology)),
-        shared.user(
-            VSTREAM_USER, (*virtual, *reading, *shared.managed_below(f"{naming.ACCOUNT_API_PREFIX}.*"), shared.WHO_AM_I)
+        shared.make_user(APP_USER, (*virtual, *reading, *purged), hears=shared.core_subscriptions(topology)),
+        shared.make_user(
+            VSTREAM_USER,
+            (*virtual, *reading, *shared.management_subjects(f"{naming.ACCOUNT_API_PREFIX}.*"), shared.WHO_AM_I),
         ),
         *shared.watching_users(topology, at, reading),
     )

@@ -25,7 +25,14 @@ from vstream.topology.naming import (
 from vstream.topology.profiles import hidden_accounts, shared
 from vstream.topology.profiles.manual import ProfileManual
 from vstream.topology.profiles.profile import Profile, other_layout
-from vstream.topology.profiles.shared import canaries, delivery_export, managed_below, purge_subject, service, user
+from vstream.topology.profiles.shared import (
+    canary_subjects,
+    delivery_export,
+    make_user,
+    management_subjects,
+    purge_subject,
+    service_import,
+)
 from vstream.topology.stream_config import SOURCE_API_PREFIX
 
 _FORMER_API = f"{ACCOUNT_API_PREFIX}.{FORMER_ACCOUNT}"
@@ -74,7 +81,7 @@ class MappedProfile(Profile):
         runbooks="yes",
     )
 
-    def acknowledged_us(self, rules: int) -> float:
+    def acknowledged_publish_us(self, rules: int) -> float:
         """Every publish is compared with all of them."""
         return 7.0 + rules * 0.053
 
@@ -183,7 +190,7 @@ def join_accounts(topology: Topology, former: Topology, *, clients_in: Topology)
             *(accounts.Import(kind=accounts.ShareKind.STREAM, account=taker, subject=shared.FLOW) for taker in takers),
         ),
     )
-    return (feeding, *(_with_feed(new, clients.name) if new.name in takers else new for new in hidden))
+    return (feeding, *(_with_imported_feed(new, clients.name) if new.name in takers else new for new in hidden))
 
 
 def _merge_users(new: accounts.User, old: accounts.User, *, is_new: bool) -> accounts.User:
@@ -193,7 +200,7 @@ def _merge_users(new: accounts.User, old: accounts.User, *, is_new: bool) -> acc
     return new if is_new else old
 
 
-def _with_feed(reading: accounts.Account, clients: str) -> accounts.Account:
+def _with_imported_feed(reading: accounts.Account, clients: str) -> accounts.Account:
     return replace(
         reading,
         exports=(
@@ -202,7 +209,7 @@ def _with_feed(reading: accounts.Account, clients: str) -> accounts.Account:
         ),
         imports=(
             *reading.imports,
-            service(clients, f"{_FORMER_API}.{_CREATE}", f"{SOURCE_API_PREFIX}.{FORMER_ACCOUNT}.{_CREATE}"),
+            service_import(clients, f"{_FORMER_API}.{_CREATE}", f"{SOURCE_API_PREFIX}.{FORMER_ACCOUNT}.{_CREATE}"),
             accounts.Import(
                 kind=accounts.ShareKind.STREAM,
                 account=clients,
@@ -234,26 +241,33 @@ def _make_users(topology: Topology) -> tuple[accounts.User, ...]:
     )
     looking = tuple(f"{API}.{subject}" for subject in shared.LOOKS)
     return (
-        user(accounts.APP_USER, (*written, *reading, *purged), hears=heard),
-        user(
+        make_user(accounts.APP_USER, (*written, *reading, *purged), hears=heard),
+        make_user(
             accounts.VSTREAM_USER,
             (
                 *written,
                 *shared.MANAGED,
                 *(f"{API}.STREAM.SNAPSHOT.*", f"{API}.STREAM.RESTORE.*", shared.SNAPSHOTS),  # backups
                 *(*shared.ACKS, shared.ANSWERS),  # traces of a publish are published to whoever asks
-                *managed_below(f"{ACCOUNT_API_PREFIX}.*"),
+                *management_subjects(f"{ACCOUNT_API_PREFIX}.*"),
                 f"{naming.REPAIR_PREFIX}.>",
                 f"{naming.REPAIR_ALIVE_PREFIX}.*",
                 shared.WHO_AM_I,
             ),
             hears=(f"{naming.REPAIR_ALIVE_PREFIX}.*", naming.ADVISORIES),
         ),
-        user(
+        make_user(
             accounts.PROBE_USER,
-            (*canaries(topology, f"{PHYSICAL_PREFIX}.*.*"), *reading, f"{API}.STREAM.MSG.DELETE.*", shared.WHO_AM_I),
+            (
+                *canary_subjects(topology, f"{PHYSICAL_PREFIX}.*.*"),
+                *reading,
+                f"{API}.STREAM.MSG.DELETE.*",
+                shared.WHO_AM_I,
+            ),
         ),
-        user(accounts.AUDIT_USER, (*looking, *(f"{API}.{subject}" for subject in shared.READS_ALL), shared.WHO_AM_I)),
+        make_user(
+            accounts.AUDIT_USER, (*looking, *(f"{API}.{subject}" for subject in shared.READS_ALL), shared.WHO_AM_I)
+        ),
     )
 
 

@@ -66,7 +66,7 @@ class Profile(ABC):
         return self.has_physical_names or self.has_region_accounts
 
     @abstractmethod
-    def acknowledged_us(self, rules: int) -> float:
+    def acknowledged_publish_us(self, rules: int) -> float:
         """Microseconds of server CPU for a publish and its acknowledgement with so many *rules*; measured on 2.15.1."""
 
     # Names
@@ -140,15 +140,15 @@ class Profile(ABC):
     def mapping_rules(self, topology: Topology) -> tuple[Mapping, ...]:
         """The mapping rules of the account of clients, in the order of the topology."""
 
-    def mapping_set(self, topology: Topology) -> tuple[Mapping, ...]:
-        """The same, with additional rules while a topology moves from one profile to another."""
+    def all_mapping_rules(self, topology: Topology) -> tuple[Mapping, ...]:
+        """`mapping_rules`, with additional rules while a topology moves from one profile to another."""
         moves = topology.moves_to or topology.moves_from
         return (*self.mapping_rules(topology), *((_OWN_API_RULE,) if moves else ()))
 
     def maps(self, topology: Topology, region: str, subject: str) -> bool:
         """Whether the servers of *region* are to give *subject* another name, before they look at what its sender may do."""
         cluster = topology.region(region).cluster
-        for rule in self.mapping_set(topology):
+        for rule in self.all_mapping_rules(topology):
             if algebra.matches(subject, rule.source):
                 by_cluster = {destination.cluster: destination.subject for destination in rule.destinations}
                 same = naming.with_placeholders(rule.source)

@@ -65,7 +65,7 @@ roots: [v.>]                # everything below belongs to virtual streams: one m
         runbooks="no",
     )
 
-    def acknowledged_us(self, rules: int) -> float:
+    def acknowledged_publish_us(self, rules: int) -> float:
         """See Profile."""
         return 9.0
 
@@ -116,7 +116,7 @@ def _make_accounts(topology: Topology) -> tuple[Account, ...]:
                 imports=(
                     *_list_sourcing_imports(region_account(region), everybody),
                     *_list_origins_elsewhere(topology, region),
-                    *(shared.service(account, f"{API}.>", f"{api_prefix(account)}.>") for account in everybody),
+                    *(shared.service_import(account, f"{API}.>", f"{api_prefix(account)}.>") for account in everybody),
                 ),
             )
         )
@@ -157,7 +157,7 @@ def _list_sourcing_imports(name: str, everybody: tuple[str, ...]) -> Iterator[Im
     for peer in everybody:
         if peer == name:
             continue
-        yield shared.service(peer, _CREATE, f"{SOURCE_API_PREFIX}.{peer}.{_CREATE.removeprefix(f'{API}.')}")
+        yield shared.service_import(peer, _CREATE, f"{SOURCE_API_PREFIX}.{peer}.{_CREATE.removeprefix(f'{API}.')}")
         yield Import(kind=ShareKind.STREAM, account=peer, subject=f"{DELIVER_PREFIX}.{peer}.{name}.>")
         if everybody.index(name) < everybody.index(peer):
             yield from (Import(kind=kind, account=peer, subject=shared.FLOW) for kind in ShareKind)
@@ -193,16 +193,16 @@ def _make_users(topology: Topology, region: str) -> tuple[User, ...]:
         shared.purge_subject(stream) for stream in topology.streams if stream.is_bucket and region in stream.regions
     ]
     return (
-        shared.user(
+        shared.make_user(
             APP_USER,
             (*virtual, *reading, *purged),
             denied=write_stream_api_subjects(topology, [region]),
             hears=shared.core_subscriptions(topology, region),
             name=regional_user(APP_USER, region),
         ),
-        shared.user(
+        shared.make_user(
             VSTREAM_USER,
-            (*virtual, *reading, *shared.managed_below(f"{ACCOUNT_API_PREFIX}.*"), shared.WHO_AM_I),
+            (*virtual, *reading, *shared.management_subjects(f"{ACCOUNT_API_PREFIX}.*"), shared.WHO_AM_I),
             hears=(ADVISORIES,),
             name=regional_user(VSTREAM_USER, region),
         ),

@@ -92,7 +92,7 @@ _PURPOSES = {
 }
 
 
-def user(
+def make_user(
     role: str,
     publish: tuple[str, ...],
     *,
@@ -122,13 +122,13 @@ def watching_users(
     """`probe`, which publishes *below* and asks for *reading*, and `audit`; of *region*, if there are some for each."""
     asked = f"{naming.ACCOUNT_API_PREFIX}.*"
     looking = tuple(f"{asked}.{subject}" for subject in LOOKS)
-    probing = (*canaries(topology, below), *reading, *looking, f"{asked}.STREAM.MSG.DELETE.*", WHO_AM_I)
+    probing = (*canary_subjects(topology, below), *reading, *looking, f"{asked}.STREAM.MSG.DELETE.*", WHO_AM_I)
     auditing = (*looking, *(f"{asked}.{subject}" for subject in READS_ALL), WHO_AM_I)
     probe_name, audit_name = (region and regional_user(role, region) for role in (PROBE_USER, AUDIT_USER))
-    return user(PROBE_USER, probing, name=probe_name), user(AUDIT_USER, auditing, name=audit_name)
+    return make_user(PROBE_USER, probing, name=probe_name), make_user(AUDIT_USER, auditing, name=audit_name)
 
 
-def managed_below(prefix: str) -> tuple[str, ...]:
+def management_subjects(prefix: str) -> tuple[str, ...]:
     """All that vstream asks of an account whose API is reached at *prefix*."""
     return tuple(f"{prefix}.{subject.removeprefix(f'{API}.')}" for subject in MANAGED)
 
@@ -154,7 +154,7 @@ def list_published(topology: Topology, below: str) -> tuple[str, ...]:
     return (*(f"{below}.{subject}" for subject, _ in mapped_subjects(topology)), *unmapped)
 
 
-def canaries(topology: Topology, below: str) -> tuple[str, ...]:
+def canary_subjects(topology: Topology, below: str) -> tuple[str, ...]:
     """
     Where a probe may publish, after mapping: each subject that is mapped is *below* that.
 
@@ -168,7 +168,7 @@ def canaries(topology: Topology, below: str) -> tuple[str, ...]:
     return (*(f"{below}.{root}" for root in topology.roots), *tried)
 
 
-def service(account: str, subject: str, to: str) -> Import:
+def service_import(account: str, subject: str, to: str) -> Import:
     """What is asked of *account* on *subject*, and here on *to*."""
     return Import(kind=ShareKind.SERVICE, account=account, subject=subject, to=to)
 

@@ -259,7 +259,7 @@ def plaintext_servers(subject: TopologySubject) -> Iterator[Violation]:
     topology = subject.topology
     if topology.transport is not None or subject.document.security.transport is not None:
         return
-    hosts = [seat.server.host for seat in topology.processes if seat.server.host and not is_loopback(seat.server.host)]
+    hosts = [seat.server.host for seat in topology.all_seats if seat.server.host and not is_loopback(seat.server.host)]
     if hosts:
         yield Violation(
             at=("regions",),
@@ -292,7 +292,7 @@ def users_missing(subject: TopologySubject) -> Iterator[Violation]:
                 on_key=True,
             )
         return
-    hosts = [seat.server.host for seat in topology.processes if seat.server.host and not is_loopback(seat.server.host)]
+    hosts = [seat.server.host for seat in topology.all_seats if seat.server.host and not is_loopback(seat.server.host)]
     if hosts and users is None:
         yield Violation(
             at=("regions",),
