@@ -208,7 +208,7 @@ def fill(urls: Iterable[str], streams: Sequence[RenderedStream]) -> None:
         names = list(dict.fromkeys(stream.virtual for stream in streams))
         for number, (seq, origin) in enumerate(product(range(1, EACH + 1), REGIONS), start=1):
             written = [(f"_vs.{name}.{origin}.{name}.k", build_payload(name, origin, seq)) for name in names]
-            for (subject, _), answer in zip(written, clients[origin].answers(written), strict=True):
+            for (subject, _), answer in zip(written, clients[origin].request_many(written), strict=True):
                 assert not isinstance(answer, VstreamError), answer
                 assert parse_api_answer(answer, subject)["seq"] == seq
             sourced = b"".join(build_sourced(name, origin, seq) for name in names)
@@ -228,7 +228,7 @@ def create(access: Access, streams: Sequence[RenderedStream]) -> None:
         config |= {"subjects": [f"{stream.virtual}.>"]} if stream.role is Role.READ else {}
         bodies.append((f"$JS.API.STREAM.CREATE.{stream.config.name}", json.dumps(config).encode()))
     with connect(access) as client:
-        answers = client.answers(bodies)
+        answers = client.request_many(bodies)
     for (subject, _), answer in zip(bodies, answers, strict=True):
         assert not isinstance(answer, VstreamError), answer
         parse_api_answer(answer, subject)

@@ -87,7 +87,7 @@ def fill(one: Server, size: int, count: int) -> None:
     """A write stream `w` and a read stream `r` that sources it, with *count* messages of *size* bytes."""
     with connect(one.access) as client:
         for name in ("r", "w"):
-            client.answers([(f"$JS.API.STREAM.DELETE.{name}", b"")])
+            client.request_many([(f"$JS.API.STREAM.DELETE.{name}", b"")])
         common = {"allow_direct": True, "num_replicas": 1}
         api_request(client, one.access, "STREAM.CREATE.w", {"name": "w", "subjects": ["w.>"], **common})
         payloads = texts(size)

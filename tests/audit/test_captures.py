@@ -231,8 +231,8 @@ def test_an_audit_is_done_again_from_any_stage_that_was_kept(spark: SparkSession
 
     # Each of them as its stage reads it: a whole audit takes seconds.
     readers: dict[str, Callable[[], object]] = {
-        "differences": lambda: store().read("differences", DIFFERENCES).collect(),
-        "copies": lambda: store().read("copies", COPIES).collect(),
+        "differences": lambda: store().read_earlier("differences", DIFFERENCES).collect(),
+        "copies": lambda: store().read_earlier("copies", COPIES).collect(),
         "journal": lambda: read_journal(store()),
         "messages": lambda: read_tables(spark, uri),
         "context": lambda: read_context(store(), "test"),

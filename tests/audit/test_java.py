@@ -55,7 +55,7 @@ def test_a_small_runtime_is_not_asked_for_a_module_that_it_does_not_have(
     small = runtime(tmp_path / "small", "21.0.8", "java.base java.se")
     monkeypatch.setenv("JAVA_HOME", str(small))
     monkeypatch.setenv("VSTREAM_JAVA_HOME", "")
-    java.prepare(tmp_path)
+    java.set_java_home(tmp_path)
     assert os.environ["JAVA_HOME"] != str(small)
     program = Path(os.environ["JAVA_HOME"]) / "bin" / "java"
     output = subprocess.run(
@@ -64,7 +64,7 @@ def test_a_small_runtime_is_not_asked_for_a_module_that_it_does_not_have(
     assert output.stdout == "-Xmx1g a b\n"
     whole = runtime(tmp_path / "whole", "21.0.8", "java.base jdk.incubator.vector")
     monkeypatch.setenv("JAVA_HOME", str(whole))
-    java.prepare(tmp_path)
+    java.set_java_home(tmp_path)
     assert os.environ["JAVA_HOME"] == str(whole)
 
 

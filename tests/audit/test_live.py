@@ -212,7 +212,7 @@ def test_what_limits_remove_while_streams_are_read_is_not_lost(
     for same_tables in (
         frames.to_spark(spark, extract.extract(extraction)),
         frames.materialize(live, uri_of(f"{tmp_path}/messages")),
-        frames.hold(live),
+        frames.cache_messages(live),
     ):
         assert sorted(same_tables.messages.collect()) == messages
     pipeline = AuditPipeline(store=TableStore(spark), context=AuditContext(subject="test"))
@@ -359,31 +359,31 @@ def follower(
 def test_following_reads_what_is_new_and_judges_the_last_minutes(
     filled_server: JetStreamServer, follower: Follower
 ) -> None:
-    first = follower.round()
+    first = follower.run_round()
     assert (first.verdict(), first.messages) == (AuditVerdict.PASS, 6 * MESSAGES_EACH)
     fill_more(filled_server, "west", 7)
     wait_for(filled_server, 2 * MESSAGES_EACH + 7)
     filled_server.api("STREAM.MSG.DELETE.r-east", {"seq": 2 * MESSAGES_EACH + 3})
-    second = follower.round()
+    second = follower.run_round()
     assert second.messages == first.messages + 3 * 7 - 1
     assert errors(second) == [("lost-middle", "r-east", 1)]
     filled_server.stop()
     with pytest.raises(NotReachableError, match="no stream can be read"):
-        follower.round()
+        follower.run_round()
 
 
 @pytest.mark.night
 def test_a_stream_that_is_made_anew_is_followed_from_its_beginning(
     filled_server: JetStreamServer, follower: Follower
 ) -> None:
-    follower.round()
+    follower.run_round()
     filled_server.api("STREAM.DELETE.r-east")
-    with_error = follower.round()
+    with_error = follower.run_round()
     assert (with_error.verdict(), errors(with_error)) == (AuditVerdict.FAIL, [("no-such-stream", "r-east", 1)])
     config = {"name": "r-east", "storage": "memory", "allow_direct": True, "sources": sources()}
     filled_server.api("STREAM.CREATE.r-east", config)
     wait_for(filled_server, 2 * MESSAGES_EACH)
-    again = follower.round()
+    again = follower.run_round()
     assert (again.verdict(), again.messages) == (AuditVerdict.PASS, 6 * MESSAGES_EACH)
 
 
@@ -414,14 +414,14 @@ def test_following_does_not_call_lost_what_newer_messages_replaced(
     follower = Follower(spark=spark, streams=physical, endpoints=at_servers, scratch=tmp_path, context=context)
     for _ in range(2):
         publish()
-        assert errors(follower.round()) == []
+        assert errors(follower.run_round()) == []
     for virtual in ("last", "fills"):
         reader = f"{virtual}-r-east"
         fill(server, f"{virtual}-w-west", [(f"{virtual}-w-west.{subject}", b"", None) for subject in ("cold", "k")])
         _wait_until(server, virtual, "r", "last_seq", number + 2)
         cold = server.api(f"STREAM.MSG.GET.{reader}", {"last_by_subj": f"{virtual}.cold"})["message"]["seq"]
         server.api(f"STREAM.MSG.DELETE.{reader}", {"seq": cold})
-    lost = sorted((name[:4], *place) for name, *place in errors(follower.round()))
+    lost = sorted((name[:4], *place) for name, *place in errors(follower.run_round()))
     assert lost == [("lost", "fills-r-east", 1), ("lost", "last-r-east", 1)]
 
 

@@ -173,11 +173,11 @@ def test_with_a_state_an_audit_and_each_round_of_following_judges_everything(
     with view.progress() as progress:
         report = audit_target.audit(spark, scratch, progress)
     follower = audit_target.follower(spark, scratch)
-    assert follower.round().messages == report.messages == 2 * sum(MESSAGES.values())
+    assert follower.run_round().messages == report.messages == 2 * sum(MESSAGES.values())
     servers["west"].api("STREAM.MSG.DELETE.foo-read-west", {"seq": 7})
     lost = [
         finding.count
-        for finding in follower.round().findings
+        for finding in follower.run_round().findings
         if (finding.name, finding.stream) == ("lost-middle", "foo-read-west")
     ]
     assert lost == [1]

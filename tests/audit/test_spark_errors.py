@@ -12,7 +12,7 @@ from pyspark import SparkContext
 from pyspark.errors import PySparkException
 
 from vstream.audit.request import SparkEndedError
-from vstream.audit.spark_errors import explain_spark_errors, is_reading, rebuild_hint
+from vstream.audit.spark_errors import explain_spark_errors, is_read_error, rebuild_hint
 from vstream.errors import VstreamError
 
 
@@ -36,10 +36,10 @@ def test_servers_are_not_read_again_because_a_disk_is_full() -> None:
     for message, is_ours in ((trace, True), ("java.io.IOException: No space left on device", False)):
         with pytest.raises(VstreamError) as caught, explain_spark_errors():
             raise PySparkException(message)
-        assert is_reading(caught.value) is is_ours
+        assert is_read_error(caught.value) is is_ours
     with pytest.raises(VstreamError) as caught, explain_spark_errors():
         raise VstreamError("west says nothing") from TimeoutError()
-    assert is_reading(caught.value)
+    assert is_read_error(caught.value)
 
 
 def test_a_table_is_made_again_by_its_stage() -> None:

@@ -119,7 +119,7 @@ def test_servers_and_what_was_written_down_are_the_same(
     frames.write_tables(tables, target)
     assert frames.read_tables(spark, target).messages.count() == frames.count_extracted(Path(target)) == 119
     assert frames.count_extracted(tmp_path / "nothing") is None
-    frames._mark(spark, target, "writing")
+    frames._write_state(spark, target, "writing")
     assert frames.count_extracted(Path(target)) is None
     with pytest.raises(VstreamError, match="are incomplete"):
         frames.read_tables(spark, target)

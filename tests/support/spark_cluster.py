@@ -119,7 +119,7 @@ def bare_python(directory: Path) -> Path:
 def _environment(directory: Path) -> dict[str, str]:
     """What Spark's own programs are started with; this process's environment stays as it is."""
     before = dict(os.environ)
-    java.prepare(directory)
+    java.set_java_home(directory)
     environment = {
         **os.environ,
         "SPARK_LOCAL_IP": "127.0.0.1",

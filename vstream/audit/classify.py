@@ -48,7 +48,7 @@ _HOLES: Final = make_schema("virtual string, origin string, region string, first
 
 
 def find_differences(
-    look: DifferingMessages,
+    messages: DifferingMessages,
     copies: DataFrame,
     cut: CutTables,
     extents: DataFrame,
@@ -56,9 +56,9 @@ def find_differences(
     *,
     size: int = BUCKET,
 ) -> DataFrame:
-    """DIFFERENCES of the messages of *look* in the buckets `suspects`, except for those of order."""
-    grid = _tabulate_messages(look.differing, cut, suspects, size).persist()
-    absent = _classify_absent(grid, copies, cut, extents, look.ids)
+    """DIFFERENCES of the messages of *messages* in the buckets `suspects`, except for those of order."""
+    grid = _tabulate_messages(messages.differing, cut, suspects, size).persist()
+    absent = _classify_absent(grid, copies, cut, extents, messages.ids)
     return _classify_present(grid).unionByName(absent).unionByName(_classify_at_origins(grid, cut, extents))
 
 
@@ -163,11 +163,11 @@ def _find_oldest_at_origins(extents: DataFrame) -> DataFrame:
 def is_old_at_origin() -> Column:
     """Whether a message may be older than the `max_age` of its origin, if that is the only limit there."""
     # What an origin no longer has is as old as it says, or older by the time that it was on its way.
-    until = F.col("time_ns") + F.col("origin_max_age") - _longest_way("origin_max_age")
+    until = F.col("time_ns") + F.col("origin_max_age") - _longest_delay("origin_max_age")
     return F.coalesce(until <= F.col("origin_read_ns"), F.lit(True))
 
 
-def _longest_way(max_age: str) -> Column:
+def _longest_delay(max_age: str) -> Column:
     """How long a message of a stream with *max_age* may have taken to its first reader, in nanoseconds."""
     return F.lit(LATE_NS) + F.expr(f"{max_age} div {_ON_ITS_WAY}")
 
@@ -192,7 +192,7 @@ def _classify_absent(
         .withColumn("key", F.coalesce("usual_key", F.col("own.keys")[0]))
     )
     return (
-        _with_newer_absent(_with_twins(_with_kept(cells, copies, cut), copies, ids))
+        _with_newer_absent(_with_twins(_with_key_counts(cells, copies, cut), copies, ids))
         .withColumn("kind", _explain_absence())
         .where(F.col("kind").isNotNull())
         .selectExpr(
@@ -210,7 +210,7 @@ def _find_oldest_sourced(copies: DataFrame, cut: CutTables) -> DataFrame:
     return theirs.groupBy(*reader).agg(oldest.alias("oldest_sourced"))
 
 
-def _with_kept(cells: DataFrame, copies: DataFrame, cut: CutTables) -> DataFrame:
+def _with_key_counts(cells: DataFrame, copies: DataFrame, cut: CutTables) -> DataFrame:
     """
     Add to *cells* how many messages of the key the reader has, and from when to when, if these may have replaced others.
 
@@ -255,7 +255,7 @@ def _with_kept(cells: DataFrame, copies: DataFrame, cut: CutTables) -> DataFrame
         .withColumn("all_rolled_anywhere", F.max("all_rolled_until").over(Window.partitionBy("virtual")))
     )
     return (
-        _with_replaced(cells, copies)
+        _with_replaced_until(cells, copies)
         .join(stored, by_key, how="left")
         .join(F.broadcast(oldest), ["virtual", "stream"], how="left")
         .withColumn("kept_from", F.try_element_at("froms", origin))
@@ -267,7 +267,7 @@ def _time_of(roll_up: str) -> Column:
     return F.max(F.when(F.col("rolls_up") == roll_up, F.col("time_ns")))
 
 
-def _with_replaced(cells: DataFrame, copies: DataFrame) -> DataFrame:
+def _with_replaced_until(cells: DataFrame, copies: DataFrame) -> DataFrame:
     """Add *replaced_until* to *cells*: of the key, as many from there on as the reader keeps, where its origin keeps no fewer."""
     by_key = [*ORIGIN, "key", "keeps"]
     newest = F.row_number().over(Window.partitionBy(*by_key).orderBy(F.col("origin_seq").desc()))
@@ -330,7 +330,7 @@ def _explain_absence() -> Column:
     may_be_gone = (F.col("former") != "") | _may_be_gone_at_origin()
     is_oldest = F.coalesce(seq < F.col("least"), F.lit(True))
     # What its origin no longer has was written before it came to the region that still has it.
-    slack = F.when(is_there, F.lit(0)).otherwise(_longest_way("max_age"))
+    slack = F.when(is_there, F.lit(0)).otherwise(_longest_delay("max_age"))
     old_since = F.col("time_ns") + F.col("max_age") - slack
     is_old = F.coalesce(old_since <= F.col("reader_read_ns"), F.lit(True))
     # It may be the first one that the stream has ever removed.

@@ -115,7 +115,7 @@ class ClosedPart:
         return closed.messages if closed is not None else 0
 
     @cached_property
-    def complete(self) -> Mapping[Key, int]:
+    def complete_ends(self) -> Mapping[Key, int]:
         """The last closed sequences of streams that have all closed messages: of origins, if these have all."""
         streams = {}
         for item in self.virtuals:
@@ -170,7 +170,7 @@ def carry_over(
             continue
         for stream in item.streams:
             key = (item.virtual, stream.stream)
-            remaining = _remove(stream, group[stream.stream], removed.get(key))
+            remaining = _without_removed(stream, group[stream.stream], removed.get(key))
             if remaining is not None and key in continued:
                 streams.append(remaining)
         if len(streams) == len(item.streams):
@@ -183,7 +183,7 @@ def can_close(stream: Any) -> bool:
     return is_whole and stream.limits is not None and _HARMLESS.issuperset(stream.limits)
 
 
-def _remove(stream: ClosedStream, cut: StreamCut, removed: RemovedMessages | None) -> ClosedStream | None:
+def _without_removed(stream: ClosedStream, cut: StreamCut, removed: RemovedMessages | None) -> ClosedStream | None:
     """*stream* without the messages *removed* from it; None if its limits do not explain it, or open ones are gone."""
     if cut.first_seq > stream.last_seq + 1 and stream.messages:
         return None

@@ -66,7 +66,7 @@ def judge_open(
             break
         closed = closed.without(disturbed)
     if report.messages >= at_least:
-        state.close(close_messages(closed, copies, pipeline.store.table("buckets"), report, cut))
+        state.record_closed(close_messages(closed, copies, pipeline.store.table("buckets"), report, cut))
     return report
 
 
@@ -176,7 +176,7 @@ class _Closing:
         """Their closed messages, with those that were closed before."""
         ends = self._find_common_ends(self._find_arrived())
         ends = self._find_common_ends(self._find_before(self._find_open(ends)))
-        return self._describe(ends)
+        return self._make_closed(ends)
 
     def _find_arrived(self) -> Mapping[tuple[str, str, str], int]:
         """By virtual stream, origin and reader: the last sequence that has arrived, even if it was removed since."""
@@ -220,7 +220,7 @@ class _Closing:
         table = make_table(self._spark, [(*origin, end) for origin, end in ends.items()], _ENDS)
         return self._copies.join(F.broadcast(table), ["virtual", "origin"], how="left")
 
-    def _describe(self, ends: Mapping[tuple[str, str], int]) -> list[ClosedVirtual]:
+    def _make_closed(self, ends: Mapping[tuple[str, str], int]) -> list[ClosedVirtual]:
         is_closed = F.col("origin_seq") <= F.col("until")
         table = (
             self._join_ends(ends)
@@ -239,11 +239,11 @@ class _Closing:
         closed = []
         for virtual, rows in self._rows.items():
             if not any(row.strange for row in facts[virtual].values()):
-                item = self._describe_virtual(virtual, rows, facts[virtual], ends)
+                item = self._close_virtual(virtual, rows, facts[virtual], ends)
                 closed += [item] if item is not None else []
         return closed
 
-    def _describe_virtual(
+    def _close_virtual(
         self,
         virtual: str,
         rows: Sequence[Any],

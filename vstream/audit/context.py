@@ -46,19 +46,19 @@ class AuditContext:
 _SHAPE = TypeAdapter(AuditContext)
 
 
-def save_context(shelf: TableStore, context: AuditContext) -> None:
-    """Store *context* with the tables of *shelf*."""
-    shelf.keep("context", make_table(shelf.spark, [(_SHAPE.dump_json(context).decode(),)], _CONTEXT), _CONTEXT)
+def save_context(store: TableStore, context: AuditContext) -> None:
+    """Store *context* with the tables of *store*."""
+    store.keep("context", make_table(store.spark, [(_SHAPE.dump_json(context).decode(),)], _CONTEXT), _CONTEXT)
 
 
-def read_context(shelf: TableStore, subject: str) -> AuditContext:
+def read_context(store: TableStore, subject: str) -> AuditContext:
     """
     The stored context; *subject* replaces the name of what was audited.
 
     Without a context, an audit would not know which guarantees to check. Raises VstreamError if it is missing or
     damaged.
     """
-    rows = shelf.read("context", _CONTEXT).collect()
+    rows = store.read_earlier("context", _CONTEXT).collect()
     try:
         [(text,)] = rows
         stored = _SHAPE.validate_json(text or "", strict=True)
@@ -71,11 +71,11 @@ def read_context(shelf: TableStore, subject: str) -> AuditContext:
     return replace(stored, subject=subject)
 
 
-def save_journal(shelf: TableStore, operations: DataFrame) -> DataFrame:
-    """Store the client operations of a scenario with the tables of *shelf*."""
-    return shelf.keep(_JOURNAL, operations, client_journal.JOURNAL)
+def save_journal(store: TableStore, operations: DataFrame) -> DataFrame:
+    """Store the client operations of a scenario with the tables of *store*."""
+    return store.keep(_JOURNAL, operations, client_journal.JOURNAL)
 
 
-def read_journal(shelf: TableStore) -> DataFrame:
+def read_journal(store: TableStore) -> DataFrame:
     """The stored client operations. Raises VstreamError if there are none."""
-    return shelf.read(_JOURNAL, client_journal.JOURNAL)
+    return store.read_earlier(_JOURNAL, client_journal.JOURNAL)

@@ -285,12 +285,12 @@ def _make_reader_row(row: Any, origin: str, seen: Mapping[str, Any]) -> tuple[An
         TTL in keys and any(is_origin(each) and each.last_seq > each.messages for each in seen.values()),
         1 if limits is None else limits.get(_BY_SUBJECT),
         _ROLL_UPS in keys,
-        _find_window(row, origin, seen),
+        _find_duplicate_window(row, origin, seen),
         f"{UNTIL_KEY}{origin}" in keys,
     )
 
 
-def _find_window(row: Any, origin: str, seen: Mapping[str, Any]) -> int | None:
+def _find_duplicate_window(row: Any, origin: str, seen: Mapping[str, Any]) -> int | None:
     # Who takes messages from another reader lacks what that one has left out.
     if origin not in {source.origin for source in row.sources}:
         return None

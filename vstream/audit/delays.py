@@ -103,7 +103,7 @@ def summarize_delays(hops: DataFrame) -> DataFrame:
     )
 
 
-def find_hurried(copies: DataFrame, regions: Collection[str]) -> list[Any]:
+def find_early_candidates(copies: DataFrame, regions: Collection[str]) -> list[Any]:
     """
     Rows (virtual, is_early, is_blind) of the virtual streams that may have EARLY, or `keys.CONFLICTS`.
 

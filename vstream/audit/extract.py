@@ -21,7 +21,7 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from vstream.audit import ship_credentials as reaching
+from vstream.audit import ship_credentials
 from vstream.audit.closed import OLDEST_FIRST, SIZES
 from vstream.audit.cut import CAPTURE, HAS_HOLES, LOST_OLDEST, REPLACING, SKEW_NS, is_origin
 from vstream.audit.daemon_executor import DaemonExecutor
@@ -115,11 +115,11 @@ def plan_extraction(
     no stream can be read, and VstreamError for a missing credential.
     """
     requested = [StreamRef.of(stream) for stream in streams]
-    access = reaching.resolve_access(requested, endpoints, scratch)
+    access = ship_credentials.resolve_access(requested, endpoints, scratch)
     asked_at = time.monotonic()
     cuts = take_planned_cuts(streams, access, path=path)
     if since_ns is not None:
-        told_ns = tell_by_servers(since_ns, cuts)
+        told_ns = to_server_clock(since_ns, cuts)
         cuts = [_narrow_to_recent(item, access[item.stream_ref.region], told_ns) for item in cuts]
     read = cuts if subjects is None else sample_subjects(cuts, streams, access, number=subjects).cuts
     return ExtractPlan(cuts=tuple(cuts), read=tuple(read), access=access, asked_at=asked_at)
@@ -207,7 +207,7 @@ def read_arrivals(plan: ExtractPlan, schema: pa.Schema, limits: frozenset[str] =
     return Arrivals(batches, later)
 
 
-def tell_by_servers(moment_ns: int, cuts: Sequence[StreamCut]) -> int:
+def to_server_clock(moment_ns: int, cuts: Sequence[StreamCut]) -> int:
     """Convert *moment_ns* of this machine's clock, which may be wrong, to the servers'; *cuts* were taken just now."""
     told = [item.cut_at_ns for item in cuts if item.error is None]
     ahead = median_low(told) - time.time_ns() if told else 0

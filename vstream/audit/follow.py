@@ -19,11 +19,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from vstream.audit import ship_credentials as reaching
+from vstream.audit import ship_credentials
 from vstream.audit.closed import OLDEST_FIRST
 from vstream.audit.context import AuditContext
 from vstream.audit.cut import REPLACING, TTL, is_origin
-from vstream.audit.extract import ExtractPlan, read_arrivals, take_planned_cuts, tell_by_servers
+from vstream.audit.extract import ExtractPlan, read_arrivals, take_planned_cuts, to_server_clock
 from vstream.audit.frames import read_messages
 from vstream.audit.local_frames import from_arrow, make_table
 from vstream.audit.report import Report
@@ -74,7 +74,7 @@ class Follower:
     """By round: when servers were asked, in nanoseconds since 1970 by their clocks."""
     _places: dict[StreamRef, _ReadPosition] = field(default_factory=dict)
 
-    def round(self) -> Report:
+    def run_round(self) -> Report:
         """
         Read new messages, and return the report on the window that ends now.
 
@@ -83,12 +83,12 @@ class Follower:
         """
         if not self._number:
             register(self.spark)
-        access = reaching.resolve_access(
+        access = ship_credentials.resolve_access(
             [StreamRef.of(stream) for stream in self.streams], self.endpoints, self.scratch
         )
         asked_at = time.monotonic()
         cuts = take_planned_cuts(self.streams, access)
-        since_ns = tell_by_servers(time.time_ns(), cuts) - self.window_ns
+        since_ns = to_server_clock(time.time_ns(), cuts) - self.window_ns
         with explain_spark_errors():
             fresh = self._read(cuts, access, since_ns)
             plan = ExtractPlan(cuts=tuple(cuts), read=tuple(fresh), access=access, asked_at=asked_at)

@@ -20,8 +20,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
-from vstream.audit import inventory
-from vstream.audit import ship_credentials as reaching
+from vstream.audit import inventory, ship_credentials
 from vstream.audit.extract import Arrivals, ExtractedTables, ExtractPlan, read_arrivals
 from vstream.audit.local_frames import from_arrow, make_table
 from vstream.audit.request import HERE
@@ -32,7 +31,7 @@ from vstream.audit.source.options import ROWS
 from vstream.audit.source.reading import read_groups
 from vstream.audit.source.spark_types import convert_schema
 from vstream.audit.source.values import Access, ReadTask, StreamCut, group_tasks, split_tasks
-from vstream.audit.spark_errors import error_line, is_damage, rebuild_hint
+from vstream.audit.spark_errors import error_line, is_damaged_file, rebuild_hint
 from vstream.errors import VstreamError
 from vstream.value_class import value_class
 
@@ -55,7 +54,7 @@ class AuditTables:
     groups: tuple[tuple[ReadTask, ...], ...] = field(default=(), repr=False)
     """What tasks of Spark read for all of *messages*, on this machine; empty for other tables."""
 
-    def finish(self) -> tuple[pa.Table, DataFrame]:
+    def finish_reading(self) -> tuple[pa.Table, DataFrame]:
         """When *messages* were just read: further ones, which came meanwhile (`read_arrivals`), and `streams`."""
         schema, spark = to_arrow_schema(self.messages.schema), self.messages.sparkSession
         if self.plan is None:
@@ -77,7 +76,7 @@ def read_live(
     """
     columns = StructType([*MESSAGES.fields, *([HEADERS] if headers else []), *([PAYLOAD] if payload else [])])
     register(spark)
-    access = plan.access if is_local(spark) else reaching.ship_to_executors(spark, plan.access, scratch)
+    access = plan.access if is_local(spark) else ship_credentials.ship_to_executors(spark, plan.access, scratch)
     groups = _plan_groups(spark, plan.read, access)
     return AuditTables(
         messages=_read_groups(spark, groups, columns),
@@ -139,14 +138,14 @@ def write_tables(tables: AuditTables, uri: str) -> None:
     stages computed from the replaced messages are not read again (`TableStore.read`).
     """
     spark = tables.messages.sparkSession
-    _mark(spark, uri, _WRITING)
+    _write_state(spark, uri, _WRITING)
     inventory.clear(spark, uri)
     tables.messages.write.mode("overwrite").parquet(f"{uri}/messages")
-    arrivals, streams = tables.finish()
+    arrivals, streams = tables.finish_reading()
     if arrivals.num_rows:
         from_arrow(spark, arrivals, tables.messages.schema).write.mode("append").parquet(f"{uri}/messages")
     streams.coalesce(1).write.mode("overwrite").parquet(f"{uri}/streams")
-    _mark(spark, uri, _COMPLETE, messages=spark.read.parquet(f"{uri}/messages").count())
+    _write_state(spark, uri, _COMPLETE, messages=spark.read.parquet(f"{uri}/messages").count())
 
 
 def materialize(tables: AuditTables, uri: str) -> AuditTables:
@@ -168,15 +167,15 @@ def materialize(tables: AuditTables, uri: str) -> AuditTables:
     else:
         messages.write.mode("overwrite").parquet(uri)
     result = spark.read.schema(messages.schema).parquet(uri)
-    arrivals, streams = tables.finish()
+    arrivals, streams = tables.finish_reading()
     return AuditTables(messages=_add_rows(result, arrivals), streams=streams)
 
 
-def hold(tables: AuditTables) -> AuditTables:
+def cache_messages(tables: AuditTables) -> AuditTables:
     """Read the messages of *tables* once into the memory of executors, and return these tables."""
     messages = tables.messages.persist()
     messages.count()
-    arrivals, streams = tables.finish()
+    arrivals, streams = tables.finish_reading()
     return AuditTables(messages=_add_rows(messages, arrivals), streams=streams)
 
 
@@ -231,7 +230,7 @@ def read_checked(
     try:
         result = {field.name: field.dataType for field in spark.read.parquet(place).schema.fields}
     except Exception as error:
-        if is_damage(error):
+        if is_damaged_file(error):
             raise
         raise VstreamError(f"there is no table `{place}`", hint=rebuild_hint(name)) from error
     for entry in schema.fields:
@@ -244,7 +243,7 @@ def read_checked(
     return spark.read.schema(StructType([*schema.fields, *more])).parquet(place)
 
 
-def _mark(spark: SparkSession, uri: str, state: str, *, messages: int | None = None) -> None:
+def _write_state(spark: SparkSession, uri: str, state: str, *, messages: int | None = None) -> None:
     values = zip(_STATE.fields, (FORMAT, state, messages), strict=True)
     columns = [F.lit(value).cast(item.dataType).alias(item.name) for item, value in values]
     spark.range(1).select(*columns).write.mode("overwrite").json(f"{uri}/state")

@@ -43,11 +43,11 @@ def extract_capture(capture: Capture, given_up: Event | None = None) -> Extracte
         read = _batches(capture.read_stored(stream.name), requested, schema) if stream.error is None else iter(())
         result = list(takewhile(lambda _: given_up is None or not given_up.is_set(), read))
         batches += result
-        rows.append(stream_row(_cut(requested, stream, result, manifest, samples)))
+        rows.append(stream_row(_make_cut(requested, stream, result, manifest, samples)))
     return ExtractedTables(messages=pa.Table.from_batches(batches, schema), streams=rows)
 
 
-def _cut(
+def _make_cut(
     ref: StreamRef, stream: CapturedStream, batches: list[pa.RecordBatch], manifest: Manifest, samples: list[Sample]
 ) -> StreamCut:
     count = sum(batch.num_rows for batch in batches)
@@ -68,13 +68,13 @@ def _cut(
         server_version=versions[0] if versions else None,
         path=CAPTURE,
         limits=dict(stream.limits),
-        sources=_cursors(stream, samples),
+        sources=_find_cursors(stream, samples),
         mirror=stream.mirror,
         error=error,
     )
 
 
-def _cursors(stream: CapturedStream, samples: list[Sample]) -> tuple[SourceCursor, ...]:
+def _find_cursors(stream: CapturedStream, samples: list[Sample]) -> tuple[SourceCursor, ...]:
     """The cursors of *stream* in the last sample that contains it."""
     existing: Mapping[str, int] = next(
         (sample.sourced[stream.name] for sample in reversed(samples) if stream.name in sample.sourced), {}

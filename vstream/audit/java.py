@@ -62,7 +62,7 @@ def find_java_home(environment: Mapping[str, str] | None = None) -> str:
     )
 
 
-def prepare(scratch: Path) -> Path:
+def set_java_home(scratch: Path) -> Path:
     """
     Set JAVA_HOME of this process for Spark's launcher, and return the directory of Java.
 

@@ -80,10 +80,10 @@ def build_tracks(copies: DataFrame, cut: CutTables) -> list[Track]:
     places = {(virtual, stream): (region, is_own) for virtual, _, stream, region, is_own in cut.tracks}
     rows = [(virtual, origin, "", stream, *more) for virtual, origin, stream, *more in cut.tracks]
     rows += [(*former, *places[former.virtual, former.stream]) for former in formers]
-    return [Track(_track_of(row), *row) for row in rows]
+    return [Track(_track_id_of(row), *row) for row in rows]
 
 
-def _track_of(row: tuple[Any, ...]) -> int:
+def _track_id_of(row: tuple[Any, ...]) -> int:
     """What `normalise.track_id` gives: Spark hashes each value with the hash before it as seed, and leaves out null."""
     virtual, origin, former, stream, *_ = row
     result = _SEED

@@ -223,7 +223,7 @@ class Report:
         """The number of stored messages that were compared."""
         return sum(stream.rows for stream in self.streams)
 
-    def place(self, name: str) -> str:
+    def display_name(self, name: str) -> str:
         """The display name of a region or of the stretch cluster."""
         return "stretch cluster" if name == self.stretch else name
 

@@ -98,8 +98,8 @@ def _step(source: str, destination: str) -> TransformStep | None:
         else:
             # As in `$KV`, which is no group of an expression.
             parts.append(token.replace("$", r"\$"))
-    is_led = is_literal and last == 1 and source.endswith(">") and destination.endswith(">")
-    ends = (source.removesuffix(">"), destination.removesuffix(">")) if is_led else (None, None)
+    is_prefix_swap = is_literal and last == 1 and source.endswith(">") and destination.endswith(">")
+    ends = (source.removesuffix(">"), destination.removesuffix(">")) if is_prefix_swap else (None, None)
     return TransformStep(f"^{pattern}$", ".".join(parts), *ends)
 
 
@@ -120,10 +120,10 @@ def apply_routes(subject: Column, routes: Column) -> Column:
     """Convert *subject* by the first of *routes* (ROUTES) that matches, null if none does."""
     first = F.get(routes, F.lit(0))
     step = F.get(first["steps"], F.lit(0))
-    is_led = first["whole"].isNull() & subject.startswith(step["head"]) & (subject != step["head"])
+    is_prefix_swap = first["whole"].isNull() & subject.startswith(step["head"]) & (subject != step["head"])
     every = F.get(F.filter(F.transform(routes, lambda item: _apply_route(subject, item)), F.isnotnull), F.lit(0))
-    led = F.concat(step["lead"], F.substring(subject, F.length(step["head"]) + 1, F.length(subject)))
-    return F.when(is_led, led).otherwise(every)
+    swapped = F.concat(step["lead"], F.substring(subject, F.length(step["head"]) + 1, F.length(subject)))
+    return F.when(is_prefix_swap, swapped).otherwise(every)
 
 
 def _apply_route(subject: Column, route: Column) -> Column:

@@ -38,7 +38,7 @@ from vstream.audit.report import Report
 from vstream.audit.request import HERE, SMALL, AuditedServers, AuditProgress, AuditRequest, check_streams, uri_of
 from vstream.audit.schema import MESSAGES, STREAMS
 from vstream.audit.source import register
-from vstream.audit.spark_errors import explain_spark_errors, is_reading
+from vstream.audit.spark_errors import explain_spark_errors, is_read_error
 from vstream.audit.stages import AuditPipeline
 from vstream.audit.state import AuditState, StateAdvance, UnusableStateError
 from vstream.audit.table_store import TableStore, check_catalog, publish
@@ -218,7 +218,7 @@ class TopologyTarget(AuditTarget):
             with explain_spark_errors():
                 return read()
         except VstreamError as error:
-            if isinstance(error, NotReachableError | UnusableStateError) or not is_reading(error):
+            if isinstance(error, NotReachableError | UnusableStateError) or not is_read_error(error):
                 raise
             # A region that went down meanwhile is one that cannot be read: the next cut says so.
             progress.note(f"reading was interrupted and starts again: {error.message}")
@@ -327,7 +327,7 @@ class TopologyTarget(AuditTarget):
             if place is None and str(spark.conf.get("spark.master", "")).startswith("local"):
                 return frames.materialize(result, uri_of(f"{scratch}/messages"))
             if place is None:
-                return frames.hold(result)
+                return frames.cache_messages(result)
         if place is None:
             return result
         frames.write_tables(result, place)
@@ -336,9 +336,9 @@ class TopologyTarget(AuditTarget):
 
 @dataclass(frozen=True, slots=True)
 class StateFollower:
-    """Audits all messages in rounds, and reads only new ones. *round* raises the errors of `Follower.round`."""
+    """Audits all messages in rounds, and reads only new ones. *run_round* raises the errors of `Follower.run_round`."""
 
-    round: Callable[[], Report]
+    run_round: Callable[[], Report]
 
 
 class CaptureTarget(AuditTarget):

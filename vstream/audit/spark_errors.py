@@ -47,7 +47,7 @@ def explain_spark_errors() -> Iterator[None]:
             ) from error
         raise VstreamError(f"the connection to Spark's Java process broke: {error_line(str(error))}") from error
     except (PySparkException, Py4JError) as error:
-        hint = _damage_hint(str(error)) if is_damage(error) else None
+        hint = _damage_hint(str(error)) if is_damaged_file(error) else None
         raise VstreamError(f"Spark failed: {error_line(str(error))}", hint=hint) from error
 
 
@@ -56,12 +56,12 @@ def _is_java_running() -> bool:
     return process is not None and process.poll() is None
 
 
-def is_damage(error: Exception) -> bool:
+def is_damaged_file(error: Exception) -> bool:
     """Whether Spark failed because of a damaged file."""
     return _NO_FILE in str(error)
 
 
-def is_reading(error: VstreamError) -> bool:
+def is_read_error(error: VstreamError) -> bool:
     """Whether our code that reads servers failed, and not Spark itself, for example because of a full disk."""
     cause = error.__cause__
     return not isinstance(cause, PySparkException | Py4JError) or OURS.search(str(cause)) is not None

@@ -111,7 +111,9 @@ class AuditPipeline:
     ) -> tuple[DataFrame, DataFrame]:
         """The buckets, and the DIFFERENCES of messages; *files* are those of `copies`, if it is stored in files."""
         if self.first_stage is AuditStage.JUDGE:
-            return self.store.read("buckets", reconcile.BUCKETS), self.store.read("differences", classify.DIFFERENCES)
+            return self.store.read_earlier("buckets", reconcile.BUCKETS), self.store.read_earlier(
+                "differences", classify.DIFFERENCES
+            )
         self.on_stage(AuditStage.RECONCILE)
         started = time.monotonic()
         tracks = reconcile.build_tracks(copies, cut)
@@ -152,7 +154,7 @@ class AuditPipeline:
     ) -> DataFrame:
         order = list(AuditStage)
         if order.index(stage) < order.index(self.first_stage):
-            return self.store.read(name, schema)
+            return self.store.read_earlier(name, schema)
         self.on_stage(stage)
         started = time.monotonic()
         stored = self.store.keep(name, compute(), schema, is_here=is_here)
@@ -238,7 +240,7 @@ class AuditPipeline:
         """By name: functions that compute the tables that do not depend on which messages are missing."""
         keep = self.store.keep
         is_whole = self.is_kept or len({row.virtual for row in cut.rows}) <= self.figures
-        early, blind = (None, None) if is_whole else self._find_hurried(copies, cut)
+        early, blind = (None, None) if is_whole else self._find_early_candidates(copies, cut)
 
         def compute_hops() -> DataFrame:
             rows = _measure_hops(copies if self.context.windows else select_virtuals(copies, early), cut)
@@ -267,9 +269,9 @@ class AuditPipeline:
             result["answers"] = self._defer("answers", journaled[1], client_journal.ANSWERS)
         return result
 
-    def _find_hurried(self, copies: DataFrame, cut: CutTables) -> Iterator[Collection[str] | None]:
+    def _find_early_candidates(self, copies: DataFrame, cut: CutTables) -> Iterator[Collection[str] | None]:
         """The virtual streams that may have messages that came too early, and conflicts; None for all."""
-        rows = delays.find_hurried(copies, {row.region for row in cut.rows})
+        rows = delays.find_early_candidates(copies, {row.region for row in cut.rows})
         for name in ("is_early", "is_blind"):
             virtuals = [row.virtual for row in rows if row[name]]
             yield virtuals if len(virtuals) <= self.figures else None

@@ -164,9 +164,9 @@ class AuditState:
             new += sum(row.new for row in rows.values())
             for key, cut in tuple(unread.items()):
                 if key in existing:
-                    grown = _extend(existing[key], cut, rows.get(key), number)
+                    grown = _extend_position(existing[key], cut, rows.get(key), number)
                 else:
-                    grown = _begin(cut, rows.get(key), number)
+                    grown = _begin_position(cut, rows.get(key), number)
                     reread += [cut.stream_ref.stream] if key in before and before[key].messages else []
                 if grown is not None:
                     positions[key] = grown
@@ -191,12 +191,12 @@ class AuditState:
         """Every message of *closed* from some streams that have it."""
         positions = []
         for position in self._shown:
-            last = closed.complete.get((position.virtual, position.stream))
+            last = closed.complete_ends.get((position.virtual, position.stream))
             if last is not None:
                 positions.append(replace(position, ranges=_clip(position.ranges, last=last)))
         return self._rows(positions, self._manifest.parts)
 
-    def close(self, closed: ClosedPart) -> None:
+    def record_closed(self, closed: ClosedPart) -> None:
         """Keep that *closed* need not be judged again."""
         if closed.virtuals != self._manifest.closed:
             self._save(replace(self._manifest, closed=closed.virtuals))
@@ -360,7 +360,7 @@ def _narrow_after(cut: StreamCut, position: StreamPosition | None) -> StreamCut:
     return narrow_cut(cut, Access(), Bounds(first=position.last[0]))
 
 
-def _begin(cut: StreamCut, row: Any, part: int) -> StreamPosition:
+def _begin_position(cut: StreamCut, row: Any, part: int) -> StreamPosition:
     """The position of a stream that was read from its first message."""
     return StreamPosition(
         virtual=cut.stream_ref.virtual,
@@ -375,7 +375,7 @@ def _begin(cut: StreamCut, row: Any, part: int) -> StreamPosition:
     )
 
 
-def _extend(position: StreamPosition, cut: StreamCut, row: Any, part: int) -> StreamPosition | None:
+def _extend_position(position: StreamPosition, cut: StreamCut, row: Any, part: int) -> StreamPosition | None:
     """*position* extended by the messages read from its last one on; None if *cut* has others."""
     if row is None or row.anchored is None or position.last is None or tuple(row.anchored) != position.last:
         return None
@@ -383,7 +383,7 @@ def _extend(position: StreamPosition, cut: StreamCut, row: Any, part: int) -> St
     if messages != cut.messages:
         return None
     added = (PartRange(part, position.last[0] + 1, row.last.seq),) if row.new > 1 else ()
-    return replace(_begin(cut, row, part), messages=messages, ranges=(*position.ranges, *added))
+    return replace(_begin_position(cut, row, part), messages=messages, ranges=(*position.ranges, *added))
 
 
 def _clip(ranges: Iterable[PartRange], *, first: int = 0, last: int = 2**63) -> tuple[PartRange, ...]:

@@ -75,7 +75,7 @@ class TableStore:
         place = self._uri if name in self._held else self._reads
         return None if place is None else self.spark.read.parquet(f"{place}/{name}").inputFiles()
 
-    def read(self, name: str, schema: StructType) -> DataFrame:
+    def read_earlier(self, name: str, schema: StructType) -> DataFrame:
         """The table *name* of an earlier audit. Raises VstreamError if it is missing, incomplete or changed."""
         rows = read_checked(self.spark, f"{self._reads}/{name}", schema)
         if self._known is None:
@@ -139,9 +139,9 @@ def _table_location(spark: SparkSession, name: str) -> str:
     return told[0].data_type if told else ""
 
 
-def publish(shelf: TableStore, into: str, kind: str) -> None:
+def publish(store: TableStore, into: str, kind: str) -> None:
     """
-    Write the results on *shelf* into the catalog's schema *into*, replacing those of an earlier audit.
+    Write the results in *store* into the catalog's schema *into*, replacing those of an earlier audit.
 
     A result that this audit did not compute becomes an empty table. *kind* is a table format of the
     cluster: `delta`, `iceberg` or `parquet`. Raises VstreamError with Spark's message if the format or schema
@@ -149,5 +149,5 @@ def publish(shelf: TableStore, into: str, kind: str) -> None:
     """
     with explain_spark_errors():
         for name, schema in RESULTS.items():
-            rows = shelf.table(name) if shelf.has(name) else make_table(shelf.spark, [], schema)
+            rows = store.table(name) if store.has(name) else make_table(store.spark, [], schema)
             rows.write.format(kind).mode("overwrite").saveAsTable(f"{into}.{name}")

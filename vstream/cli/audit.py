@@ -295,7 +295,7 @@ def _follow(follower: Follower | StateFollower, printer: _Printer, is_interrupte
         started = time.monotonic()
         console.print_detail("a round begins")
         try:
-            printer.show_round(follower.round(), rounds)
+            printer.show_round(follower.run_round(), rounds)
         except SparkEndedError:
             raise
         except VstreamError as error:

@@ -61,7 +61,7 @@ from pyspark.sql import SparkSession
 from vstream.audit import java
 from vstream.audit.session import SMALL_SETTINGS
 from vstream.audit.source import register
-java.prepare(Path(sys.argv[1]))
+java.set_java_home(Path(sys.argv[1]))
 conf = SMALL_SETTINGS | {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1", "spark.ui.enabled": "false"}
 spark = SparkSession.builder.master("local[1]").config(map=conf).getOrCreate()
 register(spark)

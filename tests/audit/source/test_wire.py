@@ -155,7 +155,7 @@ def check(columns: MessageColumns, sent: list[Sent], first_time: int, without: t
 
 def test_whole_buffers_are_taken_apart_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """What costs least is what is used, whether messages have headers, all of them or some, or none."""
-    monkeypatch.setattr(PullScanner, "_one_by_one", None)
+    monkeypatch.setattr(PullScanner, "_scan_one_by_one", None)
     plain, sourced = Sent(b"a.b", b"x" * 9, None, None, None), Sent(b"a", b"\r\n", None, b"w 5 > >", None)
     for group in (
         [plain] * 99,

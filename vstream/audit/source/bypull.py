@@ -74,7 +74,7 @@ def read_parts(client: Client, job: ReadTask, first: int, like: MessageColumns) 
         raise
     finally:
         with suppress(*ignored):
-            _leave(client, f"{job.access.api_prefix}.CONSUMER.DELETE.{stream}.{name}")
+            _delete_consumer(client, f"{job.access.api_prefix}.CONSUMER.DELETE.{stream}.{name}")
 
 
 def _pull(client: Client, job: ReadTask, first: int, name: str, pulled: PullScanner, *, most: int) -> Iterator[Block]:
@@ -121,7 +121,7 @@ def _has_ended(status: Message) -> bool:
     raise RetryableError(f"the consumer has ended: {text.decode(errors='replace')}")
 
 
-def _leave(client: Client, subject: str) -> None:
+def _delete_consumer(client: Client, subject: str) -> None:
     """
     Remove the consumer and discard messages in transit. Without an answer, the server removes it later.
 

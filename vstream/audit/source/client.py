@@ -140,12 +140,12 @@ class Client:
 
     def request(self, subject: str, payload: bytes = b"") -> bytes:
         """Send one request and return its answer. Raises NoRespondersError, or NotReachableError after the timeout."""
-        answer = self.answers([(subject, payload)])[0]
+        answer = self.request_many([(subject, payload)])[0]
         if isinstance(answer, VstreamError):
             raise answer
         return answer
 
-    def answers(self, asked: Sequence[tuple[str, bytes]]) -> list[bytes | VstreamError]:
+    def request_many(self, asked: Sequence[tuple[str, bytes]]) -> list[bytes | VstreamError]:
         """
         Send many requests (subject, payload), several at a time, and return the answers in the same order.
 

@@ -76,7 +76,7 @@ def _cut_region(streams: Sequence[StreamRef], access: Access, path: str | None) 
     with connect(access) as client:
         has_leader = path is None and _has_meta_leader(client, access.with_prefix_of(streams[0].stream))
         asked_at = time.time_ns()
-        answers = client.answers([(subject, b"") for subject in subjects])
+        answers = client.request_many([(subject, b"") for subject in subjects])
         version = client.server_version
     cuts = []
     for entry, subject, answer in zip(streams, subjects, answers, strict=True):
@@ -220,6 +220,6 @@ def sequence_at(client: Client, access: Access, stream: str, moment_ns: int) -> 
         "inactive_threshold": 5 * 10**9,
     }
     created = api_request(client, access, subject, {"stream_name": stream, "config": config})
-    client.answers([(f"{access.api_prefix}.CONSUMER.DELETE.{stream}.{name}", json.dumps({}).encode())])
+    client.request_many([(f"{access.api_prefix}.CONSUMER.DELETE.{stream}.{name}", json.dumps({}).encode())])
     with explain_malformed(subject):
         return int(created["delivered"]["stream_seq"]) + 1

@@ -192,9 +192,9 @@ def fold(batches: Iterable[pa.RecordBatch], readers: frozenset[int], size: int) 
     of_readers = np.array(sorted(readers), np.int64)
     for batch in batches:
         if batch.num_rows:
-            rows = _sort_by_track(_numbers(batch, hashes))
+            rows = _sort_by_track(_read_rows(batch, hashes))
             digests.append(rows.digests(size))
-            _extend(result, rows, of_readers)
+            _add_segments(result, rows, of_readers)
     columns: dict[str, list[int]] = {name: [] for name in ("track", *_SEGMENT)}
     for track, existing in result.items():
         group = existing if len(existing) <= MOST else [[0, 0, GIVEN_UP, 0]]
@@ -263,7 +263,7 @@ def _begins(is_new: NDArray[np.bool_]) -> NDArray[np.int64]:
     return np.concatenate([np.zeros(1, np.int64), np.flatnonzero(is_new) + 1])
 
 
-def _numbers(batch: pa.RecordBatch, hashes: TextHashes) -> _Rows:
+def _read_rows(batch: pa.RecordBatch, hashes: TextHashes) -> _Rows:
     columns = {name: batch.column(name) for name in COLUMNS}
     seq = columns["seq"].to_numpy()
     has_origin = _mask_valid(columns["origin_seq"])
@@ -304,7 +304,7 @@ def _sort_by_track(rows: _Rows) -> _Rows:
     )
 
 
-def _extend(segments: dict[int, list[list[int]]], rows: _Rows, readers: NDArray[np.int64]) -> None:
+def _add_segments(segments: dict[int, list[list[int]]], rows: _Rows, readers: NDArray[np.int64]) -> None:
     """Add the segments of *readers* in *rows* to *segments*; the first of a track may continue its last known one."""
     seqs, origin_seqs = rows.seq, rows.origin_seq
     is_next = rows.track[1:] != rows.track[:-1]

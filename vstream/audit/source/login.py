@@ -74,22 +74,22 @@ def load_login(access: Access) -> Login:
     """Load the secrets that *access* names. Raises VstreamError for a missing file or variable."""
     context: dict[str, Any] = {}
     if access.context:
-        context = _context(access.context)
+        context = _read_context(access.context)
         existing: dict[str, Any] = {ours: str(context[theirs]) for ours, theirs in _CONTEXT if context.get(theirs)}
         access = replace(
             access,
             servers=tuple(url.strip() for url in str(context.get("url", "")).split(",") if url.strip()),
             **existing,
         )
-    jwt, seed = _credentials(access)
+    jwt, seed = _read_credentials(access)
     return Login(
         servers=access.servers,
         user=access.user,
-        password=_secret(access.password_env, access.password_file, context.get("password")),
-        token=_secret(access.token_env, access.token_file, context.get("token")),
+        password=_read_secret(access.password_env, access.password_file, context.get("password")),
+        token=_read_secret(access.token_env, access.token_file, context.get("token")),
         jwt=jwt,
         seed=seed,
-        tls=_tls(access),
+        tls=_make_tls_context(access),
         inbox=access.inbox or inbox_of(access.user),
     )
 
@@ -110,7 +110,7 @@ def find_file(name: str) -> Path:
     )
 
 
-def _secret(variable: str | None, file: str | None, secret: object) -> str | None:
+def _read_secret(variable: str | None, file: str | None, secret: object) -> str | None:
     if variable:
         return read_variable(variable, "the machine that reads")
     if file:
@@ -125,7 +125,7 @@ def context_file(name: str) -> Path:
     return path if path.is_file() else find_file(name)
 
 
-def _context(name: str) -> dict[str, Any]:
+def _read_context(name: str) -> dict[str, Any]:
     path = context_file(name)
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
@@ -136,13 +136,13 @@ def _context(name: str) -> dict[str, Any]:
     return document
 
 
-def _credentials(access: Access) -> tuple[str | None, bytes | None]:
+def _read_credentials(access: Access) -> tuple[str | None, bytes | None]:
     if access.creds:
         return read_credentials(find_file(access.creds))
     return None, read_seed(find_file(access.nkey)) if access.nkey else None
 
 
-def _tls(access: Access) -> ssl.SSLContext | None:
+def _make_tls_context(access: Access) -> ssl.SSLContext | None:
     if not (access.tls_ca or access.tls_cert):
         return None
     files = (access.tls_ca, access.tls_cert, access.tls_key)

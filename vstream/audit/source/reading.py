@@ -100,7 +100,7 @@ def read_range(job: ReadTask, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
             problem: VstreamError = RetryableError("the copy that answered ends before its leader does")
         except VstreamError as error:
             # Direct Get may not be possible where it is the second choice.
-            if path == job.path and not _may_pass(error):
+            if path == job.path and not _is_retryable(error):
                 raise
             problem = error
         attempts += 1
@@ -115,7 +115,7 @@ def read_range(job: ReadTask, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         back_off(attempts)
 
 
-def _may_pass(error: VstreamError) -> bool:
+def _is_retryable(error: VstreamError) -> bool:
     """Whether a retry may help."""
     if isinstance(error, ServerError):
         return error.code == _UNAVAILABLE
@@ -126,7 +126,7 @@ def is_complete(job: ReadTask, position: int) -> bool:
     """Whether the stream's leader has no further message from *position* to the end of *job*."""
     with connect(job.access) as client:
         try:
-            return all(_next(client, job, position, subject) > job.last for subject in job.subjects or (">",))
+            return all(_find_next_seq(client, job, position, subject) > job.last for subject in job.subjects or (">",))
         except NotPermittedError:
             raise
         except (ServerError, NoRespondersError, NotReachableError):
@@ -141,7 +141,7 @@ def is_complete(job: ReadTask, position: int) -> bool:
         return all(seq in gone for seq in range(max(position, int(state["first_seq"])), job.last + 1))
 
 
-def _next(client: Client, job: ReadTask, position: int, subject: str) -> int:
+def _find_next_seq(client: Client, job: ReadTask, position: int, subject: str) -> int:
     """The sequence of the first message on *subject* from *position* on; a number after the end of *job* if none."""
     try:
         answer = api_request(

@@ -51,21 +51,21 @@ class PullScanner:
 
     def scan(self, data: bytes, position: int) -> int:
         """Append the messages from *position* on, and return the position of the first one not appended."""
-        prefix = self._prefix or self._learn(data, position)
+        prefix = self._prefix or self._find_prefix(data, position)
         if not prefix:
             return position
         # Lines of messages hold the prefix and nothing else does, for we have drawn the consumer's name: but see `bulk`.
         line, *pieces = (data[position:] if position else data).split(prefix)
         if len(pieces) > self._each_up_to:
-            unfinished = _finish(pieces, prefix)
+            unfinished = _drop_incomplete(pieces, prefix)
             result = bulk.parse_block(line, pieces, self.columns)
             if result is not None:
                 self.columns.add(result)
-                self._account(len(pieces), pieces[-1])
+                self._count_received(len(pieces), pieces[-1])
                 return len(data) - unfinished
-        return self._one_by_one(data, position, prefix)
+        return self._scan_one_by_one(data, position, prefix)
 
-    def _one_by_one(self, data: bytes, position: int, prefix: bytes) -> int:
+    def _scan_one_by_one(self, data: bytes, position: int, prefix: bytes) -> int:
         columns = self.columns
         find = data.find
         count, tail = 0, b""
@@ -100,10 +100,10 @@ class PullScanner:
             count += 1
             position = end + 2
         if count:
-            self._account(count, tail)
+            self._count_received(count, tail)
         return position
 
-    def _account(self, count: int, tail: bytes) -> None:
+    def _count_received(self, count: int, tail: bytes) -> None:
         seq, consumer_seq, _, rest = tail.split(b".", 3)
         self.count += count
         self.last_seq = int(seq)
@@ -116,7 +116,7 @@ class PullScanner:
         """Whether all messages that the consumer has sent so far have arrived."""
         return self.last_consumer_seq == self.count
 
-    def _learn(self, data: bytes, position: int) -> bytes:
+    def _find_prefix(self, data: bytes, position: int) -> bytes:
         """
         The prefix of the sequence in every reply subject of this consumer, empty if there is no message.
 
@@ -195,7 +195,7 @@ class DirectScanner:
         return position
 
 
-def _finish(pieces: list[bytes], prefix: bytes) -> int:
+def _drop_incomplete(pieces: list[bytes], prefix: bytes) -> int:
     """Remove an incomplete last message from *pieces*, and return the number of bytes after the complete ones."""
     last = pieces[-1]
     eol = last.find(_CRLF)

@@ -232,7 +232,7 @@ def render_matrix(report: Report, virtual: str) -> Table | None:
     table.add_column("", no_wrap=True)
     readers = list(dict.fromkeys((route.region, route.stream) for route in routes))
     for region, _ in readers:
-        table.add_column(clean(report.place(region)), justify="right")
+        table.add_column(clean(report.display_name(region)), justify="right")
     for origin, place in dict.fromkeys((route.origin, route.origin_region) for route in routes):
         cells = []
         for reader, stream in readers:
@@ -242,7 +242,7 @@ def render_matrix(report: Report, virtual: str) -> Table | None:
                 f"\n{format_delay(late.p50_ns)} {format_delay(late.p99_ns)} {format_delay(late.max_ns)}" if late else ""
             )
             cells.append(Text.assemble(_describe_arrival(route), (text, "dim")))
-        table.add_row(Text(clean(report.place(place) if place else origin), style="bold"), *cells)
+        table.add_row(Text(clean(report.display_name(place) if place else origin), style="bold"), *cells)
     return table
 
 

@@ -183,7 +183,7 @@ def _make_matrix(report: Report, virtual: str) -> dict[str, Any]:
     for origin, place in dict.fromkeys((route.origin, route.origin_region) for route in routes):
         rows.append(
             (
-                report.place(place) if place else origin,
+                report.display_name(place) if place else origin,
                 origin,
                 [(cells[origin, stream], late.get((place or "", region))) for region, stream in readers],
             )
@@ -191,7 +191,7 @@ def _make_matrix(report: Report, virtual: str) -> dict[str, Any]:
     return {
         "virtual": virtual,
         "verdict": report.verdict(virtual),
-        "readers": [(report.place(region), stream) for region, stream in readers],
+        "readers": [(report.display_name(region), stream) for region, stream in readers],
         "rows": rows,
     }
 
