@@ -13,13 +13,13 @@ from vstream.lint import detect
 from vstream.lint.detect import FileKind
 from vstream.lint.engine import lint
 from vstream.lint.parse_topology import parse_topology
-from vstream.lint.read import Gathered, Source, gather
+from vstream.lint.read import GatheredFiles, Source, gather_sources
 from vstream.lint.workspace import MappingForm, StreamRole
 
 SCENARIO = "scenario: 1\nname: s\ntopology: {regions: {}, streams: {}}\nsteps:\n  - wait: 5s\n"
 
 
-def gather_files(*names: str, env: Mapping[str, str] | None = None, **files: str) -> Gathered:
+def gather_files(*names: str, env: Mapping[str, str] | None = None, **files: str) -> GatheredFiles:
     """What the files called *names* (`a_conf` is `a.conf`) say; the others can be included."""
     contents = {name.replace("__", "/").replace("_", "."): text.encode() for name, text in files.items()}
 
@@ -29,7 +29,7 @@ def gather_files(*names: str, env: Mapping[str, str] | None = None, **files: str
         return contents[name]
 
     sources = [Source(name=name, content=contents[name]) for name in names or contents]
-    return gather(sources, read=read, env=env)
+    return gather_sources(sources, read=read, env=env)
 
 
 def list_places(diagnostics: list[Finding]) -> list[tuple[str, str, int, int]]:
@@ -75,9 +75,11 @@ def test_a_file_that_was_found_needs_more_to_be_a_topology_than_one_that_was_nam
 
 def test_other_programs_files_are_passed_over_unless_they_are_named() -> None:
     source = Source(name="package.json", content=b'{"name": "x"}')
-    assert [diagnostic.severity for diagnostic in gather([source], read=lambda _: b"").diagnostics] == [Severity.NOTE]
+    assert [diagnostic.severity for diagnostic in gather_sources([source], read=lambda _: b"").diagnostics] == [
+        Severity.NOTE
+    ]
     hidden = Source(name="package.json", content=b'{"name": "x"}', is_named=False)
-    assert gather([hidden], read=lambda _: b"").diagnostics == []
+    assert gather_sources([hidden], read=lambda _: b"").diagnostics == []
 
 
 @pytest.mark.parametrize(
@@ -100,15 +102,15 @@ def test_other_programs_files_are_passed_over_unless_they_are_named() -> None:
     ],
 )
 def test_options_that_other_programs_share_do_not_make_their_files_ours(name: str, text: str) -> None:
-    passed = gather([Source(name=name, content=text.encode(), is_named=False)], read=lambda _: b"")
+    passed = gather_sources([Source(name=name, content=text.encode(), is_named=False)], read=lambda _: b"")
     assert (passed.diagnostics, passed.servers) == ([], [])
-    assert gather([Source(name=name, content=text.encode())], read=lambda _: b"").servers
+    assert gather_sources([Source(name=name, content=text.encode())], read=lambda _: b"").servers
 
 
 def test_texts_of_an_application_are_not_the_options_of_a_server() -> None:
     texts = {name: {"title": name} for name in ("common", "nav", "charts", "jetstream", "kv", "docs", "help", "about")}
     source = Source(name="en.json", content=json.dumps(texts).encode())
-    named = gather([source], read=lambda _: b"")
+    named = gather_sources([source], read=lambda _: b"")
     assert ([finding.code for finding in named.diagnostics], named.servers) == (["VS007"], [])
 
 
@@ -122,7 +124,7 @@ def test_texts_of_an_application_are_not_the_options_of_a_server() -> None:
     ],
 )
 def test_files_of_servers_with_mistakes_are_found(name: str, text: str) -> None:
-    assert gather([Source(name=name, content=text.encode(), is_named=False)], read=lambda _: b"").servers
+    assert gather_sources([Source(name=name, content=text.encode(), is_named=False)], read=lambda _: b"").servers
 
 
 @pytest.mark.parametrize(
@@ -135,12 +137,14 @@ def test_files_of_servers_with_mistakes_are_found(name: str, text: str) -> None:
     ],
 )
 def test_what_is_no_text_is_one_clear_error(content: bytes, message: str) -> None:
-    (problem,) = gather([Source(name="a.conf", content=content)], read=lambda _: b"").diagnostics
+    (problem,) = gather_sources([Source(name="a.conf", content=content)], read=lambda _: b"").diagnostics
     assert (problem.code, problem.message) == ("VS004", message)
 
 
 def test_bytes_that_are_no_text_have_a_place() -> None:
-    problems = gather([Source(name="a.conf", content="é\nab".encode() + b"\xff")], read=lambda _: b"").diagnostics
+    problems = gather_sources(
+        [Source(name="a.conf", content="é\nab".encode() + b"\xff")], read=lambda _: b""
+    ).diagnostics
     assert list_places(problems) == [("VS004", "a.conf", 2, 3)]
 
 
@@ -169,7 +173,7 @@ def test_a_file_that_nine_servers_include_has_one_block_of_mappings() -> None:
         for number in range(9)
     ]
     shared = Source(name="mappings.cfg", content=b"mappings { foo: bar }")
-    workspace = gather([*servers, shared], read=lambda _: shared.content).workspace()
+    workspace = gather_sources([*servers, shared], read=lambda _: shared.content).workspace()
     assert len(workspace.servers) == 10
     assert [block.file for block in workspace.blocks] == ["mappings.cfg"]
 
@@ -202,7 +206,7 @@ def test_variables_come_from_the_environment() -> None:
 
 @pytest.mark.parametrize("name", ["claims.json", "-"])
 def test_claims_of_an_account_have_mappings(name: str) -> None:
-    result = gather([Source(name=name, content=json.dumps(CLAIMS, indent=1).encode())], read=lambda _: b"")
+    result = gather_sources([Source(name=name, content=json.dumps(CLAIMS, indent=1).encode())], read=lambda _: b"")
     (account,) = result.claims
     block = account.block
     assert block is not None
@@ -234,7 +238,7 @@ def test_tokens_in_the_configuration_of_a_server_are_read() -> None:
 
 @pytest.mark.parametrize("text", ["eyJh.!!!.x", "eyJh.e30.x", "eyJh.YWJj.x", "x.y.z"])
 def test_what_is_no_account_token_is_not_one(text: str) -> None:
-    result = gather([Source(name="a.jwt", content=text.encode())], read=lambda _: b"")
+    result = gather_sources([Source(name="a.jwt", content=text.encode())], read=lambda _: b"")
     assert result.claims == []
 
 
@@ -295,5 +299,5 @@ def test_what_a_topology_renders_to_is_checked_and_shown_in_the_topology() -> No
 
 
 def test_a_server_version_that_is_given_wins() -> None:
-    assert Gathered().workspace().server_version == (2, 10)
-    assert Gathered().workspace(None, (2, 14)).server_version == (2, 14)
+    assert GatheredFiles().workspace().server_version == (2, 10)
+    assert GatheredFiles().workspace(None, (2, 14)).server_version == (2, 14)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from vstream.lint.read import Source, gather
+from vstream.lint.read import Source, gather_sources
 from vstream.lint.workspace import MappingsBlock, ServerConf
 
 
 def server(text: str) -> ServerConf:
-    gathered = gather([Source(name="a.conf", content=text.encode())], read=lambda _: b"")
+    gathered = gather_sources([Source(name="a.conf", content=text.encode())], read=lambda _: b"")
     assert gathered.diagnostics == []
     return gathered.servers[0]
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from vstream.cli.views import map as map_view
-from vstream.lint.read import Source, gather
+from vstream.lint.read import Source, gather_sources
 from vstream.lint.simulate import Simulation, simulate
 
 
 def answer(text: str, subject: str, cluster: str | None = "west") -> Simulation:
-    workspace = gather([Source(name="m.cfg", content=text.encode())], read=lambda _: b"").workspace()
+    workspace = gather_sources([Source(name="m.cfg", content=text.encode())], read=lambda _: b"").workspace()
     return simulate(workspace.blocks[0], subject, cluster, ("west", "east"))
 
 

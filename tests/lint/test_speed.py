@@ -13,7 +13,7 @@ from tests.support.topologies import many_streams
 from vstream.lint import parse_topology as parsing
 from vstream.lint.engine import lint
 from vstream.lint.parse_topology import parse_topology, render_bundle
-from vstream.lint.read import Source, gather
+from vstream.lint.read import Source, gather_sources
 from vstream.lint.reading.accounts import read_account_flow
 from vstream.lint.simulate import ListeningStream, tabulate_account
 
@@ -70,7 +70,7 @@ def test_the_table_of_an_account_grows_with_rules_and_streams_and_not_with_their
     def table(count: int) -> int:
         rules = "\n".join(f'"s{number}.*": "to.s{number}"' for number in range(count))
         text = accounts(count).replace("B: {", f"B: {{mappings: {{{rules}}}, ")
-        workspace = gather([Source(name="s.conf", content=text.encode())], read=lambda _: b"").workspace()
+        workspace = gather_sources([Source(name="s.conf", content=text.encode())], read=lambda _: b"").workspace()
         flow = read_account_flow(workspace.servers[0])
         (block,) = workspace.blocks
         streams = [

@@ -96,7 +96,7 @@ def test_a_bundle_means_what_its_files_say() -> None:
         for role in (Role.WRITE, Role.READ)
     ]
     assert all(json.loads(bundle.text(stream.path)) == stream.config.fields for stream in bundle.streams)
-    assert bundle.mappings == profile_of(topology()).all_mapping_rules(topology())
+    assert bundle.mappings == profile_of(topology()).list_all_mapping_rules(topology())
     assert bundle.streams[0].config.owner == "acme"
 
 
@@ -368,7 +368,7 @@ def test_a_subject_that_is_mapped_and_then_read_is_the_subject_that_was_publishe
     loaded = parse_topology(shapes.as_file(world), "t.yaml")
     assume(not any(diagnostic.is_error for diagnostic in loaded.diagnostics))
     topology = loaded.require()
-    table = compile_mappings(profile_of(topology).all_mapping_rules(topology))
+    table = compile_mappings(profile_of(topology).list_all_mapping_rules(topology))
     for stream in topology.streams:
         for pattern in stream.subjects:
             subject = literal(pattern, data)
@@ -401,7 +401,7 @@ def test_a_subject_that_is_mapped_and_then_read_is_the_subject_that_was_publishe
 def test_the_mappings_of_a_valid_topology_never_overlap_and_the_server_takes_them_all(world: dict[str, Any]) -> None:
     loaded = parse_topology(shapes.as_file(world), "t.yaml")
     assume(not any(diagnostic.is_error for diagnostic in loaded.diagnostics))
-    table = compile_mappings(profile_of(loaded.require()).all_mapping_rules(loaded.require()))
+    table = compile_mappings(profile_of(loaded.require()).list_all_mapping_rules(loaded.require()))
     assert list(table.overlapping()) == []
     assert table.errors == ()
     assert table.overridden == ()

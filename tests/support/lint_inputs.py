@@ -18,7 +18,7 @@ from vstream.lint.manual import PAGES
 from vstream.lint.parse_scenario import ParsedScenario
 from vstream.lint.parse_scenario import parse_scenario as load_any_scenario
 from vstream.lint.parse_topology import parse_topology, render_sample
-from vstream.lint.read import Source, gather
+from vstream.lint.read import Source, gather_sources
 from vstream.lint.simulate import simulate
 
 BLOG = (ROOT / "tests/fixtures/blog-mappings.cfg").read_text()
@@ -163,7 +163,7 @@ def check_files(files: Mapping[str, bytes]) -> LintReport:
         ), diagnostic
     after = apply_fixes(report.diagnostics, report.texts, set(files))
     list(diff(report.texts, after))
-    workspace = gather(sources, read=around.read, env=around.env).workspace()
+    workspace = gather_sources(sources, read=around.read, env=around.env).workspace()
     for block in workspace.blocks:
         answer = simulate(block, "foo.a.b", "west", ("east",))
         json.dumps(map_view.as_json(answer))

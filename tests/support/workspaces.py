@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from tests.support.paths import TESTS
 from vstream.diagnostics import Finding
 from vstream.lint.parse_topology import parse_topology
-from vstream.lint.read import Source, gather
+from vstream.lint.read import Source, gather_sources
 from vstream.lint.registry import Rule, run_rules
 from vstream.lint.rules import servers, streams
 from vstream.topology.bundle import placeholder_for
@@ -50,14 +50,14 @@ def workspace(files: Mapping[str, str], *, server_version: ServerVersion | None 
 
     sources = [Source(name=name, content=text.encode()) for name, text in sorted(files.items())]
     running = [source for source in sources if source.content.startswith(b"# running")]
-    gathered = gather([source for source in sources if source not in running], read=read)
+    gathered = gather_sources([source for source in sources if source not in running], read=read)
     assert [diagnostic.message for diagnostic in gathered.diagnostics] == []
     topology = None
     for source in gathered.topologies:
         loaded = parse_topology(source.content, source.name)
         assert [(diagnostic.code, diagnostic.message) for diagnostic in loaded.diagnostics] == []
         topology = loaded.topology
-    before = gather(running, read=read)
+    before = gather_sources(running, read=read)
     return replace(gathered.workspace(topology, server_version), running=tuple(before.servers))
 
 

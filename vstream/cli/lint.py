@@ -26,7 +26,7 @@ from vstream.errors import VstreamError
 from vstream.files import save_output
 from vstream.formatting import format_count
 from vstream.lint.config import LintConfig
-from vstream.lint.linter import Checked, Linter, diff
+from vstream.lint.linter import CheckResult, Linter, diff
 from vstream.lint.read import Source
 from vstream.lint.selection import FilePatterns, check_selectors, known_codes
 from vstream.value_class import value_class
@@ -302,7 +302,7 @@ class _LintRun:
         )
         return linter, roots
 
-    def _write_baseline(self, linter: Linter, path: Path, checked: Checked) -> Checked:
+    def _write_baseline(self, linter: Linter, path: Path, checked: CheckResult) -> CheckResult:
         baseline = linter.update_baseline(checked.before_baseline, lint_settings.anchor_at(path.parent))
         save_output(path, format_json("lint-baseline", baseline.as_json()) + "\n")
         new, _ = baseline.split(checked.before_baseline.diagnostics)
@@ -310,7 +310,7 @@ class _LintRun:
         console.print_note(f"{path} has {format_count(entries, 'finding')} now")
         return replace(checked, report=replace(checked.before_baseline, diagnostics=new), stale={})
 
-    def _show_diff(self, linter: Linter, inputs: Sequence[Source], checked: Checked) -> int:
+    def _show_diff(self, linter: Linter, inputs: Sequence[Source], checked: CheckResult) -> int:
         fixed, after = linter.fix(inputs, checked)
         self._write([clean(line) for line in diff(checked.report.texts, after)])
         console.print_note(f"{format_count(len(after), 'file')} would change" if after else "nothing would change")
@@ -319,7 +319,7 @@ class _LintRun:
         return NO if after else OK
 
     def _print(
-        self, checked: Checked, settings: lint_settings.Settings, changes: Sequence[str], docs_url: str | None
+        self, checked: CheckResult, settings: lint_settings.Settings, changes: Sequence[str], docs_url: str | None
     ) -> None:
         output = self._options.output or default_format()
         for change in changes:
@@ -335,7 +335,7 @@ class _LintRun:
         else:
             save_output(self._options.output_file, "".join(f"{line}\n" for line in lines))
 
-    def _print_summary(self, checked: Checked) -> None:
+    def _print_summary(self, checked: CheckResult) -> None:
         for line in (
             *view.stale_lines(checked.stale),
             *view.summary_lines(checked.report, is_fixing=self._options.fix),

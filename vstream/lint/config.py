@@ -82,19 +82,19 @@ class _SettingsReader:
     def read(self, section: object, path: Path, anchor: Anchor) -> LintConfig:
         table = self.as_table(section, path)
         self.check_keys(table, path, _KEYS, "setting")
-        lists = {key: self._texts(table.get(key, []), (*path, key)) for key in _LISTS}
-        texts = {key: self._text(table[key], (*path, key)) for key in _TEXTS if key in table}
+        lists = {key: self._read_texts(table.get(key, []), (*path, key)) for key in _LISTS}
+        texts = {key: self._read_text(table[key], (*path, key)) for key in _TEXTS if key in table}
         by_file = self.as_table(table.get("per-file-ignores", {}), (*path, "per-file-ignores"))
         weights = self.as_table(table.get("severity", {}), (*path, "severity"))
         selection = Selection(
-            select=self._selectors(lists["select"], (*path, "select")) if "select" in table else (DEFAULT,),
-            ignore=self._selectors(lists["ignore"], (*path, "ignore")),
-            extend_select=self._selectors(lists["extend-select"], (*path, "extend-select")),
+            select=self._read_selectors(lists["select"], (*path, "select")) if "select" in table else (DEFAULT,),
+            ignore=self._read_selectors(lists["ignore"], (*path, "ignore")),
+            extend_select=self._read_selectors(lists["extend-select"], (*path, "extend-select")),
             per_file_ignores=self._read_ignores(by_file, (*path, "per-file-ignores")),
             severity=self._read_weights(weights, (*path, "severity")),
             anchor=anchor,
         )
-        fail_on = self._severity(texts["fail-on"], (*path, "fail-on")) if "fail-on" in texts else Severity.WARNING
+        fail_on = self._read_severity(texts["fail-on"], (*path, "fail-on")) if "fail-on" in texts else Severity.WARNING
         return LintConfig(
             selection=selection,
             exclude=FilePatterns(patterns=lists["exclude"], anchor=anchor),
@@ -126,32 +126,32 @@ class _SettingsReader:
         ignores = {}
         for pattern, words in table.items():
             place = (*path, pattern)
-            ignores[pattern] = self._selectors(self._texts(words, place), place)
+            ignores[pattern] = self._read_selectors(self._read_texts(words, place), place)
         return ignores
 
     def _read_weights(self, table: Mapping[str, Any], path: Path) -> dict[str, Severity]:
         weights: dict[str, Severity] = {}
         for key, value in table.items():
-            (selector,) = self._selectors((key,), (*path, key)) or (key,)
-            weights[selector] = self._severity(value, (*path, key))
+            (selector,) = self._read_selectors((key,), (*path, key)) or (key,)
+            weights[selector] = self._read_severity(value, (*path, key))
         return weights
 
-    def _texts(self, value: object, path: Path) -> tuple[str, ...]:
+    def _read_texts(self, value: object, path: Path) -> tuple[str, ...]:
         if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
             raise self._error(path, f"`{path[-1]}` must be a list of strings", f'write `{path[-1]} = ["…"]`')
         return tuple(value)
 
-    def _text(self, value: object, path: Path) -> str:
+    def _read_text(self, value: object, path: Path) -> str:
         if not isinstance(value, str):
             raise self._error(path, f"`{path[-1]}` must be a string", f'write `{path[-1]} = "…"`')
         return value
 
-    def _severity(self, value: object, path: Path) -> Severity:
+    def _read_severity(self, value: object, path: Path) -> Severity:
         if not isinstance(value, str) or value not in _SEVERITIES:
             raise self._error(path, f"`{path[-1]}` must be one of {', '.join(_SEVERITIES)}", "correct the value")
         return _SEVERITIES[value]
 
-    def _selectors(self, words: Iterable[str], path: Path) -> tuple[str, ...]:
+    def _read_selectors(self, words: Iterable[str], path: Path) -> tuple[str, ...]:
         selectors: list[str] = []
         for word in words:
             try:

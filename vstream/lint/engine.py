@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from vstream.diagnostics import Finding, Related, Severity
 from vstream.errors import InvalidInputError
 from vstream.lint import registry, secrets, suppress
-from vstream.lint.read import Gathered, Read, Shown, Source, gather
+from vstream.lint.read import DisplayPlace, GatheredFiles, Read, Source, gather_sources
 from vstream.lint.rules import rules_for
 from vstream.lint.selection import Selection, known_codes
 from vstream.lint.workspace import Workspace
@@ -85,8 +85,8 @@ def lint(
     run with now.
     """
     env = surroundings.env or {}
-    named = gather(sources, read=surroundings.read, env=surroundings.env)
-    loaded = gather(running, read=surroundings.read, env=surroundings.env)
+    named = gather_sources(sources, read=surroundings.read, env=surroundings.env)
+    loaded = gather_sources(running, read=surroundings.read, env=surroundings.env)
     workspace = replace(named.workspace(topology, server_version), running=tuple(loaded.servers))
     checked = _check_gathered(named, loaded, workspace, env)
     for source in named.topologies:
@@ -113,7 +113,7 @@ class _CheckedFiles:
     findings: list[Finding]
     texts: dict[str, str]
     comments: list[Comment]
-    shown: dict[str, Shown] = field(default_factory=dict)
+    shown: dict[str, DisplayPlace] = field(default_factory=dict)
 
     def add(self, other: _CheckedFiles) -> None:
         self.findings += other.findings
@@ -122,7 +122,9 @@ class _CheckedFiles:
         self.shown |= other.shown
 
 
-def _check_gathered(named: Gathered, loaded: Gathered, workspace: Workspace, env: Mapping[str, str]) -> _CheckedFiles:
+def _check_gathered(
+    named: GatheredFiles, loaded: GatheredFiles, workspace: Workspace, env: Mapping[str, str]
+) -> _CheckedFiles:
     """What is wrong with the files *named*, except for topologies and scenarios. Servers have *loaded* now."""
     # What a rule says about a value that nobody knows is a guess.
     unknown = secrets.find_unknown_places(named.references, env)
@@ -155,19 +157,19 @@ def _check_topology(source: Source, surroundings: Surroundings, server_version: 
     # One after the other: those of thousands of streams do not fit into a small memory twice.
     files = ((f"{source.name}/{artifact.path}", artifact.text.encode()) for artifact in bundle.artifacts)
     sources = (Source(name=name, content=content, is_named=False) for name, content in files)
-    rendered = gather(sources, read=_read_placeholder)
+    rendered = gather_sources(sources, read=_read_placeholder)
     checked.texts |= rendered.texts
     checked.findings += rendered.diagnostics
     checked.findings += _run_rules(replace(rendered.workspace(loaded.topology, server_version), is_rendered=True))
     return checked
 
 
-def _find_causes(bundle: Bundle, document: Document, name: str) -> dict[str, Shown]:
+def _find_causes(bundle: Bundle, document: Document, name: str) -> dict[str, DisplayPlace]:
     """By rendered file, the place in the topology that causes it: there its findings are shown."""
     causes = {}
     for artifact in bundle.artifacts:
         span = document.source.key_span(artifact.origin) if artifact.origin else document.source.value_span(())
-        causes[f"{name}/{artifact.path}"] = Shown(span=span, message=f"in the rendered file `{artifact.path}`")
+        causes[f"{name}/{artifact.path}"] = DisplayPlace(span=span, message=f"in the rendered file `{artifact.path}`")
     return causes
 
 
@@ -229,7 +231,7 @@ def _merge_places(findings: Iterable[Finding]) -> Iterator[Finding]:
     yield from merged.values()
 
 
-def _place_in_user_file(diagnostic: Finding, shown: Mapping[str, Shown]) -> Finding:
+def _place_in_user_file(diagnostic: Finding, shown: Mapping[str, DisplayPlace]) -> Finding:
     """*diagnostic* at a place in a file that the user has: what is not in one stays as a related place."""
     span = diagnostic.span
     if span is None or not shown:

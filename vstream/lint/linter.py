@@ -23,7 +23,7 @@ _MOST_ROUNDS = 10
 
 
 @value_class
-class Checked:
+class CheckResult:
     """What a run finds: *report* without what the baseline has, and *stale* entries of it that nothing has any more."""
 
     report: LintReport
@@ -43,7 +43,7 @@ class Linter:
     running: Sequence[Source] = ()
     """The files that the servers run with now."""
 
-    def check(self, sources: Iterable[Source]) -> Checked:
+    def check(self, sources: Iterable[Source]) -> CheckResult:
         """What is wrong with *sources*."""
         report = lint(
             sources,
@@ -54,10 +54,10 @@ class Linter:
             running=self.running,
         )
         if self.baseline is None:
-            return Checked(report=report, stale={}, before_baseline=report)
+            return CheckResult(report=report, stale={}, before_baseline=report)
         new, missing = self.baseline.split(report.diagnostics)
         stale = {key: count for key, count in missing.items() if self._is_looked_for(key, self.baseline, report)}
-        return Checked(report=replace(report, diagnostics=new), stale=stale, before_baseline=report)
+        return CheckResult(report=replace(report, diagnostics=new), stale=stale, before_baseline=report)
 
     def update_baseline(self, report: LintReport, anchor: Anchor) -> Baseline:
         """What was found as a baseline, at first relative to *anchor*; entries of files and rules not looked at stay."""
@@ -71,7 +71,7 @@ class Linter:
         files = {baseline.anchor.relative(file) for file in report.texts}
         return key.file in files or not Path(baseline.anchor.root, key.file).exists()
 
-    def fix(self, sources: Sequence[Source], checked: Checked) -> tuple[Checked, dict[str, str]]:
+    def fix(self, sources: Sequence[Source], checked: CheckResult) -> tuple[CheckResult, dict[str, str]]:
         """Correct what can be, until nothing more can; returns what is left, and the new texts. Nothing is written."""
         before = checked.report.texts
         writable = {source.name for source in sources if _is_writable(source, before)}

@@ -52,7 +52,7 @@ class ParsedScenario:
 
 
 @value_class
-class _Topology:
+class _ScenarioTopology:
     """The topology of a scenario: *text* is that of a file of its own, and what is wrong with it."""
 
     topology: Topology | None = None
@@ -74,15 +74,20 @@ def parse_scenario(
     if not document.is_readable:
         problems = tuple(_add_starter_hint(problem) for problem in document.diagnostics)
         return ParsedScenario(scenario=None, topology=None, diagnostics=problems, texts={file: document.text})
-    beside = _load_topology(document, read)
-    scenario, problems = _check(document, beside)
-    everything = (*document.diagnostics, *problems, *beside.diagnostics, *_templates(scenario, document, is_directory))
+    loaded = _load_topology(document, read)
+    scenario, problems = _decode_and_check(document, loaded)
+    everything = (
+        *document.diagnostics,
+        *problems,
+        *loaded.diagnostics,
+        *_check_templates(scenario, document, is_directory),
+    )
     texts = {file: document.text}
-    if beside.file and beside.file.lower().endswith((".yaml", ".yml")):  # lines of another file may be secrets
-        texts[beside.file] = beside.text
+    if loaded.file and loaded.file.lower().endswith((".yaml", ".yml")):  # lines of another file may be secrets
+        texts[loaded.file] = loaded.text
     return ParsedScenario(
         scenario=scenario,
-        topology=beside.topology,
+        topology=loaded.topology,
         diagnostics=tuple(sorted(everything, key=Finding.sort_key)),
         texts=texts,
     )
@@ -92,51 +97,51 @@ def _add_starter_hint(diagnostic: Finding) -> Finding:
     return replace(diagnostic, hint=STARTER) if diagnostic.message == "the file is empty" else diagnostic
 
 
-def _check(document: Document, beside: _Topology) -> tuple[Scenario | None, tuple[Finding, ...]]:
+def _decode_and_check(document: Document, loaded: _ScenarioTopology) -> tuple[Scenario | None, tuple[Finding, ...]]:
     shaped, diagnostics = validate(document, LANGUAGE)
     if shaped is None:
         part = readable_part(document, LANGUAGE)
         if part is None:
             return None, diagnostics
         rest, unsure = part
-        return None, (*diagnostics, *_judge(rest, beside, document.source, unsure))
-    problems = _judge(shaped, beside, document.source)
-    if beside.topology is None or any(problem.is_error for problem in problems):
+        return None, (*diagnostics, *_run_rules(rest, loaded, document.source, unsure))
+    problems = _run_rules(shaped, loaded, document.source)
+    if loaded.topology is None or any(problem.is_error for problem in problems):
         return None, problems
     scenario = resolve(
         shaped,
         document.source,
-        beside.topology,
+        loaded.topology,
         text=document.text,
-        topology_text=beside.text,
+        topology_text=loaded.text,
         directory=posixpath.dirname(document.source.file),
     )
     return scenario, problems
 
 
-def _judge(
-    shaped: ScenarioDocument, beside: _Topology, source: SourceMap, unsure: tuple[Path, ...] = ()
+def _run_rules(
+    shaped: ScenarioDocument, loaded: _ScenarioTopology, source: SourceMap, unsure: tuple[Path, ...] = ()
 ) -> tuple[Finding, ...]:
-    subject = ScenarioSubject(document=shaped, topology=beside.topology)
+    subject = ScenarioSubject(document=shaped, topology=loaded.topology)
     return registry.run_rules(RULES, subject, source, unsure=unsure)
 
 
-def _load_topology(document: Document, read: Read) -> _Topology:
+def _load_topology(document: Document, read: Read) -> _ScenarioTopology:
     written = object_or_empty(document.data).get("topology")
     if isinstance(written, dict):
-        inside = _part(document, "topology")
-        loaded = topologies.check(inside)
+        inside = _sub_document(document, "topology")
+        loaded = topologies.check_document(inside)
         # JSON is YAML: the text stands for itself, without what the scenario has around it.
         text = json.dumps(written, indent=2, ensure_ascii=False) + "\n"
-        return _Topology(topology=loaded.topology, text=text, diagnostics=loaded.diagnostics)
+        return _ScenarioTopology(topology=loaded.topology, text=text, diagnostics=loaded.diagnostics)
     if not isinstance(written, str) or not written:
-        return _Topology()
+        return _ScenarioTopology()
     file = join_path(posixpath.dirname(document.source.file), written)
     try:
         content = read(file)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        return _Topology(
+        return _ScenarioTopology(
             diagnostics=(
                 Finding(
                     code="VS004",
@@ -148,10 +153,10 @@ def _load_topology(document: Document, read: Read) -> _Topology:
             )
         )
     loaded = topologies.parse_topology(content, file)
-    return _Topology(topology=loaded.topology, text=loaded.text, diagnostics=loaded.diagnostics, file=file)
+    return _ScenarioTopology(topology=loaded.topology, text=loaded.text, diagnostics=loaded.diagnostics, file=file)
 
 
-def _templates(
+def _check_templates(
     scenario: Scenario | None, document: Document, is_directory: Callable[[str], bool]
 ) -> tuple[Finding, ...]:
     """Without its directory, a scenario would run on the built-in templates, and nobody would know."""
@@ -169,7 +174,7 @@ def _templates(
     )
 
 
-def _part(document: Document, key: str) -> Document:
+def _sub_document(document: Document, key: str) -> Document:
     """What stands under *key*, as a document of its own at the same place."""
     source = document.source
     values = {path[1:]: span for path, span in source.values.items() if path[:1] == (key,)}

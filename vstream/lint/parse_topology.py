@@ -58,27 +58,27 @@ def parse_topology(content: bytes, file: str, overlays: Mapping[str, bytes] | No
         overlay = yaml.parse(overlay_content, name)
         texts[name] = overlay.text
         document = lay_over(document, overlay)
-    return replace(check(document), overlay_texts=texts)
+    return replace(check_document(document), overlay_texts=texts)
 
 
-def check(document: Document) -> ParsedTopology:
+def check_document(document: Document) -> ParsedTopology:
     """Decode and check a document that is a topology, or was written as a part of another one."""
-    topology, findings = _read(document) if document.is_readable else (None, ())
+    topology, findings = _decode_and_check(document) if document.is_readable else (None, ())
     ordered = tuple(sorted((*document.diagnostics, *findings), key=Finding.sort_key))
     return ParsedTopology(text=document.text, topology=topology, diagnostics=ordered)
 
 
-def _read(document: Document) -> tuple[Topology | None, tuple[Finding, ...]]:
+def _decode_and_check(document: Document) -> tuple[Topology | None, tuple[Finding, ...]]:
     shaped, diagnostics = validate(document, LANGUAGE)
     if shaped is None:
-        return None, (*diagnostics, *_find_rest(document))
+        return None, (*diagnostics, *_check_readable_part(document))
     whole = decode.with_new_homes(buckets.expand_buckets(shaped))
     topology = decode.resolve(whole)
     subject = TopologySubject(document=whole, topology=topology, written=shaped.streams)
     return topology, registry.run_rules(RULES, subject, document.source, written_at=buckets.locate_in_document(shaped))
 
 
-def _find_rest(document: Document) -> tuple[Finding, ...]:
+def _check_readable_part(document: Document) -> tuple[Finding, ...]:
     """What the rules find in a document with wrong values, apart from these."""
     part = readable_part(document, LANGUAGE)
     if part is None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from vstream.errors import InvalidInputError, UnknownNameError, VstreamError
 from vstream.lint.parse_topology import ParsedTopology, render_bundle
-from vstream.lint.read import Read, Source, gather
+from vstream.lint.read import Read, Source, gather_sources
 from vstream.lint.reading.accounts import find_account_flow, find_accounts_without_rules, make_empty_block
 from vstream.lint.reading.leafnodes import read_leaf_links, read_leaf_side
 from vstream.lint.rules.server_values import has_operator
@@ -53,7 +53,7 @@ class PublishingClient:
 
 def load_workspace(sources: Iterable[Source], read: Read, load: Callable[[bytes, str], ParsedTopology]) -> Workspace:
     """The files *sources*, with what a topology among them, which *load* checks, renders to. Raises VstreamError."""
-    gathered = gather(sources, read=read)
+    gathered = gather_sources(sources, read=read)
     topology = None
     for source in gathered.topologies:
         if topology is not None:
@@ -62,7 +62,7 @@ def load_workspace(sources: Iterable[Source], read: Read, load: Callable[[bytes,
         path = loaded_path(topology)
         rendered = render_bundle(topology).text(path).encode()
         # Passwords, which it includes, are not in a bundle.
-        more = gather(
+        more = gather_sources(
             [Source(name=f"{source.name}/{path}", content=rendered)],
             read=lambda name: (placeholder_for(name) or "").encode(),
         )

@@ -63,7 +63,7 @@ class Source:
 
 
 @value_class
-class Shown:
+class DisplayPlace:
     """Where to show findings about a text that is no file of its own, such as the claims inside of a token."""
 
     span: Span
@@ -71,7 +71,7 @@ class Shown:
 
 
 @dataclass(slots=True, kw_only=True)
-class Gathered:
+class GatheredFiles:
     """What a set of files says."""
 
     servers: list[ServerConf] = field(default_factory=list)
@@ -85,7 +85,7 @@ class Gathered:
     """The text of every file, for what is shown of it."""
     comments: list[Comment] = field(default_factory=list)
     references: list[Reference] = field(default_factory=list)
-    shown: dict[str, Shown] = field(default_factory=dict)
+    shown: dict[str, DisplayPlace] = field(default_factory=dict)
     checked: list[str] = field(default_factory=list)
     """The files that had something to check, but for the topologies and scenarios."""
     unquoted: set[str] = field(default_factory=set)
@@ -108,7 +108,7 @@ class Gathered:
         )
 
 
-def gather(sources: Iterable[Source], *, read: Read, env: Mapping[str, str] | None = None) -> Gathered:
+def gather_sources(sources: Iterable[Source], *, read: Read, env: Mapping[str, str] | None = None) -> GatheredFiles:
     """
     Read *sources*. Never raises: what is wrong with them is in the diagnostics (VS001 to VS012).
 
@@ -122,7 +122,7 @@ def gather(sources: Iterable[Source], *, read: Read, env: Mapping[str, str] | No
 
 class _Gatherer:
     def __init__(self, read: Read, env: Mapping[str, str] | None) -> None:
-        self.gathered = Gathered()
+        self.gathered = GatheredFiles()
         self._read = read
         self._env = env
         self._included: dict[str, str] = {}
@@ -180,7 +180,10 @@ class _Gatherer:
         elif claims.is_claims(data):
             self.gathered.checked.append(source.name)
             self._add_claims(document)
-        elif configs := (*streams.stream_files(data, document.source), *streams.consumer_files(data, document.source)):
+        elif configs := (
+            *streams.read_stream_files(data, document.source),
+            *streams.read_consumer_files(data, document.source),
+        ):
             self.gathered.checked.append(source.name)
             self.gathered.diagnostics += document.diagnostics
             self.gathered.streams += (config for config in configs if isinstance(config, StreamFile))
@@ -226,7 +229,7 @@ class _Gatherer:
         # Half a surrogate, which JSON can escape, is no text that could be shown.
         spread = json.dumps(data, indent=2, ensure_ascii=False).encode(errors="replace").decode()
         self.gathered.texts[name] = spread
-        self.gathered.shown[name] = Shown(span=span, message="in the claims of this token")
+        self.gathered.shown[name] = DisplayPlace(span=span, message="in the claims of this token")
         self._add_claims(jsontext.parse(spread, name))
         return True
 
@@ -239,7 +242,7 @@ class _Gatherer:
             finding = detect.unreadable_file(source.name, message, "is this the right file?")
             self.gathered.diagnostics.append(replace(finding, code="VS003"))
             return
-        including = _Including(self._read, self._included, self.gathered.texts, len(text), marks)
+        including = _IncludeReader(self._read, self._included, self.gathered.texts, len(text), marks)
         document = natsconf.parse(text, source.name, include=including, env=self._env)
         is_broken = any(problem.code == "VS010" and problem.is_error for problem in document.diagnostics)
         # The `http` of a web server is a block.
@@ -271,7 +274,7 @@ class _Gatherer:
                 self._token_claims(token[0], value.span, f"{value.span.file}:{value.span.line}:claims")
 
 
-class _Including:
+class _IncludeReader:
     """Finds what include directives name, and keeps count: all of it together may not exceed what a file may hold."""
 
     def __init__(self, read: Read, contents: dict[str, str], texts: dict[str, str], size: int, marks: int) -> None:

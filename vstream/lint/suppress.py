@@ -68,7 +68,7 @@ def collect(
         file = comment.span.file
         if file not in lines:
             lines[file] = texts.get(file, "").split("\n")
-        line = _target(comment.span, lines[file])
+        line = _find_suppressed_line(comment.span, lines[file])
         match = _DIRECTIVE.fullmatch(comment.text)
         if match is None:
             problems.append(_problem("this suppression has no code", comment.span, _EXAMPLE))
@@ -128,7 +128,7 @@ def find_yaml_comments(text: str, file: str, make: type[Comment], values: Collec
                 break
 
 
-def _target(span: Span, lines: list[str]) -> int:
+def _find_suppressed_line(span: Span, lines: list[str]) -> int:
     """The line that a comment is about: its own, or the next one with anything on it if it stands alone."""
     if span.line > len(lines) or lines[span.line - 1][: span.column - 1].strip():
         return span.line

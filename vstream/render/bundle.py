@@ -57,7 +57,7 @@ def render(
     VS401 (servers), VS402 (contexts), VS240 (consumers).
     """
     renderer = _Renderer(make_jinja_environment(templates), signer or Unsigned(), is_foreign=len(templates) > 1)
-    mappings = profile_of(topology).all_mapping_rules(topology)
+    mappings = profile_of(topology).list_all_mapping_rules(topology)
     artifacts = [
         *(rendered for layout in layouts(topology) for rendered in renderer.streams(layout)),
         *(rendered for layout in layouts(topology) for rendered in renderer.consumers(layout)),
@@ -96,7 +96,7 @@ def render_loaded(topology: Topology, signer: Signer | None) -> bundle.Bundle:
     Rendering all files of a thousand streams takes seconds, and a look at the servers needs none of them.
     """
     renderer = _Renderer(make_jinja_environment([resources.templates()]), signer or Unsigned(), is_foreign=False)
-    renderer.parsed_mappings = profile_of(topology).all_mapping_rules(topology)
+    renderer.parsed_mappings = profile_of(topology).list_all_mapping_rules(topology)
     if topology.has_accounts:
         renderer.loaded_file(topology, renderer.parsed_mappings)
     if renderer.diagnostics:

@@ -96,10 +96,8 @@ def _decode_workload(workload: WorkloadDocument, source: SourceMap, topology: To
         readers = []
         for index, readers_written in enumerate(workload.readers):
             at = source.value_span((*place, "readers", index))
-            readers += [
-                _decode_readers(readers_written, stream, topology, at)
-                for stream in streams_named(readers_written.stream)
-            ]
+            chosen = streams_named(readers_written.stream)
+            readers += [_decode_readers(readers_written, stream, topology, at) for stream in chosen]
     return model.Workload(publishers=tuple(publishers), readers=tuple(readers))
 
 

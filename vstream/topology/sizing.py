@@ -154,7 +154,7 @@ class Sizing:
 def estimate_size(topology: Topology, loads: Mapping[str, Load]) -> Sizing:
     """What *topology* needs at *loads*, by virtual stream."""
     streams = tuple(_size_stream(stream, loads[stream.name]) for stream in topology.streams)
-    rules = len(profile_of(topology).all_mapping_rules(topology))
+    rules = len(profile_of(topology).list_all_mapping_rules(topology))
     return Sizing(
         topology=topology.name,
         streams=streams,

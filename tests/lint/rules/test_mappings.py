@@ -242,7 +242,7 @@ def test_a_block_that_maps_everything_twice_reports_a_bounded_number_of_rules() 
     ],
 )
 def test_the_request_that_was_meant_is_found(written: str, meant: str) -> None:
-    request = api.read(written)
+    request = api.parse_request(written)
     assert request is not None
     assert request.operations == ()
     assert api.suggest(request) == meant
@@ -250,7 +250,7 @@ def test_the_request_that_was_meant_is_found(written: str, meant: str) -> None:
 
 @pytest.mark.parametrize("operation", api.OPERATIONS, ids=lambda one: one.pattern)
 def test_every_request_is_known_by_its_pattern(operation: api.Operation) -> None:
-    request = api.read(api.PREFIX + operation.pattern)
+    request = api.parse_request(api.PREFIX + operation.pattern)
     assert request is not None
     assert operation in request.operations
 

@@ -369,7 +369,7 @@ async def main():
     helper = WorkerProcess("worker", "vstream.runner.workload.worker", sys.stdin.buffer.readline().strip(), Path(sys.argv[1]))
     workers = Workers((helper,), lambda name, progress: None)
     await workers.start(within=60)
-    await workers.go(0)
+    await workers.begin_load(0)
     print(helper._process.pid, flush=True)
     await asyncio.sleep(3600)
 

@@ -95,11 +95,11 @@ class StreamScan:
             role=self.captured.role,
             stored=None if self.error is not None else self.rows,
             error=self.error,
-            duplicated=self.duplicated.affected(),
-            unexpected=self.unexpected.affected(),
+            duplicated=self.duplicated.as_affected(),
+            unexpected=self.unexpected.as_affected(),
             altered=self.altered,
             diverged=self.diverged,
-            reordered=self.reordered.affected(),
+            reordered=self.reordered.as_affected(),
         )
 
     def read(self, capture: Capture) -> None:

@@ -62,7 +62,7 @@ class ExampleCollector:
         if self.wants_more:
             self.examples.append(example)
 
-    def affected(self) -> Affected:
+    def as_affected(self) -> Affected:
         """How many there are, and the first few of them."""
         return Affected(count=self.count, examples=tuple(self.examples))
 

@@ -196,7 +196,7 @@ def _count_unexpected_reads(context: CaptureContext, stream: str, history: Histo
                     faults=context.faults_open_at(operation.sent),
                 )
             )
-        by_region[region] = collector.affected()
+        by_region[region] = collector.as_affected()
     return by_region
 
 

@@ -124,7 +124,7 @@ class Holdings:
         return ServedVerdict(
             region=region,
             stream=captured.name,
-            lost=lost.affected(),
+            lost=lost.as_affected(),
             lost_by_origin=dict(sorted(by_origin.items())),
             lost_everywhere=everywhere,
             recovered=recovered,
@@ -146,7 +146,7 @@ class Holdings:
                     recovered.add(self._examples.describe_attempt(number, detail, stream=scan.captured.name))
                 else:
                     recovered.count += 1
-        return recovered.affected(), rejected
+        return recovered.as_affected(), rejected
 
     def find_diverged(self, scan: StreamScan) -> Affected:
         """Messages that *scan* should hold and does not, while another stream does. Lost messages are left out."""
@@ -167,7 +167,7 @@ class Holdings:
                 collector.add(self._examples.describe_attempt(number, detail, stream=scan.captured.name))
             else:
                 collector.count += 1
-        return collector.affected()
+        return collector.as_affected()
 
     def _is_given_up(self, scan: StreamScan, number: int) -> bool:
         """Whether it was said that *scan* would lack this message, when the stream that acknowledged it was given up."""

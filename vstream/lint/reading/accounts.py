@@ -83,8 +83,8 @@ def read_account_flow(server: ServerConf) -> AccountFlow:
     indexes = {name: ExportIndex(of_account) for name, of_account in exports.items()}
     links = []
     for account in server.accounts:
-        for wish in imports_of(account):
-            link = _read_link(account.name, wish)
+        for account_import in imports_of(account):
+            link = _read_link(account.name, account_import)
             if link is not None and _is_exported(link, indexes.get(link.exporter, ExportIndex(()))):
                 links.append(link)
     tables = {account.name: _read_mapping_table(account.mappings) for account in server.accounts}
@@ -108,15 +108,15 @@ def _read_mapping_table(blocks: tuple[MappingsBlock, ...]) -> MappingTable:
     return compile_mappings(mapping.model for block in blocks for mapping in block.entries)
 
 
-def _read_link(importer: str, wish: AccountImport) -> AccountLink | None:
+def _read_link(importer: str, account_import: AccountImport) -> AccountLink | None:
     return link_accounts(
-        ImportKind(wish.kind),
+        ImportKind(account_import.kind),
         importer=importer,
-        exporter=str(wish.account.value),
-        exported=str(wish.subject.value),
-        to=wish.to.text if wish.to else None,
-        prefix=wish.prefix.text if wish.prefix else None,
-        span=wish.subject.span,
+        exporter=str(account_import.account.value),
+        exported=str(account_import.subject.value),
+        to=account_import.to.text if account_import.to else None,
+        prefix=account_import.prefix.text if account_import.prefix else None,
+        span=account_import.subject.span,
     )
 
 
@@ -187,9 +187,13 @@ def read_claims_flow(accounts: tuple[ClaimsAccount, ...]) -> AccountFlow:
     subjects = SubjectTrie(export.subject for export in exports)
     links = []
     for account in accounts:
-        for wish in account.imports:
-            exporter = names.get(wish.exporter_key)
-            link = _read_claimed_link(account.name, exporter, wish) if exporter and wish.kind in _KINDS else None
+        for account_import in account.imports:
+            exporter = names.get(account_import.exporter_key)
+            link = (
+                _read_claimed_link(account.name, exporter, account_import)
+                if exporter and account_import.kind in _KINDS
+                else None
+            )
             near = [exports[number] for number in subjects.overlapping(link.exported)] if link is not None else []
             if link is not None and any(_covers(export, link) for export in near):
                 links.append(link)
@@ -201,13 +205,13 @@ def _covers(export: ExportedSubject, link: AccountLink) -> bool:
     return (export.account, export.kind) == (link.exporter, link.kind) and is_subset(link.exported, export.subject)
 
 
-def _read_claimed_link(importer: str, exporter: str, wish: ClaimedImport) -> AccountLink | None:
+def _read_claimed_link(importer: str, exporter: str, account_import: ClaimedImport) -> AccountLink | None:
     return link_accounts(
-        ImportKind(wish.kind),
+        ImportKind(account_import.kind),
         importer=importer,
         exporter=exporter,
-        exported=wish.exported,
-        to=wish.to,
-        prefix=wish.prefix,
-        span=wish.span,
+        exported=account_import.exported,
+        to=account_import.to,
+        prefix=account_import.prefix,
+        span=account_import.span,
     )

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from vstream.lint import workspace
-from vstream.lint.reading.mappings import block, destination_of, entry_of
+from vstream.lint.reading.mappings import make_block, make_destination, make_entry
 from vstream.syntax.document import Json, object_or_empty
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def read_claims_account(data: Json, source: SourceMap) -> workspace.ClaimsAccoun
         name=next((word for word in (name, key) if isinstance(word, str) and word), ""),
         file=source.file,
         span=source.value_span(("nats",)),
-        block=claims_block(data, source),
+        block=read_claims_block(data, source),
         imports=tuple(_read_imports(nats.get("imports"), source)),
         exports=tuple(_read_exports(nats.get("exports"), source)),
     )
@@ -77,7 +77,7 @@ def _read_exports(listed: Json, source: SourceMap) -> Iterator[workspace.Claimed
             yield workspace.ClaimedExport(kind=fields["type"], subject=fields["subject"], span=span)
 
 
-def claims_block(data: Json, source: SourceMap) -> workspace.MappingsBlock | None:
+def read_claims_block(data: Json, source: SourceMap) -> workspace.MappingsBlock | None:
     """The mappings of account claims, None if they have none."""
     claims, path = object_or_empty(data), ("nats", "mappings")
     mappings = object_or_empty(claims.get("nats")).get("mappings")
@@ -89,7 +89,7 @@ def claims_block(data: Json, source: SourceMap) -> workspace.MappingsBlock | Non
         fault = workspace.MappingFault(message=message, server_message="", span=source.value_span(path))
     entries = [_read_entry(name, listed, (*path, name), source) for name, listed in object_or_empty(mappings).items()]
     name = claims.get("name") or claims.get("sub")
-    return block(
+    return make_block(
         entries,
         form=workspace.MappingForm.CLAIMS,
         account=name if isinstance(name, str) else None,
@@ -105,7 +105,7 @@ def _read_entry(name: str, value: Json, path: Path, source: SourceMap) -> worksp
         message = "the destinations must be an array"
         faults.append(workspace.MappingFault(message=message, server_message="", span=source.value_span(path)))
     destinations = _read_destinations(value, path, source) if isinstance(value, list) else ()
-    return entry_of(name, source.key_span(path), source.value_span(path), destinations, is_list=True, faults=faults)
+    return make_entry(name, source.key_span(path), source.value_span(path), destinations, is_list=True, faults=faults)
 
 
 def _read_destinations(value: list[Json], path: Path, source: SourceMap) -> Iterator[workspace.MappingDestination]:
@@ -127,7 +127,7 @@ def _read_destinations(value: list[Json], path: Path, source: SourceMap) -> Iter
         if not isinstance(weight, int) or isinstance(weight, bool):
             faults.append(_fault_at("`weight` must be a whole number", (*place, "weight"), source))
             weight = 0
-        yield destination_of(
+        yield make_destination(
             source.value_span(place),
             subject=written.get("subject"),
             weight=written.get("weight"),

@@ -123,8 +123,10 @@ def _read_link(leaf: ServerConf, remote: LeafRemote, hub: ServerConf) -> LeafLin
     return LeafLink(
         hub=read_leaf_side(hub, account),
         leaf=read_leaf_side(leaf, local),
-        to_hub=_filter(publish, (*denies_out, *jetstream), opposite=(*denies_in, *_deny_list_of(subscribe))),
-        to_leaf=_filter(subscribe, (*denies_in, *jetstream)),
+        to_hub=_make_subject_filter(
+            publish, (*denies_out, *jetstream), opposite=(*denies_in, *_deny_list_of(subscribe))
+        ),
+        to_leaf=_make_subject_filter(subscribe, (*denies_in, *jetstream)),
         span=remote.span,
     )
 
@@ -138,7 +140,7 @@ def _list_denied(remote: LeafRemote, *names: str) -> list[_Denied]:
     return [(str(value.value), value.span) for value in list_values(written.value)] if written else []
 
 
-def _filter(
+def _make_subject_filter(
     permission: Permission | None, denied: tuple[_Denied, ...], opposite: tuple[_Denied, ...] = ()
 ) -> SubjectFilter:
     allow = permission.allow if permission else None

@@ -27,14 +27,14 @@ class BlockCache:
         self._blocks: dict[tuple[Span, str | None], MappingsBlock] = {}
 
     def block(self, entry: ConfEntry, account: str | None) -> MappingsBlock:
-        """As `conf_block`. Only for entries whose value cannot depend on the including file."""
+        """As `read_conf_block`. Only for entries whose value cannot depend on the including file."""
         key = (entry.key_span, account)
         if key not in self._blocks:
-            self._blocks[key] = conf_block(entry, account)
+            self._blocks[key] = read_conf_block(entry, account)
         return self._blocks[key]
 
 
-def conf_block(entry: ConfEntry, account: str | None) -> MappingsBlock:
+def read_conf_block(entry: ConfEntry, account: str | None) -> MappingsBlock:
     """The block that is the value of *entry*."""
     node = entry.value
     fault = None
@@ -43,10 +43,12 @@ def conf_block(entry: ConfEntry, account: str | None) -> MappingsBlock:
         hint = "write `mappings { source: destination }`"
         fault = MappingFault(message="mappings must be a map", server_message=wording, span=node.span, hint=hint)
     entries = [_read_conf_entry(inner) for inner in node.entries] if isinstance(node, ConfMap) else []
-    return block(entries, form=MappingForm.CONF, account=account, span=node.span, key_span=entry.key_span, fault=fault)
+    return make_block(
+        entries, form=MappingForm.CONF, account=account, span=node.span, key_span=entry.key_span, fault=fault
+    )
 
 
-def block(
+def make_block(
     entries: Sequence[MappingEntry],
     *,
     form: MappingForm,
@@ -68,7 +70,7 @@ def block(
     )
 
 
-def entry_of(
+def make_entry(
     source: str,
     key_span: Span,
     value_span: Span,
@@ -95,7 +97,7 @@ def entry_of(
     )
 
 
-def destination_of(
+def make_destination(
     span: Span,
     *,
     subject: ConfValue | None,
@@ -125,11 +127,11 @@ def _read_conf_entry(entry: ConfEntry) -> MappingEntry:
             destinations.append(_read_conf_destination(item))
         elif item is node and is_text(item):
             subject = value_of(item)
-            destinations.append(destination_of(item.span, subject=subject, weight=None, cluster=None, percent=100))
+            destinations.append(make_destination(item.span, subject=subject, weight=None, cluster=None, percent=100))
         else:
             message = f"a destination must be a map{'' if isinstance(node, ConfArray) else ' or a subject'}"
             faults.append(MappingFault(message=message, server_message=_NOT_AN_ENTRY, span=item.span, hint=_EXAMPLE))
-    return entry_of(
+    return make_entry(
         entry.key, entry.key_span, node.span, destinations, is_list=isinstance(node, ConfArray), faults=faults
     )
 
@@ -158,7 +160,7 @@ def _read_conf_destination(node: ConfMap) -> MappingDestination:
         wording = f"Missing weight for mapping destination {go_quote(subject or '')}"
         hint = "add `weight: 100%`, or write the destination without braces"
         faults.append(MappingFault(message="the weight is missing", server_message=wording, span=node.span, hint=hint))
-    return destination_of(
+    return make_destination(
         node.span,
         subject=written.get("subject"),
         weight=written.get("weight"),

@@ -7,7 +7,7 @@ from typing import Final
 
 from vstream.diagnostics import Span
 from vstream.lint.detect import split_words
-from vstream.lint.reading.mappings import BlockCache, conf_block
+from vstream.lint.reading.mappings import BlockCache, read_conf_block
 from vstream.lint.reading.nodes import entry, list_values, option, scalar, table
 from vstream.lint.workspace import (
     AccountConf,
@@ -82,7 +82,7 @@ class _Blocks:
 
     def __call__(self, conf_entry: ConfEntry, account: str | None) -> MappingsBlock:
         if self._cache is None or conf_entry.key_span.file == self._file:
-            return conf_block(conf_entry, account)
+            return read_conf_block(conf_entry, account)
         return self._cache.block(conf_entry, account)
 
     def list_all(self, conf: ConfMap, account: str | None) -> tuple[MappingsBlock, ...]:

@@ -29,7 +29,7 @@ _CONSUMER: Final = frozenset(
 _ENOUGH_OF_CONSUMER: Final = 2
 
 
-def stream_files(data: Json, source: SourceMap) -> tuple[StreamFile, ...]:
+def read_stream_files(data: Json, source: SourceMap) -> tuple[StreamFile, ...]:
     """The stream configurations in *data*: one, or an array of them. Empty if there are none."""
     streams = []
     for prefix, written in _read_configs(data):
@@ -55,7 +55,7 @@ def with_roles(streams: Iterable[StreamFile], topology: Topology | None) -> tupl
     return tuple(told)
 
 
-def consumer_files(data: Json, source: SourceMap) -> tuple[ConsumerFile, ...]:
+def read_consumer_files(data: Json, source: SourceMap) -> tuple[ConsumerFile, ...]:
     """The consumer configurations in *data*: one, an array of them, or what `nats consumer info --json` prints."""
     consumers = []
     for prefix, fields in _read_configs(data):
@@ -120,7 +120,7 @@ def _read_stream_file(written: str | None, fields: dict[str, Json], prefix: Path
     if metadata.get(ROLE_KEY) in {role.value for role in StreamRole if role.is_of_virtual}:
         role, virtual, region = StreamRole(metadata[ROLE_KEY]), metadata.get(STREAM_KEY), metadata.get(REGION_KEY)
     else:
-        role = _guess(config, match[2] if match else None)
+        role = _guess_role(config, match[2] if match else None)
         named = match if match and role.value == match[2] else None
         virtual, region = (named[1], named[3]) if named else (None, None)
     return StreamFile(
@@ -135,7 +135,7 @@ def _read_stream_file(written: str | None, fields: dict[str, Json], prefix: Path
     )
 
 
-def _guess(config: StreamConfig, named: str | None) -> StreamRole:
+def _guess_role(config: StreamConfig, named: str | None) -> StreamRole:
     """What a stream is by its name, and by whom it sources: many streams that only source are in no virtual stream."""
     sources = config.fields.get("sources")
     if config.fields.get("subjects") and not (sources and named == StreamRole.READ.value):

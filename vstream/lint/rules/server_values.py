@@ -187,7 +187,7 @@ def group_connected(servers: list[ServerConf], block: str) -> list[list[ServerCo
     return [sorted(group, key=lambda server: server.file) for group in groups.values() if len(group) > 1]
 
 
-def may_meet(first: ServerConf, second: ServerConf) -> bool:
+def may_share_a_host(first: ServerConf, second: ServerConf) -> bool:
     """Whether two servers can run at one time on one host: not if they are copies, or far apart and of two systems."""
     is_near = directory_of(first) == directory_of(second)
     return (is_near or may_share_a_system(first, second)) and not are_copies(first, second)

@@ -140,7 +140,7 @@ class Profile(ABC):
     def mapping_rules(self, topology: Topology) -> tuple[Mapping, ...]:
         """The mapping rules of the account of clients, in the order of the topology."""
 
-    def all_mapping_rules(self, topology: Topology) -> tuple[Mapping, ...]:
+    def list_all_mapping_rules(self, topology: Topology) -> tuple[Mapping, ...]:
         """`mapping_rules`, with additional rules while a topology moves from one profile to another."""
         moves = topology.moves_to or topology.moves_from
         return (*self.mapping_rules(topology), *((_OWN_API_RULE,) if moves else ()))
@@ -148,7 +148,7 @@ class Profile(ABC):
     def maps(self, topology: Topology, region: str, subject: str) -> bool:
         """Whether the servers of *region* are to give *subject* another name, before they look at what its sender may do."""
         cluster = topology.region(region).cluster
-        for rule in self.all_mapping_rules(topology):
+        for rule in self.list_all_mapping_rules(topology):
             if algebra.matches(subject, rule.source):
                 by_cluster = {destination.cluster: destination.subject for destination in rule.destinations}
                 same = naming.with_placeholders(rule.source)

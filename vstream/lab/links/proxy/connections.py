@@ -149,14 +149,14 @@ class ProxiedConnection:
         self._dialed = ConnectionSide(self)
 
     def on_open(self, side: ConnectionSide) -> None:
-        """The socket of *half* is connected."""
+        """The socket of *side* is connected."""
         if side is self.dialer:
             assert side.transport is not None
             side.transport.pause_reading()
             self._opening = asyncio.ensure_future(self._open())
 
     def on_close(self, side: ConnectionSide) -> None:
-        """The socket of *half* is closed."""
+        """The socket of *side* is closed."""
         if side is self.dialer and self._dialed.transport is None and self._opening is not None:
             self._opening.cancel()
         peer = self._dialed if side is self.dialer else self.dialer

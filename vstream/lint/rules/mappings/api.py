@@ -43,7 +43,7 @@ class Operation:
         return self.name.split(SEPARATOR)
 
 
-def _describe(
+def _declare(
     spelled: str, since: ServerVersion = (2, 9), until: ServerVersion | None = None, name: str | None = None
 ) -> Operation:
     parts = spelled.split(SEPARATOR)
@@ -58,30 +58,30 @@ def _describe(
 
 
 OPERATIONS: tuple[Operation, ...] = (
-    _describe("INFO"),
-    *(_describe(f"STREAM.{verb}.<stream>") for verb in ("CREATE", "UPDATE", "DELETE", "INFO", "PURGE")),
-    *(_describe(f"STREAM.{verb}.<stream>") for verb in ("SNAPSHOT", "RESTORE", "LEADER.STEPDOWN", "PEER.REMOVE")),
-    *(_describe(f"STREAM.{verb}.<stream>") for verb in ("MSG.GET", "MSG.DELETE")),
-    *(_describe(f"STREAM.{verb}.<stream>", (2, 15)) for verb in ("CANCEL_MOVE", "PEER.EVACUATE")),
-    _describe("STREAM.NAMES"),
-    _describe("STREAM.LIST"),
-    *(_describe(f"STREAM.TEMPLATE.{verb}.*", until=(2, 12)) for verb in ("CREATE", "DELETE", "INFO")),
-    _describe("STREAM.TEMPLATE.NAMES", until=(2, 12)),
-    _describe("DIRECT.GET.<stream>"),
-    _describe("DIRECT.GET.<stream>.>"),
-    *(_describe(f"CONSUMER.{verb}.<stream>") for verb in ("CREATE", "NAMES", "LIST")),
-    _describe("CONSUMER.CREATE.<stream>.>"),
-    *(_describe(f"CONSUMER.{verb}.<stream>.*") for verb in ("DURABLE.CREATE", "INFO", "DELETE", "LEADER.STEPDOWN")),
-    _describe("CONSUMER.MSG.NEXT.<stream>.*"),
-    *(_describe(f"CONSUMER.{verb}.<stream>.*", (2, 11)) for verb in ("PAUSE", "UNPIN")),
-    _describe("CONSUMER.RESET.<stream>.*", (2, 14)),
-    *(_describe(f"CONSUMER.PEER.{verb}.<stream>.*", (2, 15)) for verb in ("REMOVE", "EVACUATE")),
-    _describe("META.LEADER.STEPDOWN"),
-    _describe("META.RESCUE", (2, 15)),
-    _describe("SERVER.REMOVE"),
-    _describe("SERVER.EVACUATE", (2, 15)),
-    _describe("ACCOUNT.PURGE.*"),
-    *(_describe(f"ACCOUNT.STREAM.{verb}.*.<stream>") for verb in ("MOVE", "CANCEL_MOVE")),
+    _declare("INFO"),
+    *(_declare(f"STREAM.{verb}.<stream>") for verb in ("CREATE", "UPDATE", "DELETE", "INFO", "PURGE")),
+    *(_declare(f"STREAM.{verb}.<stream>") for verb in ("SNAPSHOT", "RESTORE", "LEADER.STEPDOWN", "PEER.REMOVE")),
+    *(_declare(f"STREAM.{verb}.<stream>") for verb in ("MSG.GET", "MSG.DELETE")),
+    *(_declare(f"STREAM.{verb}.<stream>", (2, 15)) for verb in ("CANCEL_MOVE", "PEER.EVACUATE")),
+    _declare("STREAM.NAMES"),
+    _declare("STREAM.LIST"),
+    *(_declare(f"STREAM.TEMPLATE.{verb}.*", until=(2, 12)) for verb in ("CREATE", "DELETE", "INFO")),
+    _declare("STREAM.TEMPLATE.NAMES", until=(2, 12)),
+    _declare("DIRECT.GET.<stream>"),
+    _declare("DIRECT.GET.<stream>.>"),
+    *(_declare(f"CONSUMER.{verb}.<stream>") for verb in ("CREATE", "NAMES", "LIST")),
+    _declare("CONSUMER.CREATE.<stream>.>"),
+    *(_declare(f"CONSUMER.{verb}.<stream>.*") for verb in ("DURABLE.CREATE", "INFO", "DELETE", "LEADER.STEPDOWN")),
+    _declare("CONSUMER.MSG.NEXT.<stream>.*"),
+    *(_declare(f"CONSUMER.{verb}.<stream>.*", (2, 11)) for verb in ("PAUSE", "UNPIN")),
+    _declare("CONSUMER.RESET.<stream>.*", (2, 14)),
+    *(_declare(f"CONSUMER.PEER.{verb}.<stream>.*", (2, 15)) for verb in ("REMOVE", "EVACUATE")),
+    _declare("META.LEADER.STEPDOWN"),
+    _declare("META.RESCUE", (2, 15)),
+    _declare("SERVER.REMOVE"),
+    _declare("SERVER.EVACUATE", (2, 15)),
+    _declare("ACCOUNT.PURGE.*"),
+    *(_declare(f"ACCOUNT.STREAM.{verb}.*.<stream>") for verb in ("MOVE", "CANCEL_MOVE")),
 )
 _VERBS = frozenset(verb for operation in OPERATIONS for verb in operation.verbs)
 _WEIGHT = {verb: 1 / len({operation.name for operation in OPERATIONS if verb in operation.verbs}) for verb in _VERBS}
@@ -136,7 +136,7 @@ def is_api(subject: str) -> bool:
     return subject.startswith(PREFIX) or subject.split(SEPARATOR)[2:3] == ["API"]
 
 
-def read(subject: str) -> Request | None:
+def parse_request(subject: str) -> Request | None:
     """
     The API request in *subject*; None if it is no API subject, or functions in it may return several tokens.
 

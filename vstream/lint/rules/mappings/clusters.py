@@ -12,7 +12,7 @@ from vstream.diagnostics import Edit, Related, Severity
 from vstream.formatting import join_names, list_names
 from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.mappings import api
-from vstream.lint.rules.mappings.entries import has_default, index_sources, simulate_block
+from vstream.lint.rules.mappings.entries import has_default, index_sources, view_block
 from vstream.lint.rules.server_values import (
     are_copies,
     cluster_of,
@@ -52,7 +52,7 @@ def unknown_cluster(workspace: Workspace) -> Iterator[Violation]:
     """
     for block in workspace.blocks:
         names = _Names.of(workspace, block)
-        for entry in simulate_block(block).entries:
+        for entry in view_block(block).entries:
             named = entry.clusters
             for destination in entry.destinations:
                 name = destination.model.cluster
@@ -82,7 +82,7 @@ class _Names:
 
     @classmethod
     def of(cls, workspace: Workspace, block: MappingsBlock) -> _Names:
-        used = Counter(name for entry in simulate_block(block).entries for name in entry.clusters)
+        used = Counter(name for entry in view_block(block).entries for name in entry.clusters)
         near = _restrict_to_readers(workspace, block)
         clusters = near.cluster_names
         # A server that names no gateways knows its own cluster only.
@@ -112,7 +112,7 @@ def _restrict_to_readers(workspace: Workspace, block: MappingsBlock) -> Workspac
 
 def _find_odd_ones(block: MappingsBlock, used: Counter[str]) -> dict[str, str | None]:
     """Names that occur once, each with the one that it resembles and that every other rule has instead."""
-    scoped = [entry.clusters for entry in simulate_block(block).entries if entry.clusters]
+    scoped = [entry.clusters for entry in view_block(block).entries if entry.clusters]
     if len(scoped) == _PAIR:
         return _find_swapped_letters(*scoped)
     usual = [name for name, count in used.items() if count == len(scoped) - 1 >= _ENOUGH_RULES]
@@ -151,7 +151,7 @@ def region_left_out(workspace: Workspace) -> Iterator[Violation]:
     for block in workspace.blocks:
         meant = {name: meaning for name, meaning in _Names.of(workspace, block).unknown.items() if meaning}
         scoped = {}
-        for entry in simulate_block(block).entries:
+        for entry in view_block(block).entries:
             if entry.clusters and not has_default(entry):
                 scoped[entry.source] = (
                     frozenset(meant.get(name, name) for name in entry.clusters) if meant else entry.clusters
@@ -161,7 +161,7 @@ def region_left_out(workspace: Workspace) -> Iterator[Violation]:
             expected_clusters[source] = expected_clusters.get(source, frozenset()) | clusters
         expected_clusters.update(_expect_by_topology(workspace, block))
         reachable = _reached_by_gateways(workspace, block) if len(scoped) == 1 else frozenset[str]()
-        for entry in simulate_block(block).entries:
+        for entry in view_block(block).entries:
             expected = expected_clusters.get(entry.source)
             if expected is None or entry.source not in scoped:
                 continue
@@ -195,7 +195,7 @@ def _expect_by_topology(workspace: Workspace, block: MappingsBlock) -> dict[str,
     mapped = [stream for stream in topology.streams if not stream.consistency.has_origin]
     clusters_of = {stream.name: frozenset(clusters[region] for region in stream.regions) for stream in mapped}
     expected: dict[str, frozenset[str]] = {}
-    for api_rule in simulate_block(block).api:
+    for api_rule in view_block(block).api:
         for name in api_rule.request.streams & clusters_of.keys():
             expected[api_rule.entry.source] = clusters_of[name]
     trie, entries = index_sources(block)
@@ -248,7 +248,7 @@ def _expect_by_others(block: MappingsBlock, scoped: Mapping[str, frozenset[str]]
             {source: usual for source, clusters in scoped.items() if how_many[clusters] == 1 and clusters < usual}
         )
     groups: defaultdict[str, list[str]] = defaultdict(list)
-    for api_rule in simulate_block(block).api:
+    for api_rule in view_block(block).api:
         for name in api_rule.request.streams:
             if api_rule.entry.source in scoped:
                 groups[name].append(api_rule.entry.source)
@@ -291,7 +291,7 @@ def stream_not_mapped(workspace: Workspace) -> Iterator[Violation]:
 def _check_named_after_another(block: MappingsBlock) -> Iterator[Violation]:
     """Destinations with the name of another cluster, or a slip, where others of the same cluster have its own."""
     scoped = []
-    for entry in simulate_block(block).accepted:
+    for entry in view_block(block).accepted:
         for destination in entry.destinations:
             if destination.model.cluster and destination.subject is not None:
                 scoped.append((destination.model.cluster, destination.model.subject.split(SEPARATOR), destination))
@@ -320,7 +320,7 @@ def _check_mapped_past(block: MappingsBlock, streams: Sequence[StreamFile]) -> I
             by_virtual[stream.virtual][cluster_name] = stream
             stored += [(stream.virtual, subject) for subject in stream.config.subjects]
     trie = SubjectTrie(subject for _, subject in stored)
-    for entry in simulate_block(block).accepted if by_virtual else ():
+    for entry in view_block(block).accepted if by_virtual else ():
         targets = [(destination, FUNCTION.sub("*", destination.model.subject)) for destination in entry.destinations]
         for virtual in dict.fromkeys(stored[number][0] for _, target in targets for number in trie.overlapping(target)):
             for destination, target in targets:
@@ -369,7 +369,7 @@ def servers_map_differently(workspace: Workspace) -> Iterator[Violation]:
                 is_same = name == _cluster_name(earlier)
                 findings += _check_differences(block, earlier_block, is_same_cluster=is_same)
     for group in (*connected, *systems.values()):
-        findings += _without_rules(group)
+        findings += _find_servers_without_rules(group)
     yield from {finding.at: finding for finding in findings[:_MOST]}.values()
 
 
@@ -378,7 +378,7 @@ def _cluster_name(server: ServerConf) -> str:
     return (name.text if name else None) or ""
 
 
-def _without_rules(group: list[ServerConf]) -> Iterator[Violation]:
+def _find_servers_without_rules(group: list[ServerConf]) -> Iterator[Violation]:
     """Servers that have an account and none of its rules, while others of their cluster have some, or rules name the cluster."""
     holders = {
         block.account: (holder, block) for holder in reversed(group) for block in holder.mappings if block.entries
@@ -401,7 +401,7 @@ def _without_rules(group: list[ServerConf]) -> Iterator[Violation]:
 
 def _check_differences(block: MappingsBlock, second: MappingsBlock, *, is_same_cluster: bool) -> Iterator[Violation]:
     entries, other_entries = (
-        {entry.source: entry for entry in simulate_block(either).entries} for either in (block, second)
+        {entry.source: entry for entry in view_block(either).entries} for either in (block, second)
     )
     missing = [source for source in other_entries if source not in entries]
     if missing:

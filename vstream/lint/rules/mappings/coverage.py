@@ -10,7 +10,7 @@ from functools import lru_cache
 from vstream.diagnostics import Severity
 from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.mappings import api
-from vstream.lint.rules.mappings.entries import ApiRule, index_sources, pattern, simulate_block
+from vstream.lint.rules.mappings.entries import ApiRule, index_sources, pattern, view_block
 from vstream.lint.workspace import MappingEntry, MappingsBlock, Workspace
 from vstream.subjects.algebra import is_subset, overlaps
 from vstream.subjects.transform import effective_source
@@ -71,7 +71,7 @@ class _Virtual:
     name: str
     rules: Sequence[ApiRule]
 
-    def lacks(self, needs: Sequence[_Need]) -> list[tuple[_Need, bool]]:
+    def list_unmapped(self, needs: Sequence[_Need]) -> list[tuple[_Need, bool]]:
         """The forms that no rule matches in full, each with whether a rule matches some of it."""
         mapped = [effective_source(api_rule.request.subject) for api_rule in self.rules]
         lacking = []
@@ -91,7 +91,7 @@ def _find_virtuals(block: MappingsBlock) -> tuple[_Virtual, ...]:
     """
     by_name: defaultdict[str, list[ApiRule]] = defaultdict(list)
     renamed: set[str] = set()
-    for api_rule in simulate_block(block).api:
+    for api_rule in view_block(block).api:
         for name in api_rule.request.streams:
             by_name[name].append(api_rule)
         renamed |= api_rule.renames
@@ -103,7 +103,7 @@ def _find_virtuals(block: MappingsBlock) -> tuple[_Virtual, ...]:
 
 
 def _report_missing(virtual: _Virtual, needs: Sequence[_Need], clients: str) -> Iterator[Violation]:
-    lacking = virtual.lacks(needs)
+    lacking = virtual.list_unmapped(needs)
     if not lacking:
         return
     shown = ((need.form.replace("<V>", virtual.name), " (mapped in part)" * in_part) for need, in_part in lacking)
@@ -187,7 +187,7 @@ def creation_by_virtual_name(workspace: Workspace) -> Iterator[Violation]:
     creating = {"CONSUMER.CREATE", "CONSUMER.DURABLE.CREATE"}
     for block in workspace.blocks:
         renaming = []
-        for api_rule in simulate_block(block).api:
+        for api_rule in view_block(block).api:
             if api_rule.renames and any(creating & target.names for _, target in api_rule.targets):
                 renaming.append(api_rule)
         if renaming:
@@ -221,7 +221,7 @@ def origin_mapped(workspace: Workspace) -> Iterator[Violation]:
                 for number in trie.overlapping(subject):
                     if not _stays(entries[number], stream.subjects):
                         mapped[entries[number].source] = (entries[number], stream.name)
-        for api_rule in simulate_block(block).api:
+        for api_rule in view_block(block).api:
             for name in sorted(api_rule.renames & names)[:1]:
                 mapped[api_rule.entry.source] = (api_rule.entry, name)
         for entry, name in mapped.values():

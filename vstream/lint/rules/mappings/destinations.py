@@ -8,7 +8,7 @@ from itertools import islice
 
 from vstream.diagnostics import Related, Severity
 from vstream.lint.registry import Violation, rule
-from vstream.lint.rules.mappings.entries import MANY, find_errors, place, place_of, simulate_block, with_server
+from vstream.lint.rules.mappings.entries import MANY, find_errors, place, place_of, view_block, with_server_wording
 from vstream.lint.workspace import MappingEntry, MappingForm, MappingsBlock, Workspace
 from vstream.subjects.algebra import PARTIAL_WILDCARD, SEPARATOR, example_of_overlap, is_literal
 from vstream.subjects.functions import ErrorKind, looks_like_call
@@ -40,7 +40,7 @@ def missing_destination(workspace: Workspace) -> Iterator[Violation]:
             if error.kind is not MappingErrorKind.PANICS:
                 continue
             entry = block.entry(error.mapping)
-            if entry.source not in simulate_block(block).faulty:
+            if entry.source not in view_block(block).faulty:
                 yield Violation(
                     at=place_of(block, error),
                     message=f"no destination: `nats-server -t` accepts this, but the first publish to `{entry.source}` crashes the server",
@@ -64,10 +64,10 @@ def bad_destination(workspace: Workspace) -> Iterator[Violation]:
             if error.kind in kinds:
                 yield Violation(
                     at=place_of(block, error),
-                    message=with_server(error.message, error.server_message),
+                    message=with_server_wording(error.message, error.server_message),
                     hint=_write_hint(error),
                 )
-        for entry in simulate_block(block).accepted:
+        for entry in view_block(block).accepted:
             for destination in entry.destinations:
                 if _NO_PARTITION.search(destination.model.subject):
                     is_new = (workspace.stated_version or (0, 0)) >= _SURVIVES_SINCE
@@ -108,7 +108,7 @@ def literal_function(workspace: Workspace) -> Iterator[Violation]:
     all versions). A source cannot contain functions.
     """
     for block in workspace.blocks:
-        for entry in simulate_block(block).accepted:
+        for entry in view_block(block).accepted:
             for token in _list_literal_calls(entry.source, is_source=True):
                 yield Violation(
                     at=entry.key_span,
@@ -145,7 +145,7 @@ def function_too_new(workspace: Workspace) -> Iterator[Violation]:
     oldest = workspace.server_version
     is_stated = workspace.stated_version is not None
     for block in workspace.blocks:
-        for entry in simulate_block(block).accepted:
+        for entry in view_block(block).accepted:
             for written_destination in entry.destinations:
                 transform = _make_transform(entry, written_destination.model.subject)
                 if transform is not None and transform.since[:2] > oldest:
@@ -279,7 +279,9 @@ def unreadable_rule(workspace: Workspace) -> Iterator[Violation]:
     """
     for block in workspace.blocks:
         faults = [block.fault] if block.fault else []
-        for entry in simulate_block(block).entries:
+        for entry in view_block(block).entries:
             faults.extend(entry.list_faults())
         for fault in faults:
-            yield Violation(at=fault.span, message=with_server(fault.message, fault.server_message), hint=fault.hint)
+            yield Violation(
+                at=fault.span, message=with_server_wording(fault.message, fault.server_message), hint=fault.hint
+            )

@@ -39,7 +39,7 @@ class ApiRule:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class View:
+class BlockView:
     """What rules share about one block."""
 
     entries: tuple[MappingEntry, ...]
@@ -54,7 +54,7 @@ class View:
 
 
 @lru_cache(maxsize=_BLOCKS_AT_HAND)
-def simulate_block(block: MappingsBlock) -> View:
+def view_block(block: MappingsBlock) -> BlockView:
     """The view of *block*."""
     entries = tuple({entry.source: entry for entry in block.entries}.values())
     refused = {error.mapping.source for error in block.table.errors}
@@ -63,13 +63,13 @@ def simulate_block(block: MappingsBlock) -> View:
     rules: list[ApiRule] = []
     everything: list[tuple[MappingDestination, Request]] = []
     for entry in entries:
-        request = api.read(entry.source)
-        read = [(destination, api.read(destination.model.subject)) for destination in entry.destinations]
+        request = api.parse_request(entry.source)
+        read = [(destination, api.parse_request(destination.model.subject)) for destination in entry.destinations]
         targets = [(destination, target) for destination, target in read if target is not None]
         everything += targets
         if request is not None:
             rules.append(ApiRule(entry, request, tuple(targets)))
-    return View(
+    return BlockView(
         entries=entries,
         accepted=tuple(destination for destination in entries if destination.source not in refused),
         faulty=faulty,
@@ -81,7 +81,7 @@ def simulate_block(block: MappingsBlock) -> View:
 @lru_cache(maxsize=_BLOCKS_AT_HAND)
 def index_sources(block: MappingsBlock) -> tuple[SubjectTrie, tuple[MappingEntry, ...]]:
     """The entries that the server accepts, and an index of their sources."""
-    entries = simulate_block(block).accepted
+    entries = view_block(block).accepted
     return SubjectTrie(effective_source(entry.source) for entry in entries), entries
 
 
@@ -107,7 +107,7 @@ def find_errors(
     for block in workspace.blocks:
         for error in block.table.errors:
             if error.kind is kind:
-                message = with_server(error.message, error.server_message)
+                message = with_server_wording(error.message, error.server_message)
                 yield Violation(at=find_place(block, error), message=message, hint=hint)
 
 
@@ -147,6 +147,6 @@ def has_default(entry: MappingEntry) -> bool:
     return any(destination.model.cluster is None for destination in entry.destinations)
 
 
-def with_server(message: str, wording: str) -> str:
+def with_server_wording(message: str, wording: str) -> str:
     """*message*, and beside it what the server prints."""
     return f"{message} (nats-server: {wording.strip()})" if wording else message

@@ -8,7 +8,7 @@ from vstream.diagnostics import Severity
 from vstream.formatting import join_names
 from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.mappings import api
-from vstream.lint.rules.mappings.entries import ApiRule, place, simulate_block
+from vstream.lint.rules.mappings.entries import ApiRule, place, view_block
 from vstream.lint.workspace import MappingForm, MappingsBlock, Workspace
 from vstream.subjects.algebra import SEPARATOR, matches
 from vstream.subjects.transform import effective_source
@@ -31,8 +31,8 @@ def unknown_api_subject(workspace: Workspace) -> Iterator[Violation]:
     server/jetstream_api.go, in any version from 2.9 to 2.15, including the tokens after the stream's name.
     """
     for block in workspace.blocks:
-        mapped_sources = {entry.source for entry in simulate_block(block).entries}
-        for api_rule in simulate_block(block).api:
+        mapped_sources = {entry.source for entry in view_block(block).entries}
+        for api_rule in view_block(block).api:
             if not api_rule.request.operations:
                 meant = api.suggest(api_rule.request)
                 yield Violation(
@@ -41,7 +41,7 @@ def unknown_api_subject(workspace: Workspace) -> Iterator[Violation]:
                     hint=f"did you mean `{meant}`?"
                     + (" A rule for it already exists." if meant in mapped_sources else ""),
                 )
-        for destination, target in simulate_block(block).targets:
+        for destination, target in view_block(block).targets:
             if not target.operations:
                 yield Violation(
                     at=place(destination),
@@ -61,7 +61,7 @@ def request_becomes_another(workspace: Workspace) -> Iterator[Violation]:
     requests.
     """
     for block in workspace.blocks:
-        for api_rule in simulate_block(block).api:
+        for api_rule in view_block(block).api:
             for destination, target in api_rule.targets:
                 if api_rule.request.operations and target.operations and not api_rule.request.names & target.names:
                     yield Violation(
@@ -98,7 +98,7 @@ def request_not_in_every_version(workspace: Workspace) -> Iterator[Violation]:
     oldest = workspace.server_version
     is_stated = workspace.stated_version is not None
     for block in workspace.blocks:
-        for api_rule in simulate_block(block).api:
+        for api_rule in view_block(block).api:
             operations = api_rule.request.operations
             if not operations:
                 continue
@@ -127,7 +127,7 @@ def stream_management_mapped(workspace: Workspace) -> Iterator[Violation]:
     versions).
     """
     for block in workspace.blocks:
-        for api_rule in simulate_block(block).api:
+        for api_rule in view_block(block).api:
             caught = _list_caught(api_rule, NEVER)
             if caught and api_rule.renames:
                 yield Violation(
@@ -150,7 +150,7 @@ def regions_diverge(workspace: Workspace) -> Iterator[Violation]:
     jsMsgDeleteRequest; all versions).
     """
     for block in workspace.blocks:
-        for api_rule in simulate_block(block).api:
+        for api_rule in view_block(block).api:
             caught = _list_caught(api_rule, _DIVERGING)
             if caught and api_rule.renames and not _list_caught(api_rule, NEVER):
                 yield Violation(
@@ -178,7 +178,7 @@ def dead_reply_rule(workspace: Workspace) -> Iterator[Violation]:
     acknowledgements.
     """
     for block in workspace.blocks:
-        for entry in simulate_block(block).entries:
+        for entry in view_block(block).entries:
             prefix = next((reply for reply in _REPLIES if entry.source.startswith(reply)), None)
             stream = entry.source.split(SEPARATOR)[_SHORTEST_REPLY - 1 : _SHORTEST_REPLY] if prefix else []
             if prefix is None or not stream or effective_source(stream[0])[:1] in ("*", ">"):
@@ -204,7 +204,7 @@ def catches_other_streams(workspace: Workspace) -> Iterator[Violation]:
     versions), and any name if the rule has two `*` in a row.
     """
     for block in workspace.blocks:
-        for api_rule in simulate_block(block).api:
+        for api_rule in view_block(block).api:
             names = api_rule.request.streams
             stray = sorted({operation.name for operation in api_rule.request.catches_all_streams}) if names else []
             if stray:
@@ -243,7 +243,7 @@ def system_subjects_mapped(workspace: Workspace) -> Iterator[Violation]:
     """
     for block in workspace.blocks:
         is_handled_elsewhere = _reaches_other_accounts(workspace, block)
-        for entry in simulate_block(block).accepted:
+        for entry in view_block(block).accepted:
             source = effective_source(entry.source)
             for probe, subjects, effect in _PROBES:
                 if probe.startswith("$JS") and is_handled_elsewhere:

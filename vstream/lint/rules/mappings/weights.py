@@ -16,9 +16,9 @@ from vstream.lint.rules.mappings.entries import (
     pattern,
     place,
     place_of,
-    simulate_block,
     sum_weights,
-    with_server,
+    view_block,
+    with_server_wording,
 )
 from vstream.lint.workspace import MappingDestination, MappingEntry, MappingsBlock, ServerConf, Workspace
 from vstream.subjects.algebra import PARTIAL_WILDCARD
@@ -59,12 +59,12 @@ def weights_over_100(workspace: Workspace) -> Iterator[Violation]:
     """
     for block in workspace.blocks:
         for error in block.table.errors:
-            if error.kind is MappingErrorKind.TOTAL_WEIGHT and error.mapping.source not in simulate_block(block).faulty:
+            if error.kind is MappingErrorKind.TOTAL_WEIGHT and error.mapping.source not in view_block(block).faulty:
                 entry = block.entry(error.mapping)
                 cluster = (error.destination.cluster if error.destination else None) or ""
                 yield Violation(
                     at=_weight_of(block, error),
-                    message=with_server(error.message, error.server_message),
+                    message=with_server_wording(error.message, error.server_message),
                     hint=f"they add up to {sum_weights(entry)[cluster]} %: make the total 100 %",
                 )
 
@@ -82,7 +82,7 @@ def weights_below_100(workspace: Workspace) -> Iterator[Violation]:
     the finding is then a note.
     """
     for block in workspace.blocks:
-        for entry in simulate_block(block).accepted:
+        for entry in view_block(block).accepted:
             if any(destination.model.subject == entry.source for destination in entry.destinations):
                 continue
             totals = sum_weights(entry)
@@ -127,7 +127,7 @@ def rest_is_dropped(workspace: Workspace) -> Iterator[Violation]:
     """
     clusters = frozenset(workspace.cluster_names)
     for block in workspace.blocks:
-        for entry in simulate_block(block).accepted:
+        for entry in view_block(block).accepted:
             unchanged = next(
                 (destination for destination in entry.destinations if destination.model.subject == entry.source), None
             )
@@ -171,7 +171,7 @@ def many_rules(workspace: Workspace) -> Iterator[Violation]:
     about 10,400 rules, it is an error: at 42,000 rules a message took 9.3 ms, a start 14 s and a reload 10.5 s.
     """
     for block in workspace.blocks:
-        count = len(simulate_block(block).entries)
+        count = len(view_block(block).entries)
         cost = publish_cost_us(count)
         if cost >= NOTICEABLE_US:
             duration = f"{cost:.0f} µs" if cost < _PER_SECOND / 1_000 else f"{cost / 1_000:.1f} ms"

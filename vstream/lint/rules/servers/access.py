@@ -18,7 +18,7 @@ from vstream.lint.rules.server_values import (
     is_alone,
     is_on,
     list_whole,
-    may_meet,
+    may_share_a_host,
     place_of,
     read_claims,
     split_systems,
@@ -63,7 +63,7 @@ def _find_clashes(servers: list[ServerConf]) -> Iterator[Violation]:
                 continue
             earlier = listening.setdefault((listener.host.lower(), port), [])
             clash = next(
-                ((earlier_server, at) for earlier_server, at in earlier[:20] if _may_meet(earlier_server, server)),
+                ((earlier_server, at) for earlier_server, at in earlier[:20] if _may_clash(earlier_server, server)),
                 None,
             )
             if clash is not None:
@@ -71,8 +71,8 @@ def _find_clashes(servers: list[ServerConf]) -> Iterator[Violation]:
             earlier.append((server, listener))
 
 
-def _may_meet(first: ServerConf, second: ServerConf) -> bool:
-    return may_meet(first, second) and not is_alone(first) and not is_alone(second)
+def _may_clash(first: ServerConf, second: ServerConf) -> bool:
+    return may_share_a_host(first, second) and not is_alone(first) and not is_alone(second)
 
 
 @rule("VS417", "no-system-account", Severity.WARNING)

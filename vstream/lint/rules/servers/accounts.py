@@ -13,7 +13,7 @@ from vstream.lint.registry import Violation, find_closest, make_refusal, rule
 from vstream.lint.rules.mappings.api import is_api
 from vstream.lint.rules.server_values import has_any
 from vstream.lint.rules.servers.option_kinds import is_key
-from vstream.lint.rules.servers.trust import ACCOUNTS as TRUST
+from vstream.lint.rules.servers.trust import ACCOUNT_CHECKS as TRUST
 from vstream.lint.workspace import AccountConf, ConfValue, ServerConf, Workspace
 from vstream.subjects.algebra import (
     PARTIAL_WILDCARD,
@@ -54,50 +54,58 @@ def accounts_do_not_fit(workspace: Workspace) -> Iterator[Violation]:
     seen: set[Span] = set()
     for server in workspace.servers:
         details = (violation for check in (*CHECKS, *TRUST) for violation in check(server))
-        for violation in (*_imports(server), *_exports(server), *_users(server), *_check_permissions(server), *details):
+        for violation in (
+            *_check_unavailable_imports(server),
+            *_check_response_types(server),
+            *_check_repeated_users(server),
+            *_check_permissions(server),
+            *details,
+        ):
             if isinstance(violation.at, Span) and violation.at not in seen:
                 seen.add(violation.at)
                 yield violation
 
 
-def _imports(server: ServerConf) -> Iterator[Violation]:
+def _check_unavailable_imports(server: ServerConf) -> Iterator[Violation]:
     exports = {account.name: ExportIndex(exports_of(account)) for account in server.accounts}
     # The system account exports more than is written.
     provided = {*_BUILT_IN, server.system_account.text if server.system_account else None}
     for account in server.accounts:
-        for wish in imports_of(account):
-            name = str(wish.account.value)
+        for account_import in imports_of(account):
+            name = str(account_import.account.value)
             if name in provided:
                 continue
             if name not in exports:
                 yield make_refusal(
-                    wish.account.span,
+                    account_import.account.span,
                     f"account `{account.name}` imports from `{name}`, which does not exist",
                     find_closest(name, sorted(exports), "accounts"),
                 )
             else:
-                yield from _check_not_exported(account.name, wish, name, exports[name])
+                yield from _check_not_exported(account.name, account_import, name, exports[name])
 
 
-def _check_not_exported(importer: str, wish: AccountImport, exporter: str, exports: ExportIndex) -> Iterator[Violation]:
-    subject = str(wish.subject.value)
-    covering = exports.covering(wish.kind, subject)
+def _check_not_exported(
+    importer: str, account_import: AccountImport, exporter: str, exports: ExportIndex
+) -> Iterator[Violation]:
+    subject = str(account_import.subject.value)
+    covering = exports.covering(account_import.kind, subject)
     if not covering:
         yield make_refusal(
-            wish.subject.span,
-            f"account `{exporter}` does not export the {wish.kind} `{subject}`",
-            f'add `{{{wish.kind}: "{subject}"}}` to the `exports` of `{exporter}`',
+            account_import.subject.span,
+            f"account `{exporter}` does not export the {account_import.kind} `{subject}`",
+            f'add `{{{account_import.kind}: "{subject}"}}` to the `exports` of `{exporter}`',
         )
     elif all(export.accounts is not None and importer not in export.accounts for export in covering):
         yield Violation(
-            at=wish.subject.span,
-            message=f"account `{exporter}` exports the {wish.kind} `{subject}` to others, not to `{importer}`",
+            at=account_import.subject.span,
+            message=f"account `{exporter}` exports the {account_import.kind} `{subject}` to others, not to `{importer}`",
             hint=f"add `{importer}` to the `accounts` of the export",
             related=(Related(span=covering[0].subject.span, message="the export"),),
         )
 
 
-def _exports(server: ServerConf) -> Iterator[Violation]:
+def _check_response_types(server: ServerConf) -> Iterator[Violation]:
     for account in server.accounts:
         for export in exports_of(account):
             response = entry(export.conf, *_RESPONSE) if export.kind == "stream" else None
@@ -143,7 +151,7 @@ def _check_route_permissions(server: ServerConf) -> Iterator[Violation]:
                 )
 
 
-def _users(server: ServerConf) -> Iterator[Violation]:
+def _check_repeated_users(server: ServerConf) -> Iterator[Violation]:
     seen_users: dict[str, Span] = {}
     for user in server.users:
         if not user.name or user.name.startswith("$"):
@@ -213,22 +221,22 @@ def flow_control_not_shared(workspace: Workspace) -> Iterator[Violation]:
         is_shared = any(map(_is_flow_control, shared))
         for account in server.accounts:
             if not is_shared:
-                yield from _check_exports(account)
+                yield from _check_flow_control_exports(account)
             # Without JetStream an account has no streams that could source anything.
             imports = list(_read_imports(account)) if entry(account.conf, "jetstream") else []
             for origin in dict.fromkeys(share.account for share in imports if share.account):
                 shares = [share for share in imports if share.account == origin]
                 if any(map(_is_flow_control, shares)):
-                    yield from _check_answers(account, origin, shares)
+                    yield from _check_flow_control_answers(account, origin, shares)
                 elif not is_shared:
-                    yield from _check_imports(account, origin, shares)
+                    yield from _check_flow_control_imports(account, origin, shares)
 
 
 def _is_flow_control(share: SharedSubject) -> bool:
     return share.is_service and share.text.startswith(_FLOW_CONTROL)
 
 
-def _check_exports(account: AccountConf) -> Iterator[Violation]:
+def _check_flow_control_exports(account: AccountConf) -> Iterator[Violation]:
     exports = list(_read_exports(account))
     creates = _find_create(exports)
     # The whole API is exported to manage streams as well.
@@ -241,7 +249,7 @@ def _check_exports(account: AccountConf) -> Iterator[Violation]:
     )
 
 
-def _check_imports(account: AccountConf, origin: str, imports: list[SharedSubject]) -> Iterator[Violation]:
+def _check_flow_control_imports(account: AccountConf, origin: str, imports: list[SharedSubject]) -> Iterator[Violation]:
     creates = _find_create(imports)
     if creates is not None and _delivers(imports):
         yield Violation(
@@ -251,7 +259,7 @@ def _check_imports(account: AccountConf, origin: str, imports: list[SharedSubjec
         )
 
 
-def _check_answers(account: AccountConf, origin: str, imports: list[SharedSubject]) -> Iterator[Violation]:
+def _check_flow_control_answers(account: AccountConf, origin: str, imports: list[SharedSubject]) -> Iterator[Violation]:
     """Whether what *account* imports of the flow control of *origin* is of use."""
     creates = _find_create(imports)
     if creates is None or not _delivers(imports):
@@ -412,74 +420,94 @@ def check_imports(server: ServerConf) -> Iterator[Violation]:
     cycles = _Cycles(server)
     for account in server.accounts:
         seen_imports: dict[tuple[str, str], Span] = {}
-        for wish in imports_of(account):
-            place = wish.to or wish.subject
-            prefix = str(wish.prefix.value) if wish.prefix else ""
+        for account_import in imports_of(account):
+            place = account_import.to or account_import.subject
+            prefix = str(account_import.prefix.value) if account_import.prefix else ""
             # Streams may be imported to one subject from several: the same one twice is refused.
-            twice = str(place.value) if wish.kind == "service" else f"{wish.subject.value} {place.value} {prefix}"
-            key = (str(wish.account.value), twice)
-            yield from _check_prefix(wish)
-            yield from _check_target(wish)
+            twice = (
+                str(place.value)
+                if account_import.kind == "service"
+                else f"{account_import.subject.value} {place.value} {prefix}"
+            )
+            key = (str(account_import.account.value), twice)
+            yield from _check_prefix(account_import)
+            yield from _check_target(account_import)
             if key in seen_imports:
                 yield Violation(
                     at=place.span,
-                    message=f"`{key[0]}` already has a {wish.kind} that is imported to `{place.value}`: the server does not start",
+                    message=f"`{key[0]}` already has a {account_import.kind} that is imported to `{place.value}`: the server does not start",
                     hint="import it to another subject, with `to`, or remove it",
                     related=(Related(span=seen_imports[key], message="the other import"),),
                 )
-            elif cycles.has(account.name, wish):
+            elif cycles.has(account.name, account_import):
                 yield make_refusal(
-                    wish.subject.span,
-                    f"`{wish.subject.value}` comes back to account `{account.name}`",
+                    account_import.subject.span,
+                    f"`{account_import.subject.value}` comes back to account `{account.name}`",
                     "remove one of the imports, or give them subjects that exclude each other",
                 )
             seen_imports.setdefault(key, place.span)
 
 
-def _check_prefix(wish: AccountImport) -> Iterator[Violation]:
-    if wish.prefix is not None and wish.to is not None:
-        yield make_refusal(wish.prefix.span, "an import cannot have both `prefix` and `to`", "remove one of them")
-    if wish.prefix is not None and wish.prefix.text and has_wildcards(wish.prefix.text):
+def _check_prefix(account_import: AccountImport) -> Iterator[Violation]:
+    if account_import.prefix is not None and account_import.to is not None:
         yield make_refusal(
-            wish.prefix.span, f"the prefix `{wish.prefix.text}` has wildcards", "write a prefix without `*` and `>`"
+            account_import.prefix.span, "an import cannot have both `prefix` and `to`", "remove one of them"
+        )
+    if account_import.prefix is not None and account_import.prefix.text and has_wildcards(account_import.prefix.text):
+        yield make_refusal(
+            account_import.prefix.span,
+            f"the prefix `{account_import.prefix.text}` has wildcards",
+            "write a prefix without `*` and `>`",
         )
 
 
-def _check_target(wish: AccountImport) -> Iterator[Violation]:
+def _check_target(account_import: AccountImport) -> Iterator[Violation]:
     """An import appears with every wildcard of what is imported (NewSubjectTransformStrict)."""
-    subject = str(wish.subject.value)
-    if wish.to is None or not wish.to.text or wish.to.text == subject or not has_wildcards(subject):
+    subject = str(account_import.subject.value)
+    if (
+        account_import.to is None
+        or not account_import.to.text
+        or account_import.to.text == subject
+        or not has_wildcards(subject)
+    ):
         return
     numbers = count(1)
-    tokens = [f"${next(numbers)}" if token == "*" else token for token in wish.to.text.split(".")]
+    tokens = [f"${next(numbers)}" if token == "*" else token for token in account_import.to.text.split(".")]
     parsed = SubjectTransform.parse(subject, ".".join(tokens), strict=True)
     if isinstance(parsed, TransformError):
-        yield make_refusal(wish.to.span, f"{parsed.message}", "write as many `*` in both subjects")
+        yield make_refusal(account_import.to.span, f"{parsed.message}", "write as many `*` in both subjects")
 
 
 class _Cycles:
     """Which imports lead back to their own account (accounts.go, serviceImportFormsCycle, streamImportFormsCycle)."""
 
     def __init__(self, server: ServerConf) -> None:
-        self._wishes = {account.name: imports_of(account) for account in server.accounts}
+        self._imports = {account.name: imports_of(account) for account in server.accounts}
 
-    def has(self, importer: str, wish: AccountImport) -> bool:
+    def has(self, importer: str, account_import: AccountImport) -> bool:
         """Whether what *importer* imports is what another account imports from it."""
-        if wish.prefix is not None:
+        if account_import.prefix is not None:
             return False
-        place = str((wish.to or wish.subject).value)
-        return self._reaches(str(wish.account.value), str(wish.subject.value), importer, place, wish.kind, set())
+        place = str((account_import.to or account_import.subject).value)
+        return self._reaches(
+            str(account_import.account.value),
+            str(account_import.subject.value),
+            importer,
+            place,
+            account_import.kind,
+            set(),
+        )
 
     def _reaches(self, account: str, subject: str, goal: str, place: str, kind: str, seen: set[str]) -> bool:
         if account == goal or account in seen:
             return account == goal and overlaps(subject, place)
         seen.add(account)
-        for wish in self._wishes.get(account, ()):
-            mine = str((wish.to or wish.subject).value)
-            is_same = wish.kind == kind and (is_subset(subject, mine) or overlaps(mine, subject))
-            if is_same and wish.prefix is None:
-                further = str(wish.subject.value)
-                if self._reaches(str(wish.account.value), further, goal, place, kind, seen):
+        for account_import in self._imports.get(account, ()):
+            mine = str((account_import.to or account_import.subject).value)
+            is_same = account_import.kind == kind and (is_subset(subject, mine) or overlaps(mine, subject))
+            if is_same and account_import.prefix is None:
+                further = str(account_import.subject.value)
+                if self._reaches(str(account_import.account.value), further, goal, place, kind, seen):
                     return True
         return False
 

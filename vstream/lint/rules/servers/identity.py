@@ -100,21 +100,21 @@ def shared_store(workspace: Workspace) -> Iterator[Violation]:
     server/jetstream.go). Hosts are compared by listen address; the host of a server that listens on all interfaces is
     unknown.
     """
-    stores = [(_store(server), server) for server in server_values.list_whole(workspace)]
+    stores = [(_find_store_key(server), server) for server in server_values.list_whole(workspace)]
     for first, second in _pairs_with_same_key((store[0] if store else None, server) for store, server in stores):
-        store = _store(second)
+        store = _find_store_key(second)
         if store is not None:
             yield Violation(
                 at=store[1],
                 message=f"the server in `{first.file}` uses the same directory",
                 hint="give every server its own directory",
                 related=(Related(span=first_store[1], message="the other server"),)
-                if (first_store := _store(first))
+                if (first_store := _find_store_key(first))
                 else (),
             )
 
 
-def _store(server: ServerConf) -> tuple[tuple[str, str, str], Span] | None:
+def _find_store_key(server: ServerConf) -> tuple[tuple[str, str, str], Span] | None:
     """What tells the server's directory from others: the host, what a relative path begins at, and the path."""
     host = next(
         (listener.host for listener in server.listeners if listener.block == "client" and not listener.is_everywhere),
@@ -139,7 +139,9 @@ def _pairs_with_same_key(keyed: Iterable[tuple[Hashable, ServerConf]]) -> Iterat
         if not key:
             continue
         earlier = seen.setdefault(key, [])
-        first = next((candidate for candidate in earlier[:20] if server_values.may_meet(candidate, server)), None)
+        first = next(
+            (candidate for candidate in earlier[:20] if server_values.may_share_a_host(candidate, server)), None
+        )
         if first is not None:
             yield first, server
         earlier.append(server)
@@ -156,18 +158,18 @@ def server_name_missing(workspace: Workspace) -> Iterator[Violation]:
     note, unless the file of another server of the cluster in the same directory sets `server_name`.
     """
     servers = server_values.list_whole(workspace)
-    named = {_group(server) for server in servers if server.server_name is not None}
+    named = {_group_key(server) for server in servers if server.server_name is not None}
     for server in servers:
         if server.server_name is None and server_values.has_jetstream(server) and server_values.is_clustered(server):
             yield Violation(
                 at=server.jetstream.key_span if server.jetstream else server_values.place_of(server),
                 message="JetStream in a cluster needs a `server_name`: without one the server does not start",
                 hint="add `server_name` with a unique name, or start it with `--name`",
-                severity=None if _group(server) in named else Severity.NOTE,
+                severity=None if _group_key(server) in named else Severity.NOTE,
             )
 
 
-def _group(server: ServerConf) -> tuple[str | None, str]:
+def _group_key(server: ServerConf) -> tuple[str | None, str]:
     """What servers share whose files are written in the same way: the cluster and the directory."""
     name = server_values.cluster_of(server)
     return name.text if name else None, server_values.directory_of(server)

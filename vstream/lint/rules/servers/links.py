@@ -416,16 +416,14 @@ def _mapped_for_nobody(server: ServerConf) -> Iterator[Violation]:
 
 def _check_imports_mapped_away(server: ServerConf) -> Iterator[Violation]:
     """Rules come before imports: what they rename is never imported (server/client.go, selectMappedSubject)."""
-    places = (
-        (block, wish) for account in server.accounts for block in account.mappings for wish in imports_of(account)
-    )
-    for block, wish in places:
-        subject = (wish.to or wish.subject).text or ""
+    imports = [(block, imports_of(account)) for account in server.accounts for block in account.mappings]
+    for block, account_import in ((block, account_import) for block, listed in imports for account_import in listed):
+        subject = (account_import.to or account_import.subject).text or ""
         trie, entries = index_sources(block)
-        taking = [entries[number] for number in trie.overlapping(subject)] if wish.kind == "service" else []
+        taking = [entries[number] for number in trie.overlapping(subject)] if account_import.kind == "service" else []
         if len(taking) == 1 and _renames_all(taking[0], subject) and not _leads_to(entries, subject):
             yield Violation(
-                at=wish.subject.span,
+                at=account_import.subject.span,
                 message=f"the rule `{taking[0].source}` renames all of `{subject}` before it can be imported",
                 hint="import what it is renamed to, or remove the rule",
                 related=(Related(span=taking[0].key_span, message="the rule"),),

@@ -61,16 +61,16 @@ def is_key(text: str, first: str, length: int = 56) -> bool:
     return crc_hqx(decoded[:-2], 0) == int.from_bytes(decoded[-2:], "little")
 
 
-def _public_key(letter: str, owner: str, example: str) -> TextForm:
+def _make_key_form(letter: str, owner: str, example: str) -> TextForm:
     hint = f"write the 56 letters that begin with `{letter}`, as `nsc` or `nk -pubout` print them"
     return TextForm(f"the public key of {owner}", example, hint, lambda text: is_key(text, letter))
 
 
 FORMS: Final = {
-    "account_key": _public_key("A", "an account", "ABJHLOVMPA4CI6R5KLNGOB4GSLNIY7IOUPAJC4YFNDLQVIOBYQGUWVLA"),
-    "operator_key": _public_key("O", "an operator", "OAB2CB576PHBBPQ5ODORRZ2LYCMWPZGWGCN2KDK7DXOIMZASKUY3QZVT"),
-    "user_key": _public_key("U", "a user", "UAB2CB576PHBBPQ5ODORRZ2LYCMWPZGWGCN2KDK7DXOIMZASKUY3RLKK"),
-    "curve_key": _public_key("X", "a curve (xkey)", "XAB2CB576PHBBPQ5ODORRZ2LYCMWPZGWGCN2KDK7DXOIMZASKUY3QAJY"),
+    "account_key": _make_key_form("A", "an account", "ABJHLOVMPA4CI6R5KLNGOB4GSLNIY7IOUPAJC4YFNDLQVIOBYQGUWVLA"),
+    "operator_key": _make_key_form("O", "an operator", "OAB2CB576PHBBPQ5ODORRZ2LYCMWPZGWGCN2KDK7DXOIMZASKUY3QZVT"),
+    "user_key": _make_key_form("U", "a user", "UAB2CB576PHBBPQ5ODORRZ2LYCMWPZGWGCN2KDK7DXOIMZASKUY3RLKK"),
+    "curve_key": _make_key_form("X", "a curve (xkey)", "XAB2CB576PHBBPQ5ODORRZ2LYCMWPZGWGCN2KDK7DXOIMZASKUY3QAJY"),
     "proxy_key": TextForm(
         "the public key of a proxy",
         "UAB2CB576PHBBPQ5ODORRZ2LYCMWPZGWGCN2KDK7DXOIMZASKUY3RLKK",

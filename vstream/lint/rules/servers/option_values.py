@@ -12,7 +12,7 @@ from vstream.formatting import join_names, quote_value
 from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.servers.option_kinds import OptionKind, TextForm, ValueKind, Words
 from vstream.lint.rules.servers.options import NAMES, WrittenOption, blocks_of, list_judged_options
-from vstream.lint.rules.servers.trust import VALUES
+from vstream.lint.rules.servers.trust import VALUE_CHECKS
 from vstream.lint.workspace import Workspace
 from vstream.syntax.natsconf.nodes import ConfArray, ConfEntry, ConfMap, ConfNode, ConfScalar, ScalarKind, to_python
 
@@ -70,7 +70,7 @@ def wrong_option_value(workspace: Workspace) -> Iterator[Violation]:
             if kind is not None:
                 yield from _check_wrong_values(option, kind)
             yield from _out_of_range(option, option.block.ranges.get(name))
-        for check in VALUES if not server.is_fragment else ():
+        for check in VALUE_CHECKS if not server.is_fragment else ():
             yield from check(server)
 
 

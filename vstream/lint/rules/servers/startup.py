@@ -22,7 +22,7 @@ from vstream.lint.rules.server_values import (
 from vstream.lint.rules.servers.options import BLOCKS
 from vstream.lint.rules.servers.startup_details import CHECKS as DETAILS
 from vstream.lint.rules.servers.startup_details import check_guests, check_leaves_beside_gateways
-from vstream.lint.rules.servers.trust import START, check_leaf_accounts, check_operator
+from vstream.lint.rules.servers.trust import START_CHECKS, check_leaf_accounts, check_operator
 from vstream.lint.workspace import ConfValue, ServerConf, Workspace
 from vstream.subjects.algebra import is_valid
 from vstream.syntax.natsconf.nodes import ConfArray, ConfEntry, ConfMap
@@ -67,7 +67,7 @@ def does_not_start(workspace: Workspace) -> Iterator[Violation]:
             yield from _check_default_domains(server, names)
             yield from check_operator(server)
             yield from check_leaves_beside_gateways(server, parts)
-        for check in (*_CHECKS, *DETAILS, *START):
+        for check in (*_CHECKS, *DETAILS, *START_CHECKS):
             yield from check(server)
 
 

@@ -87,7 +87,7 @@ def _check_resolver_preload(server: ServerConf) -> Iterator[Violation]:
             yield make_refusal(written.value.span, message, "copy all of the JWT, as `nsc` prints it")
 
 
-def _trace(server: ServerConf) -> Iterator[Violation]:
+def _check_trace_destination(server: ServerConf) -> Iterator[Violation]:
     for account in server.accounts:
         subject = option(account.conf, "msg_trace", "trace_dest")
         if subject is not None and subject.text and not (is_valid(subject.text) and is_literal(subject.text)):
@@ -316,16 +316,16 @@ def _check_guest_alone(server: ServerConf) -> Iterator[Violation]:
         yield make_refusal(guest.span, message, "move the user into `users: [{…}]`")
 
 
-VALUES: Final[tuple[Callable[[ServerConf], Iterator[Violation]], ...]] = (
+VALUE_CHECKS: Final[tuple[Callable[[ServerConf], Iterator[Violation]], ...]] = (
     _check_resolver,
     _check_listed_accounts,
     _check_resolver_preload,
-    _trace,
+    _check_trace_destination,
     _check_routes,
     _check_headers,
 )
 """What VS424 asks besides the types of options."""
-ACCOUNTS: Final[tuple[Callable[[ServerConf], Iterator[Violation]], ...]] = (
+ACCOUNT_CHECKS: Final[tuple[Callable[[ServerConf], Iterator[Violation]], ...]] = (
     _check_callout,
     _check_nameless_users,
     _check_single_user,
@@ -334,7 +334,7 @@ ACCOUNTS: Final[tuple[Callable[[ServerConf], Iterator[Violation]], ...]] = (
     _refuse_both_logins,
 )
 """What VS425 asks."""
-START: Final[tuple[Callable[[ServerConf], Iterator[Violation]], ...]] = (
+START_CHECKS: Final[tuple[Callable[[ServerConf], Iterator[Violation]], ...]] = (
     _check_negative_waits,
     _check_pinned_twice,
     _check_guest_alone,
