@@ -38,7 +38,7 @@ class Violation:
 
 
 def make_refusal(at: Span, message: str, hint: str) -> Violation:
-    """With what is at *at*, a server does not start."""
+    """A Violation that says: with what is at *at*, a server does not start."""
     return Violation(at=at, message=f"{message}: the server does not start", hint=hint)
 
 

@@ -280,7 +280,7 @@ class _Renderer:
         return value
 
     def loaded_file(self, topology: Topology, mappings: tuple[SubjectMapping, ...]) -> bundle.Artifact:
-        """What servers load again when it changes."""
+        """The file that servers load again when it changes."""
         return (self.operator if topology.security is Security.OPERATOR else self.mappings)(topology, mappings)
 
     def mappings(self, topology: Topology, mappings: tuple[SubjectMapping, ...]) -> bundle.Artifact:

@@ -60,7 +60,7 @@ def available_options(topology: Topology) -> ServerOptions:
 
 
 def included_path(topology: Topology, address: ServerAddress) -> str:
-    """What says the accounts of the server at *address*, or the mappings in its only account."""
+    """The file with the accounts of the server at *address*, or the mappings in its only account."""
     return HUBS_PATH if address.is_hub else loaded_path(topology)
 
 

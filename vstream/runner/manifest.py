@@ -74,12 +74,12 @@ class ManifestWriter:
         self._capture.write_manifest(self._manifest)
 
     def record_load_start(self, at: int) -> None:
-        """Publishers start."""
+        """Record that publishers start."""
         self._manifest = replace(self._manifest, load=(at, at))
         self.write()
 
     def record_load_end(self, at: int) -> None:
-        """Publishers have stopped."""
+        """Record that publishers have stopped."""
         began = at if self._manifest.load is None else self._manifest.load[0]
         self._manifest = replace(self._manifest, load=(began, at))
 
@@ -94,11 +94,11 @@ class ManifestWriter:
         self._manifest = replace(self._manifest, streams=tuple(streams))
 
     def mark_stopped(self, why: str) -> None:
-        """The run was stopped before its end."""
+        """Record that the run was stopped before its end."""
         self._manifest = replace(self._manifest, stopped_by=why, is_complete=False)
 
     def mark_complete(self) -> None:
-        """The run has finished; the capture is complete if every stream was read."""
+        """Record that the run has finished; the capture is complete if every stream was read."""
         unread = [stream.name for stream in self._manifest.streams if stream.messages is None]
         why = f"not read: {', '.join(unread)}" if unread else None
         self._manifest = replace(self._manifest, is_complete=not unread, stopped_by=why)

@@ -146,7 +146,7 @@ class Workers:
         self._on_progress = on_progress
 
     async def start(self, *, within: float) -> None:
-        """Wait until every client is connected and every consumer created. Raises VstreamError if that fails."""
+        """Start them, and wait until every client is connected and every consumer created. Raises VstreamError if that fails."""
         await asyncio.gather(*(helper.start(self._take_progress) for helper in self._helpers))
         await self.wait_until(lambda progress: progress.is_ready, within=within, state="connected")
 
@@ -156,7 +156,7 @@ class Workers:
             self._on_progress(helper.name, helper.latest)
 
     async def begin_load(self, begin: int) -> None:
-        """Publish and read from *begin* on, in nanoseconds since the capture's start."""
+        """Let all clients publish and read from *begin* on, in nanoseconds since the capture's start."""
         await self._send_words(GO, str(begin))
 
     async def stop_load(self, now: Callable[[], int], *, within: float) -> None:
@@ -202,7 +202,7 @@ _Item = TypeVar("_Item", Publishers, Readers)
 
 
 def specify_workers(scenario: Scenario, environment: Environment, capture: Path, start: int) -> tuple[WorkerSpec, ...]:
-    """One per region with clients. *start* is the capture's start on the monotonic clock."""
+    """The specs of the workers, one per region with clients. *start* is the capture's start on the monotonic clock."""
     specs = []
     for region in environment.topology.regions:
         spec = WorkerSpec(
@@ -222,7 +222,7 @@ def specify_workers(scenario: Scenario, environment: Environment, capture: Path,
 
 
 def specify_sampler(environment: Environment, capture: Path, start: int) -> SamplerSpec:
-    """All regions, each with its physical streams."""
+    """The spec of the sampler: all regions, each with its physical streams."""
     names = {region.name for region in environment.topology.regions}
     elsewhere = {name: names - {name} for name in names}
     regions = []

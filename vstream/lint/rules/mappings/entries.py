@@ -55,7 +55,7 @@ class BlockView:
 
 @lru_cache(maxsize=_BLOCKS_AT_HAND)
 def view_block(block: MappingsBlock) -> BlockView:
-    """The view of *block*."""
+    """What rules share about *block*: its effective entries, and their API requests."""
     entries = tuple({entry.source: entry for entry in block.entries}.values())
     refused = {error.mapping.source for error in block.table.errors}
     faulty = frozenset(entry.source for entry in entries if any(entry.list_faults()))
