@@ -20,7 +20,7 @@ from vstream.errors import NotReachableError
 from vstream.health.live.consumer_sync import ConsumerSync
 from vstream.lab import lab
 from vstream.lint.parse_topology import parse_topology
-from vstream.plan.live.observe import connect_all
+from vstream.plan.live.connections import connect_all
 
 pytestmark = pytest.mark.lab
 

@@ -9,7 +9,7 @@ import pytest
 from tests.support.scenario_runs import TOPOLOGY, scenario
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.lab import lab
-from vstream.plan.live.observe import choose_connection, connect_all
+from vstream.plan.live.connections import choose_connection, connect_all
 from vstream.runner.environment import prepare_lab, topology_of
 
 pytestmark = pytest.mark.lab

@@ -19,8 +19,8 @@ from vstream.lab.find_servers import find_servers
 from vstream.lab.remove_servers import LabServerAdmin
 from vstream.lab.server_plan import make_server_plan
 from vstream.lint.parse_topology import render_bundle
+from vstream.plan.live.connections import choose_connection, connect_all
 from vstream.plan.live.gate_checks import LiveGateChecker
-from vstream.plan.live.observe import choose_connection, connect_all
 from vstream.plan.plan import Plan
 from vstream.topology.consumer_config import ConsumerConfig
 from vstream.topology.model import Topology

@@ -12,8 +12,8 @@ from vstream.jetstream.admin import JetStreamAdmin
 from vstream.lab import lab
 from vstream.lab.remove_servers import LabServerAdmin
 from vstream.lab.target_servers import TargetServers
+from vstream.plan.live.connections import choose_connection, connect_all
 from vstream.plan.live.gate_checks import LiveGateChecker
-from vstream.plan.live.observe import choose_connection, connect_all
 from vstream.plan.pipeline import PlanRequest, make_plan
 from vstream.plan.plan import Plan
 from vstream.topology.model import Topology

@@ -30,7 +30,7 @@ from vstream.jetstream.answers import check_config
 from vstream.jetstream.reconnecting import ReconnectingConnection
 from vstream.jetstream.snapshots import CHUNK, restore_snapshot
 from vstream.plan.consumer_failover import continue_from
-from vstream.plan.live.observe import connect_for_reading
+from vstream.plan.live.connections import connect_for_reading
 from vstream.probe.hops import EXPECTED_STREAM, NO_STREAM
 from vstream.topology import naming
 from vstream.topology.bundle import RenderedStream

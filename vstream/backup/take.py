@@ -32,7 +32,7 @@ from vstream.jetstream.read_stream import read_messages
 from vstream.jetstream.reconnecting import ReconnectingConnection
 from vstream.jetstream.snapshots import take_snapshot
 from vstream.jetstream.source_header import parse_replay
-from vstream.plan.live.observe import connect_for_reading
+from vstream.plan.live.connections import connect_for_reading
 from vstream.runner.read_back import captured_stream, stored_record
 from vstream.topology.bundle import RenderedStream
 from vstream.topology.model import Endpoint, Role, Topology

@@ -24,7 +24,7 @@ from vstream.lab.find_servers import find_servers
 from vstream.lint.parse_topology import render_bundle
 from vstream.plan import consumer_failover
 from vstream.plan.consumer_failover import Position
-from vstream.plan.live.observe import connect_all
+from vstream.plan.live.connections import connect_all
 from vstream.topology.model import Topology, VirtualStream
 
 app = typer.Typer(

@@ -19,7 +19,7 @@ from vstream.lab.server import NatsServer
 from vstream.lab.state import LabDirectory, LabRecord
 from vstream.lab.status import find_recorded_lab, find_system_endpoint
 from vstream.lab.status import list_endpoints as lab_endpoints
-from vstream.plan.live.observe import choose_connection
+from vstream.plan.live.connections import choose_connection
 from vstream.topology.bundle import ServerAddress
 from vstream.topology.model import Endpoint, Topology
 from vstream.value_class import value_class

@@ -13,8 +13,9 @@ from itertools import product
 from vstream.errors import NotReachableError, RefusedError, StalePlanError, VstreamError
 from vstream.formatting import list_names
 from vstream.plan.diff import diff
+from vstream.plan.live.connections import choose_connection, connect_all
 from vstream.plan.live.lost_region import measure_losses, require_dead
-from vstream.plan.live.observe import choose_connection, connect_all, observe
+from vstream.plan.live.observe import observe
 from vstream.plan.plan import Change, Delete, Plan, UnreachableRegion, Update, risk_of
 from vstream.plan.risk import Risk
 from vstream.plan.transitions.remove_region import list_dead_streams, with_losses

@@ -22,8 +22,9 @@ from vstream.lab.state import lab_directory
 from vstream.lab.status import find_system_endpoint
 from vstream.lab.target_servers import target_lab_of_topology
 from vstream.lint.parse_topology import parse_topology
+from vstream.plan.live.connections import choose_connection, connect_all
 from vstream.plan.live.lost_region import give_up, measure_losses
-from vstream.plan.live.observe import choose_connection, connect_all, observe
+from vstream.plan.live.observe import observe
 from vstream.plan.live.witnesses import PEER_TIMEOUT, hear_witnesses
 from vstream.plan.pipeline import PlanRequest, make_plan
 from vstream.plan.topology_edit import TopologyEdit

@@ -23,7 +23,7 @@ from vstream.jetstream import direct
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.reconnecting import ReconnectingConnection
 from vstream.jetstream.source_header import parse_provenance, parse_replay
-from vstream.plan.live.observe import connect_for_reading
+from vstream.plan.live.connections import connect_for_reading
 
 pytestmark = pytest.mark.server
 

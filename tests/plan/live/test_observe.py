@@ -12,7 +12,8 @@ import pytest
 from tests.support.plans import render_streams, topology
 from vstream.errors import MalformedAnswerError, NoRespondersError, NotReachableError, VstreamError
 from vstream.jetstream.endpoints import list_endpoint_problems
-from vstream.plan.live.observe import _find_silent_accounts, connect_all, read_account_name
+from vstream.plan.live.connections import connect_all, read_account_name
+from vstream.plan.live.observe import _find_silent_accounts
 from vstream.plan.pipeline import PlanRequest, make_plan
 from vstream.topology.model import Endpoint
 

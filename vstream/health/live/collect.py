@@ -40,7 +40,7 @@ from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.answers import explain_malformed, is_from_leader, read_text
 from vstream.jetstream.connection import Connection, open_connection
 from vstream.jetstream.endpoints import list_endpoint_problems
-from vstream.plan.live import observe
+from vstream.plan.live import connections
 from vstream.plan.live.loaded_rules import hidden_accounts, read_loaded_rules
 from vstream.topology import naming
 from vstream.topology.consumer_config import ObservedConsumer
@@ -112,7 +112,7 @@ class _SnapshotCollector:
         self._phases.pop(0)
         account = self._account.result()
         if self._is_deep and account != _NOT_TOLD:
-            observe.check_mode(self._topology, account)
+            connections.check_mode(self._topology, account)
         await self._ask_for_the_rest(servers)
         self._phases.pop(0)
         servers = [self._without_doubt(server) for server in servers]
@@ -205,7 +205,7 @@ class _SnapshotCollector:
     async def _connect_to(self, region: str) -> None:
         endpoint = self._endpoints.get(region)
         if endpoint is None:
-            self._refuse(region, observe.make_address_error(region))
+            self._refuse(region, connections.make_address_error(region))
             return
         if problems := list_endpoint_problems(endpoint, region):
             self._problems[region] = "; ".join(problem.message for problem in problems)
@@ -225,7 +225,7 @@ class _SnapshotCollector:
             )
         if not self._account.done():
             try:
-                account = await observe.read_account_name(connection)
+                account = await connections.read_account_name(connection)
             except VstreamError:
                 return
             if not self._account.done():

@@ -15,8 +15,9 @@ from vstream.jetstream.answers import explain_malformed
 from vstream.jetstream.connection import Connection, connect
 from vstream.plan.importing.discovered import ClusterEndpoint, Discovered, DiscoveredServer
 from vstream.plan.importing.topology import make_routing_refusal
+from vstream.plan.live.connections import read_account_name
 from vstream.plan.live.loaded_rules import leads_elsewhere, read_loaded_rules
-from vstream.plan.live.observe import IN_FLIGHT, LEADER_TIMEOUT, read_account_name
+from vstream.plan.live.observe import IN_FLIGHT, LEADER_TIMEOUT
 from vstream.plan.plan import RULE, kind_of
 from vstream.plan.rules import LoadedEntries
 from vstream.topology.consumer_config import ObservedConsumer

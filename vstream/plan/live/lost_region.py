@@ -8,8 +8,8 @@ from vstream.errors import NotReachableError, RefusedError
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.connection import Connection
 from vstream.plan.context import Observed
+from vstream.plan.live.connections import choose_connection, connect_all
 from vstream.plan.live.gate_checks import LiveGateChecker
-from vstream.plan.live.observe import choose_connection, connect_all
 from vstream.plan.live.witnesses import ask_itself
 from vstream.plan.topology_edit import TopologyEdit
 from vstream.plan.transitions import promote_home

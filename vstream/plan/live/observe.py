@@ -4,228 +4,37 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 
-from vstream.errors import MalformedAnswerError, NoRespondersError, NotReachableError, ServerError, VstreamError
+from vstream.errors import NoRespondersError, NotReachableError, ServerError, VstreamError
 from vstream.jetstream import monitoring
 from vstream.jetstream.admin import JetStreamAdmin
-from vstream.jetstream.connection import CONNECT_TIMEOUT, Connection, DomainRoutingConnection, open_connection
-from vstream.jetstream.endpoints import check_endpoints, resolve_context
-from vstream.jetstream.reconnecting import ReconnectingConnection, open_reconnecting
+from vstream.jetstream.connection import Connection
 from vstream.plan.context import Observed
 from vstream.plan.live import loaded_rules
+from vstream.plan.live.connections import (
+    GLOBAL_ACCOUNT,
+    check_mode,
+    check_signed,
+    choose_connection,
+    name_manager,
+    read_account_name,
+)
 from vstream.plan.rules import LoadedEntries
-from vstream.syntax.document import object_or_empty
 from vstream.topology import naming, physical
-from vstream.topology.accounts import VSTREAM_USER
 from vstream.topology.consumer_config import ObservedConsumer
 from vstream.topology.model import Endpoint, Role, Security, Topology
 from vstream.topology.profiles import profile_of
-from vstream.topology.profiles.shared import WHO_AM_I
 from vstream.topology.replication import list_physical_streams
-from vstream.topology.stream_config import REGION_ACCOUNT_PREFIX, REGION_KEY, ROLE_KEY, ObservedStream
-from vstream.topology.units import format_version, parse_version
+from vstream.topology.stream_config import REGION_KEY, ROLE_KEY, ObservedStream
 
 LEADER_TIMEOUT = 10.0
 """Seconds that streams get to elect a leader. It takes 4 to 9."""
-_RELOAD = 2.0
 _PAUSE = 0.5
 _READ_FROM = frozenset({Role.READ.value, Role.ORIGIN.value})
 IN_FLIGHT = 32
-
-
-@asynccontextmanager
-async def connect_all(
-    topology: Topology,
-    endpoints: Mapping[str, Endpoint],
-    *,
-    timeout: float = CONNECT_TIMEOUT,
-    on_open: Callable[[str], None] = lambda _region: None,
-) -> AsyncIterator[Mapping[str, Connection | NotReachableError]]:
-    """
-    One connection to each region that can be reached, and the reason for each that cannot. *on_open* is told each region.
-
-    Raises VstreamError with every file, context and variable that is missing, before anything is dialled; and if a
-    connection leads to another cluster than the region's, or to a server that is older than the topology promises.
-    """
-    check_endpoints(topology, endpoints)
-    opened = await asyncio.gather(
-        *(_open(region.name, endpoints.get(region.name), timeout, on_open) for region in topology.regions)
-    )
-    connections = {region.name: connection for region, connection in zip(topology.regions, opened, strict=True)}
-    try:
-        for region in topology.regions:
-            connection = connections[region.name]
-            if isinstance(connection, Connection):
-                connection.client.is_mapped = partial(profile_of(topology).maps, topology, region.name)
-                _check(topology, region.name, connection)
-        await _check_accounts(topology, connections)
-        yield connections
-    finally:
-        await asyncio.gather(*(connection.close() for connection in opened if isinstance(connection, Connection)))
-
-
-@asynccontextmanager
-async def connect_for_reading(
-    topology: Topology, endpoints: Mapping[str, Endpoint], *, needs_all: bool = False
-) -> AsyncIterator[dict[str, ReconnectingConnection]]:
-    """
-    By region, a connection to each that can be reached; it comes back after an outage.
-
-    Raises NotReachableError if none can, or with *needs_all* not all.
-    """
-    connections: dict[str, ReconnectingConnection] = {}
-    problems: list[NotReachableError] = []
-    try:
-        for region, endpoint in endpoints.items():
-            try:
-                connections[region] = await open_reconnecting(
-                    resolve_context(endpoint) if endpoint.context else endpoint,
-                    region,
-                    name="vstream",
-                    accepts_server=lambda *_: True,
-                    within=CONNECT_TIMEOUT,
-                    is_rehearsal=False,
-                )
-            except NotReachableError as error:
-                problems.append(error)
-        problems += [make_address_error(region.name) for region in topology.regions if region.name not in endpoints]
-        if not connections or (needs_all and problems):
-            hint = f"all regions are needed: {problems[0].hint}" if needs_all else problems[0].hint
-            raise NotReachableError(problems[0].message, hint=hint)
-        yield connections
-    finally:
-        for connection in connections.values():
-            await connection.close()
-
-
-def make_address_error(region: str) -> NotReachableError:
-    """Nothing says how *region* is reached."""
-    return NotReachableError(
-        f"no address is known for region `{region}`", hint=f"add `{region}` to `connect` in the topology"
-    )
-
-
-async def _open(
-    region: str, endpoint: Endpoint | None, timeout: float, on_open: Callable[[str], None]
-) -> Connection | NotReachableError:
-    if endpoint is None:
-        return make_address_error(region)
-    try:
-        return await open_connection(endpoint, region, timeout=timeout)
-    except NotReachableError as error:
-        return error
-    finally:
-        on_open(region)
-
-
-def _check(topology: Topology, region: str, connection: Connection) -> None:
-    expected = topology.region(region).cluster
-    if connection.cluster != expected:
-        raise VstreamError(
-            f"the connection for region `{region}` leads to cluster `{connection.cluster}` "
-            f"(server `{connection.server_name}`), not to `{expected}`",
-            hint="correct `connect` or the region's `cluster` in the topology",
-        )
-    running = parse_version(connection.server_version)
-    if running is not None and running[:2] < topology.server_version:
-        oldest = format_version(topology.server_version)
-        raise VstreamError(
-            f"server `{connection.server_name}` in region `{region}` runs {connection.server_version}, "
-            f'the topology says `server_version: "{oldest}"`',
-            hint="upgrade the server, or lower `server_version`",
-        )
-
-
-async def _check_signed(
-    topology: Topology, connections: Mapping[str, Connection | NotReachableError], endpoints: Mapping[str, Endpoint]
-) -> None:
-    """
-    Raises VstreamError where whoever connects is in another account than the topology's, or servers have that of another profile.
-
-    In operator mode, where clients are told the public key of their account, and servers its name.
-    """
-    for region, connection in connections.items():
-        endpoint = endpoints.get(region)
-        if not isinstance(connection, Connection) or endpoint is None or not endpoint.monitor:
-            continue
-        try:
-            key = await read_account_name(connection)
-            await monitoring.look_up_account(endpoint.monitor[0], key, monitoring.TIMEOUT)
-            detail = await monitoring.read_account_detail(endpoint.monitor[0], key, monitoring.TIMEOUT)
-        except (NotReachableError, ServerError):
-            continue  # what cannot be read is said by the plan
-        name, expected = str(detail.get("name_tag") or key), physical.client_account(topology, region)
-        if name != expected:
-            raise VstreamError(
-                f"the user of `connect` for region `{region}` is in account `{name}`, not in `{expected}`",
-                hint=f"connect with user-{_name_manager(topology, region)}.creds of the topology's keys (`vstream keys where`); "
-                "the routing profile of a topology in operator mode cannot change while servers run",
-            )
-        if bool(detail.get("jetstream_enabled")) is profile_of(topology).has_hidden_accounts:
-            raise VstreamError(
-                f"servers of region `{region}` have accounts of another profile than `routing: {topology.routing.value}`",
-                hint="the routing profile of a topology in operator mode cannot change while servers run",
-            )
-
-
-async def _check_accounts(topology: Topology, connections: Mapping[str, Connection | NotReachableError]) -> None:
-    """Raises VstreamError where whoever connects to one region is in the account of another."""
-    if not profile_of(topology).has_region_accounts:
-        return
-    opened = [connection for connection in connections.values() if isinstance(connection, Connection)]
-    for connection, account in zip(opened, await asyncio.gather(*map(read_account_name, opened)), strict=True):
-        expected = naming.region_account(connection.region)
-        if account.startswith(REGION_ACCOUNT_PREFIX) and account != expected:
-            raise VstreamError(
-                f"the user of `connect` for region `{connection.region}` is in account `{account}`, not in `{expected}`",
-                hint=f"connect as `{_name_manager(topology, connection.region)}`: with `routing: regional`, each region has "
-                "users of its own",
-            )
-
-
-def _name_manager(topology: Topology, region: str) -> str:
-    return profile_of(topology).user_name(VSTREAM_USER, region)
-
-
-def choose_connection(connections: Mapping[str, Connection | NotReachableError]) -> Connection:
-    """
-    To a region that can be reached: each answers for all, but for what only a domain's own region knows.
-
-    Raises NotReachableError with every reason if there is none.
-    """
-    for connection in connections.values():
-        if isinstance(connection, Connection):
-            return DomainRoutingConnection(connection, connections)
-    errors = [error for error in connections.values() if isinstance(error, NotReachableError)]
-    raise NotReachableError.of_all(errors)
-
-
-def check_mode(topology: Topology, account: str) -> None:
-    """
-    Raises VstreamError where servers are in operator mode and *topology* is not, or the other way round.
-
-    *account* is what servers call the account of whoever connects. An account of one's own may be in either.
-    """
-    is_signed = loaded_rules.PUBLIC_KEY.fullmatch(account) is not None
-    if not topology.has_accounts or is_signed is (topology.security is Security.OPERATOR):
-        return
-    if is_signed:
-        raise VstreamError(
-            f"the servers are in operator mode: the user of `connect` is in account `{account}`, and the topology says "
-            f"`mode: {topology.security.value}`",
-            hint="write `security: {mode: operator}` if these are the right servers; "
-            "a lab starts afresh after `vstream lab down --purge`",
-        )
-    raise VstreamError(
-        f"the servers are not in operator mode: the user of `connect` is in account `{account}`, which is "
-        "defined in their configuration files",
-        hint="ship operator.cfg and the server configurations to every server, and restart each (`vstream render`); "
-        "a lab starts afresh after `vstream lab down --purge`",
-    )
 
 
 async def observe(
@@ -237,7 +46,7 @@ async def observe(
     is_signed = topology.security is Security.OPERATOR
     check_mode(topology, account)
     if is_signed:
-        await _check_signed(topology, connections, endpoints)
+        await check_signed(topology, connections, endpoints)
     if topology.has_accounts and account != physical.client_account(topology, connection.region) and not is_signed:
         return await _observe_elsewhere(topology, connection, account)
     rules, unread = await _read_rules(topology, endpoints, account)
@@ -352,12 +161,6 @@ def _list_unknown_regions(
     )
 
 
-_LONGEST_ACCOUNT = 1000
-"""Characters. Names of accounts stand in addresses and reports; operator mode's have 56."""
-_GLOBAL = "$G"
-"""The account of clients without a user. It can neither export nor import (server/opts.go, isReservedAccount)."""
-
-
 async def _list_own_streams(connection: Connection) -> Mapping[str, ObservedStream]:
     """The streams of the account of *connection*; none if it has no JetStream."""
     try:
@@ -378,7 +181,7 @@ async def _observe_elsewhere(topology: Topology, connection: Connection, account
         raise VstreamError(
             f"the streams of `{topology.name}` are in account `{account}`, not in `{physical.client_account(topology)}`",
             hint="leave `account` out: servers let `$G` share nothing, so what is in it stays there"
-            if account == _GLOBAL
+            if account == GLOBAL_ACCOUNT
             else f"say so: `account: {account}`",
         )
     if not is_here:
@@ -386,7 +189,7 @@ async def _observe_elsewhere(topology: Topology, connection: Connection, account
             f"the user of `connect` is in account `{account}`, not in "
             f"`{physical.client_account(topology, connection.region)}`",
             hint=f"with `routing: {topology.routing.value}`, every server includes accounts.cfg (`vstream render`); "
-            f"connect as `{_name_manager(topology, connection.region)}`",
+            f"connect as `{name_manager(topology, connection.region)}`",
         )
     return Observed(streams=streams, missing=missing, unread_servers=tuple(seat.server.name for seat in topology.seats))
 
@@ -436,27 +239,6 @@ async def _list_streams(
         if all(place_of.get(name) not in reached for name in missing) or time.monotonic() > deadline:
             return streams, (*missing, *away)
         await asyncio.sleep(_PAUSE)
-
-
-async def read_account_name(connection: Connection) -> str:
-    """
-    The account that *connection* belongs to. Raises MalformedAnswerError if what the server names can be none.
-
-    A server that reloads its accounts does not listen for a moment: it is asked again for `_RELOAD` seconds.
-    """
-    until = time.monotonic() + _RELOAD
-    while True:
-        try:
-            answer = await connection.request_json(WHO_AM_I)
-            break
-        except NoRespondersError:
-            if time.monotonic() > until:
-                raise
-        await asyncio.sleep(_PAUSE)
-    account = str(object_or_empty(answer.get("data")).get("account", _GLOBAL))
-    if len(account) > _LONGEST_ACCOUNT:
-        raise MalformedAnswerError(WHO_AM_I, f"the account's name has {len(account):,} characters")
-    return account
 
 
 async def _read_region_rules(
