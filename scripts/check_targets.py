@@ -28,9 +28,9 @@ from tests.support.chart_pods import PASSWORD, Pods, make_configuration, read_co
 from tests.support.command import vstream
 from vstream import resources
 from vstream.lab import binaries
-from vstream.lab.find_servers import find_signer
 from vstream.lint.parse_topology import parse_topology, render_bundle
 from vstream.render.targets import render_target
+from vstream.servers.find_servers import find_signer
 from vstream.syntax import natsconf
 from vstream.topology.bundle import loaded_path, placeholder_for
 from vstream.topology.model import Security

@@ -29,7 +29,7 @@ from vstream.cli.audit import open_target
 from vstream.cli.views import audit as view
 from vstream.diagnostics import Severity
 from vstream.errors import NotReachableError
-from vstream.lab.find_servers import build_bundle, endpoints_as_user, find_servers
+from vstream.servers.find_servers import build_bundle, endpoints_as_user, find_servers
 from vstream.topology.accounts import AUDIT_USER
 
 pytestmark = [

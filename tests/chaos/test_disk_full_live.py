@@ -12,8 +12,8 @@ from tests.support.chaos_lab import LAB, background, chaos, open_faults, publish
 from tests.support.command import vstream
 from tests.support.labs import pids, states
 from vstream.chaos.faults import disk_full
-from vstream.lab import target_servers
 from vstream.lab.links import control
+from vstream.servers import target_servers
 
 pytestmark = pytest.mark.lab
 

@@ -27,7 +27,7 @@ from vstream.lab import ports
 from vstream.lab.binaries import Program
 from vstream.lab.links.state import Cut, LinkState
 from vstream.lab.state import LabDirectory, LabRecord
-from vstream.lab.target_servers import TargetServers
+from vstream.servers.target_servers import TargetServers
 
 
 def target(directory: Path) -> TargetServers:

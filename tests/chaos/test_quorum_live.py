@@ -31,7 +31,8 @@ from tests.support.command import environment, vstream
 from tests.support.labs import pids, states
 from vstream.errors import VstreamError
 from vstream.jetstream.connection import Connection, open_connection
-from vstream.lab import lab, leaders
+from vstream.lab import lab
+from vstream.servers import leaders
 
 pytestmark = pytest.mark.lab
 

@@ -9,8 +9,8 @@ import pytest
 from tests.support.command import vstream
 from vstream.cli import server_configs
 from vstream.errors import VstreamError
-from vstream.lab.find_servers import Servers
 from vstream.lint.parse_topology import parse_topology
+from vstream.servers.find_servers import Servers
 
 TEXT = 'version: 1\nname: acme\nserver_version: "2.12"\nregions: {west: {servers: 2}}\nstreams: {}\n'
 WHERE = Servers(endpoints={}, lab=None, description="")

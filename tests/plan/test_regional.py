@@ -12,10 +12,10 @@ import pytest
 from tests.plan.test_accounts import entries, plan_change
 from tests.support.plans import FakeServers, make_plan, render_streams, topology
 from vstream.lab import passwords
-from vstream.lab.find_servers import Servers, endpoints_as_user
 from vstream.plan.context import Observed
 from vstream.plan.live import loaded_rules as told
 from vstream.plan.plan import Create, CreateConsumer, Stage, stage_of
+from vstream.servers.find_servers import Servers, endpoints_as_user
 from vstream.subjects.algebra import overlaps
 from vstream.topology.accounts import Account, ShareKind
 from vstream.topology.bundle import Bundle

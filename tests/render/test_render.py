@@ -22,11 +22,11 @@ from tests.support.topologies import HEAD, REGIONS, many_streams
 from vstream import resources
 from vstream.diagnostics import Severity
 from vstream.errors import InvalidInputError
-from vstream.lab.find_servers import Servers, build_bundle
 from vstream.lint.parse_topology import parse_topology, render_bundle, render_streams
 from vstream.render.environment import quote, to_json
 from vstream.render.server_view import default_addresses
 from vstream.render.write_bundle import write_bundle
+from vstream.servers.find_servers import Servers, build_bundle
 from vstream.subjects.algebra import matches
 from vstream.subjects.resolve import OutcomeKind, compile_mappings
 from vstream.subjects.transform import SubjectTransform

@@ -10,7 +10,7 @@ from typing import TypeVar
 from vstream.apply.port import GateChecker, MappingAdmin, ReaderAdmin, ServerAdmin, StreamAdmin
 from vstream.errors import NoRespondersError, NotPermittedError, NotReachableError, ServerError, VstreamError
 from vstream.jetstream import error_codes
-from vstream.lab.leaders import ELECTION_TIMEOUT
+from vstream.lab.readiness import ELECTION_TIMEOUT
 from vstream.plan.consumer_failover import continue_from
 from vstream.plan.plan import (
     Change,

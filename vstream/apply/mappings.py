@@ -9,11 +9,11 @@ from vstream.apply.push_accounts import make_account_admin, with_system_login
 from vstream.apply.shipping import ShippingOptions, make_shipped_mappings
 from vstream.errors import LabError
 from vstream.lab import keys, lab
-from vstream.lab.find_servers import Servers, find_signer
 from vstream.lab.readiness import monitor_url
 from vstream.lab.status import find_system_endpoint
 from vstream.plan.pipeline import PlanRequest
 from vstream.plan.plan import Plan
+from vstream.servers.find_servers import Servers, find_signer
 from vstream.topology.accounts import SYSTEM_USER
 from vstream.topology.bundle import Bundle
 from vstream.topology.model import Security

@@ -11,11 +11,11 @@ from vstream.health.live.refresh_readers import refresh_readers
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.lab import lab
 from vstream.lab.remove_servers import LabServerAdmin
-from vstream.lab.target_servers import TargetServers
 from vstream.plan.live.connections import choose_connection, connect_all
 from vstream.plan.live.gate_checks import LiveGateChecker
 from vstream.plan.pipeline import PlanRequest, make_plan
 from vstream.plan.plan import Plan
+from vstream.servers.target_servers import TargetServers
 from vstream.topology.model import Topology
 
 _REFRESH_TIMEOUT = 30.0

@@ -19,7 +19,7 @@ from vstream.jetstream.connection import Reply
 from vstream.jetstream.reconnecting import ReconnectingConnection, open_reconnecting
 from vstream.lab.links.state import LinkState, Pair
 from vstream.lab.server_records import OwnServers
-from vstream.lab.target_servers import TargetServers
+from vstream.servers.target_servers import TargetServers
 
 _POLL = 0.005
 _CONNECT_TIMEOUT = 10.0

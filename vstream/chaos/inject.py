@@ -21,7 +21,7 @@ from vstream.errors import RefusedError, UnknownNameError
 from vstream.lab.links.state import Pair
 from vstream.lab.readiness import ReadinessProgress
 from vstream.lab.start import shield_from_cancellation
-from vstream.lab.target_servers import TargetServers
+from vstream.servers.target_servers import TargetServers
 from vstream.topology.model import Topology
 from vstream.value_class import value_class
 

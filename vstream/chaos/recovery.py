@@ -11,10 +11,10 @@ from vstream.chaos.connectivity import format_pairs, probe_connectivity
 from vstream.errors import LabError, VstreamError
 from vstream.jetstream import monitoring
 from vstream.lab import readiness
-from vstream.lab.leaders import POLL
 from vstream.lab.links.state import Pair
 from vstream.lab.readiness import Member, ReadinessProgress, ReadinessStage, monitor_url
-from vstream.lab.target_servers import TargetServers
+from vstream.servers.leaders import POLL
+from vstream.servers.target_servers import TargetServers
 
 _MESSAGE_TIMEOUT = 1.0
 """Seconds to wait for a message before it is sent again."""

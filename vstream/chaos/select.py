@@ -6,10 +6,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from itertools import product
 
 from vstream.errors import LabError, RefusedError, UnknownNameError
-from vstream.lab import leaders
-from vstream.lab.leaders import StreamLeadership
 from vstream.lab.links.state import Pair
-from vstream.lab.target_servers import TargetServers
+from vstream.servers import leaders
+from vstream.servers.leaders import StreamLeadership
+from vstream.servers.target_servers import TargetServers
 from vstream.topology import physical
 from vstream.topology.model import Role, Topology
 

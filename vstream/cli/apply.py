@@ -21,12 +21,12 @@ from vstream.cli.views import apply as view
 from vstream.cli.views import console
 from vstream.cli.views import plan as plan_view
 from vstream.cli.views.progress import progress_bar
-from vstream.lab.server_plan import ServerPlan
-from vstream.lab.target_servers import target_topology
 from vstream.lint.parse_topology import parse_topology
 from vstream.plan import saved
 from vstream.plan.pipeline import make_plan, require_same
 from vstream.plan.plan import Delete, Plan
+from vstream.servers.server_plan import ServerPlan
+from vstream.servers.target_servers import target_topology
 from vstream.topology.bundle import loaded_path
 
 GateTimeout = Annotated[float, typer.Option("--gate-timeout", help="Wait this long for each gate, such as 5m.", min=0)]

@@ -17,7 +17,7 @@ from vstream.cli.views import backup as view
 from vstream.cli.views import console
 from vstream.cli.views.json_output import print_json
 from vstream.cli.views.progress import show_steps
-from vstream.lab.find_servers import build_bundle, find_servers
+from vstream.servers.find_servers import build_bundle, find_servers
 
 Directory = Annotated[Path, typer.Argument(help="The directory of the backup.", metavar="DIR")]
 

@@ -17,7 +17,7 @@ from vstream.cli.views.json_output import print_json
 from vstream.cli.views.progress import progress_bar
 from vstream.health.doctor.examine import Health
 from vstream.health.pipeline import diagnose
-from vstream.lab.find_servers import build_bundle, find_servers
+from vstream.servers.find_servers import build_bundle, find_servers
 
 _EXIT_CODES = {Health.HEALTHY: OK, Health.UNHEALTHY: NO, Health.UNKNOWN: UNKNOWN}
 

@@ -21,10 +21,10 @@ from vstream.files import PRIVATE, write_private
 from vstream.health.pipeline import diagnose
 from vstream.health.redact import find_secrets, redact
 from vstream.jetstream.monitoring import read_raw_answers
-from vstream.lab.find_servers import Servers, build_bundle, find_servers
-from vstream.lab.server_plan import make_server_plan
 from vstream.lab.state import lab_directory
 from vstream.plan import saved
+from vstream.servers.find_servers import Servers, build_bundle, find_servers
+from vstream.servers.server_plan import make_server_plan
 from vstream.topology.model import Topology
 
 _ARCHIVE = ".tar.gz"

@@ -26,10 +26,10 @@ from vstream.formatting import format_count, format_duration
 from vstream.health.live.cross_region_listener import CrossRegionListener
 from vstream.health.live.refresh_watch import Refresher, watch
 from vstream.health.prometheus import CONTENT_TYPE, render_metrics
-from vstream.lab.find_servers import find_servers
 from vstream.lab.state import lab_directory
-from vstream.lab.target_servers import target_topology
 from vstream.runner.events import ScenarioProgress, read_progress
+from vstream.servers.find_servers import find_servers
+from vstream.servers.target_servers import target_topology
 from vstream.topology.model import Topology
 
 _REFRESH_EVERY = 1.0

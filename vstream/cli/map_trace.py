@@ -15,9 +15,9 @@ from vstream.cli.views import console
 from vstream.cli.views import trace as view
 from vstream.cli.views.json_output import print_json
 from vstream.errors import UnknownNameError
-from vstream.lab.find_servers import find_servers
 from vstream.lint.publishing_client import find_client
 from vstream.probe.trace import expect_publish, trace_publish
+from vstream.servers.find_servers import find_servers
 from vstream.topology.physical import client_account
 
 

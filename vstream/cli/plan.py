@@ -16,9 +16,9 @@ from vstream.cli.views import plan as view
 from vstream.cli.views.json_output import print_json
 from vstream.cli.views.progress import show_steps
 from vstream.files import save_output
-from vstream.lab.find_servers import find_servers
-from vstream.lab.server_plan import ServerPlan, make_server_plan
 from vstream.plan import saved
+from vstream.servers.find_servers import find_servers
+from vstream.servers.server_plan import ServerPlan, make_server_plan
 from vstream.topology.model import Topology
 
 Adopt = Annotated[

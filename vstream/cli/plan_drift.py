@@ -18,8 +18,8 @@ from vstream.cli.views.progress import show_steps
 from vstream.formatting import format_count
 from vstream.health.doctor.examine import findings_as_dicts
 from vstream.health.drift import DriftReport, find_drift
-from vstream.lab.find_servers import find_servers
 from vstream.plan import saved
+from vstream.servers.find_servers import find_servers
 from vstream.topology.model import Topology
 
 

@@ -20,10 +20,10 @@ from vstream.cli.views import region as view
 from vstream.cli.views.json_output import print_json
 from vstream.errors import UnknownNameError
 from vstream.health.live.drain import Emptiness, empty_region, empty_server
-from vstream.lab.server_plan import ServerPlan
-from vstream.lab.target_servers import target_topology
 from vstream.plan.pipeline import require_nothing_else
 from vstream.plan.topology_edit import TopologyEdit
+from vstream.servers.server_plan import ServerPlan
+from vstream.servers.target_servers import target_topology
 
 _LOOK = 5.0
 """Seconds in which a region that is drained shows that nothing more comes."""

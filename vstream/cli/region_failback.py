@@ -18,9 +18,9 @@ from vstream.cli.views.json_output import print_json
 from vstream.cli.views.progress import show_progress
 from vstream.errors import RefusedError
 from vstream.lab import lab as labs
-from vstream.lab.find_servers import Servers, find_servers, render_lab
 from vstream.plan.live.witnesses import PEER_TIMEOUT, require_empty, wait_for_members
 from vstream.plan.pipeline import require_nothing_lost
+from vstream.servers.find_servers import Servers, find_servers, render_lab
 from vstream.topology.model import Topology
 
 

@@ -23,15 +23,15 @@ from vstream.cli.views import region as view
 from vstream.cli.views.json_output import print_json
 from vstream.errors import RefusedError
 from vstream.lab import lab as labs
-from vstream.lab.find_servers import Servers, find_servers
-from vstream.lab.server_plan import ServerPlan
 from vstream.lab.status import find_system_endpoint
-from vstream.lab.target_servers import target_topology
 from vstream.plan.live.lost_region import give_up
 from vstream.plan.live.witnesses import DeathProof, hear_witnesses, remove_peers
 from vstream.plan.pipeline import require_nothing_lost
 from vstream.plan.plan import Plan
 from vstream.plan.topology_edit import TopologyEdit
+from vstream.servers.find_servers import Servers, find_servers
+from vstream.servers.server_plan import ServerPlan
+from vstream.servers.target_servers import target_topology
 from vstream.topology.bundle import loaded_path
 from vstream.topology.model import Endpoint, Topology
 from vstream.value_class import value_class

@@ -14,11 +14,11 @@ from vstream.cli.views.console import print_note
 from vstream.cli.views.json_output import print_json
 from vstream.errors import VstreamError
 from vstream.formatting import format_count
-from vstream.lab.find_servers import find_signer
 from vstream.lint.parse_topology import render_bundle
 from vstream.render.targets import render_target
 from vstream.render.targets.hosts import list_missing_files
 from vstream.render.write_bundle import write_bundle
+from vstream.servers.find_servers import find_signer
 from vstream.topology.bundle import loaded_path
 from vstream.topology.model import Topology
 

@@ -21,8 +21,8 @@ from vstream.health.live.refresh_readers import refresh_readers
 from vstream.health.live.refresh_watch import Refresher, watch
 from vstream.health.live.rescue import MetaGroup, choose_groups, find_groups, rescue
 from vstream.health.repair.pipeline import RepairKind, RepairRequest, choose_repairs, repair
-from vstream.lab.find_servers import Servers, find_servers
-from vstream.lab.target_servers import target_topology
+from vstream.servers.find_servers import Servers, find_servers
+from vstream.servers.target_servers import target_topology
 from vstream.topology.model import Topology
 
 _SOURCE_TIMEOUT = 60.0

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from vstream.errors import VstreamError
 from vstream.health.doctor.configs import ConfigFile
-from vstream.lab.find_servers import Servers
 from vstream.lab.state import lab_directory
+from vstream.servers.find_servers import Servers
 from vstream.syntax import natsconf
 from vstream.syntax.natsconf.digest import digest
 from vstream.topology.model import Topology

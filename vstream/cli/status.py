@@ -24,8 +24,8 @@ from vstream.cli.views.json_output import JsonLayout, print_json
 from vstream.errors import InvalidInputError, NotReachableError, VstreamError
 from vstream.health.pipeline import read_status
 from vstream.health.status import Status, StatusVerdict
-from vstream.lab.find_servers import Servers, build_bundle, find_servers, find_signer
 from vstream.render.bundle import render_loaded
+from vstream.servers.find_servers import Servers, build_bundle, find_servers, find_signer
 from vstream.topology.bundle import Bundle
 from vstream.topology.model import Topology
 from vstream.value_class import value_class

@@ -10,8 +10,8 @@ from vstream.health.doctor.check import DoctorFinding, Drift
 from vstream.health.doctor.configs import ConfigFile
 from vstream.health.doctor.examine import Diagnosis, examine
 from vstream.health.live.collect import collect_snapshot
-from vstream.lab.find_servers import Servers
-from vstream.lab.server_plan import ServerPlan, make_server_plan
+from vstream.servers.find_servers import Servers
+from vstream.servers.server_plan import ServerPlan, make_server_plan
 from vstream.topology.model import Topology
 from vstream.value_class import value_class
 

@@ -16,11 +16,9 @@ from vstream.health.live.drain import empty_region
 from vstream.health.live.rescue import choose_groups, find_groups, rescue
 from vstream.lab import lab
 from vstream.lab.binaries import find_or_fetch_binaries
-from vstream.lab.find_servers import render_lab
 from vstream.lab.links.state import Backend
 from vstream.lab.state import lab_directory
 from vstream.lab.status import find_system_endpoint
-from vstream.lab.target_servers import target_lab_of_topology
 from vstream.lint.parse_topology import parse_topology
 from vstream.plan.live.connections import choose_connection, connect_all
 from vstream.plan.live.lost_region import give_up, measure_losses
@@ -32,6 +30,8 @@ from vstream.plan.transitions.remove_region import RegionLoss
 from vstream.probe import checks
 from vstream.probe.report import CheckStatus
 from vstream.scenario.model import ChangeRegion, RegionCommand, Scenario
+from vstream.servers.find_servers import render_lab
+from vstream.servers.target_servers import target_lab_of_topology
 from vstream.topology import physical
 from vstream.topology.bundle import Bundle
 from vstream.topology.model import Endpoint, Topology, VirtualStream

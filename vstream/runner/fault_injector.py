@@ -12,11 +12,11 @@ from vstream.chaos.faults.base import LastingInjection, LeaderChange, RollingRes
 from vstream.chaos.inject import InjectionRequest, change_leader, heal, inject_and_journal
 from vstream.errors import LabError, UnsupportedError, VstreamError
 from vstream.health.live.refresh_readers import refresh_readers
-from vstream.lab import target_servers
-from vstream.lab.target_servers import TargetServers
 from vstream.runner.environment import Environment
 from vstream.runner.events import Event, FaultSeen, FaultState
 from vstream.scenario.model import Inject
+from vstream.servers import target_servers
+from vstream.servers.target_servers import TargetServers
 from vstream.value_class import value_class
 
 Pause = Callable[[int], Awaitable[None]]

@@ -11,9 +11,9 @@ from vstream.chaos import select
 from vstream.cli.chaos.commands import heal
 from vstream.cli.lab.options import choose_lab
 from vstream.errors import LabError, UnknownNameError
-from vstream.lab import target_servers
-from vstream.lab.target_servers import TargetServers
 from vstream.lint import parse_topology
+from vstream.servers import target_servers
+from vstream.servers.target_servers import TargetServers
 
 REGIONS = "regions: {west: {servers: 1, cluster: c-west}, central: {servers: 1}, east: {servers: 1}}"
 ACROSS = (

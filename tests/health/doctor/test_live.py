@@ -24,8 +24,8 @@ from vstream.health.repair.refill import Copy, LostEnd, Refill
 from vstream.jetstream import direct
 from vstream.jetstream.source_header import origin_of
 from vstream.lab import lab
-from vstream.lab.find_servers import find_servers
 from vstream.lab.state import lab_directory
+from vstream.servers.find_servers import find_servers
 
 KEPT = 40
 """Seconds that a write stream keeps messages which no other region can take."""

@@ -9,7 +9,7 @@ import pytest
 
 from vstream.health.live import refresh_readers
 from vstream.health.live.refresh_readers import is_still
-from vstream.lab.leaders import StreamLeadership
+from vstream.servers.leaders import StreamLeadership
 
 if TYPE_CHECKING:
     from vstream.jetstream.connection import Connection

@@ -25,8 +25,8 @@ from vstream.health.repair.sequence_set import SequenceSet
 from vstream.health.status import PairState, PairStatus
 from vstream.jetstream.direct import DirectMessage
 from vstream.jetstream.source_header import new_replay_name, parse_provenance, parse_replay
-from vstream.lab.target_servers import TargetServers
 from vstream.lint import parse_topology
+from vstream.servers.target_servers import TargetServers
 
 numbers = st.lists(st.integers(0, 40))
 

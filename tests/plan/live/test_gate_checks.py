@@ -20,10 +20,10 @@ from tests.support.labs import eventually, pids
 from vstream.errors import VstreamError
 from vstream.jetstream.connection import connect
 from vstream.lab import lab
-from vstream.lab.leaders import find_meta_leader
 from vstream.plan.live import gate_checks
 from vstream.plan.live.gate_checks import LiveGateChecker
 from vstream.plan.plan import Gate, GateKind
+from vstream.servers.leaders import find_meta_leader
 from vstream.topology.model import Endpoint
 
 pytestmark = pytest.mark.server

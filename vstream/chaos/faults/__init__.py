@@ -12,8 +12,8 @@ from importlib import import_module
 from typing import Final
 
 from vstream.chaos.faults.base import FaultRequest, Injection, LabFault
-from vstream.lab.target_servers import TargetServers
 from vstream.scenario.faults import FaultSpec, FaultType
+from vstream.servers.target_servers import TargetServers
 from vstream.topology.model import Topology
 
 _MODULES: Final = tuple(import_module(module.name) for module in pkgutil.iter_modules(__path__, f"{__name__}."))

@@ -16,11 +16,11 @@ from vstream.errors import LabError, VstreamError
 from vstream.jetstream import monitoring
 from vstream.lab import server_records, start
 from vstream.lab.binaries import Program
-from vstream.lab.leaders import POLL
 from vstream.lab.links.state import Pair
 from vstream.lab.readiness import monitor_url
-from vstream.lab.target_servers import TargetServers
 from vstream.scenario.faults import FaultSpec
+from vstream.servers.leaders import POLL
+from vstream.servers.target_servers import TargetServers
 from vstream.topology.model import Topology
 from vstream.value_class import value_class
 

@@ -20,8 +20,8 @@ import psutil
 from vstream.chaos.faults import base
 from vstream.errors import LabError, UnsupportedError
 from vstream.files import write_private
-from vstream.lab.target_servers import TargetServers
 from vstream.scenario import faults
+from vstream.servers.target_servers import TargetServers
 from vstream.value_class import value_class
 
 _SIGNAL_TIMEOUT = 0.5

@@ -7,9 +7,9 @@ from typing import ClassVar
 
 from vstream.chaos import select
 from vstream.chaos.faults import base
-from vstream.lab import leaders
-from vstream.lab.target_servers import TargetServers
 from vstream.scenario import faults
+from vstream.servers import leaders
+from vstream.servers.target_servers import TargetServers
 from vstream.value_class import value_class
 
 

@@ -14,8 +14,8 @@ from vstream.lab.links import control
 from vstream.lab.links.choose import link_state
 from vstream.lab.links.proxy_process import ProxyProcess
 from vstream.lab.links.state import Cut, LinkState, Pair, decode_states, encode_states
-from vstream.lab.target_servers import TargetServers
 from vstream.scenario import faults
+from vstream.servers.target_servers import TargetServers
 from vstream.topology.model import Link
 from vstream.value_class import value_class
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import ClassVar
 
 from vstream.chaos.faults import base
-from vstream.lab.target_servers import TargetServers
 from vstream.scenario import faults
+from vstream.servers.target_servers import TargetServers
 from vstream.value_class import value_class
 
 

@@ -27,8 +27,8 @@ from vstream.errors import LabError
 from vstream.files import write_private
 from vstream.lab import server_records
 from vstream.lab.start import shield_from_cancellation
-from vstream.lab.target_servers import TargetServers
 from vstream.scenario import faults
+from vstream.servers.target_servers import TargetServers
 from vstream.value_class import value_class
 
 _NS = 1_000_000_000

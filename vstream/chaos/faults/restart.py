@@ -9,8 +9,8 @@ from typing import ClassVar
 
 from vstream.chaos.faults import base
 from vstream.lab import binaries, server_records
-from vstream.lab.target_servers import TargetServers
 from vstream.scenario import faults
+from vstream.servers.target_servers import TargetServers
 from vstream.value_class import value_class
 
 _GRACE = 30.0

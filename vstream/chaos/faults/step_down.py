@@ -5,9 +5,9 @@ from __future__ import annotations
 from vstream.chaos import select
 from vstream.chaos.faults.base import FaultRequest, LeaderChange
 from vstream.jetstream.admin import JetStreamAdmin
-from vstream.lab import leaders
-from vstream.lab.target_servers import TargetServers
 from vstream.scenario import faults
+from vstream.servers import leaders
+from vstream.servers.target_servers import TargetServers
 from vstream.value_class import value_class
 
 

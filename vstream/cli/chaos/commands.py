@@ -21,10 +21,10 @@ from vstream.cli.views import console
 from vstream.cli.views.json_output import print_json
 from vstream.cli.views.progress import show_progress
 from vstream.errors import UnknownNameError
-from vstream.lab import target_servers
 from vstream.lab.state import lab_directory
-from vstream.lab.target_servers import TargetServers, target_topology
 from vstream.scenario.faults import FAULTS, USAGE, Aim, FaultOption, FaultSpec, FaultType, OptionType, Takes
+from vstream.servers import target_servers
+from vstream.servers.target_servers import TargetServers, target_topology
 from vstream.topology import units
 from vstream.value_class import value_class
 

@@ -28,13 +28,14 @@ from vstream.cli.views import console
 from vstream.cli.views import lab as view
 from vstream.cli.views.json_output import print_json
 from vstream.cli.views.progress import show_progress
-from vstream.lab import lab, target_servers
+from vstream.lab import lab
 from vstream.lab.binaries import find_or_fetch_binaries
 from vstream.lab.doctor import examine
-from vstream.lab.find_servers import render_lab
 from vstream.lab.links.state import Backend
 from vstream.lab.state import lab_directory
 from vstream.lab.status import LabStatus, ServerState, find_recorded_lab
+from vstream.servers import target_servers
+from vstream.servers.find_servers import render_lab
 
 app = typer.Typer(
     help="Run the servers of a topology on this machine, on loopback, to try things out.", no_args_is_help=True

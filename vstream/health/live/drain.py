@@ -17,10 +17,11 @@ from vstream.errors import LabError, NoRespondersError, NotReachableError, Serve
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.answers import explain_malformed, read_list, read_text
 from vstream.jetstream.connection import Connection
-from vstream.lab import leaders
-from vstream.lab.target_servers import TargetServers
+from vstream.lab.readiness import ELECTION_TIMEOUT
 from vstream.plan.live.gate_checks import LiveGateChecker
 from vstream.plan.plan import Gate, GateKind
+from vstream.servers import leaders
+from vstream.servers.target_servers import TargetServers
 from vstream.topology.model import Topology
 from vstream.topology.replication import physical_streams, replication_pairs
 from vstream.value_class import value_class
@@ -141,7 +142,7 @@ async def _move_leaders(
 
 async def _hand_over(connection: Connection, stream: str, servers: frozenset[str]) -> str | None:
     """The leader of *stream* once it is not one of *servers*: any follower may be elected, so it can take several step-downs."""
-    until = time.monotonic() + leaders.ELECTION_TIMEOUT
+    until = time.monotonic() + ELECTION_TIMEOUT
     while time.monotonic() < until:
         replicas = await _look_up(connection, stream)
         leader = None if replicas is None else replicas.leader
@@ -160,7 +161,7 @@ async def _move_meta_leader(target: TargetServers, servers: frozenset[str]) -> s
     leader = await leaders.require_meta_leader(target)
     if leader not in servers:
         return None
-    until = time.monotonic() + leaders.ELECTION_TIMEOUT
+    until = time.monotonic() + ELECTION_TIMEOUT
     async with target.connect_to_system() as system:
         while leader in servers:
             if time.monotonic() > until:

@@ -17,9 +17,10 @@ from vstream.errors import LabError, NotPermittedError, NotReachableError, Serve
 from vstream.jetstream import monitoring
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.connection import Connection
-from vstream.lab import leaders
-from vstream.lab.leaders import StreamLeadership
-from vstream.lab.target_servers import TargetServers
+from vstream.lab.readiness import ELECTION_TIMEOUT
+from vstream.servers import leaders
+from vstream.servers.leaders import StreamLeadership
+from vstream.servers.target_servers import TargetServers
 from vstream.topology import physical
 from vstream.topology.model import Role, Topology
 from vstream.value_class import value_class
@@ -175,7 +176,7 @@ async def _refresh_stream(connection: Connection, fed: _Fed, deadline: float, *,
     target: int | None = None
     while time.monotonic() < deadline:
         elapsed = time.monotonic() - began
-        info = await _read_info(connection, stream, after=old if elapsed < leaders.ELECTION_TIMEOUT else None)
+        info = await _read_info(connection, stream, after=old if elapsed < ELECTION_TIMEOUT else None)
         sources = (
             None if info is None else tuple(info.get("sources") or ([info["mirror"]] if info.get("mirror") else ()))
         )

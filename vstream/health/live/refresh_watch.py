@@ -11,7 +11,7 @@ from vstream.errors import NotPermittedError, VstreamError
 from vstream.health.live.collect import collect_snapshot
 from vstream.health.refresh_policy import META_GROUP, RefreshDecision, RefreshPolicy, Verb
 from vstream.jetstream.admin import JetStreamAdmin
-from vstream.lab.target_servers import TargetServers
+from vstream.servers.target_servers import TargetServers
 from vstream.topology.model import Topology
 from vstream.value_class import value_class
 

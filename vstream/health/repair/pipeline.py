@@ -22,8 +22,8 @@ from vstream.health.repair.resume import Standstill, find_standstills
 from vstream.health.status import PairState, PairStatus
 from vstream.jetstream.connection import Connection, connect
 from vstream.jetstream.reconnecting import ReconnectingConnection
-from vstream.lab.target_servers import TargetServers
 from vstream.plan.live.connections import choose_connection, connect_all, connect_for_reading
+from vstream.servers.target_servers import TargetServers
 from vstream.syntax.document import Json
 from vstream.topology.model import Endpoint, Topology
 from vstream.topology.profiles import profile_of

@@ -11,7 +11,6 @@ import psutil
 
 from vstream.errors import LabError, NotReachableError
 from vstream.jetstream.connection import Connection, open_connection
-from vstream.lab.find_servers import find_servers
 from vstream.lab.links.proxy_process import ProxyProcess
 from vstream.lab.links.state import Pair
 from vstream.lab.readiness import monitor_url
@@ -20,6 +19,7 @@ from vstream.lab.state import LabDirectory, LabRecord
 from vstream.lab.status import find_recorded_lab, find_system_endpoint
 from vstream.lab.status import list_endpoints as lab_endpoints
 from vstream.plan.live.connections import choose_connection
+from vstream.servers.find_servers import find_servers
 from vstream.topology.bundle import ServerAddress
 from vstream.topology.model import Endpoint, Topology
 from vstream.value_class import value_class

@@ -11,12 +11,11 @@ from vstream.errors import LabError, NotPermittedError, NotReachableError, Serve
 from vstream.jetstream import error_codes, monitoring
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.connection import Connection
-from vstream.lab.target_servers import TargetServers
+from vstream.lab.readiness import ELECTION_TIMEOUT
+from vstream.servers.target_servers import TargetServers
 from vstream.value_class import value_class
 
 POLL = 0.05
-ELECTION_TIMEOUT = 20.0
-"""Seconds for an election. It takes 4 to 9 after a leader was killed, and milliseconds after a step-down."""
 REQUEST_TIMEOUT = 2.0
 """Seconds for one request: a stream without a leader does not answer at all."""
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from vstream.lab.find_servers import Servers, build_bundle
 from vstream.plan.pipeline import PlanRequest, make_plan
 from vstream.plan.plan import Plan
+from vstream.servers.find_servers import Servers, build_bundle
 from vstream.topology.model import Topology
 from vstream.value_class import value_class
 
