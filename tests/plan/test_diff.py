@@ -365,3 +365,12 @@ async def test_the_work_of_a_plan_grows_with_the_streams_and_no_faster() -> None
         return count_calls(lambda: diff(of, desired, observed))
 
     assert await count(40) < 4.5 * await count(10)
+
+
+async def test_a_note_on_a_rename_counts_what_is_deleted_with_the_former_stream() -> None:
+    servers = await world(render_streams())
+    servers.hold("foo-read-west", 1_234)
+    renamed = plan(render_streams({"bar": {"subjects": ["foo.>"]}}), servers.observe())
+    (note,) = [note for note in renamed.notes if note.name == "bar"]
+    assert note.text.startswith("has the shape of `foo`, which goes.")
+    assert "what `foo` holds (1,234 messages) is deleted" in note.text

@@ -378,22 +378,31 @@ def _dump_json(value: Json) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-_TRANSITIONS: tuple[Transition, ...] = (
+_ADDING: tuple[Transition, ...] = (remove_region.delete_gone_streams, consumers.diff_consumers)
+_COMPLETING: tuple[Transition, ...] = (
     start_sequence.attach_readers,
-    change_routing.block_unreachable_accounts,
-    change_consistency.block_abandoned_streams,
-    remove_region.delete_gone_streams,
-    change_routing.block_unreachable_sources,
-    promote_home.replace_copies,
-    consumers.diff_consumers,
-    promote_home.continue_consumers,
-    _note_renames,
+    promote_home.replace_copies,  # reads deletions
+    promote_home.continue_consumers,  # reads creations of consumers
+)
+_NOTING: tuple[Transition, ...] = (
+    _note_renames,  # reads deletions
     change_routing.note_duplicate_imports,
     change_routing.note_deaf_subscribers,
     change_routing.note_profile_change,
+)
+_BLOCKING: tuple[Transition, ...] = (
+    change_routing.block_unreachable_accounts,
+    change_consistency.block_abandoned_streams,
+    change_routing.block_unreachable_sources,
     change_routing.block_mixed_account_changes,
     change_routing.block_half_moved_streams,
     change_routing.block_stranded_streams,
     change_consistency.block_takeovers,
 )
-"""Applied in turn to the results of comparing the streams one by one."""
+_TRANSITIONS: tuple[Transition, ...] = (*_ADDING, *_COMPLETING, *_NOTING, *_BLOCKING)
+"""
+Applied in turn to the results of comparing the streams one by one.
+
+What adds changes comes first, as others read them. No other order changes what a plan does: it decides which of the notes
+is shown first, and which of the reasons that block one stream.
+"""

@@ -12,7 +12,7 @@ from vstream.apply.execute import execute_plan
 from vstream.lint.parse_topology import render_bundle
 from vstream.plan.context import Observed
 from vstream.plan.diff import diff
-from vstream.plan.plan import CreateConsumer, Gate, GateKind, Plan
+from vstream.plan.plan import CreateConsumer, Delete, Gate, GateKind, Plan
 from vstream.plan.saved import SavedPlan, dump, parse
 from vstream.plan.transitions.remove_region import RegionLoss, with_losses
 from vstream.topology.model import Topology
@@ -136,3 +136,20 @@ async def test_a_saved_plan_says_all_of_it() -> None:
     assert [change.continues for change in plan.changes if isinstance(change, CreateConsumer)] == [
         "prices-read-central"
     ]
+
+
+async def test_the_copy_goes_because_it_is_replaced_and_a_note_counts_the_consumers_of_clients() -> None:
+    servers = await make_orphaned()
+    copy = servers.streams_by_name["prices-read-central"]
+    servers.streams_by_name["prices-read-central"] = replace(copy, consumers=4)
+    plan = plan_for(lose_west("central"), servers, "prices")
+    (deleted,) = [change for change in plan.changes if isinstance(change, Delete) and not change.is_dead]
+    assert (deleted.config.name, deleted.is_replaced) == ("prices-read-central", True)
+    (note,) = [note for note in plan.notes if note.name == "prices-read-central"]
+    assert note.text == "is replaced by `prices`: 3 consumers of clients go with it"
+
+
+async def test_the_new_consumer_goes_on_where_that_of_the_copy_was() -> None:
+    plan = plan_for(lose_west("central"), await make_orphaned(), "prices")
+    (created,) = [change for change in plan.changes if isinstance(change, CreateConsumer)]
+    assert (created.config.name, created.continues) == ("prices > reader", "prices-read-central")
