@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
 
 _TIMES = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"))
 _SIZES = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
@@ -12,6 +13,12 @@ _NEARLY = 0.995
 _LONGEST = 60
 _YAML = {None: "null", True: "true", False: "false"}
 """As they are written, not as Python calls them."""
+
+
+def suggest_name(word: str, names: Iterable[str]) -> str | None:
+    """`did you mean ...?` with the one of *names* that is close to *word*; None if none is."""
+    close = get_close_matches(word, list(names), n=1)
+    return f"did you mean `{close[0]}`?" if close else None
 
 
 def format_duration(seconds: float) -> str:

@@ -6,11 +6,11 @@ import re
 import tomllib
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import field
-from difflib import get_close_matches
 from typing import Any, Final
 
 from vstream.diagnostics import Severity
 from vstream.errors import VstreamError
+from vstream.formatting import suggest_name
 from vstream.lint.selection import DEFAULT, NO_FILES, Anchor, FilePatterns, Selection, check_selectors
 from vstream.value_class import value_class
 
@@ -116,8 +116,7 @@ class _SettingsReader:
         unknown = next((key for key in table if key not in known_keys), None)
         if unknown is None:
             return
-        close = get_close_matches(unknown, known_keys, n=1)
-        hint = f"did you mean `{close[0]}`?" if close else f"known keys: {', '.join(known_keys)}"
+        hint = suggest_name(unknown, known_keys) or f"known keys: {', '.join(known_keys)}"
         if kind == "section" and unknown in _KEYS:
             hint = f"write it under `[{'.'.join((*path, 'lint'))}]`"
         raise self._error((*path, unknown), f"unknown {kind} `{unknown[:40]}`", hint)

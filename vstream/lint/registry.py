@@ -5,13 +5,12 @@ from __future__ import annotations
 import inspect
 import pkgutil
 from collections.abc import Callable, Collection, Iterable, Iterator
-from difflib import get_close_matches
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from vstream import resources
 from vstream.diagnostics import Edit, Finding, Related, Severity, Span
-from vstream.formatting import join_names
+from vstream.formatting import join_names, suggest_name
 from vstream.value_class import value_class
 
 if TYPE_CHECKING:
@@ -44,8 +43,7 @@ def make_refusal(at: Span, message: str, hint: str) -> Violation:
 
 def find_closest(word: str, names: list[str], label: str) -> str:
     """A hint about a name that does not exist: the likely one, or all existing ones."""
-    close = get_close_matches(word, names, n=1)
-    return f"did you mean `{close[0]}`?" if close else f"{label}: {join_names(names) if names else 'none'}"
+    return suggest_name(word, names) or f"{label}: {join_names(names) if names else 'none'}"
 
 
 @value_class

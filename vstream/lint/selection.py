@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field, replace
-from difflib import get_close_matches
 from fnmatch import fnmatch
 from pathlib import PurePosixPath
 from posixpath import join, normpath, relpath
@@ -18,6 +17,7 @@ from typing import Final
 from vstream import resources
 from vstream.diagnostics import Finding, Severity
 from vstream.errors import VstreamError
+from vstream.formatting import suggest_name
 from vstream.value_class import value_class
 
 POLICY: Final = "policy"
@@ -203,8 +203,7 @@ def check_selectors(selectors: Iterable[str], codes: Iterable[str]) -> tuple[str
                 raise VstreamError(f"{selector} is retired: {RETIRED[selector]}")
             is_prefix = _CODE.fullmatch(selector) and any(code.startswith(selector) for code in known_codes_)
             if not is_prefix and selector not in {"ALL", DEFAULT, *GROUPS}:
-                close = get_close_matches(selector, [*GROUPS, *known_codes_], n=1)
-                hint = f"did you mean `{close[0]}`?" if close else f"groups are {', '.join(GROUPS)}"
+                hint = suggest_name(selector, [*GROUPS, *known_codes_]) or f"groups are {', '.join(GROUPS)}"
                 raise VstreamError(f"there is no rule or group `{word[:40]}`", hint=hint)
             checked.append(selector)
     return tuple(checked)

@@ -9,14 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import field
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from vstream.diagnostics import Finding, Severity, Span
-from vstream.formatting import join_names, quote_value
+from vstream.formatting import join_names, quote_value, suggest_name
 from vstream.value_class import value_class
 
 if TYPE_CHECKING:
@@ -29,12 +28,6 @@ MOST_FINDINGS = 200
 
 Wording = Callable[["Path", "ErrorDetails"], tuple[str, str | None]]
 """A message and a hint about one of pydantic's errors."""
-
-
-def did_you_mean(word: str, names: list[str]) -> str | None:
-    """The known word that was meant, if one is close."""
-    close = get_close_matches(word, names, n=1)
-    return f"did you mean `{close[0]}`?" if close else None
 
 
 @value_class
@@ -52,7 +45,7 @@ class Language(Generic[M]):
     """Hints, by the key that is missing."""
     wordings: Mapping[str, Wording] = field(default_factory=dict)
     """How some of pydantic's errors are said."""
-    unknown_key: Callable[[str, list[str]], str | None] = did_you_mean
+    unknown_key: Callable[[str, list[str]], str | None] = suggest_name
     """A hint about a key that is unknown there."""
 
 
@@ -196,7 +189,7 @@ def _explain_literal(path: Path, details: ErrorDetails) -> tuple[str, str | None
     if isinstance(written, str) and written == expected:
         return f"`{format_path(path)}` must be the number {expected}", "remove the quotes"
     listed = join_names(choices)
-    return f"`{format_path(path)}` must be {listed}, not {quote_value(written)}", did_you_mean(str(written), choices)
+    return f"`{format_path(path)}` must be {listed}, not {quote_value(written)}", suggest_name(str(written), choices)
 
 
 def _explain_text(path: Path, details: ErrorDetails) -> tuple[str, str | None]:

@@ -7,8 +7,8 @@ from typing import Final
 
 from pydantic_core import ErrorDetails
 
-from vstream.formatting import quote_value
-from vstream.syntax.schema import Language, did_you_mean, explain_map, explain_name, format_path, known_keys
+from vstream.formatting import quote_value, suggest_name
+from vstream.syntax.schema import Language, explain_map, explain_name, format_path, known_keys
 from vstream.syntax.yaml import Path
 from vstream.topology import reserved_fields
 from vstream.topology.document import TopologyDocument
@@ -72,7 +72,7 @@ def _explain_unknown_key(key: str, names: list[str]) -> str | None:
         return f"{cannot[key]}; {reserved_fields.advice_for(key)}"
     if _CALLED.get(key) in names:
         return f"did you mean `{_CALLED[key]}`?"
-    return did_you_mean(key, names) or (
+    return suggest_name(key, names) or (
         "a setting of the JetStream API without its own key here goes under `config`" if is_stream else None
     )
 

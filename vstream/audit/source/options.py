@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import field
@@ -12,6 +11,7 @@ from urllib.parse import urlsplit
 
 from vstream.audit.source.values import ACCESS_FIELDS, PATHS, Access, StreamRef
 from vstream.errors import VstreamError
+from vstream.formatting import suggest_name
 from vstream.topology.units import parse_duration
 from vstream.value_class import value_class
 
@@ -221,11 +221,8 @@ def _check_name(name: str) -> None:
         )
     names = _OWN | ACCESS_FIELDS
     if name not in names:
-        close = difflib.get_close_matches(name, names, n=1)
-        raise VstreamError(
-            f"there is no option `{name}`",
-            hint=f"did you mean `{close[0]}`?" if close else f"options: {', '.join(sorted(names))}",
-        )
+        hint = suggest_name(name, names) or f"options: {', '.join(sorted(names))}"
+        raise VstreamError(f"there is no option `{name}`", hint=hint)
 
 
 def _parse_access(options: Mapping[str, str]) -> Access:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated
 
@@ -11,6 +10,7 @@ import typer
 from vstream import resources
 from vstream.cli import input_files, options
 from vstream.errors import VstreamError
+from vstream.formatting import suggest_name
 from vstream.lint.parse_scenario import ParsedScenario, parse_scenario
 from vstream.lint.read import STDIN
 from vstream.syntax.yaml import MAX_BYTES
@@ -39,8 +39,7 @@ def find_scenario(name: str) -> Path:
         return shipped[name]
     if path.suffix or len(path.parts) > 1:
         raise VstreamError(f"{name} does not exist", hint="check the path; `vstream scenario list` lists shipped ones")
-    close = get_close_matches(name, shipped, n=1)
-    hint = f"did you mean `{close[0]}`?" if close else "`vstream scenario list` lists those that ship with vstream"
+    hint = suggest_name(name, shipped) or "`vstream scenario list` lists those that ship with vstream"
     raise VstreamError(f"there is no scenario `{name}`", hint=hint)
 
 

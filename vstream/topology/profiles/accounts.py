@@ -9,7 +9,7 @@ from vstream.topology.accounts import Account
 from vstream.topology.model import Naming, Role, Routing, Topology, VirtualStream
 from vstream.topology.profiles import hidden_accounts, mapped
 from vstream.topology.profiles.manual import ProfileManual
-from vstream.topology.profiles.profile import Profile, other_layout, stretch_account_of
+from vstream.topology.profiles.profile import Profile, other_layout
 from vstream.topology.profiles.shared import ACKS, mapped_subjects
 
 
@@ -53,9 +53,7 @@ roots: [v.>]                # everything below belongs to virtual streams: one m
 
     def account_of(self, stream: VirtualStream, role: Role, place: str) -> str:
         """The region's account for what is written, or for what is read."""
-        if (stretch := stretch_account_of(stream, role, place)) is not None:
-            return stretch
-        return naming.account_of_writes(place) if role in {Role.WRITE, Role.CATALOG} else naming.account_of_reads(place)
+        return hidden_accounts.account_of(stream, role, place)
 
     def stream_accounts(self, topology: Topology) -> tuple[str | None, ...]:
         """Those for what is written, for what is read, of the stretch cluster, and what the topology moves away from."""

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from difflib import get_close_matches
 
 from vstream.diagnostics import Severity
-from vstream.formatting import quote_value
+from vstream.formatting import quote_value, suggest_name
 from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.streams import api_fields
 from vstream.lint.rules.streams.values import FORBIDDEN, LONGEST_NAME
@@ -128,11 +127,10 @@ def _check_unknown_fields(
     for field in api_fields.list_written_fields(fields, valid):
         if field.field is None:
             name = str(field.path[-1])
-            close = get_close_matches(name.lower(), field.siblings, n=1)
             yield Violation(
                 at=owner.key_at(*field.path),
                 message=f"`{name}` is not a field of {_name_owner(field, whole)}",
-                hint=f"did you mean `{close[0]}`?" if close else "remove it: put your own labels under `metadata`",
+                hint=suggest_name(name.lower(), field.siblings) or "remove it: put your own labels under `metadata`",
             )
 
 

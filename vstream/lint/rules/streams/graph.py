@@ -5,12 +5,11 @@ from __future__ import annotations
 import posixpath
 from collections import Counter
 from collections.abc import Iterator
-from difflib import get_close_matches
 from itertools import islice
 from typing import TypeAlias
 
 from vstream.diagnostics import Related, Severity
-from vstream.formatting import join_names
+from vstream.formatting import join_names, suggest_name
 from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.streams import values
 from vstream.lint.rules.streams.values import SourceEntry
@@ -67,12 +66,12 @@ def unknown_source(workspace: Workspace) -> Iterator[Violation]:
             comparable = writes.get(stream.virtual, [])
         candidates = [name for name in comparable if name not in {*source_names, stream.config.name}]
         for source in missing:
-            close = get_close_matches(source.name, candidates, n=1)
-            if close or stream.config.name in rendered:
+            hint = suggest_name(source.name, candidates)
+            if hint or stream.config.name in rendered:
                 yield Violation(
                     at=stream.locate(*source.path, "name"),
                     message=f"unknown stream `{source.name}`",
-                    hint=f"did you mean `{close[0]}`?" if close else "name a write stream of the topology",
+                    hint=hint or "name a write stream of the topology",
                 )
 
 
