@@ -79,6 +79,9 @@ def lint(
     """
     Check *sources*, and everything that the topologies among them render to.
 
+    The rules of `topology` and `scenarios` run while such a file is parsed (`parse_topology.py`, `parse_scenario.py`), those
+    of the other folders here.
+
     *topology* is what the other files are checked against. *server_version* is the oldest server that has
     to understand them; without it, the topology says, or it is 2.10.
     *selection* says what is reported; by default everything but policy. *running* are the files that the servers

@@ -1,4 +1,8 @@
-"""`vstream chaos`: inject and heal faults."""
+"""
+`vstream chaos`: inject and heal faults.
+
+The commands of faults, such as `kill-region`, are made from what `vstream/scenario/faults.py` declares.
+"""
 
 from __future__ import annotations
 
