@@ -9,9 +9,10 @@ of a finding, and figures of 100 virtual streams in at most 1,440 intervals.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cache, partial
+from typing import TypeAlias
 
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
@@ -40,6 +41,7 @@ from vstream.audit.schema import make_schema
 from vstream.audit.session import without_codegen
 from vstream.audit.table_store import TableStore
 from vstream.topology.model import Consistency
+from vstream.value_class import value_class
 
 _HOPS = 1_000_000
 """Delays are measured for at most about so many messages."""
@@ -55,6 +57,24 @@ _BESIDE = 2
 """Number of small tables that are computed at the same time, in addition to this thread's work."""
 
 SUSPECTS = make_schema("virtual string, origin string, former string, bucket bigint")
+_GetTable: TypeAlias = Callable[[], DataFrame]
+
+
+@value_class
+class _DeferredTables:
+    """Functions that return the tables that do not depend on which messages are missing. Each is computed once."""
+
+    conflicts: _GetTable
+    twins: _GetTable
+    early: _GetTable
+    delays: _GetTable | None
+    """Of all virtual streams; None if there are more of them than have figures."""
+    pairs: _GetTable | None
+    """As `delays`."""
+    broken: _GetTable | None
+    """None without the operations of a scenario."""
+    answers: _GetTable | None
+    """As `broken`."""
 
 
 @dataclass(slots=True)
@@ -91,16 +111,14 @@ class AuditPipeline:
 
         copies = self._run_stage(AuditStage.NORMALISE, "copies", normalise.COPIES, normalise_rows, is_here=is_short)
         self.store.seal()
-        compute_table = self._define_tables(copies, cut, operations)
-        get_table: Mapping[str, Callable[[], DataFrame]] = compute_table
         threads = DaemonExecutor(_BESIDE)
-        if cut.messages <= self.here_up_to:
-            # Each takes Spark longer to plan than to do, and planning keeps one core busy.
-            get_table = {name: threads.submit(compute, is_small=True).result for name, compute in compute_table.items()}
         try:
+            # Each takes Spark longer to plan than to do, and planning keeps one core busy.
+            beside = threads if cut.messages <= self.here_up_to else None
+            tables = self._defer_tables(copies, cut, operations, beside)
             buckets, result = self.find_differences(copies, cut, self.store.files("copies"))
             self.store.seal()
-            report = self._make_report(copies, cut, buckets, result, get_table)
+            report = self._make_report(copies, cut, buckets, result, tables)
         finally:
             threads.shutdown(wait=False, cancel_futures=True)
         self.store.seal()
@@ -234,56 +252,64 @@ class AuditPipeline:
             result = result.unionByName(classify.find_reordered(messages.behind, backsteps))
         return result
 
-    def _define_tables(
-        self, copies: DataFrame, cut: CutTables, operations: DataFrame | None
-    ) -> Mapping[str, Callable[..., DataFrame]]:
-        """By name: functions that compute the tables that do not depend on which messages are missing."""
-        keep = self.store.keep
+    def _defer_tables(
+        self, copies: DataFrame, cut: CutTables, operations: DataFrame | None, threads: DaemonExecutor | None
+    ) -> _DeferredTables:
+        """The tables that *threads* compute from now on; without them, each is computed when it is asked for."""
+        keep, defer = self.store.keep, partial(self._defer, threads=threads)
         is_whole = self.is_kept or len({row.virtual for row in cut.rows}) <= self.figures
-        early, blind = (None, None) if is_whole else self._find_early_candidates(copies, cut)
+        may_be_early, may_conflict = (None, None) if is_whole else self._find_early_candidates(copies, cut)
 
         def compute_hops() -> DataFrame:
-            rows = _measure_hops(copies if self.context.windows else select_virtuals(copies, early), cut)
+            rows = _measure_hops(copies if self.context.windows else select_virtuals(copies, may_be_early), cut)
             return keep("hops", rows, delays.HOPS) if is_whole or self.context.windows else rows
 
         def compute_conflicts() -> DataFrame:
             contested = keep("contested", keys.find_contested_keys(copies), keys.CONTESTED)
-            return keys.find_conflicts(copies, cut, select_virtuals(contested, blind))
+            return keys.find_conflicts(copies, cut, select_virtuals(contested, may_conflict))
 
-        result = {
-            "conflicts": self._defer("conflicts", compute_conflicts, keys.CONFLICTS),
-            "twins": self._defer("twins", lambda: keys.find_shared_ids(copies, cut), keys.TWINS),
-        }
-        if is_whole:
-            result["delays"] = self._defer("delays", lambda: delays.summarize_delays(compute_hops()), delays.DELAYS)
-            pairs = partial(delays.compare_orders, copies, one_in=_one_in(_NEIGHBOURS, cut))
-            result["pairs"] = self._defer("pairs", pairs, delays.PAIRS)
-        else:
-            result["early"] = self._defer("early", lambda: delays.find_early(compute_hops()), delays.EARLY)
+        compare_orders = partial(delays.compare_orders, copies, one_in=_one_in(_NEIGHBOURS, cut))
+        conflicts = defer("conflicts", compute_conflicts, keys.CONFLICTS)
+        twins = defer("twins", partial(keys.find_shared_ids, copies, cut), keys.TWINS)
+        all_delays = (
+            defer("delays", lambda: delays.summarize_delays(compute_hops()), delays.DELAYS) if is_whole else None
+        )
+        broken = answers = None
         if operations is not None:
-            journaled = (
-                partial(client_journal.find_broken_promises, operations, copies, cut),
-                partial(client_journal.count_outcomes, operations, copies),
-            )
-            result["broken"] = self._defer("broken", journaled[0], classify.DIFFERENCES)
-            result["answers"] = self._defer("answers", journaled[1], client_journal.ANSWERS)
-        return result
+            find_broken = partial(client_journal.find_broken_promises, operations, copies, cut)
+            count_outcomes = partial(client_journal.count_outcomes, operations, copies)
+            broken = defer("broken", find_broken, classify.DIFFERENCES)
+            answers = defer("answers", count_outcomes, client_journal.ANSWERS)
+        return _DeferredTables(
+            conflicts=conflicts,
+            twins=twins,
+            delays=all_delays,
+            pairs=defer("pairs", compare_orders, delays.PAIRS) if is_whole else None,
+            early=partial(_select_early, all_delays)
+            if all_delays
+            else defer("early", lambda: delays.find_early(compute_hops()), delays.EARLY),
+            broken=broken,
+            answers=answers,
+        )
 
-    def _find_early_candidates(self, copies: DataFrame, cut: CutTables) -> Iterator[Collection[str] | None]:
+    def _find_early_candidates(
+        self, copies: DataFrame, cut: CutTables
+    ) -> tuple[Collection[str] | None, Collection[str] | None]:
         """The virtual streams that may have messages that came too early, and conflicts; None for all."""
         rows = delays.find_early_candidates(copies, {row.region for row in cut.rows})
-        for name in ("is_early", "is_blind"):
-            virtuals = [row.virtual for row in rows if row[name]]
-            yield virtuals if len(virtuals) <= self.figures else None
+        early = [row.virtual for row in rows if row.is_early]
+        blind = [row.virtual for row in rows if row.is_blind]
+        most = self.figures
+        return early if len(early) <= most else None, blind if len(blind) <= most else None
 
-    def _defer(self, name: str, compute: Callable[[], DataFrame], schema: StructType) -> Callable[..., DataFrame]:
-        def compute_and_keep(*, is_small: bool = False) -> DataFrame:
+    def _defer(self, name: str, compute: _GetTable, schema: StructType, *, threads: DaemonExecutor | None) -> _GetTable:
+        def compute_and_keep() -> DataFrame:
             rows = compute()
-            if is_small:
+            if threads is not None:
                 rows = collect_here(rows, schema)
-            return self.store.keep(name, rows, schema, is_here=is_small)
+            return self.store.keep(name, rows, schema, is_here=threads is not None)
 
-        return compute_and_keep
+        return cache(compute_and_keep) if threads is None else threads.submit(compute_and_keep).result
 
     def _make_report(
         self,
@@ -291,39 +317,39 @@ class AuditPipeline:
         cut: CutTables,
         buckets: DataFrame,
         findings: DataFrame,
-        get_table: Mapping[str, Callable[[], DataFrame]],
+        tables: _DeferredTables,
     ) -> Report:
         self.on_stage(AuditStage.JUDGE)
         started = time.monotonic()
         keep, windows = self.store.keep, self.context.windows
-        table_of = {name: get() for name, get in get_table.items()}
+        # What computes these stores `contested` and `hops` as well.
+        conflicts, early = tables.conflicts(), tables.early()
         contested = self.store.table("contested")
+        broken = _get(tables.broken)
 
         def select(
-            name: str, measure: Callable[[DataFrame], DataFrame]
+            whole: DataFrame | None, measure: Callable[[DataFrame], DataFrame]
         ) -> Callable[[Collection[str] | None], DataFrame]:
-            if name in table_of:
-                return partial(select_virtuals, table_of[name])
+            if whole is not None:
+                return partial(select_virtuals, whole)
             return lambda virtuals: measure(select_virtuals(copies, virtuals))
 
         evidence = judge.Evidence(
             cut=cut,
             buckets=buckets,
-            differences=findings.unionByName(table_of["broken"]) if "broken" in table_of else findings,
+            differences=findings if broken is None else findings.unionByName(broken),
             disputes=keep("disputes", keys.find_disputes(copies, cut, buckets, contested), keys.DISPUTES),
-            conflicts=table_of["conflicts"],
-            twins=table_of["twins"],
-            early=table_of["early"]
-            if "early" in table_of
-            else table_of["delays"].where("minute is null and min_ns < 0"),
-            delays=select("delays", lambda rows: delays.summarize_delays(_measure_hops(rows, cut))),
-            pairs=select("pairs", partial(delays.compare_orders, one_in=_one_in(_NEIGHBOURS, cut))),
+            conflicts=conflicts,
+            twins=tables.twins(),
+            early=early,
+            delays=select(_get(tables.delays), lambda rows: delays.summarize_delays(_measure_hops(rows, cut))),
+            pairs=select(_get(tables.pairs), partial(delays.compare_orders, one_in=_one_in(_NEIGHBOURS, cut))),
             settling=keep(
                 "settling", delays.measure_recovery(self.store.table("hops"), findings, cut, windows), delays.SETTLING
             )
             if windows
             else None,
-            answers=table_of.get("answers"),
+            answers=_get(tables.answers),
         )
         report = judge.judge(
             evidence,
@@ -336,6 +362,14 @@ class AuditPipeline:
         )
         self.seconds[AuditStage.JUDGE.value] = time.monotonic() - started
         return replace(report, seconds=self.seconds)
+
+
+def _get(table: _GetTable | None) -> DataFrame | None:
+    return None if table is None else table()
+
+
+def _select_early(all_delays: _GetTable) -> DataFrame:
+    return all_delays().where("minute is null and min_ns < 0")
 
 
 def _measure_hops(copies: DataFrame, cut: CutTables) -> DataFrame:
