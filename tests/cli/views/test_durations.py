@@ -25,6 +25,8 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
     """Runs a command that takes so many seconds, and returns what it says beforehand."""
     monkeypatch.setenv("VSTREAM_STATE_DIR", str(tmp_path / "state"))
     monkeypatch.chdir(tmp_path)
+    # Other tests in this process may have asked something.
+    monkeypatch.setattr(console, "QUESTIONS", [])
     now = [0.0]
     monkeypatch.setattr("time.monotonic", lambda: now[0])
 

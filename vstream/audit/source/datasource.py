@@ -24,7 +24,7 @@ from vstream.audit.source.reading import read_ranges
 from vstream.audit.source.spark_types import COLUMNS, ReadPartition, convert_schema, find_columns
 from vstream.audit.source.values import CONSUMER, Access, StreamCut, StreamRef, group_tasks, split_tasks
 from vstream.audit.source.writing import JetStreamStreamWriter, JetStreamWriter
-from vstream.errors import VstreamError
+from vstream.errors import NotReachableError, ServerError, VstreamError
 
 NAME = "jetstream"
 _OPTIONS = "jetstream.options"
@@ -159,9 +159,14 @@ def narrow_cut(cut: StreamCut, access: Access, bounds: Bounds) -> StreamCut:
 
 
 def _sequence_at(client: Client, access: Access, stream_cut: StreamCut, moment_ns: int) -> int:
-    """Like `sequence_at`, without a consumer if the stream is read without a meta leader."""
-    if stream_cut.path != CONSUMER:
-        return bydirect.find_sequence_at(client, access, stream_cut, moment_ns)
-    return cut.sequence_at(
-        client, access.with_prefix_of(stream_cut.stream_ref.stream), stream_cut.stream_ref.name, moment_ns
-    )
+    """Like `sequence_at`, without a consumer where no meta leader creates one."""
+    if stream_cut.path == CONSUMER:
+        try:
+            return cut.sequence_at(
+                client, access.with_prefix_of(stream_cut.stream_ref.stream), stream_cut.stream_ref.name, moment_ns
+            )
+        except (NotReachableError, ServerError):
+            # The meta leader may be gone since the cut, in a region that has just been cut off.
+            if not stream_cut.has_batches:
+                raise
+    return bydirect.find_sequence_at(client, access, stream_cut, moment_ns)
