@@ -189,6 +189,7 @@ def _file(
         "msg_id": pa.nulls(count, pa.string()),
         "ttl_ns": pa.nulls(count, pa.int64()),
         "is_replay": pa.repeat(pa.scalar(value=False), count),
+        "rolls_up": pa.nulls(count, pa.string()),
         "digest": pa.array(digests),
         "sum": pa.nulls(count, pa.int64()),
         "track": pa.array(np.array([tracks.get((stream, origin), 0) for origin in origins])[ids % 3]),

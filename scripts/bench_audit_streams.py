@@ -91,6 +91,7 @@ def generate(count: int, place: str) -> None:
             "source": F.when(~is_write, header),
             "msg_id": F.lit(None).cast("string"),
             "ttl": F.lit(None).cast("string"),
+            "rollup": F.lit(None).cast("string"),
             "size": F.lit(64),
             "digest": F.xxhash64("v", "o", "s"),
         }

@@ -102,6 +102,7 @@ def _row(some: DataFrame, stream: str, region: str, role: str, **columns: Column
         *(F.lit(value).alias(name) for name, value in fixed.items()),
         *(column.alias(name) for name, column in columns.items()),
         F.lit(None).cast("string").alias("ttl"),
+        F.lit(None).cast("string").alias("rollup"),
         F.lit(64).alias("size"),
     )
 

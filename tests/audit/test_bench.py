@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = [
-    pytest.mark.night,
     pytest.mark.spark,
     pytest.mark.xdist_group("spark"),
     pytest.mark.usefixtures("small_tables"),

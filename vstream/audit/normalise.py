@@ -38,9 +38,9 @@ empty, or the identity that the stream *origin* had before it was deleted and cr
 subject in the origin, null if unknown; *key* is the subject as clients of the virtual stream see it, null for a row of
 an origin with unknown transforms. Messages of counters (`CutTables.counters`) have the *digest* 0, because their
 payload differs in every stream, and their payload as *sum*, null for all others. *ttl_ns* is the time to live in
-nanoseconds, null without one. *rolls_up* is what the message rolls up, `sub` or `all`, null for nothing. *is_replay*: whether a repair added the message again. *track* is a number for virtual,
-stream, origin and former together (`track_id`): within a track, sequences of the origin increase unless something is
-wrong.
+nanoseconds, null without one. *rolls_up* is what the message rolls up, `sub` or `all`, null for nothing.
+*is_replay*: whether a repair added the message again. *track* is a number for virtual, stream, origin and former
+together (`track_id`): within a track, sequences of the origin increase unless something is wrong.
 """
 
 _MADE_FOR = "(:C=[0-9A-Za-z]{8})?$"
