@@ -41,7 +41,7 @@ MESSAGES = 1_500
 DRIVER = """
 import json, sys
 from pathlib import Path
-from tests.audit.test_cluster import extracted, judged
+from tests.audit.test_cluster import extract_tables, judge_tables
 from vstream.audit.session import open_session
 
 def place(_):
@@ -52,8 +52,8 @@ master, scratch, conf, url, relayed = sys.argv[1:]
 with open_session(master=master, conf=json.loads(conf)) as spark:
     print(json.dumps(spark.sparkContext.parallelize(range(2), 2).map(place).collect()), flush=True)
     for number, one in enumerate([url, relayed]):
-        extracted(spark, one, Path(scratch), f"{Path(scratch).as_uri()}/tables-{number}")
-    print(json.dumps(judged(spark, f"{Path(scratch).as_uri()}/tables-1")), flush=True)
+        extract_tables(spark, one, Path(scratch), f"{Path(scratch).as_uri()}/tables-{number}")
+    print(json.dumps(judge_tables(spark, f"{Path(scratch).as_uri()}/tables-1")), flush=True)
 """
 
 
