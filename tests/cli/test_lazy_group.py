@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import chdir
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from tests.support.command import walk_commands
 from tests.support.paths import ROOT
 from vstream.cli.app import PANELS, RENAMED, app
 from vstream.cli.lazy_group import CommandEntry, LazyCommand, LazyGroup
+from vstream.cli.views import console
 
 _LIST_MODULES = """
 import sys
@@ -34,6 +36,12 @@ _STARTUP = {
     "vstream.errors",
     "vstream.credentials",
 }
+
+
+@pytest.fixture(autouse=True)
+def _keep_log_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a command that runs in this process sets, such as `--quiet`, ends with its test."""
+    monkeypatch.setattr(console, "_LOG", replace(console._LOG))
 
 
 @pytest.mark.parametrize("arguments", [("--help",), ("--version",), ("repair", "--help")], ids=" ".join)
