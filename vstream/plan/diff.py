@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -25,7 +25,7 @@ from vstream.plan.plan import (
     Update,
     stage_of,
 )
-from vstream.plan.risk import classify, classify_source, estimate_removal, explain_refusal
+from vstream.plan.risk import Risk, classify, classify_source, estimate_removal, explain_refusal
 from vstream.plan.stages import gates_of, list_resumed_gates
 from vstream.plan.transitions import (
     change_consistency,
@@ -309,9 +309,11 @@ def _compare_fields(
             text = f"has `{field}` = {_dump_json(old)}, which vstream does not know and keeps"
             notes.append(Note(name=stream.config.name, text=text))
         elif field == "metadata":
-            changes += _compare_metadata(old, new, stream.role)
+            classify_key = partial(classify, field, role=stream.role)
+            changes += _compare_entries(field, object_or_empty(old), object_or_empty(new), classify_key)
         elif field == "sources":
-            changes += _compare_sources(old, new, stream.config.name)
+            old_sources, new_sources = (_sources_by_key(sources, stream.config.name) for sources in (old, new))
+            changes += _compare_entries(field, old_sources, new_sources, classify_source)
         else:
             risk, why = classify(field, old, new, stream.role)
             removes = estimate_removal(field, new, observed, context.observed.at) if risk.is_destructive else None
@@ -319,20 +321,15 @@ def _compare_fields(
     return tuple(changes), tuple(notes)
 
 
-def _compare_metadata(before: Json, after: Json, role: Role) -> Iterator[FieldChange]:
-    old, new = object_or_empty(before), object_or_empty(after)
+def _compare_entries(
+    field: str, old: Mapping[str, Any], new: Mapping[str, Any], classify_entry: Callable[[Any, Any], tuple[Risk, str]]
+) -> Iterator[FieldChange]:
+    """The changes of a field that has entries with names: one for each entry."""
     for key in sorted(old.keys() | new.keys()):
-        if old.get(key) != new.get(key):
-            risk, why = classify("metadata", old.get(key), new.get(key), role)
-            yield FieldChange(field=f"metadata.{key}", before=old.get(key), after=new.get(key), risk=risk, why=why)
-
-
-def _compare_sources(before: Json, after: Json, reader: str) -> Iterator[FieldChange]:
-    old, new = _sources_by_key(before, reader), _sources_by_key(after, reader)
-    for key in sorted(old.keys() | new.keys()):
-        if old.get(key) != new.get(key):
-            risk, why = classify_source(old.get(key), new.get(key))
-            yield FieldChange(field=f"sources.{key}", before=old.get(key), after=new.get(key), risk=risk, why=why)
+        before, after = old.get(key), new.get(key)
+        if before != after:
+            risk, why = classify_entry(before, after)
+            yield FieldChange(field=f"{field}.{key}", before=before, after=after, risk=risk, why=why)
 
 
 def _sources_by_key(sources: Json, reader: str) -> dict[str, Any]:
