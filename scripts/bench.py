@@ -60,6 +60,7 @@ from bench_routing import LAYOUTS
 from vstream.files import state_directory
 from vstream.lab import binaries, lab
 from vstream.lint import parse_topology
+from vstream.render.pipeline import render_bundle
 from vstream.topology import naming
 from vstream.topology.model import Role
 
@@ -106,7 +107,7 @@ def rendering(sizes: list[int]) -> None:
     for size in sizes:
         content = document(size).encode()
         start = time.process_time()
-        bundle = parse_topology.render_bundle(parse_topology.parse_topology(content, "bench.yaml").require())
+        bundle = render_bundle(parse_topology.parse_topology(content, "bench.yaml").require())
         seconds = time.process_time() - start
         costs[size] = seconds / len(bundle.streams)
         print(
@@ -206,7 +207,7 @@ async def up(topology: Topology) -> Endpoint:
     await lab.up(
         "bench",
         topology,
-        lambda addresses: parse_topology.render_bundle(topology, addresses=addresses),
+        lambda addresses: render_bundle(topology, addresses=addresses),
         lab.LabSetup(binary=binaries.find_or_fetch()),
         on_progress=lambda _step: None,
     )
@@ -217,7 +218,7 @@ async def servers(size: int, rounds: int, directory: Path) -> None:
     file = directory / "bench.yaml"
     file.write_text(document(size, ROUTING))
     topology = parse_topology.parse_topology(file.read_bytes(), str(file)).require()
-    bundle = parse_topology.render_bundle(topology)
+    bundle = render_bundle(topology)
     count = len(bundle.streams)
     print(f"\n{size:,} virtual streams, {count:,} physical streams, {ROUTING}, R1 in memory, one server per region")
     command("validate", str(file))
@@ -307,7 +308,7 @@ def linting(sizes: list[int], rounds: int, directory: Path) -> None:
     for size in sizes:
         file = directory / "mappings.cfg"
         file.write_text(
-            parse_topology.render_bundle(
+            render_bundle(
                 parse_topology.parse_topology(document(size // RULES_PER_STREAM).encode(), "").require()
             ).text(file.name)
         )

@@ -35,7 +35,8 @@ from vstream.audit.stages import AuditPipeline
 from vstream.audit.table_store import TableStore
 from vstream.errors import VstreamError
 from vstream.lab import binaries, ports
-from vstream.lint.parse_topology import parse_topology, render_streams
+from vstream.lint.parse_topology import parse_topology
+from vstream.render.pipeline import render_streams
 from vstream.topology.model import Role
 
 if TYPE_CHECKING:

@@ -31,6 +31,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from tests.conformance import javascript
 from vstream.lab import lab
 from vstream.lint import parse_topology
+from vstream.render.pipeline import render_bundle
 from vstream.topology.model import Role
 
 if TYPE_CHECKING:
@@ -85,7 +86,7 @@ async def running(number: int, layout: str) -> AsyncIterator[Place]:
     ).require()
 
     def render(addresses: Any) -> Bundle:
-        return parse_topology.render_bundle(topology, addresses=addresses)
+        return render_bundle(topology, addresses=addresses)
 
     name = f"bench-fetch-{layout}"
     await lab.up(name, topology, render, on_progress=lambda _: None, timeout=120)
@@ -97,7 +98,7 @@ async def running(number: int, layout: str) -> AsyncIterator[Place]:
         if layout == "plain":
             await client.jetstream().add_stream(name=STREAM, subjects=[f"v.{STREAM}.>"], storage="memory")
         for role in (Role.WRITE, Role.READ):
-            await bench_routing.create(endpoint, parse_topology.render_bundle(topology), role)
+            await bench_routing.create(endpoint, render_bundle(topology), role)
         await asyncio.to_thread(bench_routing.fill, endpoint)
         await bench_routing.wait_until_sourced(client, len(bench_routing.SIZES) * bench_routing.FILLED)
         process = psutil.Process(lab.read_status(name).servers[0].pid)

@@ -21,6 +21,7 @@ from nats.js.api import AckPolicy, ConsumerConfig
 
 from vstream.lab import lab
 from vstream.lint import parse_topology
+from vstream.render.pipeline import render_bundle
 from vstream.topology.model import Role
 
 if TYPE_CHECKING:
@@ -115,7 +116,7 @@ async def count_missed(render: Callable[[Any], Bundle], wanted: Topology) -> tup
     try:
         endpoint = lab.list_endpoints(NAME)["west"]
         for role in (Role.WRITE, Role.READ):
-            await bench_routing.create(endpoint, parse_topology.render_bundle(wanted), role)
+            await bench_routing.create(endpoint, render_bundle(wanted), role)
         clients = [
             await nats.connect(
                 url,
@@ -160,10 +161,10 @@ async def _table() -> None:
         desired = topology(clients, servers=3)
 
         def as_it_is(addresses: Any, wanted: Topology = desired) -> Bundle:
-            return parse_topology.render_bundle(wanted, addresses=addresses)
+            return render_bundle(wanted, addresses=addresses)
 
         def render_changed(addresses: Any, wanted: Topology = desired, clients: str = clients) -> Bundle:
-            return by_stream(parse_topology.render_bundle(wanted, addresses=addresses), clients)
+            return by_stream(render_bundle(wanted, addresses=addresses), clients)
 
         for title, render in (("as it is", as_it_is), ("a stream import", render_changed)):
             without, tried = await count_missed(render, desired)

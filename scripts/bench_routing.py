@@ -31,6 +31,7 @@ from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.connection import connect
 from vstream.lab import lab
 from vstream.lint import parse_topology
+from vstream.render.pipeline import render_bundle
 from vstream.topology.model import Role
 
 if TYPE_CHECKING:
@@ -230,7 +231,7 @@ async def measure(
     bundles: list[Bundle] = []
 
     def render(addresses: Any) -> Bundle:
-        bundles.append(change(parse_topology.render_bundle(desired, addresses=addresses)))
+        bundles.append(change(render_bundle(desired, addresses=addresses)))
         return bundles[-1]
 
     await lab.up("bench-routing", desired, render, on_progress=lambda _: None, timeout=120)

@@ -28,7 +28,8 @@ from tests.support.chart_pods import PASSWORD, Pods, make_configuration, read_co
 from tests.support.command import vstream
 from vstream import resources
 from vstream.lab import binaries
-from vstream.lint.parse_topology import parse_topology, render_bundle
+from vstream.lint.parse_topology import parse_topology
+from vstream.render.pipeline import render_bundle
 from vstream.render.targets import render_target
 from vstream.servers.find_servers import find_signer
 from vstream.syntax import natsconf

@@ -31,7 +31,8 @@ from vstream.lab import keys, lab
 from vstream.lab.readiness import monitor_url
 from vstream.lab.state import lab_directory
 from vstream.lab.status import find_system_endpoint
-from vstream.lint.parse_topology import parse_topology, render_bundle
+from vstream.lint.parse_topology import parse_topology
+from vstream.render.pipeline import render_bundle
 
 pytestmark = pytest.mark.lab
 

@@ -21,11 +21,12 @@ from vstream.jetstream import monitoring
 from vstream.jetstream.connection import connect
 from vstream.jetstream.keyring import Keyring
 from vstream.lab import binaries
-from vstream.lint.parse_topology import parse_topology, render_bundle
+from vstream.lint.parse_topology import parse_topology
 from vstream.plan.live.loaded_rules import read_loaded_rules
 from vstream.plan.plan import USERS
 from vstream.plan.rules import list_account_entries, spell_destinations
 from vstream.render.claims import digest_export_of
+from vstream.render.pipeline import render_bundle
 from vstream.topology.bundle import Bundle, ServerAddress
 from vstream.topology.model import Endpoint, Topology
 from vstream.topology.signing import account_key

@@ -25,7 +25,8 @@ from vstream.audit.stages import AuditPipeline
 from vstream.audit.table_store import TableStore
 from vstream.diagnostics import Severity
 from vstream.lab import lab
-from vstream.lint.parse_topology import parse_topology, render_bundle
+from vstream.lint.parse_topology import parse_topology
+from vstream.render.pipeline import render_bundle
 from vstream.topology import naming, physical
 from vstream.topology.accounts import APP_USER, AUDIT_USER, VSTREAM_USER
 from vstream.topology.model import Consistency, Routing, Topology

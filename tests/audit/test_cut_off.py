@@ -23,7 +23,8 @@ from vstream.errors import VstreamError
 from vstream.jetstream.answers import is_from_leader
 from vstream.jetstream.connection import Connection, connect
 from vstream.lab import lab
-from vstream.lint.parse_topology import parse_topology, render_streams
+from vstream.lint.parse_topology import parse_topology
+from vstream.render.pipeline import render_streams
 
 pytestmark = pytest.mark.lab
 

@@ -25,7 +25,8 @@ from vstream.audit.source.values import StreamRef
 from vstream.errors import NotPermittedError
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.connection import connect
-from vstream.lint.parse_topology import parse_topology, render_bundle
+from vstream.lint.parse_topology import parse_topology
+from vstream.render.pipeline import render_bundle
 from vstream.syntax import natsconf
 from vstream.topology.accounts import inbox_of
 from vstream.topology.model import Role, Routing

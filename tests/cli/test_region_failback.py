@@ -14,11 +14,12 @@ from vstream.apply.execute import ApplyResult
 from vstream.cli import apply, region_failback, region_failover
 from vstream.cli.failures import report_failure
 from vstream.errors import LabError, RefusedError, VstreamError
-from vstream.lint.parse_topology import parse_topology, render_bundle
+from vstream.lint.parse_topology import parse_topology
 from vstream.plan import pipeline
 from vstream.plan.pipeline import PlanRequest
 from vstream.plan.plan import UNANSWERED, Blocked, Delete, FieldChange, Plan, Update
 from vstream.plan.risk import Risk
+from vstream.render.pipeline import render_bundle
 from vstream.servers.find_servers import Servers
 from vstream.servers.server_plan import ServerPlan
 from vstream.topology.model import Role, Topology

@@ -52,7 +52,7 @@ def test_the_document_is_what_was_found_and_every_failure_has_a_reason() -> None
     assert recorded.clients["nats.py"] == importlib.metadata.version("nats-py")
     assert table.list_unexplained(recorded) == []
     assert table.differing(recorded) == []
-    assert DOCUMENT.read_text(encoding="utf-8") == table.document(recorded)
+    assert DOCUMENT.read_text(encoding="utf-8") == table.document(recorded), "run scripts/conformance"
     everywhere = {(version, region) for version in recorded.versions() for region in matrix.REGIONS}
     plain = {cell: outcomes for cell, outcomes in recorded.cells.items() if cell.profile in matrix.PROFILES}
     assert [cell for cell, outcomes in plain.items() if outcomes.keys() != everywhere] == []

@@ -16,7 +16,8 @@ from tests.support.pages import IN_CLONE, ON_LAB, ON_STAND_INS, Reader, matches,
 from tests.support.paths import ROOT
 from tests.support.recipe import run_recipe
 from vstream import resources
-from vstream.lint.parse_topology import parse_topology, render_bundle
+from vstream.lint.parse_topology import parse_topology
+from vstream.render.pipeline import render_bundle
 from vstream.render.targets import render_target
 
 DOCS = ROOT / "docs"

@@ -20,7 +20,7 @@ from vstream.health.snapshot import Lag, RegionSnapshot, ServerSnapshot, Snapsho
 from vstream.health.status import PairState, Share, Status, StatusVerdict
 from vstream.lint import parse_topology
 from vstream.plan.rules import list_account_entries, list_rule_entries, spell_destinations
-from vstream.render.bundle import render_loaded
+from vstream.render.pipeline import render_bundle, render_loaded
 
 NOW = 1_800_000_000.0
 
@@ -126,7 +126,7 @@ def test_one_rule_of_two_streams_is_lost() -> None:
         b"defaults: {write: {max_age: 1h}}\nstreams: {foo: {subjects: [foo.>]}, bar: {subjects: [bar.>]}}\n",
         "acme.yaml",
     ).require()
-    bundle = parse_topology.render_bundle(topology)
+    bundle = render_bundle(topology)
     rules = {mapping.source: spell_destinations(mapping) for mapping in bundle.mappings}
     snapshot = replace(
         healthy(),
@@ -294,7 +294,7 @@ def test_the_rules_alone_are_those_of_the_whole_bundle() -> None:
     """What is compared without rendering streams is what rendering and reading back gives."""
     for file in sorted((ROOT / "tests" / "golden").glob("*.yaml")):
         topology = parse_topology.parse_topology(file.read_bytes(), file.name).require()
-        whole, alone = parse_topology.render_bundle(topology), render_loaded(topology, None)
+        whole, alone = render_bundle(topology), render_loaded(topology, None)
         assert list_rule_entries(alone.mappings) == list_rule_entries(whole.mappings), file.name
         assert list_account_entries(alone.accounts) == list_account_entries(whole.accounts), file.name
         names = {(stream.config.name, stream.role) for stream in whole.streams}

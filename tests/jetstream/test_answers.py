@@ -38,7 +38,7 @@ READ_FILES = {
     "audit/source/options.py",
     "plan/consumer_failover.py",
     "plan/saved.py",
-    "render/bundle.py",
+    "render/pipeline.py",
     "render/jwt.py",
     "render/stream_view.py",
 }

@@ -17,7 +17,8 @@ from vstream.lab.links.proxy_process import ProxyProcess
 from vstream.lab.links.state import Answer, Backend
 from vstream.lab.server_records import ServerRecord
 from vstream.lab.state import LabDirectory, LabRecord
-from vstream.lint.parse_topology import parse_topology, render_bundle
+from vstream.lint.parse_topology import parse_topology
+from vstream.render.pipeline import render_bundle
 from vstream.topology.bundle import SYSTEM_PASSWORD_PATH
 
 MAPPED = (

@@ -12,10 +12,11 @@ from tests.support.night import repetitions
 from tests.support.topologies import many_streams
 from vstream.lint import parse_topology as parsing
 from vstream.lint.engine import lint
-from vstream.lint.parse_topology import parse_topology, render_bundle
+from vstream.lint.parse_topology import parse_topology
 from vstream.lint.read import Source, gather_sources
 from vstream.lint.reading.accounts import read_account_flow
 from vstream.lint.simulate import ListeningStream, tabulate_account
+from vstream.render.pipeline import render_bundle
 
 FEW, MANY = 60, repetitions(240, night=480)
 SLACK = 1.25

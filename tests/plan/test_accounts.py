@@ -10,12 +10,12 @@ from tests.support.plans import FakeServers, make_plan, render_streams, topology
 from vstream.apply.execute import execute_plan
 from vstream.cli.views import apply as outcome
 from vstream.cli.views import plan as view
-from vstream.lint.parse_topology import render_bundle
 from vstream.plan.context import Observed
 from vstream.plan.live.loaded_rules import read_account
 from vstream.plan.plan import Plan, Stage
 from vstream.plan.rules import list_account_entries, list_rule_entries
 from vstream.plan.stages import list_stages
+from vstream.render.pipeline import render_bundle
 from vstream.topology.accounts import ShareKind
 from vstream.topology.bundle import Bundle
 

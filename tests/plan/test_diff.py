@@ -9,12 +9,13 @@ import pytest
 from tests.support.call_counts import count_calls
 from tests.support.plans import FakeServers, make_plan, render_streams, topology
 from tests.support.topologies import many_streams
-from vstream.lint.parse_topology import parse_topology, render_bundle
+from vstream.lint.parse_topology import parse_topology
 from vstream.plan.context import Observed
 from vstream.plan.diff import diff
 from vstream.plan.plan import Create, Delete, GateKind, Handover, Plan, Stage, Update, risk_of, stage_of
 from vstream.plan.risk import Risk
 from vstream.plan.rules import spell_destinations
+from vstream.render.pipeline import render_bundle
 from vstream.topology.bundle import Bundle
 from vstream.topology.stream_config import ObservedStream, StreamConfig, with_recorded_positions
 

@@ -19,8 +19,9 @@ from vstream.errors import MalformedAnswerError, VstreamError
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.connection import Reply, connect
 from vstream.lab import lab
-from vstream.lint.parse_topology import parse_topology, render_bundle
+from vstream.lint.parse_topology import parse_topology
 from vstream.probe.trace import PublishExpectation, _Trace, trace_publish
+from vstream.render.pipeline import render_bundle
 
 NAME = "traced"
 TOPOLOGY = f"""\

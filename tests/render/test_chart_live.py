@@ -18,7 +18,8 @@ import yaml
 from tests.support.chart_pods import CERTIFICATES, PASSWORD, Pods, make_configuration, read_releases, running_pods
 from tests.support.command import Ran, vstream
 from vstream import resources
-from vstream.lint.parse_topology import parse_topology, render_bundle
+from vstream.lint.parse_topology import parse_topology
+from vstream.render.pipeline import render_bundle
 from vstream.render.targets import render_target
 from vstream.servers.find_servers import find_signer
 from vstream.topology.bundle import loaded_path

@@ -6,7 +6,8 @@ import pytest
 
 from tests.support.golden import Golden
 from tests.support.paths import ROOT
-from vstream.lint.parse_topology import parse_topology, render_bundle, render_streams
+from vstream.lint.parse_topology import parse_topology
+from vstream.render.pipeline import render_bundle, render_streams
 
 GOLDEN = ROOT / "tests" / "golden"
 TOPOLOGIES = {path.stem: path for path in sorted([*(ROOT / "examples").glob("*.yaml"), *GOLDEN.glob("*.yaml")])}

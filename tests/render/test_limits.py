@@ -14,8 +14,9 @@ from nats.js.errors import APIError
 
 from tests.support import permitted_server
 from tests.support.command import vstream
-from vstream.lint.parse_topology import parse_topology, render_bundle
+from vstream.lint.parse_topology import parse_topology
 from vstream.render import jwt
+from vstream.render.pipeline import render_bundle
 from vstream.syntax import natsconf
 from vstream.topology.model import Routing
 from vstream.topology.naming import DIGEST_PREFIX

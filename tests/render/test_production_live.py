@@ -33,7 +33,8 @@ from tests.support.publish_load import Load, check_contents, under_load
 from vstream import resources
 from vstream.files import write_atomically
 from vstream.lab import binaries
-from vstream.lint.parse_topology import parse_topology, render_bundle
+from vstream.lint.parse_topology import parse_topology
+from vstream.render.pipeline import render_bundle
 from vstream.render.targets import render_target
 from vstream.topology.bundle import placeholder_for
 from vstream.topology.model import VSTREAM_INBOX, Endpoint

@@ -22,8 +22,9 @@ from tests.support.topologies import HEAD, REGIONS, many_streams
 from vstream import resources
 from vstream.diagnostics import Severity
 from vstream.errors import InvalidInputError
-from vstream.lint.parse_topology import parse_topology, render_bundle, render_streams
+from vstream.lint.parse_topology import parse_topology
 from vstream.render.environment import quote, to_json
+from vstream.render.pipeline import render_bundle, render_streams
 from vstream.render.server_view import default_addresses
 from vstream.render.write_bundle import write_bundle
 from vstream.servers.find_servers import Servers, build_bundle

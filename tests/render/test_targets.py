@@ -19,7 +19,8 @@ from tests.support.paths import ROOT
 from vstream import resources
 from vstream.errors import VstreamError
 from vstream.lab import binaries
-from vstream.lint.parse_topology import parse_topology, render_bundle
+from vstream.lint.parse_topology import parse_topology
+from vstream.render.pipeline import render_bundle
 from vstream.render.targets import TARGETS, nack, render_target
 from vstream.topology.bundle import placeholder_for
 

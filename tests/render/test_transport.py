@@ -27,7 +27,8 @@ from tests.support.ports import free_port
 from tests.support.rogue_server import OWN_CERTIFICATE, write_rogues
 from vstream import resources
 from vstream.lab import binaries
-from vstream.lint.parse_topology import parse_topology, render_bundle
+from vstream.lint.parse_topology import parse_topology
+from vstream.render.pipeline import render_bundle
 from vstream.render.targets import render_target
 from vstream.syntax import natsconf
 from vstream.topology.bundle import placeholder_for

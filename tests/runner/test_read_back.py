@@ -11,7 +11,8 @@ import pytest
 from tests.support.paths import ROOT
 from vstream.capture.records import CapturedStream
 from vstream.capture.store import Capture
-from vstream.lint.parse_topology import parse_topology, render_bundle
+from vstream.lint.parse_topology import parse_topology
+from vstream.render.pipeline import render_bundle
 from vstream.runner.read_back import read_back
 from vstream.topology.bundle import RenderedStream
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from tests.support.scenario_runs import HERE, NS, scenario
-from vstream.lint import parse_topology
 from vstream.plan.topology_edit import TopologyEdit
+from vstream.render.pipeline import render_bundle
 from vstream.runner import workers
 from vstream.runner.environment import Environment, topology_of
 from vstream.runner.workload.spec import WorkerSpec
@@ -55,7 +55,7 @@ def make_environment(wanted: Scenario) -> Environment:
     return Environment(
         lab="cast",
         topology=topology,
-        bundle=parse_topology.render_bundle(topology),
+        bundle=render_bundle(topology),
         endpoints=endpoints,
         clients=endpoints,
         logs=Path("log"),

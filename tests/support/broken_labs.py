@@ -27,7 +27,8 @@ from vstream.jetstream.connection import Connection, connect
 from vstream.jetstream.snapshots import take_snapshot
 from vstream.lab import lab
 from vstream.lab.state import lab_directory
-from vstream.lint.parse_topology import parse_topology, render_bundle
+from vstream.lint.parse_topology import parse_topology
+from vstream.render.pipeline import render_bundle
 
 LAB = "broken"
 OTHER_VERSION = "2.14.6"

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from tests.support.plans import unused_consumer
-from vstream.lint.parse_topology import render_bundle
 from vstream.plan.canonical import to_canonical
 from vstream.plan.importing.discovered import ClusterEndpoint, Discovered, DiscoveredServer
 from vstream.plan.rules import spell_destinations
+from vstream.render.pipeline import render_bundle
 from vstream.topology.bundle import Bundle
 from vstream.topology.consumer_config import ConsumerConfig, ObservedConsumer
 from vstream.topology.model import Endpoint, Topology

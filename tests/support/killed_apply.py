@@ -16,10 +16,10 @@ from vstream.apply.mappings import LabMappings
 from vstream.jetstream.admin import JetStreamAdmin, ask_until_available
 from vstream.lab import binaries, lab
 from vstream.lab.remove_servers import LabServerAdmin
-from vstream.lint.parse_topology import render_bundle
 from vstream.plan.live.connections import choose_connection, connect_all
 from vstream.plan.live.gate_checks import LiveGateChecker
 from vstream.plan.plan import Plan
+from vstream.render.pipeline import render_bundle
 from vstream.servers.find_servers import find_servers
 from vstream.servers.server_plan import make_server_plan
 from vstream.topology.consumer_config import ConsumerConfig

@@ -17,9 +17,10 @@ from vstream.lint.linter import apply_fixes, diff
 from vstream.lint.manual import PAGES
 from vstream.lint.parse_scenario import ParsedScenario
 from vstream.lint.parse_scenario import parse_scenario as load_any_scenario
-from vstream.lint.parse_topology import parse_topology, render_sample
+from vstream.lint.parse_topology import parse_topology
 from vstream.lint.read import Source, gather_sources
 from vstream.lint.simulate import simulate
+from vstream.render.pipeline import render_sample
 
 BLOG = (ROOT / "tests/fixtures/blog-mappings.cfg").read_text()
 TOPOLOGY = """\

@@ -14,7 +14,8 @@ from pathlib import Path
 
 from tests.support.ports import free_port
 from vstream.lab import binaries
-from vstream.lint.parse_topology import parse_topology, render_bundle
+from vstream.lint.parse_topology import parse_topology
+from vstream.render.pipeline import render_bundle
 from vstream.topology.bundle import placeholder_for
 from vstream.topology.model import Routing
 from vstream.topology.profiles import PROFILES

@@ -10,12 +10,13 @@ from functools import cache
 from typing import Any
 
 from vstream.errors import NotReachableError, ServerError
-from vstream.lint.parse_topology import parse_topology, render_bundle
+from vstream.lint.parse_topology import parse_topology
 from vstream.plan.canonical import to_canonical
 from vstream.plan.context import Observed
 from vstream.plan.diff import diff
 from vstream.plan.plan import Gate, Plan
 from vstream.plan.rules import spell_destinations
+from vstream.render.pipeline import render_bundle
 from vstream.topology.bundle import Bundle
 from vstream.topology.consumer_config import ConsumerConfig, ObservedConsumer
 from vstream.topology.model import Routing, Topology

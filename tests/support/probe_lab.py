@@ -20,6 +20,7 @@ from vstream.lab.readiness import ReadinessProgress
 from vstream.lint import parse_topology
 from vstream.probe.checks import ProbeOptions, run_probe
 from vstream.probe.report import Check, CheckStatus, Hop, ProbeReport, Progress
+from vstream.render.pipeline import render_bundle
 from vstream.topology.bundle import Bundle, ServerAddress
 from vstream.topology.model import Role, Topology
 from vstream.topology.physical import physical_name
@@ -49,7 +50,7 @@ def topology() -> Topology:
 
 
 def render(addresses: Sequence[ServerAddress]) -> Bundle:
-    return parse_topology.render_bundle(topology(), addresses=addresses)
+    return render_bundle(topology(), addresses=addresses)
 
 
 def physical(role: Role, region: str) -> str:

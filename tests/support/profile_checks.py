@@ -9,7 +9,8 @@ from tests.support.command import vstream
 from vstream.audit.extract import extract, plan_extraction
 from vstream.audit.schema import STREAMS
 from vstream.lab import lab
-from vstream.lint.parse_topology import parse_topology, render_bundle
+from vstream.lint.parse_topology import parse_topology
+from vstream.render.pipeline import render_bundle
 from vstream.topology.accounts import AUDIT_USER
 
 

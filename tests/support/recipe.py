@@ -15,7 +15,8 @@ from vstream.apply.mappings import LabMappings
 from vstream.jetstream.admin import JetStreamAdmin, ask_until_available
 from vstream.jetstream.connection import connect
 from vstream.lab import lab
-from vstream.lint.parse_topology import parse_topology, render_bundle
+from vstream.lint.parse_topology import parse_topology
+from vstream.render.pipeline import render_bundle
 from vstream.topology.bundle import MAPPINGS_PATH, Bundle
 from vstream.topology.model import Role
 from vstream.topology.stream_config import StreamConfig

@@ -21,7 +21,8 @@ from vstream.apply.mappings import LabMappings
 from vstream.errors import VstreamError
 from vstream.jetstream.connection import connect
 from vstream.lab import lab
-from vstream.lint.parse_topology import parse_topology, render_bundle
+from vstream.lint.parse_topology import parse_topology
+from vstream.render.pipeline import render_bundle
 
 
 @contextmanager

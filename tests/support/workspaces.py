@@ -73,8 +73,9 @@ def codes(files: Mapping[str, str], *, server_version: ServerVersion | None = No
 
 def examples(rule: Rule[Workspace]) -> tuple[dict[str, str], dict[str, str]]:
     """The files of the bad and of the good example in a rule's manual page: each block is one."""
-    _, bad, good = re.split(r"^ *## (?:Example|Use instead)$", rule.manual, flags=re.MULTILINE)
-    return _blocks(bad), _blocks(good)
+    parts = re.split(r"^ *## (?:Example|Use instead)$", rule.manual, flags=re.MULTILINE)
+    assert len(parts) == 3, f"write a wrong and a right example into examples/rules/{rule.code}.md"
+    return _blocks(parts[1]), _blocks(parts[2])
 
 
 def _blocks(text: str) -> dict[str, str]:

@@ -11,7 +11,8 @@ from tests.support import workspaces
 from tests.support.plans import render_streams, topology
 from tests.support.topologies import HEAD, concise
 from tests.support.workspaces import codes
-from vstream.lint.parse_topology import parse_topology, render_bundle
+from vstream.lint.parse_topology import parse_topology
+from vstream.render.pipeline import render_bundle
 from vstream.topology import naming
 from vstream.topology.model import Role
 from vstream.topology.profiles import profile_of

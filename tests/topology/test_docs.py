@@ -7,7 +7,8 @@ import re
 import pytest
 
 from tests.support.paths import ROOT
-from vstream.lint.parse_topology import parse_topology, render_bundle
+from vstream.lint.parse_topology import parse_topology
+from vstream.render.pipeline import render_bundle
 from vstream.topology.document import (
     ConnectDocument,
     ConsumerDocument,

@@ -75,6 +75,8 @@ class TestEveryProfile:
     def test_every_profile_is_described(self, profile: Profile) -> None:
         text = (ROOT / "docs" / "routing.md").read_text(encoding="utf-8")
         assert f" `{profile.routing.value}` |" in text, "run scripts/docs"
+        chooser = text.partition("## Which one")[2].partition("\n## ")[0]
+        assert f"`{profile.routing.value}`" in chooser.partition("<!--")[0], "say who should choose it"
 
     def test_has_a_golden_bundle(self, profile: Profile) -> None:
         topologies = (ROOT / "tests" / "golden").glob("**/*.yaml")

@@ -37,7 +37,7 @@ from vstream.cli.views.json_output import JsonLayout, print_json
 from vstream.errors import VstreamError
 from vstream.files import save_output
 from vstream.jetstream.endpoints import check_endpoints
-from vstream.lint.parse_topology import render_streams
+from vstream.render.pipeline import render_streams
 from vstream.servers.find_servers import endpoints_as_user, find_servers
 from vstream.topology.accounts import AUDIT_USER
 from vstream.topology.model import Topology

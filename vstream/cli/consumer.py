@@ -20,10 +20,10 @@ from vstream.files import save_output
 from vstream.health.live import consumer_position, consumer_sync
 from vstream.health.live.consumer_position import ConsumerMove, MoveRequest
 from vstream.health.live.consumer_sync import SyncedConsumer
-from vstream.lint.parse_topology import render_bundle
 from vstream.plan import consumer_failover
 from vstream.plan.consumer_failover import Position
 from vstream.plan.live.connections import connect_all
+from vstream.render.pipeline import render_bundle
 from vstream.servers.find_servers import find_servers
 from vstream.topology.model import Topology, VirtualStream
 

@@ -54,7 +54,7 @@ def find_surroundings(
         return loaded
 
     def render(topology: Topology) -> Bundle:
-        bundle: Bundle = import_module("vstream.lint.parse_topology").render_sample(topology, templates)
+        bundle: Bundle = import_module("vstream.render.pipeline").render_sample(topology, templates)
         if rendered is not None:
             rendered.append(bundle)
         return bundle

@@ -14,7 +14,7 @@ from vstream.cli.views.console import print_note
 from vstream.cli.views.json_output import print_json
 from vstream.errors import VstreamError
 from vstream.formatting import format_count
-from vstream.lint.parse_topology import render_bundle
+from vstream.render.pipeline import list_template_directories, render_bundle
 from vstream.render.targets import render_target
 from vstream.render.targets.hosts import list_missing_files
 from vstream.render.write_bundle import write_bundle
@@ -65,8 +65,7 @@ def command(
         raise typer.BadParameter("a bundle is many files: name a directory", param_hint="--output")
     loaded = options.load_topology(topology).require()
     bundle = render_bundle(loaded, templates=templates, signer=find_signer(loaded, None))
-    directories = [directory for directory in (templates, resources.templates()) if directory is not None]
-    artifacts = render_target(target, loaded, bundle, directories)
+    artifacts = render_target(target, loaded, bundle, list_template_directories(templates))
     if only == "mappings":
         artifacts = tuple(artifact for artifact in artifacts if artifact.path.endswith(loaded_path(loaded)))
     removed = write_bundle(artifacts, output)

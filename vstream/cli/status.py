@@ -24,7 +24,7 @@ from vstream.cli.views.json_output import JsonLayout, print_json
 from vstream.errors import InvalidInputError, NotReachableError, VstreamError
 from vstream.health.pipeline import read_status
 from vstream.health.status import Status, StatusVerdict
-from vstream.render.bundle import render_loaded
+from vstream.render.pipeline import render_loaded
 from vstream.servers.find_servers import Servers, build_bundle, find_servers, find_signer
 from vstream.topology.bundle import Bundle
 from vstream.topology.model import Topology

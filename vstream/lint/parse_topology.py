@@ -1,32 +1,23 @@
-"""The first half of the straight line: a topology file's bytes → a checked topology → its bundle."""
+"""The beginning of the straight line: a topology file's bytes → a checked topology."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import field, replace
-from pathlib import Path
 
-from vstream import resources
 from vstream.diagnostics import Finding
 from vstream.errors import InvalidInputError
 from vstream.lint import registry
 from vstream.lint.rules.topology import RULES
 from vstream.lint.rules.topology.context import TopologySubject
-from vstream.render import bundle
-from vstream.render.server_view import default_addresses
 from vstream.syntax import yaml
 from vstream.syntax.schema import readable_part, validate
 from vstream.syntax.yaml import Document
 from vstream.syntax.yaml.overlay import lay_over
 from vstream.topology import buckets, decode
-from vstream.topology.bundle import Bundle, RenderedStream, ServerAddress
 from vstream.topology.model import Topology
 from vstream.topology.schema_errors import LANGUAGE
-from vstream.topology.signing import Signer
 from vstream.value_class import value_class
-
-_MOST_SERVERS = 100
-"""Whose files are all rendered to be checked."""
 
 
 @value_class
@@ -89,58 +80,3 @@ def _check_readable_part(document: Document) -> tuple[Finding, ...]:
     return registry.run_rules(
         RULES, subject, document.source, unsure=unsure, written_at=buckets.locate_in_document(shaped)
     )
-
-
-def render_bundle(
-    topology: Topology,
-    *,
-    addresses: Sequence[ServerAddress] | None = None,
-    written: Sequence[ServerAddress] | None = None,
-    templates: Path | None = None,
-    signer: Signer | None = None,
-) -> Bundle:
-    """
-    Render *topology*. *templates* is a directory whose files win over the built-in ones.
-
-    In operator mode servers refuse what no *signer* has signed. Raises InvalidInputError.
-    """
-    every = default_addresses(topology) if addresses is None else addresses
-    files = every if written is None else written
-    return bundle.render(topology, every, _list_directories(templates), signer, written=files)
-
-
-def render_streams(topology: Topology, templates: Path | None = None) -> Sequence[RenderedStream]:
-    """The streams of `render_bundle` alone. Raises InvalidInputError."""
-    return bundle.render_streams(topology, _list_directories(templates))
-
-
-def _list_directories(templates: Path | None) -> Sequence[Path]:
-    return [directory for directory in (templates, resources.templates()) if directory is not None]
-
-
-def render_sample(topology: Topology, templates: Path | None = None) -> Bundle:
-    """
-    Render *topology* to be checked: files of some servers, if there are many. Raises InvalidInputError.
-
-    Each lists all others, so those of thousands would take hours. Of a cluster, the first two stand for the rest, which
-    differ in names, addresses and tags. If that are still many, so do those of regions that are set up alike.
-    """
-    addresses = default_addresses(topology)
-    if len(addresses) <= _MOST_SERVERS:
-        return render_bundle(topology, templates=templates)
-
-    def describe(address: ServerAddress) -> Hashable:
-        region = topology.region(address.region)
-        return region.jetstream, region.gateway, address.is_stretch, address.is_hub, address.server.host is None
-
-    listed = _take_two(addresses, lambda address: address.cluster_name)
-    written = listed if len(listed) <= _MOST_SERVERS else _take_two(listed, describe)
-    return replace(render_bundle(topology, addresses=listed, written=written, templates=templates), servers=addresses)
-
-
-def _take_two(addresses: Iterable[ServerAddress], key: Callable[[ServerAddress], Hashable]) -> list[ServerAddress]:
-    """Of *addresses* the first two with each value of *key*."""
-    alike: dict[Hashable, list[ServerAddress]] = {}
-    for address in addresses:
-        alike.setdefault(key(address), []).append(address)
-    return [address for group in alike.values() for address in group[:2]]

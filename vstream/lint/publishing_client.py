@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from vstream.errors import InvalidInputError, UnknownNameError, VstreamError
-from vstream.lint.parse_topology import ParsedTopology, render_bundle
+from vstream.lint.parse_topology import ParsedTopology
 from vstream.lint.read import Read, Source, gather_sources
 from vstream.lint.reading.accounts import find_account_flow, find_accounts_without_rules, make_empty_block
 from vstream.lint.reading.leafnodes import read_leaf_links, read_leaf_side
 from vstream.lint.rules.server_values import has_operator
 from vstream.lint.simulate import ListeningStream, Simulation, simulate
 from vstream.lint.workspace import MappingsBlock, ServerConf, Workspace
+from vstream.render.pipeline import render_bundle
 from vstream.subjects.account_flow import GLOBAL_ACCOUNT, AccountFlow
 from vstream.topology.bundle import loaded_path, placeholder_for
 from vstream.value_class import value_class

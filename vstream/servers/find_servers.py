@@ -15,8 +15,8 @@ from vstream.jetstream import monitoring
 from vstream.jetstream.keyring import Keyring, default_key_directory
 from vstream.lab import keys as lab_keys
 from vstream.lab import status as lab
-from vstream.lint.parse_topology import render_bundle
 from vstream.render import account_view
+from vstream.render.pipeline import render_bundle
 from vstream.topology.accounts import inbox_of, password_variable, regional_user, regional_variable
 from vstream.topology.bundle import Bundle, ServerAddress
 from vstream.topology.model import Endpoint, Security, Topology

@@ -1,4 +1,4 @@
-"""Every name, subject and path that is derived from a topology, in one place."""
+"""Names, subjects and paths that are derived from a topology. Those of streams: `physical`, and `local_name` of profiles."""
 
 from __future__ import annotations
 

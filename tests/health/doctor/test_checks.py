@@ -21,6 +21,7 @@ from vstream.health.snapshot import Gap, Lag, Repeat, Snapshot, WriteError
 from vstream.health.status import StatusVerdict
 from vstream.health.stream_faults import find_consumer_faults
 from vstream.lint import parse_topology
+from vstream.render.pipeline import render_bundle
 from vstream.topology.consumer_config import ConsumerConfig
 from vstream.topology.model import Endpoint
 from vstream.topology.replication import list_durables
@@ -145,7 +146,7 @@ def test_consumers_that_differ_are_found() -> None:
     )
     topology = parse_topology.parse_topology(text, "acme.yaml").require()
     (durable,) = list_durables(topology)
-    bundle = parse_topology.render_bundle(topology)
+    bundle = render_bundle(topology)
     silent = examine(topology, bundle, healthy())
     absent = examine(topology, bundle, replace(healthy(), consumers={(durable.stream, durable.name): None}))
     unused = unused_consumer(ConsumerConfig(stream=durable.stream, durable=durable.name, fields={}), created="")
@@ -277,7 +278,7 @@ def test_a_stream_that_is_not_where_it_survives_is_seen_by_status() -> None:
     moved = assess(TOPOLOGY, stream("foo-write-west", cluster="east"), BUNDLE)
     assert [(problem.about, problem.code) for problem in moved.problems] == [("foo-write-west", "VD501")]
     topology = parse_topology.parse_topology(TEXT.replace(b"servers: 1", b"servers: 3"), "acme.yaml").require()
-    few = assess(topology, healthy(topology=topology), parse_topology.render_bundle(topology))
+    few = assess(topology, healthy(topology=topology), render_bundle(topology))
     assert [(problem.about, problem.code) for problem in few.problems] == [
         ("6 streams have 1 of 3 replicas", "VD504"),
     ]

@@ -20,6 +20,7 @@ from vstream.health.live.collect import collect_snapshot
 from vstream.jetstream.connection import Connection, connect
 from vstream.lab import lab
 from vstream.lint import parse_topology
+from vstream.render.pipeline import render_bundle
 from vstream.topology.model import Topology
 
 pytestmark = pytest.mark.lab
@@ -74,7 +75,7 @@ def topology(text: str = TEXT) -> Topology:
 async def look(wanted: Topology) -> dict[str, list[Finding]]:
     facts = await collect_snapshot(wanted, lab.list_endpoints(LAB), timeout=15, is_deep=True)
     result: dict[str, list[Finding]] = {}
-    for finding in examine(wanted, parse_topology.render_bundle(wanted), facts).findings:
+    for finding in examine(wanted, render_bundle(wanted), facts).findings:
         result.setdefault(finding.code, []).append(finding)
     return result
 

@@ -24,6 +24,7 @@ from vstream.health.snapshot import (
 )
 from vstream.lint import parse_topology
 from vstream.plan.rules import spell_destinations
+from vstream.render.pipeline import render_bundle
 from vstream.topology.model import Topology
 from vstream.topology.replication import list_physical_streams, replication_pairs
 
@@ -37,11 +38,11 @@ streams:
 """
 NOW = time.time()
 TOPOLOGY: Topology = parse_topology.parse_topology(TEXT, "acme.yaml").require()
-BUNDLE = parse_topology.render_bundle(TOPOLOGY)
+BUNDLE = render_bundle(TOPOLOGY)
 
 
 def healthy(version: str = "2.15.1", topology: Topology = TOPOLOGY) -> Snapshot:
-    bundle = parse_topology.render_bundle(topology)
+    bundle = render_bundle(topology)
     configs = {stream.config.name: stream.config.fields for stream in bundle.streams}
     origins: dict[str, list[str]] = {}
     for stream in topology.streams:
@@ -204,7 +205,7 @@ def test_two_regions_without_stretch_are_no_drift() -> None:
     facts = healthy(topology=topology)
 
     def drifts(facts: Snapshot) -> set[tuple[str, Drift]]:
-        diagnosis = examine(topology, parse_topology.render_bundle(topology), facts)
+        diagnosis = examine(topology, render_bundle(topology), facts)
         return {(finding.code, finding.drift) for finding in diagnosis.findings}
 
     by_design = ("VD407", Drift.UNRELATED)

@@ -11,12 +11,13 @@ from tests.support.call_counts import count_calls
 from tests.support.golden import Golden
 from tests.support.paths import ROOT
 from vstream.diagnostics import Finding, Severity
-from vstream.lint.parse_topology import parse_topology, render_bundle
+from vstream.lint.parse_topology import parse_topology
 from vstream.lint.registry import Rule, run_rules
 from vstream.lint.rules import mappings as rules
 from vstream.lint.rules import rules_for
 from vstream.lint.rules.mappings import RULES, api
 from vstream.lint.workspace import Workspace
+from vstream.render.pipeline import render_bundle
 
 CODES = [rule.code for rule in RULES]
 BAD, GOOD = workspaces.fixtures(CODES, ".cfg")

@@ -9,7 +9,8 @@ import pytest
 from tests.support import workspaces
 from tests.support.paths import ROOT
 from vstream.diagnostics import Severity
-from vstream.lint.parse_topology import parse_topology, render_bundle
+from vstream.lint.parse_topology import parse_topology
+from vstream.render.pipeline import render_bundle
 
 TOPOLOGIES = sorted([*(ROOT / "examples").glob("*.yaml"), *(ROOT / "tests" / "golden").glob("*.yaml")])
 TRUE_FINDINGS = {

@@ -24,7 +24,8 @@ from vstream.errors import VstreamError
 from vstream.jetstream.admin import JetStreamAdmin, ask_until_available
 from vstream.jetstream.connection import Connection, connect
 from vstream.lab import lab
-from vstream.lint.parse_topology import parse_topology, render_bundle
+from vstream.lint.parse_topology import parse_topology
+from vstream.render.pipeline import render_bundle
 from vstream.topology.model import Role, Topology
 from vstream.topology.stream_config import StreamConfig
 

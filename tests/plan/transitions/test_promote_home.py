@@ -9,12 +9,12 @@ import pytest
 
 from tests.support.plans import FakeServers, topology
 from vstream.apply.execute import execute_plan
-from vstream.lint.parse_topology import render_bundle
 from vstream.plan.context import Observed
 from vstream.plan.diff import diff
 from vstream.plan.plan import CreateConsumer, Delete, Gate, GateKind, Plan
 from vstream.plan.saved import SavedPlan, dump, parse
 from vstream.plan.transitions.remove_region import RegionLoss, with_losses
+from vstream.render.pipeline import render_bundle
 from vstream.topology.model import Topology
 
 HOMED = {

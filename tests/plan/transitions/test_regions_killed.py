@@ -19,8 +19,9 @@ from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.connection import connect
 from vstream.lab import binaries, lab
 from vstream.lab.state import lab_directory
-from vstream.lint.parse_topology import parse_topology, render_bundle
+from vstream.lint.parse_topology import parse_topology
 from vstream.plan.live import gate_checks
+from vstream.render.pipeline import render_bundle
 from vstream.topology.model import Topology
 from vstream.topology.stream_config import UNTIL_KEY
 

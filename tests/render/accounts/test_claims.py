@@ -17,12 +17,13 @@ from tests.support.plans import make_plan
 from vstream.apply.push_accounts import plan_push_stages
 from vstream.errors import InvalidInputError, VstreamError
 from vstream.jetstream.keyring import Keyring
-from vstream.lint.parse_topology import parse_topology, render_bundle
+from vstream.lint.parse_topology import parse_topology
 from vstream.plan.context import Observed
 from vstream.plan.plan import USERS
 from vstream.plan.rules import list_account_entries, spell_destinations
 from vstream.render import jwt
 from vstream.render.claims import digest_export_of, split_api_by_verb
+from vstream.render.pipeline import render_bundle
 from vstream.subjects import algebra
 from vstream.topology.accounts import ShareKind
 from vstream.topology.bundle import Bundle

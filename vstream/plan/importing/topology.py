@@ -9,13 +9,14 @@ from typing import Any
 
 from vstream.diagnostics import Finding
 from vstream.errors import RefusedError, UnknownNameError
-from vstream.lint.parse_topology import parse_topology, render_bundle
+from vstream.lint.parse_topology import parse_topology
 from vstream.plan.context import Observed
 from vstream.plan.diff import diff
 from vstream.plan.importing.discovered import Discovered, UndescribedItem, servers_in
 from vstream.plan.importing.document import topology_document
 from vstream.plan.importing.recognise import RecognisedTopology, recognise
 from vstream.plan.plan import RULE, Plan, kind_of
+from vstream.render.pipeline import render_bundle
 from vstream.topology.bundle import Bundle
 from vstream.topology.model import Role, Routing, Topology
 from vstream.topology.profiles import PROFILES

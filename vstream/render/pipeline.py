@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import sys
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -37,32 +38,36 @@ _MOST_TEXT = 64 * 1024 * 1024
 """Longest file that a template may write: the next step reads it."""
 _MOST_PUSHED = 1_048_576
 """Largest message that servers accept, in bytes, unless their `max_payload` says otherwise."""
+_MOST_SERVERS = 100
+"""Whose files are all rendered to be checked."""
 
 
-def render(
+def render_bundle(
     topology: Topology,
-    addresses: Sequence[bundle.ServerAddress],
-    templates: Sequence[Path],
-    signer: Signer | None,
     *,
-    written: Sequence[bundle.ServerAddress],
+    addresses: Sequence[bundle.ServerAddress] | None = None,
+    written: Sequence[bundle.ServerAddress] | None = None,
+    templates: Path | None = None,
+    signer: Signer | None = None,
 ) -> bundle.Bundle:
     """
     Render everything. The same input gives the same bytes. Of all *addresses*, those in *written* get a file.
 
-    With none written there are no contexts either. *templates* are directories, searched in order for each
-    file. In operator mode, what is rendered without a *signer* can be looked at, and servers refuse it. Raises
+    With none written there are no contexts either. *templates* is a directory whose files win over the built-in
+    ones. In operator mode, what is rendered without a *signer* can be looked at, and servers refuse it. Raises
     InvalidInputError if a template is missing, fails, or writes something that
     does not read back as what it stands for: VS201 (streams), VS301 (mappings),
     VS401 (servers), VS402 (contexts), VS240 (consumers).
     """
-    renderer = _Renderer(make_jinja_environment(templates), signer or Unsigned(), is_foreign=len(templates) > 1)
+    every = server_view.default_addresses(topology) if addresses is None else addresses
+    files = every if written is None else written
+    renderer = _make_renderer(templates, signer)
     mappings = profile_of(topology).list_all_mapping_rules(topology)
     artifacts = [
         *(rendered for layout in layouts(topology) for rendered in renderer.streams(layout)),
         *(rendered for layout in layouts(topology) for rendered in renderer.consumers(layout)),
-        *renderer.servers(topology, addresses, written),
-        *(renderer.contexts(topology, addresses) if written else ()),
+        *renderer.servers(topology, every, files),
+        *(renderer.contexts(topology, every) if files else ()),
         renderer.loaded_file(topology, mappings),
         *renderer.hubs(topology),
     ]
@@ -73,15 +78,45 @@ def render(
         streams=tuple(renderer.parsed_streams),
         mappings=renderer.parsed_mappings,
         accounts=renderer.parsed_accounts,
-        servers=tuple(addresses),
+        servers=tuple(every),
         consumers=tuple(renderer.parsed_consumers),
         claims=renderer.parsed_claims,
     )
 
 
-def render_streams(topology: Topology, templates: Sequence[Path]) -> Sequence[bundle.RenderedStream]:
-    """The streams of `render` alone, in a tenth of the time if servers load many rules. Raises as `render`."""
-    renderer = _Renderer(make_jinja_environment(templates), Unsigned(), is_foreign=len(templates) > 1)
+def render_sample(topology: Topology, templates: Path | None = None) -> bundle.Bundle:
+    """
+    Render *topology* to be checked: files of some servers, if there are many. Raises InvalidInputError.
+
+    Each lists all others, so those of thousands would take hours. Of a cluster, the first two stand for the rest, which
+    differ in names, addresses and tags. If that are still many, so do those of regions that are set up alike.
+    """
+    addresses = server_view.default_addresses(topology)
+    if len(addresses) <= _MOST_SERVERS:
+        return render_bundle(topology, templates=templates)
+
+    def describe(address: bundle.ServerAddress) -> Hashable:
+        region = topology.region(address.region)
+        return region.jetstream, region.gateway, address.is_stretch, address.is_hub, address.server.host is None
+
+    listed = _take_two(addresses, lambda address: address.cluster_name)
+    written = listed if len(listed) <= _MOST_SERVERS else _take_two(listed, describe)
+    return replace(render_bundle(topology, addresses=listed, written=written, templates=templates), servers=addresses)
+
+
+def _take_two(
+    addresses: Iterable[bundle.ServerAddress], key: Callable[[bundle.ServerAddress], Hashable]
+) -> list[bundle.ServerAddress]:
+    """Of *addresses* the first two with each value of *key*."""
+    alike: dict[Hashable, list[bundle.ServerAddress]] = {}
+    for address in addresses:
+        alike.setdefault(key(address), []).append(address)
+    return [address for group in alike.values() for address in group[:2]]
+
+
+def render_streams(topology: Topology, templates: Path | None = None) -> Sequence[bundle.RenderedStream]:
+    """The streams of `render_bundle` alone, in a tenth of the time if servers load many rules. Raises as it does."""
+    renderer = _make_renderer(templates, None)
     for layout in layouts(topology):
         deque(renderer.streams(layout), maxlen=0)
     if renderer.diagnostics:
@@ -91,11 +126,11 @@ def render_streams(topology: Topology, templates: Sequence[Path]) -> Sequence[bu
 
 def render_loaded(topology: Topology, signer: Signer | None) -> bundle.Bundle:
     """
-    The rules and accounts that servers load by vstream's own templates, and the names of streams. Raises as `render`.
+    The rules and accounts that servers load by vstream's own templates, and the names of streams. Raises as `render_bundle`.
 
     Rendering all files of a thousand streams takes seconds, and a look at the servers needs none of them.
     """
-    renderer = _Renderer(make_jinja_environment([resources.templates()]), signer or Unsigned(), is_foreign=False)
+    renderer = _make_renderer(None, signer)
     renderer.parsed_mappings = profile_of(topology).list_all_mapping_rules(topology)
     if topology.has_accounts:
         renderer.loaded_file(topology, renderer.parsed_mappings)
@@ -120,6 +155,16 @@ def _list_parts(topology: Topology, stream: VirtualStream) -> Iterator[PhysicalP
 def _make_bare_stream(stream: VirtualStream, part: PhysicalPart) -> bundle.RenderedStream:
     config = StreamConfig(name=physical.physical_name(stream, part.role, part.place), fields={})
     return bundle.RenderedStream(config=config, virtual=stream.name, region=part.place, role=part.role, path="")
+
+
+def list_template_directories(templates: Path | None) -> list[Path]:
+    """Where templates are searched, in order: the user's directory, if there is one, and the built-in one."""
+    return [directory for directory in (templates, resources.templates()) if directory is not None]
+
+
+def _make_renderer(templates: Path | None, signer: Signer | None) -> _Renderer:
+    env = make_jinja_environment(list_template_directories(templates))
+    return _Renderer(env, signer or Unsigned(), is_foreign=templates is not None)
 
 
 class _Renderer:
