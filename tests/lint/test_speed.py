@@ -10,12 +10,12 @@ from tests.support.call_counts import count_calls
 from tests.support.lint_inputs import surroundings
 from tests.support.night import repetitions
 from tests.support.topologies import many_streams
-from vstream.lint import parse_topology as parsing
 from vstream.lint.engine import lint
 from vstream.lint.parse_topology import parse_topology
 from vstream.lint.read import Source, gather_sources
 from vstream.lint.reading.accounts import read_account_flow
 from vstream.lint.simulate import ListeningStream, tabulate_account
+from vstream.render import pipeline as rendering
 from vstream.render.pipeline import render_bundle
 
 FEW, MANY = 60, repetitions(240, night=480)
@@ -84,7 +84,7 @@ def test_the_table_of_an_account_grows_with_rules_and_streams_and_not_with_their
 
 
 def test_of_a_topology_with_many_servers_a_few_are_rendered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parsing, "_MOST_SERVERS", 24)
+    monkeypatch.setattr(rendering, "_MOST_SERVERS", 24)
 
     def count(servers: int) -> int:
         regions = ", ".join(f"{name}: {{servers: {servers}}}" for name in "abcd")
