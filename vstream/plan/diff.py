@@ -395,6 +395,7 @@ _BLOCKING: tuple[Transition, ...] = (
     change_routing.block_half_moved_streams,
     change_routing.block_stranded_streams,
     change_consistency.block_takeovers,
+    seed_region.block_incomplete_readers,
 )
 _TRANSITIONS: tuple[Transition, ...] = (*_ADDING, *_COMPLETING, *_NOTING, *_BLOCKING)
 """

@@ -135,6 +135,24 @@ async def test_a_region_joins_with_the_whole_history_and_no_restart(state: Path,
     assert (await command("lab", "down", "moving", "--purge")).code == 0
 
 
+async def test_a_region_takes_the_place_of_another_in_two_plans(state: Path, tmp_path: Path) -> None:
+    """In one, the region that comes would lack what is published in the other until nobody is led there any more."""
+    all_regions, file = ["west", "central", "east"], tmp_path / "moving.yaml"
+    file.write_text(document(all_regions, ["west", "central"]))
+    assert (await command("lab", "up", file)).code == 0
+    assert (await command("apply", file, "--yes")).code == 0
+    load, endpoints = Load(RATE), lab.list_endpoints("moving")
+    async with under_load(load, {region: endpoints[region] for region in ("west", "central")}):
+        await load.wait_for_acknowledged(RATE)
+        for streams, code in ((["west", "east"], 1), (all_regions, 0), (["west", "east"], 0)):
+            file.write_text(document(all_regions, streams))
+            applied = await command("apply", file, "--yes", "--allow-destructive")
+            assert applied.code == code, applied.out + applied.err
+            assert ("foo-read-east is blocked" in applied.out) == (code == 1)
+    await check_contents("moving", {region: f"foo-read-{region}" for region in ("west", "east")}, load)
+    assert (await command("lab", "down", "moving", "--purge")).code == 0
+
+
 def monitors() -> list[str]:
     return [url for endpoint in lab.list_endpoints("moving").values() for url in endpoint.monitor]
 

@@ -5,19 +5,32 @@ A stream that only sources gets no more than what the write streams still hold. 
 stream of another region. Then it stops (STOP), and once everything on its way is stored, it sources (SOURCE): servers
 continue after the last message of each source that they find in it. Switching in one step would store messages that are
 on their way and then source them again. `opt_start_seq` says where to continue a source that has no message left in it.
+
+A stream that begins so never takes from an origin that goes in the same plan. What that stores until nobody publishes into it
+any more would be missing: so these are two plans.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import product
 
-from vstream.plan.context import DiffContext
-from vstream.plan.plan import Create, FieldChange, Handover, Note, Update
+from vstream.formatting import list_names
+from vstream.plan.context import DiffContext, Outcome
+from vstream.plan.plan import Blocked, Create, FieldChange, Handover, Note, Update
 from vstream.plan.risk import Risk
 from vstream.syntax.document import Json
+from vstream.topology import physical
 from vstream.topology.bundle import RenderedStream
-from vstream.topology.model import ServerVersion
-from vstream.topology.stream_config import FROM_KEY, ObservedStream, StreamConfig, is_in_domain
+from vstream.topology.model import Role, ServerVersion
+from vstream.topology.stream_config import (
+    FROM_KEY,
+    STREAM_KEY,
+    ObservedStream,
+    StreamConfig,
+    is_in_domain,
+    read_positions,
+)
 
 SINCE: ServerVersion = (2, 12)
 """Servers before cannot remove a mirror from a stream (10055)."""
@@ -127,6 +140,37 @@ def _seed_source(stream: RenderedStream, changes: Sequence[FieldChange]) -> Upda
         fields=(*sources, *changes),
         handover=Handover.SOURCE,
     )
+
+
+def block_incomplete_readers(outcomes: Sequence[Outcome], context: DiffContext) -> Iterable[Outcome]:
+    """Block streams that begin to source, or go on, in the plan in which an origin goes that others take from."""
+    yield from outcomes
+    for change in outcomes:
+        if not isinstance(change, Create | Update):
+            continue
+        is_going_on = isinstance(change, Update) and change.handover is not Handover.SOURCE
+        if not is_going_on and (leaving := _list_leaving_origins(change.config, context)):
+            yield Blocked(
+                name=change.config.name,
+                region=change.region,
+                reason=f"it would lack what is published into {list_names(leaving)} until that goes, in the same plan",
+                hint="keep for now what goes (a region, or `takes_over`), apply, and then take it out of the topology",
+            )
+
+
+def _list_leaving_origins(config: StreamConfig, context: DiffContext) -> list[str]:
+    """What siblings of *config*, a stream that sources, have taken from until now, and it never will."""
+    if not config.source_names:
+        return []
+    siblings = [sibling.config.name for sibling in context.siblings.get(config.metadata.get(STREAM_KEY, ""), ())]
+    followed: set[str] = set()
+    for observed in filter(None, map(context.streams.get, siblings)):
+        followed.update(observed.config.source_names, read_positions(observed.config.metadata))
+    # From a region that is dead nobody gets more, also not the others.
+    lost_in = product(context.topology.streams, context.topology.lost)
+    dead = {physical.physical_name(stream, Role.WRITE, lost.name) for stream, lost in lost_in}
+    existing = {*context.streams, *context.observed.missing}
+    return sorted((followed & existing) - {*config.source_names, *siblings} - dead)
 
 
 def _is_of_copies(change: FieldChange) -> bool:
