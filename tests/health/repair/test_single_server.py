@@ -15,7 +15,7 @@ import pytest_asyncio
 
 from tests.support import single_server
 from tests.support.probe_lab import REGIONS, render, topology
-from vstream.errors import VstreamError
+from vstream.errors import RefusedError, VstreamError
 from vstream.health.repair.live import duplicates, missing, newest, replay
 from vstream.health.repair.live.missing import Contents
 from vstream.health.repair.plan import Duplicates
@@ -205,6 +205,29 @@ async def test_a_killed_repair_goes_on(regions: Regions, tmp_path: Path, monkeyp
             assert time.monotonic() < deadline
             await asyncio.sleep(0.05)
     await regions.until_held(expected)
+
+
+async def test_two_repairs_at_the_same_time_put_nothing_in_twice(regions: Regions) -> None:
+    await regions.create({EAST: regions.narrow()})
+    expected = {await regions.publish("west", f"bar.{number}") for number in range(40)}
+    expected.add(await regions.publish("west", "foo.last"))
+    await regions.until_held(expected, "foo-read-west", "foo-read-central")
+    await regions.until_count(1)
+    (gap,), second = (await regions.look()).replays, list[asyncio.Task[object]]()
+
+    def begin_another(done: int, _: int) -> None:
+        if done == 1:
+            second.append(
+                asyncio.ensure_future(replay.replay_missing(topology(), STREAM, gap, regions.connections, silent))
+            )
+
+    assert not await replay.replay_missing(topology(), STREAM, gap, regions.connections, begin_another)
+    with pytest.raises(RefusedError, match="another repair puts messages into `foo-read-east`"):
+        await second[0]
+    # Of one that ended meanwhile, all that is left to see is what it has put in.
+    assert not await replay.replay_missing(topology(), STREAM, gap, regions.connections, silent)
+    await regions.until_held(expected)
+    assert not await replay.find_leftovers(topology(), regions.connection)
 
 
 async def test_only_what_is_the_same_in_everything_is_deleted(regions: Regions) -> None:

@@ -89,6 +89,8 @@ class Replay:
     """Sequences in the origin, by the stream that holds them."""
     irreparable: Mapping[str, SequenceSet] = field(default_factory=dict)
     """Sequences that must stay missing, by reason."""
+    read_to: int = 0
+    """The reader has been read up to this sequence of its own: what another repair has put in since is behind it."""
 
     @property
     def count(self) -> int:

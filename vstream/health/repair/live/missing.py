@@ -176,7 +176,12 @@ class Fetcher:
         informed = [holder for holder in scans if holder is not scan and origin.name in holder.held]
         holders += [(holder.name, holder.held[origin.name].runs) for holder in informed]
         planned = Replay(
-            virtual=self._stream.name, reader=scan.name, place=scan.place, origin=origin.name, by_holder=by_holder
+            virtual=self._stream.name,
+            reader=scan.name,
+            place=scan.place,
+            origin=origin.name,
+            by_holder=by_holder,
+            read_to=scan.last,
         )
         if scan.held[origin.name].began_again:
             return replace(planned, irreparable={"the write stream was made again since, with sequences from 1": lacks})

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from vstream.errors import NoRespondersError, NotReachableError, ServerError, VstreamError
+from vstream.errors import NoRespondersError, NotReachableError, RefusedError, ServerError, VstreamError
 from vstream.health.repair.live.missing import Fetcher, find_origin
 from vstream.health.repair.live.scan import TIMEOUT, Tick, read_provenances
 from vstream.health.repair.plan import Leftover, Replay
@@ -63,11 +63,10 @@ async def replay_missing(
     Put the *replay* messages into their reader, and return those that it refused as duplicates by their ids.
 
     Whatever happens, what is temporary is removed again; what a killed one leaves, `find_leftovers` finds.
-    Raises NotReachableError without a connection to the reader's own region, and as requests do.
+    What another repair has put in since *replay* was planned is left out. Raises RefusedError while one is at the same reader,
+    NotReachableError without a connection to the reader's own region, and as requests do.
     """
     connection = _connection_for(topology, replay.place, connections)
-    admin = JetStreamAdmin(connection)
-    mark = int((await admin.info(replay.reader))["state"]["last_seq"])
     origin = find_origin(stream, replay.origin)
     fetcher = Fetcher(topology, stream, connections, lambda *_: None)
     done = 0
@@ -77,7 +76,8 @@ async def replay_missing(
         await temporary.announce()
         try:
             await temporary.begin(sequences.runs()[0][0])
-            async for seq, message in fetcher.fetch(origin, holder, sequences):
+            remaining = sequences - await _list_arrived(connection, replay)
+            async for seq, message in fetcher.fetch(origin, holder, remaining):
                 await temporary.put(seq, message)
                 done += 1
                 tick(done, replay.count)
@@ -87,11 +87,16 @@ async def replay_missing(
                 connection, Leftover(stream=name, exists=True, readers=(replay.reader,), is_running=False)
             )
             await temporary.stop_answering()
+    return replay.sequences - await _list_arrived(connection, replay)
+
+
+async def _list_arrived(connection: ReconnectingConnection, replay: Replay) -> SequenceSet:
+    """The sequences that a repair, this one or another, has put in since *replay* was planned."""
     arrived = SequenceSet()
-    async for _, provenance in read_provenances(connection, replay.reader, mark + 1, lambda *_: None):
+    async for _, provenance in read_provenances(connection, replay.reader, replay.read_to + 1, lambda *_: None):
         if provenance is not None and provenance.is_replayed and provenance.origin == replay.origin:
             arrived.add(provenance.seq)
-    return replay.sequences - arrived
+    return arrived
 
 
 def _connection_for(
@@ -143,6 +148,11 @@ class _TemporaryStream:
         """Make the temporary stream, which begins with *first*, and have the reader source it."""
         info = await JetStreamAdmin(self.connection).info(self.reader)
         config = info["config"]
+        if feeding := [source["name"] for source in config.get("sources") or () if parse_replay(source["name"])]:
+            raise RefusedError(
+                f"another repair puts messages into `{self.reader}`, by `{feeding[0]}`",
+                hint="run `vstream repair messages` again once that has ended: it continues with what is still missing",
+            )
         cluster = (info.get("cluster") or {}).get("name")
         fields: dict[str, Any] = {
             "name": self.name,
