@@ -22,7 +22,7 @@ from tests.support.relay import relay
 from vstream.audit.extract import extract, plan_extraction
 from vstream.audit.frames import read_live
 from vstream.audit.report import AuditVerdict
-from vstream.audit.run import TopologyTarget
+from vstream.audit.run import Reading, TopologyTarget
 from vstream.audit.state import UnusableStateError
 from vstream.cli import options
 from vstream.cli.audit import open_target
@@ -89,9 +89,9 @@ def test_servers_are_not_read_again_because_a_state_cannot_be_used(
     (state / "notes.txt").touch()
     with view.progress() as progress:
         live = open_target(str(file), replace(WANTED, state=state))
-        live.count_messages(scratch)
+        reading = live.plan_reading(scratch)
         with pytest.raises(UnusableStateError, match="other files are there"):
-            live.audit(spark, scratch, progress)
+            live.audit(spark, scratch, progress, reading)
     assert "starts again" not in capfd.readouterr().err
 
 
@@ -119,10 +119,11 @@ def test_a_region_that_is_killed_while_it_is_read_is_not_known_and_the_rest_is_j
         file.write_text(TOPOLOGY.format(west=f"nats://127.0.0.1:{port}", east=servers["east"].url))
         live = open_target(str(file), WANTED)
         assert isinstance(live, TopologyTarget)
-        assert live.count_messages(scratch) == 2 * sum(MESSAGES.values())
+        reading = live.plan_reading(scratch)
+        assert reading.messages == 2 * sum(MESSAGES.values())
         if is_early:
-            live.start_reading()
-        report = live.audit(spark, scratch, progress)
+            reading = live.start_reading(reading)
+        report = live.audit(spark, scratch, progress, reading)
         assert killed
         assert report.verdict() is AuditVerdict.UNKNOWN
         unread = {finding.stream for finding in report.findings if finding.severity is Severity.ERROR}
@@ -132,7 +133,7 @@ def test_a_region_that_is_killed_while_it_is_read_is_not_known_and_the_rest_is_j
         assert "reading was interrupted and starts again" in output
         servers["east"].stop(signal.SIGKILL)
         with pytest.raises(NotReachableError, match="no stream can be read"):
-            live.audit(spark, scratch, progress)
+            live.audit(spark, scratch, progress, Reading())
 
 
 def open_with_state(servers: dict[str, JetStreamServer], directory: Path) -> tuple[TopologyTarget, Path, Path]:
@@ -151,11 +152,11 @@ def test_with_a_state_only_what_is_new_is_read_and_all_is_held_that_a_whole_audi
 ) -> None:
     audit_target, state, scratch = open_with_state(servers, tmp_path)
     told: list[str] = []
-    audit_target.advance(spark, scratch, state, told.append)
+    audit_target.advance(spark, scratch, state, told.append, Reading())
     fill(servers["east"], "foo-write-east", [("foo-write-east.k", b"new", None)] * 3)
     wait_until_read(servers["east"], "east", MESSAGES["east"] + 3)
     servers["west"].api("STREAM.MSG.DELETE.foo-read-west", {"seq": 7})
-    held = audit_target.advance(spark, scratch, state, told.append).advance.messages
+    held = audit_target.advance(spark, scratch, state, told.append, Reading()).advance.messages
     # The last one of each stream in the east once more, and all that is left in the stream that has lost one.
     assert told == [
         "6,100 of 6,100 messages were read from servers",
@@ -171,7 +172,7 @@ def test_with_a_state_an_audit_and_each_round_of_following_judges_everything(
 ) -> None:
     audit_target, _, scratch = open_with_state(servers, tmp_path)
     with view.progress() as progress:
-        report = audit_target.audit(spark, scratch, progress)
+        report = audit_target.audit(spark, scratch, progress, Reading())
     follower = audit_target.follower(spark, scratch)
     assert follower.run_round().messages == report.messages == 2 * sum(MESSAGES.values())
     servers["west"].api("STREAM.MSG.DELETE.foo-read-west", {"seq": 7})

@@ -15,7 +15,7 @@ from vstream.errors import VstreamError
 if TYPE_CHECKING:
     from types import ModuleType
 
-    from vstream.audit.run import CaptureTarget, TablesTarget, TopologyTarget
+    from vstream.audit.run import CaptureTarget, Reading, TablesTarget, TopologyTarget
 
 HINT = "pip install 'vstream[audit]'"
 _OLDEST = (4, 2)
@@ -27,6 +27,7 @@ class AuditModules(NamedTuple):
     topology_target: type[TopologyTarget]
     capture_target: type[CaptureTarget]
     tables_target: type[TablesTarget]
+    reading: type[Reading]
     session: ModuleType
     """`vstream.audit.session`."""
 
@@ -50,6 +51,7 @@ def load_audit() -> AuditModules:
         topology_target=run.TopologyTarget,
         capture_target=run.CaptureTarget,
         tables_target=run.TablesTarget,
+        reading=run.Reading,
         session=import_module("vstream.audit.session"),
     )
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from concurrent.futures import wait
-from dataclasses import dataclass, replace
+from concurrent.futures import Future, wait
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from threading import Event
@@ -76,25 +76,32 @@ class AuditInput:
     journal: DataFrame | None = None
     reads: str | None = None
     """The URI with the tables of earlier stages."""
+    is_stored: bool = False
+    """Whether *tables* are already where the request keeps them."""
 
 
-class BackgroundExtraction:
-    """An extraction that runs in its own thread."""
+@value_class
+class Reading:
+    """What an audit reads, as far as it is planned and begun before Spark has started. It serves one audit."""
 
-    def __init__(self, work: Callable[[T, Event], ExtractedTables], request: T) -> None:
-        self._given_up = Event()
+    messages: int = 0
+    plan: ExtractPlan | None = None
+    """Of servers."""
+    background: Future[ExtractedTables] | None = None
+    given_up: Event = field(default_factory=Event)
+
+    def begin(self, work: Callable[[Event], ExtractedTables]) -> Reading:
+        """Start *work* in a thread of its own, and return the reading with it."""
         thread = DaemonExecutor(1)
-        self._future = thread.submit(work, request, self._given_up)
+        background = thread.submit(work, self.given_up)
         thread.shutdown(wait=False)
+        return replace(self, background=background)
 
-    def result(self) -> ExtractedTables:
-        """Wait for the extraction and return its tables, or raise its error."""
-        return self._future.result()
-
-    def give_up(self) -> None:
-        """Stop the extraction. Returns when it has ended, or after a second if a server does not answer."""
-        self._given_up.set()
-        wait([self._future], timeout=_SOON)
+    def close(self) -> None:
+        """Stop what has begun. Returns when it has ended, or after a second if a server does not answer."""
+        self.given_up.set()
+        if self.background is not None:
+            wait([self.background], timeout=_SOON)
 
 
 class AuditTarget(ABC):
@@ -102,31 +109,29 @@ class AuditTarget(ABC):
 
     def __init__(self, request: AuditRequest) -> None:
         self._request = request
-        self._background: BackgroundExtraction | None = None
-
-    def close(self) -> None:
-        """Stop what `start_reading` has started, if that is not complete."""
-        if self._background is not None:
-            self._background.give_up()
 
     @abstractmethod
-    def count_messages(self, scratch: Path) -> int:
-        """The number of messages to read. Raises NotReachableError if no stream can be read."""
+    def plan_reading(self, scratch: Path) -> Reading:
+        """What is to be read. Raises NotReachableError if no stream can be read."""
 
-    @abstractmethod
-    def start_reading(self) -> None:
+    def start_reading(self, reading: Reading) -> Reading:
         """Start to read what can be read without Spark, while Spark starts."""
+        return reading
 
     @abstractmethod
-    def read(self, spark: Any, scratch: Path, progress: AuditProgress) -> AuditInput:
+    def read(self, spark: Any, scratch: Path, progress: AuditProgress, reading: Reading) -> AuditInput:
         """The tables to judge. What *spark* has not read yet, it reads when they are judged."""
 
-    def audit(self, spark: Any, scratch: Path, progress: AuditProgress) -> Report:
+    def audit(self, spark: Any, scratch: Path, progress: AuditProgress, reading: Reading) -> Report:
         """Read, judge, and store what was requested. Raises UnknownStreamError for a stream that does not exist."""
         if self._request.publish is not None:
             check_catalog(spark, self._request.publish, self._request.publish_as)
         with watch_progress(spark, progress.tasks):
-            return self._judge_input(spark, self.read(spark, scratch, progress), scratch, progress)
+            return self._read_and_judge(spark, scratch, progress, reading)
+
+    def _read_and_judge(self, spark: Any, scratch: Path, progress: AuditProgress, reading: Reading) -> Report:
+        """Judge everything."""
+        return self._judge_input(spark, self.read(spark, scratch, progress, reading), scratch, progress)
 
     def follower(self, spark: Any, scratch: Path) -> Follower | StateFollower:  # noqa: ARG002 - of servers alone
         """A follower, which audits in rounds. Raises VstreamError unless the input is a topology."""
@@ -134,18 +139,13 @@ class AuditTarget(ABC):
 
     def _judge_input(self, spark: Any, audit_input: AuditInput, scratch: Path, progress: AuditProgress) -> Report:
         """Judge *audit_input*, and store all results if requested."""
-        place, tables, context, journal = (
-            self._request.tables,
-            audit_input.tables,
-            audit_input.context,
-            audit_input.journal,
-        )
-        names = self._request.streams
+        place, names = self._request.tables, self._request.streams
+        tables, context, journal = audit_input.tables, audit_input.context, audit_input.journal
         store = TableStore(
             spark, place or _choose_scratch_uri(spark, tables, scratch), reads=audit_input.reads, virtuals=names
         )
         if place is not None and place != audit_input.reads:
-            if not isinstance(self, TopologyTarget):
+            if not audit_input.is_stored:
                 frames.write_tables(tables, place)
                 tables = frames.read_tables(spark, place)
             save_context(store, context)
@@ -180,51 +180,45 @@ class TopologyTarget(AuditTarget):
         self._description = servers.description
         self.endpoints = servers.endpoints
         self.streams = servers.streams
-        self._extraction: ExtractPlan | None = None
 
-    def count_messages(self, scratch: Path) -> int:
-        """The number of messages to read. Raises NotReachableError if no stream can be read."""
-        self._extraction = self._plan_extraction(scratch)
-        return self._extraction.messages
+    def plan_reading(self, scratch: Path) -> Reading:
+        """What the servers have now. Raises NotReachableError if no stream can be read."""
+        plan = self._plan_extraction(scratch)
+        return Reading(messages=plan.messages, plan=plan)
 
-    def start_reading(self) -> None:
+    def start_reading(self, reading: Reading) -> Reading:
         """Start to read in this process if there are few messages."""
-        if (
-            self._extraction is not None
-            and self._extraction.messages <= READ_BEFORE_SPARK
-            and self._request.state is None
-        ):
-            self._background = BackgroundExtraction(extract, self._extraction)
-            self._extraction = None
+        if reading.plan is None or reading.messages > READ_BEFORE_SPARK or self._request.state is not None:
+            return reading
+        return reading.begin(partial(extract, reading.plan))
 
-    def read(self, spark: Any, scratch: Path, progress: AuditProgress) -> AuditInput:
+    def read(self, spark: Any, scratch: Path, progress: AuditProgress, reading: Reading) -> AuditInput:
         """The messages of the servers, in files or in memory: what is judged twice is read from servers once."""
-        tables = self._read_with_retry(partial(self._extract_tables, spark, scratch, progress), progress)
-        return AuditInput(tables, self._context(self._request.since_ns))
+        tables = self._read_with_retry(partial(self._read_tables, spark, scratch, progress), reading, progress)
+        return AuditInput(tables, self._context(self._request.since_ns), is_stored=self._request.tables is not None)
 
-    def audit(self, spark: Any, scratch: Path, progress: AuditProgress) -> Report:
-        """Read and judge; with a state, only what is new and what it does not prove."""
+    def _read_and_judge(self, spark: Any, scratch: Path, progress: AuditProgress, reading: Reading) -> Report:
+        """With a state, judge only what is new and what it does not prove."""
         state, is_stored = self._request.state, self._request.tables is not None or self._request.publish is not None
         if state is None or is_stored:
-            return super().audit(spark, scratch, progress)
-        with watch_progress(spark, progress.tasks):
-            advance = partial(self.advance, spark, scratch, state, progress.note)
-            return self._judge_with_state(spark, self._read_with_retry(advance, progress), scratch, progress.begin)
+            return super()._read_and_judge(spark, scratch, progress, reading)
+        advance = partial(self.advance, spark, scratch, state, progress.note)
+        stored = self._read_with_retry(advance, reading, progress)
+        return self._judge_with_state(spark, stored, scratch, progress.begin)
 
-    def _read_with_retry(self, read: Callable[[], T], progress: AuditProgress) -> T:
-        """What *read* returns; it is called again if a server ends in the midst."""
+    def _read_with_retry(self, read: Callable[[Reading], T], reading: Reading, progress: AuditProgress) -> T:
+        """What *read* returns; it is called again, and plans again, if a server ends in the midst."""
         progress.begin("extract")
         try:
             with explain_spark_errors():
-                return read()
+                return read(reading)
         except VstreamError as error:
             if isinstance(error, NotReachableError | UnusableStateError) or not is_read_error(error):
                 raise
             # A region that went down meanwhile is one that cannot be read: the next cut says so.
             progress.note(f"reading was interrupted and starts again: {error.message}")
-            self._background = None
             with explain_spark_errors():
-                return read()
+                return read(Reading())
 
     def follower(self, spark: Any, scratch: Path) -> Follower | StateFollower:
         """A follower, which audits in rounds."""
@@ -255,17 +249,19 @@ class TopologyTarget(AuditTarget):
             stretch=self._topology.stretch.cluster if self._topology.stretch is not None else None,
         )
 
-    def _plan_extraction(self, scratch: Path) -> ExtractPlan:
-        plan, self._extraction = self._extraction, None
-        # Thousands of streams need not be asked again after Spark has started, unless what they had may be gone by now.
-        if plan is not None and not any((item.limits or {}).get("max_age", _LONG_NS) < _LONG_NS for item in plan.cuts):
-            return plan
+    def _plan_extraction(self, scratch: Path, earlier: ExtractPlan | None = None) -> ExtractPlan:
+        """The plan *earlier*, or a new one if what the streams had then may be gone by now."""
+        # Thousands of streams need not be asked again after Spark has started.
+        if earlier and not any((item.limits or {}).get("max_age", _LONG_NS) < _LONG_NS for item in earlier.cuts):
+            return earlier
         since_ns = time.time_ns() - self._request.since_ns if self._request.since_ns else None
         return plan_extraction(self.streams, self.endpoints, scratch, since_ns=since_ns, subjects=self._request.sample)
 
-    def advance(self, spark: Any, scratch: Path, place: Path, note: Callable[[str], None]) -> KeptMessages:
+    def advance(
+        self, spark: Any, scratch: Path, place: Path, note: Callable[[str], None], reading: Reading
+    ) -> KeptMessages:
         """The messages of the streams; reads only those that are new since the last audit with the state at *place*."""
-        plan = self._plan_extraction(scratch)
+        plan = self._plan_extraction(scratch, reading.plan)
         register(spark)
         state = AuditState(spark, place, self._topology.name)
         result = state.advance(plan.cuts, lambda cuts: frames.read_messages(spark, cuts, plan.access))
@@ -310,28 +306,31 @@ class TopologyTarget(AuditTarget):
     def _follow_state(self, spark: Any, scratch: Path, place: Path) -> Report:
         """A round: read what is new, and judge what is not closed."""
         with explain_spark_errors():
-            stored = self.advance(spark, scratch, place, lambda _: None)
+            stored = self.advance(spark, scratch, place, lambda _: None, Reading())
         return self._judge_with_state(spark, stored, scratch, lambda _: None)
 
-    def _extract_tables(self, spark: Any, scratch: Path, progress: AuditProgress) -> frames.AuditTables:
-        place = self._request.tables
+    def _read_tables(self, spark: Any, scratch: Path, progress: AuditProgress, reading: Reading) -> frames.AuditTables:
+        """What a state, a reading in the background, or Spark reads from servers, kept as requested."""
         if self._request.state is not None:
-            stored = self.advance(spark, scratch, self._request.state, progress.note)
+            stored = self.advance(spark, scratch, self._request.state, progress.note, reading)
             messages = stored.advance.messages.unionByName(stored.arrivals)
-            result = frames.AuditTables(messages=messages, streams=stored.streams)
-        elif self._background is not None:
-            result = frames.to_spark(spark, self._background.result())
-            self._background = None
+            tables = frames.AuditTables(messages=messages, streams=stored.streams)
+        elif reading.background is not None:
+            tables = frames.to_spark(spark, reading.background.result())
         else:
-            result = frames.read_live(spark, self._plan_extraction(scratch), scratch)
-            if place is None and str(spark.conf.get("spark.master", "")).startswith("local"):
-                return frames.materialize(result, uri_of(f"{scratch}/messages"))
-            if place is None:
-                return frames.cache_messages(result)
-        if place is None:
-            return result
-        frames.write_tables(result, place)
-        return frames.read_tables(spark, place)
+            tables = frames.read_live(spark, self._plan_extraction(scratch, reading.plan), scratch)
+        return self._keep_tables(spark, tables, scratch)
+
+    def _keep_tables(self, spark: Any, tables: frames.AuditTables, scratch: Path) -> frames.AuditTables:
+        """*tables* where the request keeps them; else what would be read from servers, where it is read once."""
+        if self._request.tables is not None:
+            frames.write_tables(tables, self._request.tables)
+            return frames.read_tables(spark, self._request.tables)
+        if tables.plan is None:
+            return tables
+        if str(spark.conf.get("spark.master", "")).startswith("local"):
+            return frames.materialize(tables, uri_of(f"{scratch}/messages"))
+        return frames.cache_messages(tables)
 
 
 @dataclass(frozen=True, slots=True)
@@ -349,15 +348,15 @@ class CaptureTarget(AuditTarget):
         self._capture: Capture = Capture(path)
         self._manifest = self._capture.manifest()
 
-    def count_messages(self, _scratch: Path) -> int:
-        """The number of messages to read."""
-        return sum(stream.messages or 0 for stream in self._manifest.streams)
+    def plan_reading(self, _scratch: Path) -> Reading:
+        """The number of messages in the capture."""
+        return Reading(messages=sum(stream.messages or 0 for stream in self._manifest.streams))
 
-    def start_reading(self) -> None:
+    def start_reading(self, reading: Reading) -> Reading:
         """Start to read the capture while Spark starts."""
-        self._background = BackgroundExtraction(extract_capture, self._capture)
+        return reading.begin(partial(extract_capture, self._capture))
 
-    def read(self, spark: Any, _scratch: Path, progress: AuditProgress) -> AuditInput:
+    def read(self, spark: Any, _scratch: Path, progress: AuditProgress, reading: Reading) -> AuditInput:
         """The messages of the capture and the answers that clients got."""
         progress.begin("extract")
         manifest, wall = self._manifest, self._manifest.wall
@@ -374,8 +373,8 @@ class CaptureTarget(AuditTarget):
             has_journal=True,
             stretch=next((stream.region for stream in manifest.streams if stream.region not in manifest.regions), None),
         )
-        assert self._background is not None
-        result = frames.to_spark(spark, self._background.result())
+        assert reading.background is not None
+        result = frames.to_spark(spark, reading.background.result())
         return AuditInput(result, context, journal_table(spark, self._capture))
 
 
@@ -392,17 +391,13 @@ class TablesTarget(AuditTarget):
             )
         self._uri = uri_of(uri)
 
-    def count_messages(self, _scratch: Path) -> int:
+    def plan_reading(self, _scratch: Path) -> Reading:
         """The number of extracted messages; if unknown, a large number."""
-        if not self._uri.startswith(HERE):
-            return SMALL
-        count = frames.count_extracted(Path(self._uri.removeprefix(HERE)))
-        return SMALL if count is None else count
+        is_here = self._uri.startswith(HERE)
+        count = frames.count_extracted(Path(self._uri.removeprefix(HERE))) if is_here else None
+        return Reading(messages=SMALL if count is None else count)
 
-    def start_reading(self) -> None:
-        """Do nothing: Spark reads the tables."""
-
-    def read(self, spark: Any, _scratch: Path, _progress: AuditProgress) -> AuditInput:
+    def read(self, spark: Any, _scratch: Path, _progress: AuditProgress, _reading: Reading) -> AuditInput:
         """The tables of an earlier audit, which the stages after those that made them read."""
         store = TableStore(spark, reads=self._uri)
         result, context = frames.read_tables(spark, self._uri), read_context(store, self._uri)

@@ -45,7 +45,7 @@ from vstream.topology.units import parse_duration
 
 if TYPE_CHECKING:
     from vstream.audit.follow import Follower
-    from vstream.audit.run import AuditTarget, CaptureTarget, StateFollower, TablesTarget, TopologyTarget
+    from vstream.audit.run import AuditTarget, CaptureTarget, Reading, StateFollower, TablesTarget, TopologyTarget
 
 _ROUND_SECONDS = 10.0
 """Minimum time from the start of one round of --follow to that of the next."""
@@ -169,13 +169,13 @@ def command(
         reserve_outputs(uri_of(str(state)) if state else None, None),
         scratch_directory() as scratch,
         view.progress() as progress,
-        closing(audit_target),
-        _open_spark(spark_at, audit_target, scratch, progress, is_ahead=not follow) as spark,
+        closing(_begin_reading(audit_target, spark_at, scratch, progress, is_ahead=not follow)) as reading,
+        _open_spark(spark_at, reading, progress) as spark,
     ):
         if follow:
             progress.end()
             _follow(audit_target.follower(spark, scratch), printer, is_interrupted)
-        report = _audit(audit_target, spark, scratch, progress)
+        report = _audit(audit_target, spark, scratch, progress, reading)
     printer.show_and_exit(report)
 
 
@@ -231,20 +231,23 @@ class _Printer:
             save_output(self.html, render_page(report))
 
 
-@contextmanager
-def _open_spark(
-    address: _SparkAddress, audit_target: AuditTarget, scratch: Path, progress: StageProgress, *, is_ahead: bool
-) -> Iterator[Any]:
-    """A session of the size that *audit_target* needs. With *is_ahead*, reading starts before the session does."""
+def _begin_reading(
+    audit_target: AuditTarget, address: _SparkAddress, scratch: Path, progress: StageProgress, *, is_ahead: bool
+) -> Reading:
+    """Plan what is read if that decides the size of Spark; with *is_ahead*, also start to read it."""
     progress.begin("start Spark")
+    reading = audit_target.plan_reading(scratch) if address.is_here else load_audit().reading()
+    return audit_target.start_reading(reading) if is_ahead else reading
+
+
+@contextmanager
+def _open_spark(address: _SparkAddress, reading: Reading, progress: StageProgress) -> Iterator[Any]:
+    """A session of the size that *reading* needs."""
     session = load_audit().session
-    settings = session.size_settings(audit_target.count_messages(scratch)) if address.is_here else {}
-    if is_ahead:
-        audit_target.start_reading()
     with session.open_session(
         master=address.master,
         remote=address.remote,
-        conf=settings,
+        conf=session.size_settings(reading.messages) if address.is_here else {},
         on_keeping=progress.keeping if address.is_here else None,
     ) as spark:
         exposure = session.cluster_exposure(address.master or "local", spark.conf.get("spark.authenticate", None))
@@ -253,9 +256,9 @@ def _open_spark(
         yield spark
 
 
-def _audit(audit_target: AuditTarget, spark: Any, scratch: Path, progress: StageProgress) -> Report:
+def _audit(audit_target: AuditTarget, spark: Any, scratch: Path, progress: StageProgress, reading: Reading) -> Report:
     try:
-        return audit_target.audit(spark, scratch, progress)
+        return audit_target.audit(spark, scratch, progress, reading)
     except UnknownStreamError as error:
         raise typer.BadParameter(error.message, param_hint="--stream") from None
 

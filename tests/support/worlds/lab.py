@@ -156,10 +156,11 @@ class WorldsLab:
 
     def audit(self, spark: SparkSession) -> dict[str, Any]:
         """What the command prints, without a Spark of its own."""
-        with scratch_directory() as scratch, closing(open_target(str(self.file), AuditRequest())) as audit_target:
-            audit_target.count_messages(scratch)
-            audit_target.start_reading()
-            return audit_target.audit(spark, scratch, _Silence()).as_dict()
+        audit_target = open_target(str(self.file), AuditRequest())
+        with scratch_directory() as scratch:
+            plan = audit_target.plan_reading(scratch)
+            with closing(audit_target.start_reading(plan)) as reading:
+                return audit_target.audit(spark, scratch, _Silence(), reading).as_dict()
 
 
 class _Silence(AuditProgress):
