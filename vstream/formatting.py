@@ -48,7 +48,7 @@ def format_count(number: int, noun: str, plural: str | None = None) -> str:
     return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
 
 
-def join_names(names: Iterable[str]) -> str:
+def quote_names(names: Iterable[str]) -> str:
     """Names in backticks, separated by commas."""
     return ", ".join(f"`{name}`" for name in names)
 
@@ -56,7 +56,7 @@ def join_names(names: Iterable[str]) -> str:
 def list_names(names: Sequence[str], most: int = 3) -> str:
     """The first names, and how many more there are."""
     more = len(names) - most
-    return join_names(names[:most]) + (f" and {more:,} more" if more > 0 else "")
+    return quote_names(names[:most]) + (f" and {more:,} more" if more > 0 else "")
 
 
 def quote_value(value: object) -> str:

@@ -17,7 +17,7 @@ from vstream.jetstream.answers import (
     decode_list,
     decode_object,
     describe_error,
-    read_sequence,
+    parse_sequence,
 )
 from vstream.jetstream.connection import Reply
 from vstream.jetstream.source_header import origin_of, parse_provenance
@@ -90,7 +90,7 @@ def test_a_leader_that_is_no_name_is_refused_wherever_it_stands(leader: str) -> 
 
 @pytest.mark.parametrize("text", ["", "-1", "1.5", "x", "²", "9" * 5000, "1_0", " 1"])
 def test_a_header_that_is_no_number_is_none(text: str) -> None:
-    assert read_sequence(text) is None
+    assert parse_sequence(text) is None
     assert Reply(data=b"", headers={"Status": text}).status is None
     source = {"Nats-Stream-Source": f"foo {text} > >"}
     assert parse_provenance(source) is None

@@ -20,7 +20,7 @@ from vstream.render.pipeline import render_bundle
 from vstream.topology.bundle import Bundle
 from vstream.topology.consumer_config import ConsumerConfig, ObservedConsumer
 from vstream.topology.model import Routing, Topology
-from vstream.topology.stream_config import ObservedStream, StreamConfig, read_positions
+from vstream.topology.stream_config import ObservedStream, StreamConfig, parse_positions
 
 
 def unused_consumer(config: ConsumerConfig, *, created: str) -> ObservedConsumer:
@@ -195,7 +195,7 @@ class FakeServers:
         return ()
 
     async def start_sequences(self, reader: str) -> Mapping[str, int]:
-        return read_positions(self.streams_by_name[reader].config.metadata)
+        return parse_positions(self.streams_by_name[reader].config.metadata)
 
     async def sequence_after(self, origin: str, readers: Sequence[str]) -> int:
         return max((self.positions.get(reader, {}).get(origin, 1) for reader in readers), default=1)

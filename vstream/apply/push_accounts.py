@@ -16,7 +16,7 @@ from typing import Any
 from vstream.apply.port import MappingAdmin
 from vstream.errors import NotReachableError, ServerError, VstreamError
 from vstream.jetstream import monitoring
-from vstream.jetstream.answers import decode_object, explain_malformed, read_text
+from vstream.jetstream.answers import convert_malformed_errors, decode_object, require_text
 from vstream.jetstream.connection import Connection, connect_to_system
 from vstream.jetstream.endpoints import resolve_context
 from vstream.render import jwt
@@ -47,10 +47,10 @@ class _Confirmation:
     def parse(cls, answer: bytes) -> _Confirmation:
         """Raises MalformedAnswerError."""
         document = decode_object(answer, _UPDATE)
-        with explain_malformed(_UPDATE):
+        with convert_malformed_errors(_UPDATE):
             is_taken = (document.get("data") or {}).get("code") == _OK
             reason = (document.get("error") or {}).get("description", "no reason given")
-            return cls(server=read_text(document["server"]["name"]), refusal=None if is_taken else str(reason))
+            return cls(server=require_text(document["server"]["name"]), refusal=None if is_taken else str(reason))
 
 
 class SignedAccounts:
@@ -94,7 +94,7 @@ class SignedAccounts:
         """What each server holds for *account*; less than there are servers where one holds nothing, or is silent."""
         subject = f"$SYS.REQ.ACCOUNT.{account}.CLAIMS.LOOKUP"
         answers = await _collect_answers(connection, subject, b"", lambda replies: len(replies) >= len(self._servers))
-        with explain_malformed(subject):
+        with convert_malformed_errors(subject):
             claims = [jwt.decode(token.decode()) for token in answers if token]
             self._issued = max([self._issued, *(int(stored.get("iat", 0)) for stored in claims)])
         return claims
@@ -219,7 +219,7 @@ async def read_loaded_claims(url: str, account: str, timeout: float) -> Claims |
         token = (await monitoring.read_account_detail(url, account, timeout)).get("jwt")
     except ServerError:
         return None  # what it holds is signed by whom it does not trust
-    with explain_malformed(url):
+    with convert_malformed_errors(url):
         return jwt.decode(token) if token else None
 
 

@@ -19,7 +19,7 @@ from typing import TypeAlias
 
 from vstream.apply.port import MappingAdmin
 from vstream.errors import NoRespondersError, NotPermittedError, NotReachableError, VstreamError
-from vstream.jetstream.answers import decode_object, explain_malformed, read_text
+from vstream.jetstream.answers import convert_malformed_errors, decode_object, require_text
 from vstream.jetstream.connection import Connection, Reply, connect_to_system
 from vstream.plan.pipeline import PlanRequest, make_plan
 from vstream.plan.plan import ACCOUNT, Plan
@@ -271,9 +271,9 @@ async def read_server_ids(connection: Connection, servers: Sequence[str]) -> dic
     ids: dict[str, str] = {}
 
     def is_last(answer: Reply) -> bool:
-        with explain_malformed(_PING):
+        with convert_malformed_errors(_PING):
             server = decode_object(answer.data, _PING)["server"]
-            ids[read_text(server["name"])] = read_text(server["id"])
+            ids[require_text(server["name"])] = require_text(server["id"])
         return ids.keys() >= set(servers)
 
     try:
@@ -297,10 +297,10 @@ async def reload_server(connection: Connection, server: str, server_id: str) -> 
     """Make *server* read its files again. Raises VstreamError with its reason if it refuses them."""
     subject = f"$SYS.REQ.SERVER.{server_id}.RELOAD"
     answer = await connection.request_json(subject, timeout=_RELOAD_TIMEOUT)
-    with explain_malformed(subject):
+    with convert_malformed_errors(subject):
         error = answer.get("error")
         if error:
-            reason = read_text(error.get("description", "no reason given")).strip()
+            reason = require_text(error.get("description", "no reason given")).strip()
             raise VstreamError(
                 f"server `{server}` refuses its files: {reason}",
                 hint="`nats-server -t -c FILE` on that server says more; it keeps its former rules",

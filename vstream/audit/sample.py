@@ -17,7 +17,7 @@ from vstream.audit.routes import SEPARATOR, SubjectRoute, parse_route
 from vstream.audit.source.client import api_request, connect
 from vstream.audit.source.values import Access, StreamCut
 from vstream.errors import VstreamError
-from vstream.jetstream.answers import explain_malformed
+from vstream.jetstream.answers import convert_malformed_errors
 from vstream.topology.bundle import RenderedStream
 from vstream.topology.stream_config import source_name
 from vstream.value_class import value_class
@@ -112,7 +112,7 @@ def _subjects_by_key(
 
 def _list_subjects(cut: StreamCut, access: Access) -> list[str]:
     subjects: list[str] = []
-    with connect(access) as client, explain_malformed(f"STREAM.INFO.{cut.stream_ref.name}"):
+    with connect(access) as client, convert_malformed_errors(f"STREAM.INFO.{cut.stream_ref.name}"):
         while True:
             body = {"subjects_filter": ">", "offset": len(subjects)}
             answer = api_request(

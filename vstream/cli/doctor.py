@@ -10,7 +10,7 @@ import typer
 from vstream.cli import options, server_configs
 from vstream.cli.asyncio_runner import run
 from vstream.cli.exit_codes import NO, OK, UNKNOWN
-from vstream.cli.lazy_group import load_mode, refuse_named
+from vstream.cli.lazy_group import load_late, refuse_named
 from vstream.cli.views import console
 from vstream.cli.views import doctor as view
 from vstream.cli.views.json_output import print_json
@@ -57,7 +57,7 @@ def command(
     loaded = document.require()
     if support is not None:
         refuse_named(context, "has no effect with --bundle", "output", "files")
-        load_mode("vstream.cli.doctor_bundle").collect_bundle(loaded, document.text, support, lab, templates, timeout)
+        load_late("vstream.cli.doctor_bundle").collect_bundle(loaded, document.text, support, lab, templates, timeout)
         return
     servers = find_servers(loaded, lab)
     config_files = server_configs.read_configs(loaded, servers, files)

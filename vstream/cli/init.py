@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from vstream.cli import options
-from vstream.cli.lazy_group import load_mode, refuse_named
+from vstream.cli.lazy_group import load_late, refuse_named
 from vstream.cli.views import console
 from vstream.errors import VstreamError
 from vstream.files import save_output
@@ -137,7 +137,7 @@ def command(
     stated = {option: text for option, text in login.items() if text}
     connects: dict[str, dict[str, object]] = {url: {"urls": [url], **stated} for url in server or ()}
     connects |= {label: {"context": label} for label in nats_context or ()}
-    load_mode("vstream.cli.init_import").write_topology_of_servers(
+    load_late("vstream.cli.init_import").write_topology_of_servers(
         file, connects, lab, monitors=monitor or (), name=name, is_json=output == "json", timeout=timeout
     )
 

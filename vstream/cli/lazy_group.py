@@ -54,7 +54,7 @@ _VALUES = {
 _VALUE_OF = {option: value for value, options in _VALUES.items() for option in options.split()}
 
 
-def load_mode(module: str) -> Any:
+def load_late(module: str) -> Any:
     """The module of a mode that a command has beside what it usually does, such as `plan --drift`."""
     return import_module(module)
 

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from vstream.cli import input_files, lint_settings
 from vstream.cli.exit_codes import NO, OK, UNKNOWN
-from vstream.cli.lazy_group import chosen_overlays, load_mode, refuse_named
+from vstream.cli.lazy_group import chosen_overlays, load_late, refuse_named
 from vstream.cli.views import console
 from vstream.cli.views import lint as view
 from vstream.cli.views.cleaning import clean
@@ -161,7 +161,7 @@ def command(
         is_json = output is LintFormat.JSON
         effective = {"explained", "output"} if is_json or output is LintFormat.FULL else {"explained"}
         refuse_named(context, "has no effect with --explain", *(context.params.keys() - effective))
-        load_mode("vstream.cli.lint_explain").explain(explained, is_json=is_json)
+        load_late("vstream.cli.lint_explain").explain(explained, is_json=is_json)
         return
     options = LintOptions(
         files=tuple(files or ()),
@@ -289,7 +289,7 @@ class _LintRun:
         overlays = declared = None
         if topology or chosen_overlays():
             # Most runs need neither, and what reads them takes long to import.
-            reader = load_mode("vstream.cli.options")
+            reader = load_late("vstream.cli.options")
             overlays = reader.read_overlays()
             declared = reader.load_topology(topology).require() if topology else None
         linter = Linter(

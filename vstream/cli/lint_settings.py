@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from vstream.cli import input_files
 from vstream.cli.exit_codes import NO, OK, UNKNOWN
 from vstream.errors import VstreamError
-from vstream.lint.baseline import Baseline, read_baseline
+from vstream.lint.baseline import Baseline, parse_baseline
 from vstream.lint.config import OWN_FILE, LintConfig, read_config
 from vstream.lint.engine import LintReport, Surroundings
 from vstream.lint.selection import Anchor, known_codes
@@ -88,7 +88,7 @@ def load_baseline(path: Path, *, may_be_missing: bool) -> Baseline | None:
         raise VstreamError(f"there is no baseline {path}", hint="`--write-baseline` writes it") from None
     except (OSError, ValueError) as error:
         raise VstreamError(f"{path} cannot be read: {error}", hint="check its permissions") from None
-    return read_baseline(text, str(path), anchor_at(path.parent))
+    return parse_baseline(text, str(path), anchor_at(path.parent))
 
 
 def read_stamps(names: Sequence[str], extra: Iterable[str]) -> dict[str, tuple[int, int] | None]:

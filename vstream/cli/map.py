@@ -12,7 +12,7 @@ from rich.console import RenderableType
 
 from vstream.cli import input_files, options
 from vstream.cli.exit_codes import NO
-from vstream.cli.lazy_group import OverlayFiles, choose_overlays, load_mode, refuse_named
+from vstream.cli.lazy_group import OverlayFiles, choose_overlays, load_late, refuse_named
 from vstream.cli.views import console
 from vstream.cli.views import map as view
 from vstream.cli.views.console import stdout
@@ -89,7 +89,7 @@ def command(
         refuse_named(context, "has no effect with --trace", "is_all", "stream", "account")
         paths = _name_files(subject, files, is_all=False)
         is_json = output == "json"
-        load_mode("vstream.cli.map_trace").print_trace(subject, paths, regions, lab, timeout=timeout, is_json=is_json)
+        load_late("vstream.cli.map_trace").print_trace(subject, paths, regions, lab, timeout=timeout, is_json=is_json)
         return
     refuse_named(context, "needs --trace", "timeout", "lab")
     if len(regions) > 1:

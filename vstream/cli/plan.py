@@ -10,7 +10,7 @@ import typer
 from vstream.cli import options
 from vstream.cli.asyncio_runner import run
 from vstream.cli.exit_codes import NO, UNKNOWN
-from vstream.cli.lazy_group import load_mode
+from vstream.cli.lazy_group import load_late
 from vstream.cli.views import console
 from vstream.cli.views import plan as view
 from vstream.cli.views.json_output import print_json
@@ -80,7 +80,7 @@ def command(
     if is_drift:
         chosen = {"--output": out, "--format markdown": output == "markdown", "--adopt": adopt, "--lost": lost}
         options.refuse_beside("--drift", {**chosen, "--detailed-exitcode": detailed_exitcode})
-        check_drift = load_mode("vstream.cli.plan_drift").check_drift
+        check_drift = load_late("vstream.cli.plan_drift").check_drift
         check_drift(loaded.require(), lab, templates, timeout=timeout, files=files, is_json=output == "json")
         return
     if files is not None:

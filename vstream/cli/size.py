@@ -70,8 +70,8 @@ def command(
     """
     loaded = options.load_topology(topology).require()
     names = [stream.name for stream in loaded.streams]
-    rates = _read_by_stream("--rate", rate or [_DEFAULT_RATE], names, _parse_rate)
-    sizes = _read_by_stream("--size", size or [_DEFAULT_SIZE], names, parse_size)
+    rates = _parse_by_stream("--rate", rate or [_DEFAULT_RATE], names, _parse_rate)
+    sizes = _parse_by_stream("--size", size or [_DEFAULT_SIZE], names, parse_size)
     for option, values in (("--rate", rates), ("--size", sizes)):
         missing = [name for name in names if name not in values]
         if missing:
@@ -82,10 +82,10 @@ def command(
     if assumed:
         console.print_note(f"assumed for each stream in each region: {', '.join(assumed)}")
     outages: dict[str, list[Away]] = {}
-    _read_outages(loaded, "--kill-region", kill or [], outages)
-    _read_outages(loaded, "--isolate", isolate or [], outages)
+    _parse_outages(loaded, "--kill-region", kill or [], outages)
+    _parse_outages(loaded, "--isolate", isolate or [], outages)
     if simulate:
-        numbers = _read_by_stream("--copies", copies or [], names, _parse_copies)
+        numbers = _parse_by_stream("--copies", copies or [], names, _parse_copies)
         links = choose_shape(loaded, [part for text in link or () for part in _expand_link(loaded, text)])
         seconds = _parse_seconds("--duration", duration)
         simulation = simulate_outages(loaded, loads, numbers, outages, links, seconds)
@@ -107,7 +107,7 @@ def command(
         raise typer.Exit(UNKNOWN if sizing.fits is None else NO)
 
 
-def _read_outages(topology: Topology, option: str, texts: Sequence[str], outages: dict[str, list[Away]]) -> None:
+def _parse_outages(topology: Topology, option: str, texts: Sequence[str], outages: dict[str, list[Away]]) -> None:
     """Enter the values of *option* into *outages*, by region."""
     regions = [region.name for region in topology.regions]
     for text in texts:
@@ -145,7 +145,7 @@ def _parse_copies(text: str) -> int:
     return int(text)
 
 
-def _read_by_stream(option: str, values: list[str], names: list[str], parse: Callable[[str], T]) -> dict[str, T]:
+def _parse_by_stream(option: str, values: list[str], names: list[str], parse: Callable[[str], T]) -> dict[str, T]:
     """The values by stream: a value for one stream wins over a value for all."""
     general: dict[str, T] = {}
     special: dict[str, T] = {}

@@ -17,7 +17,7 @@ from vstream.cli import options
 from vstream.cli.asyncio_runner import run
 from vstream.cli.exit_codes import NO, OK, UNKNOWN
 from vstream.cli.keyboard import fit, read_keyboard
-from vstream.cli.lazy_group import load_mode, refuse_named
+from vstream.cli.lazy_group import load_late, refuse_named
 from vstream.cli.views import console
 from vstream.cli.views import status as view
 from vstream.cli.views.json_output import JsonLayout, print_json
@@ -84,8 +84,8 @@ def command(
         topology, lambda newest: find_source(newest, find_servers(newest, lab), templates)
     )
     if is_served:
-        exporter = load_mode("vstream.cli.export")
-        show = load_mode("webbrowser").open if has_browser else None
+        exporter = load_late("vstream.cli.export")
+        show = load_late("webbrowser").open if has_browser else None
         address = exporter.parse_address(listen)
         run(exporter.Exporter(followed.latest, timeout).serve(*address, every, show))
         return

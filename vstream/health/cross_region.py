@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 from vstream.errors import VstreamError
-from vstream.jetstream.answers import UNREADABLE, decode_object, read_text
+from vstream.jetstream.answers import UNREADABLE, decode_object, require_text
 from vstream.topology.model import Topology
 from vstream.topology.naming import ADVISORIES
 from vstream.topology.physical import index_parts
@@ -59,7 +59,7 @@ class AdvisoryReader:
             advisory = decode_object(payload, ADVISORIES)
             client, request = advisory["client"], _REQUEST.match(advisory["subject"])
             client_region = self._clusters.get(client["cluster"])
-            name, user, host = (read_text(client.get(key, ""))[:_LONGEST_NAME] for key in ("name", "user", "host"))
+            name, user, host = (require_text(client.get(key, ""))[:_LONGEST_NAME] for key in ("name", "user", "host"))
         except (VstreamError, *UNREADABLE):
             return None
         # What comes from another account is asked by vstream, or by a stream that sources.

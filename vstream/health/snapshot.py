@@ -7,7 +7,7 @@ from dataclasses import field
 from datetime import datetime
 from typing import Any
 
-from vstream.jetstream.answers import check_config, read_text
+from vstream.jetstream.answers import check_config, require_text
 from vstream.syntax.document import Json
 from vstream.topology.consumer_config import ObservedConsumer
 from vstream.topology.stream_config import source_name
@@ -237,7 +237,7 @@ class Snapshot:
 
 
 def parse_stream(detail: Mapping[str, Any], name: str | None = None) -> StreamSnapshot:
-    """The stream *name*, by default as it calls itself, from what STREAM.INFO answers or what `/jsz` lists. Raises what `answers.explain_malformed` expects if it is neither."""
+    """The stream *name*, by default as it calls itself, from what STREAM.INFO answers or what `/jsz` lists. Raises what `answers.convert_malformed_errors` expects if it is neither."""
     state, cluster = detail["state"], detail.get("cluster") or {}
     replicas = cluster.get("replicas") or ()
     unlisted = 0 if cluster and not cluster.get("leader") else 1  # the leader; who knows none lists itself, too
@@ -251,7 +251,7 @@ def parse_stream(detail: Mapping[str, Any], name: str | None = None) -> StreamSn
     return StreamSnapshot(
         name=name,
         # A server that is no part of a cluster says nothing of leaders.
-        leader=(read_text(cluster.get("leader") or "") or None) if cluster else UNCLUSTERED,
+        leader=(require_text(cluster.get("leader") or "") or None) if cluster else UNCLUSTERED,
         cluster=cluster.get("name"),
         created=str(detail.get("created", "")),
         messages=int(state["messages"]),

@@ -19,10 +19,10 @@ from vstream.jetstream.answers import (
     api_error,
     check_config,
     check_source_infos,
+    convert_malformed_errors,
     decode_list,
-    explain_malformed,
-    read_list,
-    read_total,
+    parse_list,
+    parse_total,
 )
 from vstream.jetstream.connection import Connection
 from vstream.topology import naming
@@ -71,8 +71,8 @@ class JetStreamAdmin:
     async def _read_account(self, account: str | None) -> tuple[dict[str, ObservedStream], list[str]]:
         subject = _spell_list_subject(account)
         first = await self._list(subject, 0, decode=decode_list)
-        total = read_total(first, subject)
-        with explain_malformed(subject):
+        total = parse_total(first, subject)
+        with convert_malformed_errors(subject):
             size = max(1, int(first.get("limit", 0)) or _PAGE)
         pages = [first]
         # A few pages at a time: a server that announces more than it has is asked once too often, and no more.
@@ -80,18 +80,18 @@ class JetStreamAdmin:
             offsets = range(offset, min(total, offset + size * PAGES_IN_FLIGHT), size)
             answers = await asyncio.gather(*(self._list(subject, start, decode=decode_list) for start in offsets))
             pages.extend(answers)
-            if not all(read_list(answer, "streams", subject) or answer.get("missing") for answer in answers):
+            if not all(parse_list(answer, "streams", subject) or answer.get("missing") for answer in answers):
                 break
         streams, missing = {}, set()
-        with explain_malformed(subject):
+        with convert_malformed_errors(subject):
             for answer in pages:
-                for info in read_list(answer, "streams", subject):
+                for info in parse_list(answer, "streams", subject):
                     stream = _read_stream(info, account, subject)
                     if _is_placeholder(info):
                         missing.add(stream.config.name)
                     else:
                         streams[stream.config.name] = stream
-                for name in read_list(answer, "missing", subject):
+                for name in parse_list(answer, "missing", subject):
                     missing.add(naming.qualified_name(account, str(name)))
         return streams, sorted(missing - streams.keys())
 
@@ -138,11 +138,11 @@ class JetStreamAdmin:
         offset = 0
         while True:
             answer = await self._ask(subject, {"offset": offset})
-            names = read_list(answer, "streams", subject)
+            names = parse_list(answer, "streams", subject)
             offset += len(names)
             if local in names:
                 return True
-            if not names or offset >= read_total(answer, subject):
+            if not names or offset >= parse_total(answer, subject):
                 return False
 
     async def create_consumer(self, config: ConsumerConfig) -> None:
@@ -165,7 +165,7 @@ class JetStreamAdmin:
     async def consumer(self, stream: str, durable: str, *, timeout: float = DEADLINE) -> ObservedConsumer:
         """The consumer *durable* of *stream*, as its leader describes it. Raises ServerError 10014 if missing."""
         subject = f"{naming.api_subject('CONSUMER.INFO', stream)}.{durable}"
-        return _read_consumer(await self._ask(subject, None, timeout=timeout), stream)
+        return _parse_consumer(await self._ask(subject, None, timeout=timeout), stream)
 
     async def consumers(self, stream: str) -> tuple[dict[str, ObservedConsumer], tuple[str, ...]]:
         """
@@ -181,7 +181,7 @@ class JetStreamAdmin:
             if _is_placeholder(info):
                 missing.append(str(config.get("durable_name") or config.get("name")))
             elif config.get("durable_name"):
-                consumer = _read_consumer(info, stream)
+                consumer = _parse_consumer(info, stream)
                 consumers[consumer.config.durable] = consumer
         return consumers, tuple(sorted(set(missing) - consumers.keys()))
 
@@ -190,15 +190,15 @@ class JetStreamAdmin:
         offset = 0
         while True:
             answer = await self._list(subject, offset)
-            entries = read_list(answer, key, subject)
+            entries = parse_list(answer, key, subject)
             offset += len(entries)
             for entry in entries:
                 if not isinstance(entry, dict):
                     raise MalformedAnswerError(subject, f"`{key}` contains something that is not an object")
                 yield entry
             if missing is not None:
-                missing.extend(map(str, read_list(answer, "missing", subject)))
-            if not entries or offset >= read_total(answer, subject):
+                missing.extend(map(str, parse_list(answer, "missing", subject)))
+            if not entries or offset >= parse_total(answer, subject):
                 return
 
     async def info(self, name: str, *, timeout: float = DEADLINE) -> dict[str, Any]:
@@ -289,12 +289,12 @@ def _read_stream(info: dict[str, Any], account: str | None, origin: str) -> Obse
         messages=int(state.get("messages", 0)),
         consumers=int(state.get("consumer_count", 0)),
         bytes=int(state.get("bytes", 0)),
-        first_at=_read_time(state.get("first_ts")),
+        first_at=_parse_time(state.get("first_ts")),
         subject_count=int(state["num_subjects"]) if "num_subjects" in state else None,
         last_seq=int(state.get("last_seq", 0)),
         replicas=replicas,
-        at=_read_time(info.get("ts")),
-        leader_since=_read_time(cluster.get("leader_since")),
+        at=_parse_time(info.get("ts")),
+        leader_since=_parse_time(cluster.get("leader_since")),
         silence={} if replicas == 1 else dict(_list_silences(info, name)),
     )
 
@@ -306,7 +306,7 @@ def _list_silences(info: dict[str, Any], reader: str) -> Iterator[tuple[str, tim
             yield source_name(source, reader), timedelta(microseconds=nanoseconds / 1000)
 
 
-def _read_time(text: object) -> datetime | None:
+def _parse_time(text: object) -> datetime | None:
     """The moment that *text* says (RFC 3339), None if it says none."""
     try:
         moment = datetime.fromisoformat(str(text))
@@ -325,9 +325,9 @@ def _is_placeholder(info: Mapping[str, Any]) -> bool:
     return isinstance(cluster, dict) and bool(cluster) and not cluster.get("leader")
 
 
-def _read_consumer(info: dict[str, Any], stream: str) -> ObservedConsumer:
+def _parse_consumer(info: dict[str, Any], stream: str) -> ObservedConsumer:
     origin = naming.api_subject("CONSUMER.INFO", stream)
-    with explain_malformed(origin):
+    with convert_malformed_errors(origin):
         config = check_config(info.get("config"), origin)
         cluster = info.get("cluster") or {}
         return ObservedConsumer(

@@ -116,7 +116,7 @@ def decode_object(data: bytes, asked: str) -> dict[str, Any]:
         value = _Object(pairs)
         value.asked = asked
         if value.get("leader") is not None:
-            read_text(value["leader"])  # of a stream, a consumer or the meta group: those who count votes compare names
+            require_text(value["leader"])  # of a stream, a consumer or the meta group: who counts votes compares names
         return value
 
     return _decode(data, asked, (MOST_JSON, MOST_VALUES), object_pairs_hook=as_object)
@@ -124,7 +124,7 @@ def decode_object(data: bytes, asked: str) -> dict[str, Any]:
 
 def decode_list(data: bytes, asked: str) -> dict[str, Any]:
     """
-    Like `decode_object`, at a sixth of the cost: for thousands of entries, which are read with `explain_malformed`.
+    Like `decode_object`, at a sixth of the cost: for thousands of entries, which are read with `convert_malformed_errors`.
 
     Reading a missing key raises KeyError, and nothing has looked at the names of leaders.
     """
@@ -139,7 +139,7 @@ def _decode(data: bytes, asked: str, most: tuple[int, int], **hooks: Any) -> dic
         raise MalformedAnswerError(asked, f"it has more than {most_bytes:,} bytes or {most_values:,} values")
     if _may_be_too_large(data):
         hooks["parse_int"] = _parse_int
-    with explain_malformed(asked):
+    with convert_malformed_errors(asked):
         value = json.loads(data, parse_float=_parse_float, parse_constant=_refuse_constant, **hooks)
         if b"\\ud" in data or b"\\uD" in data:
             json.dumps(value, ensure_ascii=False).encode()  # raises for half a character, which cannot be printed
@@ -160,7 +160,7 @@ def _may_be_too_large(data: bytes) -> bool:
 
 
 @contextmanager
-def explain_malformed(asked: str) -> Iterator[None]:
+def convert_malformed_errors(asked: str) -> Iterator[None]:
     """Turn errors from reading missing or wrong values of the answer of what was *asked* into MalformedAnswerError."""
     try:
         yield
@@ -182,7 +182,7 @@ def check_config(config: object, asked: str) -> dict[str, Any]:
 
 def check_state(state: object, asked: str) -> dict[str, Any]:
     """Return *state*, of a stream, if its numbers are there."""
-    with explain_malformed(asked):
+    with convert_malformed_errors(asked):
         checked: dict[str, Any] = dict(state)  # type: ignore[call-overload]  # what is no object raises
         problem = _find_problem({key: checked[key] for key in _STATE}, _STATE, "state")
     if problem is not None or None in (checked[key] for key in _STATE):
@@ -223,7 +223,7 @@ def api_error(answer: Mapping[str, Any], subject: str) -> ServerError | None:
     error = answer.get("error")
     if not error:
         return None
-    with explain_malformed(subject):
+    with convert_malformed_errors(subject):
         err_code = int(error.get("err_code", 0))
         return ServerError(
             code=int(error.get("code", 0)),
@@ -240,16 +240,16 @@ def describe_error(error: Mapping[str, Any]) -> str:
     return f"{description} ({code}/{err_code})"
 
 
-def read_total(answer: Mapping[str, Any], subject: str) -> int:
+def parse_total(answer: Mapping[str, Any], subject: str) -> int:
     """The total number of entries that a list on *subject* announces."""
-    with explain_malformed(subject):
+    with convert_malformed_errors(subject):
         total = int(answer.get("total", 0))
     if not 0 <= total <= MOST_LISTED:
         raise MalformedAnswerError(subject, f"it announces {total:,} entries")
     return total
 
 
-def read_list(answer: Mapping[str, Any], key: str, subject: str) -> list[Any]:
+def parse_list(answer: Mapping[str, Any], key: str, subject: str) -> list[Any]:
     """The list at *key* of an answer on *subject*; empty if the key is missing."""
     value = answer.get(key)
     if value is not None and not isinstance(value, list):
@@ -257,14 +257,14 @@ def read_list(answer: Mapping[str, Any], key: str, subject: str) -> list[Any]:
     return value or []
 
 
-def read_text(value: object) -> str:
-    """*value* if it is a string. Raises TypeError otherwise, for `explain_malformed`."""
+def require_text(value: object) -> str:
+    """*value* if it is a string. Raises TypeError otherwise, for `convert_malformed_errors`."""
     if not isinstance(value, str):
         raise TypeError(f"{value!r:.60} is not a text")
     return value
 
 
-def read_sequence(text: str) -> int | None:
+def parse_sequence(text: str) -> int | None:
     """The sequence number in the header value *text*; None if it is not a number that a server writes."""
     return int(text) if text.isdecimal() and len(text) <= _DIGITS else None
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from vstream.errors import ServerError
 from vstream.jetstream import error_codes
-from vstream.jetstream.answers import api_error, explain_malformed, read_text
+from vstream.jetstream.answers import api_error, convert_malformed_errors, require_text
 from vstream.jetstream.connection import REQUEST_TIMEOUT, Connection, Reply
 from vstream.topology import naming
 from vstream.value_class import value_class
@@ -121,7 +121,7 @@ async def _request_direct(
 
 def _decode_message(reply: Reply, region: str, subject: str) -> DirectMessage:
     answer_headers = {_STREAM, _SEQUENCE, _SUBJECT, _TIME}
-    with explain_malformed(f"{region}: {subject}"):
+    with convert_malformed_errors(f"{region}: {subject}"):
         return DirectMessage(
             stream=reply.headers[_STREAM],
             seq=int(reply.headers[_SEQUENCE]),
@@ -142,14 +142,14 @@ async def _request_from_leader(
         if error.err_code == error_codes.MESSAGE_NOT_FOUND:
             return None
         raise error
-    with explain_malformed(f"{connection.region}: {subject}"):
+    with convert_malformed_errors(f"{connection.region}: {subject}"):
         message = answer["message"]
         block = base64.b64decode(message.get("hdrs", ""))
         return DirectMessage(
             stream=stream,
             seq=int(message["seq"]),
-            subject=read_text(message["subject"]),
-            stored_at=read_text(message["time"]),
+            subject=require_text(message["subject"]),
+            stored_at=require_text(message["time"]),
             headers=_decode_headers(block),
             data=base64.b64decode(message.get("data", "")),
             header_block=block,

@@ -91,7 +91,7 @@ async def get(url_base: str, path: str, timeout: float = TIMEOUT) -> Mapping[str
 
 
 async def get_list(url_base: str, path: str, timeout: float) -> Mapping[str, Any]:
-    """Like `get`, for thousands of entries, which are read with `explain_malformed` (`answers.decode_list`)."""
+    """Like `get`, for thousands of entries, which are read with `convert_malformed_errors` (`answers.decode_list`)."""
     return answers.decode_list(await _get(url_base, path, timeout, answers.MOST_LIST_JSON), url_base + path)
 
 
@@ -106,13 +106,13 @@ async def read_varz(url_base: str, timeout: float = TIMEOUT) -> Varz:
     """Name, version and configuration of the server."""
     url = f"{url_base}/varz"
     answer = await get(url_base, "/varz", timeout)
-    with answers.explain_malformed(url):
+    with answers.convert_malformed_errors(url):
         cluster = answer.get("cluster") or {}
         flags = answer.get("feature_flags") or {}
         return Varz(
-            server_name=answers.read_text(answer["server_name"]),
-            version=answers.read_text(answer["version"]),
-            config_load_time=answers.read_text(answer["config_load_time"]),
+            server_name=answers.require_text(answer["server_name"]),
+            version=answers.require_text(answer["version"]),
+            config_load_time=answers.require_text(answer["config_load_time"]),
             was_reloaded=answer.get("start") != answer["config_load_time"],
             cluster=cluster.get("name") or None,
             # A cluster may have no more than a name, which placement asks for.
@@ -177,13 +177,13 @@ async def list_health_problems(url_base: str, timeout: float = TIMEOUT) -> tuple
     status, body = await _fetch(url_base, "/healthz?details=true", timeout)
     if status not in _HEALTH:
         raise _make_error(status, url_base, body)
-    problems = answers.read_list(answers.decode_object(body, url_base), "errors", url_base)
+    problems = answers.parse_list(answers.decode_object(body, url_base), "errors", url_base)
     return tuple(problem for problem in problems if isinstance(problem, dict))
 
 
 async def read_meta(url_base: str, timeout: float = TIMEOUT) -> Meta | None:
     """The meta group; None if JetStream is not clustered or not enabled."""
-    with answers.explain_malformed(f"{url_base}/jsz"):
+    with answers.convert_malformed_errors(f"{url_base}/jsz"):
         group = (await get(url_base, "/jsz", timeout)).get("meta_cluster")
         if group is None:
             return None
@@ -191,14 +191,14 @@ async def read_meta(url_base: str, timeout: float = TIMEOUT) -> Meta | None:
             leader=group.get("leader"),
             cluster_size=int(group.get("cluster_size", 0)),
             followers=frozenset(
-                answers.read_text(peer["name"]) for peer in answers.read_list(group, "replicas", url_base)
+                answers.require_text(peer["name"]) for peer in answers.parse_list(group, "replicas", url_base)
             ),
         )
 
 
 async def list_outbound_gateways(url_base: str, timeout: float = TIMEOUT) -> Mapping[str, int]:
     """The clusters that this server has an outbound gateway connection to, and the bytes of messages sent over it."""
-    with answers.explain_malformed(f"{url_base}/gatewayz"):
+    with answers.convert_malformed_errors(f"{url_base}/gatewayz"):
         gateways = (await get(url_base, "/gatewayz", timeout)).get("outbound_gateways") or {}
         connections = {name: gateway.get("connection") for name, gateway in gateways.items()}
         return {name: int(connection.get("out_bytes", 0)) for name, connection in connections.items() if connection}
@@ -206,14 +206,14 @@ async def list_outbound_gateways(url_base: str, timeout: float = TIMEOUT) -> Map
 
 async def list_leaf_servers(url_base: str, timeout: float = TIMEOUT) -> frozenset[str]:
     """The names of the servers that this server has a leaf node connection to."""
-    with answers.explain_malformed(f"{url_base}/leafz"):
+    with answers.convert_malformed_errors(f"{url_base}/leafz"):
         leafs = (await get(url_base, "/leafz", timeout)).get("leafs") or ()
         return frozenset(str(leaf.get("name")) for leaf in leafs)
 
 
 async def list_routed_servers(url_base: str, timeout: float = TIMEOUT) -> frozenset[str]:
     """The names of the servers that this server has a route to."""
-    with answers.explain_malformed(f"{url_base}/routez"):
+    with answers.convert_malformed_errors(f"{url_base}/routez"):
         routes = (await get(url_base, "/routez", timeout)).get("routes") or ()
         return frozenset(str(route["remote_name"]) for route in routes if route.get("remote_name"))
 
@@ -245,17 +245,17 @@ async def has_subscription(url_base: str, account: str, pattern: str, timeout: f
     """Whether the server itself has a subscription to exactly *pattern* in *account*. Raises as `get`."""
     literal = quote(probe_subject(pattern), safe="")
     answer = await get(url_base, f"/subsz?acc={quote(account, safe='')}&subs=1&test={literal}", timeout)
-    with answers.explain_malformed(f"{url_base}/subsz"):
+    with answers.convert_malformed_errors(f"{url_base}/subsz"):
         return any(subscription.get("subject") == pattern for subscription in answer.get("subscriptions_list") or ())
 
 
 async def list_subscribed_subjects(url_base: str, account: str, most: int, timeout: float) -> frozenset[str]:
     """All subjects that somebody is subscribed to in *account* on this server. Raises as `get`, and for more than *most*."""
     answer = await get_list(url_base, f"/subsz?acc={quote(account, safe='')}&subs=1&limit={most}", timeout)
-    with answers.explain_malformed(f"{url_base}/subsz"):
+    with answers.convert_malformed_errors(f"{url_base}/subsz"):
         if int(answer.get("total", 0)) > most:
             raise VstreamError(f"account `{account}` has more than {most:,} subscriptions there")
-        listed = answers.read_list(answer, "subscriptions_list", url_base)
+        listed = answers.parse_list(answer, "subscriptions_list", url_base)
         return frozenset(map(str.__str__, map(itemgetter("subject"), listed)))  # raises for what is no text
 
 

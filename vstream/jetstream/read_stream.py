@@ -11,7 +11,7 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING
 
 from vstream.errors import NoRespondersError, NotPermittedError, NotReachableError
-from vstream.jetstream.answers import api_error, explain_malformed, read_text
+from vstream.jetstream.answers import api_error, convert_malformed_errors, require_text
 from vstream.jetstream.connection import NO_RESPONDERS, Connection, Reply
 from vstream.topology import naming
 from vstream.value_class import value_class
@@ -159,7 +159,7 @@ async def read_headers(
                 if not reply.reply.startswith(_ACK):
                     text = f"{reply.headers.get('Description') or 'no more'} ({reply.status})"
                     raise NotReachableError(f"stream `{stream}` cannot be read to sequence {last:,}: {text}")
-                with explain_malformed(reader.pulls):
+                with convert_malformed_errors(reader.pulls):
                     ack = AckSubject.parse(reply.reply)
                 if ack.number != number + 1:
                     break
@@ -208,8 +208,8 @@ async def _create_consumer(
     created = await connection.request_json(subject, {"stream_name": local, "config": config}, timeout=timeout)
     if (error := api_error(created, subject)) is not None:
         raise error
-    with explain_malformed(subject):
-        name = read_text(created["name"])
+    with convert_malformed_errors(subject):
+        name = require_text(created["name"])
         return _TemporaryConsumer(
             pulls=f"{naming.api_subject('CONSUMER.MSG.NEXT', stream)}.{name}",
             deletes=f"{naming.api_subject('CONSUMER.DELETE', stream)}.{name}",

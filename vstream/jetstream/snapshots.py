@@ -18,7 +18,7 @@ from typing import Any
 from nats.aio.msg import Msg
 
 from vstream.errors import NoRespondersError, NotReachableError, ServerError
-from vstream.jetstream.answers import api_error, check_config, check_state, decode_object, explain_malformed
+from vstream.jetstream.answers import api_error, check_config, check_state, convert_malformed_errors, decode_object
 from vstream.jetstream.connection import Connection
 from vstream.topology import naming
 from vstream.topology.stream_config import StreamConfig
@@ -72,7 +72,7 @@ async def take_snapshot(connection: Connection, stream: str, write: Callable[[by
     finally:
         if client.is_connected:
             await subscription.unsubscribe()
-    with explain_malformed(subject):
+    with convert_malformed_errors(subject):
         fields = check_config(answer.get("config"), subject)
         return SnapshotHead(
             config=StreamConfig(name=stream, fields=fields), state=check_state(answer["state"], subject)
@@ -108,7 +108,7 @@ async def restore_snapshot(
     answer = await connection.request_json(subject, {"config": fields, "state": dict(state)}, timeout=_ANSWER_TIMEOUT)
     if (error := api_error(answer, subject)) is not None:
         raise error
-    with explain_malformed(subject):
+    with convert_malformed_errors(subject):
         target = str(answer["deliver_subject"])
     for chunk in chain(chunks, (b"",)):
         # An empty one ends it, and is answered when the stream is there.

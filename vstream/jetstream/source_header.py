@@ -7,7 +7,7 @@ import secrets
 import string
 from collections.abc import Iterable, Mapping
 
-from vstream.jetstream.answers import read_sequence
+from vstream.jetstream.answers import parse_sequence
 from vstream.topology.stream_config import REPLAY_SUFFIX, header_name
 from vstream.value_class import value_class
 
@@ -25,7 +25,7 @@ def origin_of(
     For a stream in another account servers write a hash, which is looked up among *streams*. *reader* holds the message.
     """
     words = headers.get(STREAM_SOURCE, "").split(" ")
-    seq = read_sequence(words[1]) if len(words) > 1 else None
+    seq = parse_sequence(words[1]) if len(words) > 1 else None
     if seq is None:
         return None, None
     by_header_name = {header_name(stream, reader): stream for stream in streams}
@@ -49,7 +49,7 @@ class Provenance:
 def parse_provenance(headers: Mapping[str, str]) -> Provenance | None:
     """Parse `Nats-Stream-Source`; None if it is missing or malformed."""
     words = headers.get(STREAM_SOURCE, "").split(" ")
-    seq = read_sequence(words[1]) if len(words) > 1 else None
+    seq = parse_sequence(words[1]) if len(words) > 1 else None
     if seq is None:
         return None
     replayed = parse_replay(words[0])

@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from vstream.errors import LabError
-from vstream.formatting import join_names
+from vstream.formatting import quote_names
 from vstream.lab import ports
 from vstream.lab.binaries import Program
 from vstream.lab.links.state import Backend, Links
@@ -93,7 +93,7 @@ def add_links(links: Links, record: LabRecord, fresh: Links) -> Links:
 def _require_possible(name: str, record: LabRecord, regions: Collection[str]) -> None:
     clusters = {address.cluster_name for address in record.servers}
     if len(clusters) == 1:
-        joining = join_names(sorted(regions))
+        joining = quote_names(sorted(regions))
         raise LabError(
             f"lab `{name}` cannot take region {joining} while it runs: "
             "it has one region, so its configurations have no gateways",

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from vstream.errors import LabError, NotReachableError, ServerError
-from vstream.formatting import join_names
+from vstream.formatting import quote_names
 from vstream.jetstream import monitoring
 from vstream.jetstream.monitoring import Meta
 from vstream.lab.links.state import Pair
@@ -133,13 +133,13 @@ async def check_clients(member: Member) -> str | None:
 async def check_links(member: Member) -> str | None:
     """The links that *member* lacks; None if it has all."""
     if missing := member.siblings - await monitoring.list_routed_servers(member.monitor):
-        return f"no route to {join_names(sorted(missing))}"
+        return f"no route to {quote_names(sorted(missing))}"
     if member.hub is not None and member.hub not in await monitoring.list_leaf_servers(member.monitor):
         return f"no leaf connection to `{member.hub}`"
     if not member.clusters:
         return None
     if missing := member.clusters - (await monitoring.list_outbound_gateways(member.monitor)).keys():
-        return f"no gateway to {join_names(sorted(missing))}"
+        return f"no gateway to {quote_names(sorted(missing))}"
     return None
 
 

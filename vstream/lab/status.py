@@ -12,7 +12,7 @@ from typing import Any
 import psutil
 
 from vstream.errors import LabError, UnknownNameError
-from vstream.formatting import join_names
+from vstream.formatting import quote_names
 from vstream.lab import keys, passwords, server_records
 from vstream.lab.links.proxy_process import ProxyProcess
 from vstream.lab.links.state import Backend
@@ -81,7 +81,7 @@ def find_recorded_lab(name: str) -> tuple[LabDirectory, LabRecord]:
     directory = lab_directory(name)
     record = directory.read()
     if record is None:
-        labs = join_names(lab.name for lab in list_lab_directories())
+        labs = quote_names(lab.name for lab in list_lab_directories())
         raise LabError(
             f"there is no lab `{name}`",
             hint=f"labs of this machine: {labs}" if labs else "`vstream lab up TOPOLOGY` starts one",

@@ -79,7 +79,7 @@ class Baseline:
         return {"findings": [{**key._asdict(), "count": count} for key, count in sorted(self.counts.items())]}
 
 
-def read_baseline(text: str, file: str, anchor: Anchor) -> Baseline:
+def parse_baseline(text: str, file: str, anchor: Anchor) -> Baseline:
     """The baseline that *text* is. Raises VstreamError."""
     hint = "write it again with `--write-baseline`"
     try:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from vstream import resources
 from vstream.diagnostics import Edit, Finding, Related, Severity, Span
-from vstream.formatting import join_names, suggest_name
+from vstream.formatting import quote_names, suggest_name
 from vstream.value_class import value_class
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def make_refusal(at: Span, message: str, hint: str) -> Violation:
 
 def find_closest(word: str, names: list[str], label: str) -> str:
     """A hint about a name that does not exist: the likely one, or all existing ones."""
-    return suggest_name(word, names) or f"{label}: {join_names(names) if names else 'none'}"
+    return suggest_name(word, names) or f"{label}: {quote_names(names) if names else 'none'}"
 
 
 @value_class

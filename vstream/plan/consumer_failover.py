@@ -185,7 +185,7 @@ def record_name(region: str, durable: str) -> str:
     return f"{durable}-of-{region}"
 
 
-def read_record(config: ConsumerConfig) -> Position | None:
+def parse_record(config: ConsumerConfig) -> Position | None:
     """The position that this consumer keeps, None if it keeps none. Raises PlanError if it cannot be read."""
     text = config.metadata.get(POSITION_KEY)
     return None if text is None else read(text, f"the metadata of `{config.name}`")

@@ -9,7 +9,7 @@ from enum import Enum, IntEnum
 from functools import cached_property
 from typing import TypeAlias
 
-from vstream.formatting import join_names
+from vstream.formatting import quote_names
 from vstream.plan.risk import Removal, Risk
 from vstream.syntax.document import Json
 from vstream.topology.consumer_config import ConsumerConfig
@@ -132,7 +132,7 @@ class Gate:
 
     def __str__(self) -> str:
         """What must hold, as a clause that follows `until`."""
-        names = join_names(self.counterparts)
+        names = quote_names(self.counterparts)
         match self.kind:
             case GateKind.SETTLED:
                 return f"`{self.stream}` is where it is placed, with all of its replicas"

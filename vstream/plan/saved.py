@@ -172,19 +172,19 @@ def _plan(data: dict[str, Any]) -> Plan:
     return Plan(
         topology=data["topology"],
         observed=data["observed"],
-        changes=tuple(_read_change(item) for item in data["changes"]),
+        changes=tuple(_parse_change(item) for item in data["changes"]),
         blocked=tuple(Blocked(**item) for item in data["blocked"]),
-        rules=tuple(map(_read_rule, data["mappings"])),
+        rules=tuple(map(_parse_rule, data["mappings"])),
         unread_servers=tuple(data["unread_servers"]),
         leaving=tuple(data.get("leaving", ())),
-        gates=tuple(map(_read_gate, data.get("gates", ()))),  # plans of earlier versions have none
+        gates=tuple(map(_parse_gate, data.get("gates", ()))),  # plans of earlier versions have none
         notes=tuple(Note(**item) for item in data["notes"]),
         losses=tuple(data.get("losses", ())),
         owned=data["owned"],
     )
 
 
-def _read_rule(data: dict[str, Any]) -> RuleChange:
+def _parse_rule(data: dict[str, Any]) -> RuleChange:
     return RuleChange(
         source=data["source"],
         servers=tuple(data["servers"]),
@@ -193,13 +193,13 @@ def _read_rule(data: dict[str, Any]) -> RuleChange:
     )
 
 
-def _read_gate(data: dict[str, Any]) -> Gate:
+def _parse_gate(data: dict[str, Any]) -> Gate:
     return Gate(kind=GateKind(data["gate"]), stream=data["stream"], counterparts=tuple(data["others"]))
 
 
-def _read_change(data: dict[str, Any]) -> Change:
+def _parse_change(data: dict[str, Any]) -> Change:
     if "consumer" in data:
-        return _read_consumer_change(data)
+        return _parse_consumer_change(data)
     config = StreamConfig(name=data["name"], fields=data["config"])
     role = Role(data["role"]) if data["role"] else None
     if data["action"] == "delete":
@@ -222,21 +222,21 @@ def _read_change(data: dict[str, Any]) -> Change:
         adopts=data["adopts"],
         handover=Handover(data["handover"]) if "handover" in data else None,
         given_up={name: (seq, last_seq) for name, (seq, last_seq) in data.get("given_up", {}).items()},
-        fields=tuple(map(_read_field, data["fields"])),
+        fields=tuple(map(_parse_field, data["fields"])),
     )
 
 
-def _read_field(data: dict[str, Any]) -> FieldChange:
+def _parse_field(data: dict[str, Any]) -> FieldChange:
     return FieldChange(
         field=data["field"], before=data["before"], after=data["after"], risk=Risk(data["risk"]), why=data["why"]
     )
 
 
-def _read_consumer_change(data: dict[str, Any]) -> Change:
+def _parse_consumer_change(data: dict[str, Any]) -> Change:
     config = ConsumerConfig(stream=data["stream"], durable=data["consumer"], fields=data["config"])
     if data["action"] == "create consumer":
         return CreateConsumer(config=config, region=data["region"], continues=data.get("continues"))
     if data["action"] == "delete consumer":
         return DeleteConsumer(config=config, region=data["region"])
-    fields = tuple(map(_read_field, data["fields"]))
+    fields = tuple(map(_parse_field, data["fields"]))
     return UpdateConsumer(config=config, region=data["region"], adopts=data["adopts"], fields=fields)

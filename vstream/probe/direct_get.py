@@ -16,7 +16,7 @@ from vstream.jetstream.connection import Reply
 from vstream.jetstream.direct import DirectMessage
 from vstream.probe.info import StreamInfo
 from vstream.probe.report import Check, CheckStatus, Hop
-from vstream.probe.retry import Budget, describe_answer, is_old_server, read_stored_sequence, skip_on_old_server
+from vstream.probe.retry import Budget, describe_answer, is_old_server, parse_stored_sequence, skip_on_old_server
 from vstream.probe.target import ProbeTarget
 from vstream.syntax.document import Json
 from vstream.topology import naming, physical
@@ -50,13 +50,13 @@ class RequestForm:
 
 
 def _check_known_message(message: DirectMessage, answers: Sequence[Reply]) -> str | None:
-    got = read_stored_sequence(answers[0])
+    got = parse_stored_sequence(answers[0])
     return None if got == message.seq else f"answered with {describe_answer(answers[0])}, not sequence {message.seq}"
 
 
 def _check_age(message: DirectMessage, answers: Sequence[Reply]) -> str | None:
     """The last of its subject: somebody may have published there since."""
-    subject, seq = answers[0].headers.get("Nats-Subject"), read_stored_sequence(answers[0])
+    subject, seq = answers[0].headers.get("Nats-Subject"), parse_stored_sequence(answers[0])
     if subject == message.subject and seq is not None and seq >= message.seq:
         return None
     return f"answered with {describe_answer(answers[0])}, not `{message.subject}` from sequence {message.seq} on"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from vstream.jetstream.answers import api_error, explain_malformed, read_list, read_total
+from vstream.jetstream.answers import api_error, convert_malformed_errors, parse_list, parse_total
 from vstream.jetstream.connection import Connection
 from vstream.topology import naming
 from vstream.topology.profiles import profile_named
@@ -42,7 +42,7 @@ async def read_stream_info(connection: Connection, name: str, timeout: float) ->
     answer = await connection.request_json(subject, timeout=timeout)
     if (error := api_error(answer, subject)) is not None:
         raise error
-    with explain_malformed(f"{connection.region}: {subject}"):
+    with convert_malformed_errors(f"{connection.region}: {subject}"):
         config, state = answer["config"], answer["state"]
         sources = [source for source in (*(config.get("sources") or ()), config.get("mirror")) if source]
         called = _read_answering_stream(config, asked=name)
@@ -65,9 +65,9 @@ async def read_stream_names(connection: Connection, timeout: float) -> list[str]
         answer = await connection.request_json(subject, {"offset": len(names)}, timeout=timeout)
         if (error := api_error(answer, subject)) is not None:
             raise error
-        page = _to_strings(read_list(answer, "streams", subject))
+        page = _to_strings(parse_list(answer, "streams", subject))
         names += page
-        if not page or len(names) >= read_total(answer, subject):
+        if not page or len(names) >= parse_total(answer, subject):
             return names
 
 

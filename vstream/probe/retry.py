@@ -7,7 +7,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 
 from vstream.errors import NoRespondersError
-from vstream.jetstream.answers import read_sequence
+from vstream.jetstream.answers import parse_sequence
 from vstream.jetstream.connection import Reply
 from vstream.probe.report import Check, CheckStatus, Hop
 from vstream.probe.target import ProbeTarget
@@ -80,10 +80,10 @@ def describe_answer(answer: Reply) -> str:
     """*answer*, described for use in a sentence."""
     if answer.status is not None:
         return f"{answer.status} {answer.headers.get('Description', '')}".rstrip()
-    seq = read_stored_sequence(answer)
+    seq = parse_stored_sequence(answer)
     return "something that is no stored message" if seq is None else f"sequence {seq}"
 
 
-def read_stored_sequence(answer: Reply) -> int | None:
+def parse_stored_sequence(answer: Reply) -> int | None:
     """The sequence of the stored message in a Direct Get answer; None if it holds no message."""
-    return read_sequence(answer.headers.get("Nats-Sequence", ""))
+    return parse_sequence(answer.headers.get("Nats-Sequence", ""))

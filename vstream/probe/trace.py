@@ -15,7 +15,7 @@ from enum import StrEnum
 from typing import Any
 
 from vstream.errors import MalformedAnswerError, NotPermittedError, NotReachableError, VstreamError
-from vstream.jetstream.answers import decode_object, explain_malformed, read_list
+from vstream.jetstream.answers import convert_malformed_errors, decode_object, parse_list
 from vstream.jetstream.connection import Reply, connect, without_secrets
 from vstream.jetstream.endpoints import resolve_context
 from vstream.lint.simulate import Simulation
@@ -117,7 +117,7 @@ class _Trace:
     def add(self, reply: Reply) -> bool:
         """Take an answer, and say whether all that it promises are there."""
         event = decode_object(reply.data, _DEST)
-        with explain_malformed(_DEST):
+        with convert_malformed_errors(_DEST):
             hop = (event["request"].get("header") or {}).get(_HOP)
             self.events[str(hop[0]) if hop else ""] = event
             return not self.find_missing()
@@ -137,16 +137,16 @@ class _Trace:
     def steps(self) -> tuple[TraceStep, ...]:
         """Everything that happened, in the order of the hops. Raises MalformedAnswerError."""
         steps = []
-        with explain_malformed(_DEST):
+        with convert_malformed_errors(_DEST):
             for _, event in sorted(
                 self.events.items(), key=lambda item: [int(part) for part in item[0].split(".") if part]
             ):
                 server = str(event["server"]["name"])
-                steps += [_read_step(server, entry) for entry in read_list(event, "events", _DEST)]
+                steps += [_parse_step(server, entry) for entry in parse_list(event, "events", _DEST)]
         return tuple(steps)
 
 
-def _read_step(server: str, entry: Mapping[str, Any]) -> TraceStep:
+def _parse_step(server: str, entry: Mapping[str, Any]) -> TraceStep:
     kind = _KINDS[entry["type"]]
     is_connection = kind in {StepKind.RECEIVED, StepKind.SENT}
     texts = {

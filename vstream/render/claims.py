@@ -247,24 +247,24 @@ def read_accounts(tokens: Sequence[dict[str, Any]]) -> tuple[Account, ...]:
                     purpose="",
                     has_jetstream=bool(token["nats"]["limits"].get("disk_storage")),
                     exports=(
-                        *(_read_export(export) for export in token["nats"].get("exports") or ()),
+                        *(_parse_export(export) for export in token["nats"].get("exports") or ()),
                         digest_export_of(token),
                     ),
-                    imports=tuple(_read_import(item, names) for item in token["nats"].get("imports") or ()),
+                    imports=tuple(_parse_import(item, names) for item in token["nats"].get("imports") or ()),
                 )
             )
     return tuple(accounts)
 
 
-def read_mappings(claims: dict[str, Any]) -> tuple[Mapping, ...]:
+def parse_mappings(claims: dict[str, Any]) -> tuple[Mapping, ...]:
     """The mapping rules in an account's claims."""
     mappings = []
     for source, destinations in (claims["nats"].get("mappings") or {}).items():
-        mappings.append(Mapping(source=source, destinations=tuple(map(_read_destination, destinations))))
+        mappings.append(Mapping(source=source, destinations=tuple(map(_parse_destination, destinations))))
     return tuple(mappings)
 
 
-def _read_destination(destination: dict[str, Any]) -> Destination:
+def _parse_destination(destination: dict[str, Any]) -> Destination:
     return Destination(
         subject=destination["subject"], weight=destination.get("weight") or 100, cluster=destination.get("cluster")
     )
@@ -272,7 +272,7 @@ def _read_destination(destination: dict[str, Any]) -> Destination:
 
 def mappings_of(tokens: Sequence[dict[str, Any]], account: str) -> tuple[Mapping, ...]:
     """The mapping rules of *account*."""
-    return next((read_mappings(token) for token in tokens if token["name"] == account), ())
+    return next((parse_mappings(token) for token in tokens if token["name"] == account), ())
 
 
 def digest_export_of(claims: dict[str, Any]) -> Export:
@@ -295,7 +295,7 @@ def with_loaded_exports(claims: dict[str, Any], loaded: dict[str, Any]) -> dict[
     return {**claims, "nats": {**claims["nats"], "exports": [*(claims["nats"].get("exports") or ()), *going]}}
 
 
-def _read_export(export: dict[str, Any]) -> Export:
+def _parse_export(export: dict[str, Any]) -> Export:
     return Export(
         kind=ShareKind(export["type"]),
         subject=export["subject"],
@@ -304,7 +304,7 @@ def _read_export(export: dict[str, Any]) -> Export:
     )
 
 
-def _read_import(entry: dict[str, Any], names: dict[str, str]) -> Import:
+def _parse_import(entry: dict[str, Any], names: dict[str, str]) -> Import:
     return Import(
         kind=ShareKind(entry["type"]),
         account=names.get(entry["account"], entry["account"]),

@@ -21,7 +21,7 @@ from vstream.render import account_view, claims, jwt, server_view, stream_view
 from vstream.render.environment import limit_template, make_jinja_environment, quote, to_json
 from vstream.render.jwt import Unsigned
 from vstream.subjects.mapping import Mapping as SubjectMapping
-from vstream.subjects.mapping import read_mappings
+from vstream.subjects.mapping import parse_mappings
 from vstream.syntax import natsconf
 from vstream.syntax.document import Json
 from vstream.topology import bundle, naming, physical
@@ -356,7 +356,7 @@ class _Renderer:
             around = _find_map(root, ("accounts", physical.client_accounts(topology)[0]) if is_whole else ())
             block = around.get("mappings") if around else None
             if isinstance(block, natsconf.ConfMap):
-                self.parsed_mappings = read_mappings(block)
+                self.parsed_mappings = parse_mappings(block)
                 self._check_destinations(template, mappings)
             elif root:
                 self._add_finding("VS301", template, "the output has no `mappings` block")

@@ -115,7 +115,7 @@ def _choose_incidents(
 
 
 def _is_as_bad(topology: Topology, stream: VirtualStream, cell: SurvivalCell, incident: Incident) -> bool:
-    rulings = survival.list_rulings(topology, stream, cell.ability, incident).values()
+    rulings = survival.judge_by_region(topology, stream, cell.ability, incident).values()
     return any(ruling.answer is cell.ruling.answer and ruling.is_certain for ruling in rulings)
 
 
@@ -153,7 +153,7 @@ class _RehearsalComposer:
                     self._expect(cell, region, can=ruling.answer.is_survival, steady=steady, tried=tried)
 
     def _rulings(self, cell: SurvivalCell, incident: Incident) -> Collection[tuple[str, Ruling]]:
-        return survival.list_rulings(self._topology, self._streams[cell.stream], cell.ability, incident).items()
+        return survival.judge_by_region(self._topology, self._streams[cell.stream], cell.ability, incident).items()
 
     def _recovery_seconds(self, incident: Incident, cells: Sequence[SurvivalCell]) -> int:
         """Seconds until everything that recovers has recovered, and everything that should fail has failed."""

@@ -38,7 +38,7 @@ class Mapping:
     span: Span | None = field(default=None, compare=False)
 
 
-def read_mappings(block: ConfMap) -> tuple[Mapping, ...]:
+def parse_mappings(block: ConfMap) -> tuple[Mapping, ...]:
     """The rules of a `mappings { … }` block, in the order written. What is not a rule is left out."""
     return tuple(
         Mapping(source=source, destinations=_read_destinations(node), span=node.span) for source, node in block.items()

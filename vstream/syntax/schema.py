@@ -15,7 +15,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from vstream.diagnostics import Finding, Severity, Span
-from vstream.formatting import join_names, quote_value, suggest_name
+from vstream.formatting import quote_names, quote_value, suggest_name
 from vstream.value_class import value_class
 
 if TYPE_CHECKING:
@@ -188,7 +188,7 @@ def _explain_literal(path: Path, details: ErrorDetails) -> tuple[str, str | None
     choices = expected.replace("'", "").replace(" or ", ", ").split(", ")
     if isinstance(written, str) and written == expected:
         return f"`{format_path(path)}` must be the number {expected}", "remove the quotes"
-    listed = join_names(choices)
+    listed = quote_names(choices)
     return f"`{format_path(path)}` must be {listed}, not {quote_value(written)}", suggest_name(str(written), choices)
 
 

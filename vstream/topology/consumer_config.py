@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from vstream.syntax.document import Json
-from vstream.topology.stream_config import TOPOLOGY_KEY, read_metadata
+from vstream.topology.stream_config import TOPOLOGY_KEY, parse_metadata
 from vstream.value_class import value_class
 
 FAILOVER_KEY = "vstream.failover"
@@ -31,7 +31,7 @@ class ConsumerConfig:
     @property
     def metadata(self) -> Mapping[str, str]:
         """The metadata, empty if there is none."""
-        return read_metadata(self.fields)
+        return parse_metadata(self.fields)
 
     @property
     def owner(self) -> str | None:

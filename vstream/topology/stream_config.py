@@ -68,7 +68,7 @@ class StreamSource:
     @property
     def start_seq(self) -> int | None:
         """The sequence to begin with (`opt_start_seq`), None if the source has none."""
-        return read_int(self.fields.get("opt_start_seq"))
+        return parse_int(self.fields.get("opt_start_seq"))
 
     @property
     def filter(self) -> str | None:
@@ -103,7 +103,7 @@ class StreamConfig:
     @property
     def metadata(self) -> Mapping[str, str]:
         """The metadata, empty if there is none."""
-        return read_metadata(self.fields)
+        return parse_metadata(self.fields)
 
     @property
     def subjects(self) -> tuple[str, ...]:
@@ -152,7 +152,7 @@ class StreamConfig:
     @property
     def first_seq(self) -> int | None:
         """The sequence of the first message that it will store, None for the default."""
-        return read_int(self.fields.get("first_seq")) or None
+        return parse_int(self.fields.get("first_seq")) or None
 
     @property
     def owner(self) -> str | None:
@@ -178,7 +178,7 @@ class StreamConfig:
         return self if first_seq is None else self.with_fields(first_seq=first_seq)
 
 
-def read_metadata(fields: Mapping[str, Json]) -> Mapping[str, str]:
+def parse_metadata(fields: Mapping[str, Json]) -> Mapping[str, str]:
     """The metadata among the *fields* of a stream or a consumer, empty if there is none."""
     return {str(key): str(value) for key, value in _object(fields.get("metadata")).items()}
 
@@ -188,7 +188,7 @@ def read_source(value: Json, reader: str) -> StreamSource | None:
     return StreamSource(reader=reader, fields=value) if isinstance(value, dict) and "name" in value else None
 
 
-def read_int(value: Json) -> int | None:
+def parse_int(value: Json) -> int | None:
     """*value* if it is a whole number, None if it is anything else."""
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
@@ -301,7 +301,7 @@ class ObservedStream:
     """For how long it has not heard of each stream that it takes from; with one replica nobody asks."""
 
 
-def read_positions(metadata: Mapping[str, str], prefix: str = FROM_KEY) -> Mapping[str, int]:
+def parse_positions(metadata: Mapping[str, str], prefix: str = FROM_KEY) -> Mapping[str, int]:
     """Source → the sequence that it continues with, as the *metadata* of a stopped copy says below *prefix*."""
     recorded = {key.removeprefix(prefix): value for key, value in metadata.items() if key.startswith(prefix)}
     return {name: int(value) for name, value in recorded.items() if value.isdecimal()}
@@ -315,7 +315,7 @@ def with_recorded_positions(config: StreamConfig, starts: Mapping[str, int], pre
 
 def list_ends_to_measure(config: StreamConfig) -> dict[str, tuple[int, int]]:
     """Dead streams of which *config* says that nobody has measured yet how far it is in them: see `Update.given_up`."""
-    starts, ends = read_positions(config.metadata, TAKEN_KEY), read_positions(config.metadata, AFTER_KEY)
+    starts, ends = parse_positions(config.metadata, TAKEN_KEY), parse_positions(config.metadata, AFTER_KEY)
     return {name: (starts[name], ends[name]) for name in starts.keys() & ends.keys()}
 
 

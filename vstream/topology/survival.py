@@ -117,7 +117,7 @@ def find_worst_cell(topology: Topology, stream: VirtualStream, failure: Failure,
     """The worst that *failure* does to *ability*, for a client of *stream* in any region that it leaves."""
     worst: SurvivalCell | None = None
     for incident in list_incidents(topology, failure):
-        for ruling in list_rulings(topology, stream, ability, incident).values():
+        for ruling in judge_by_region(topology, stream, ability, incident).values():
             if worst is None or _RANK[ruling.answer] > _RANK[worst.ruling.answer]:
                 worst = SurvivalCell(
                     stream=stream.name, failure=failure, ability=ability, ruling=ruling, incident=incident
@@ -134,7 +134,7 @@ def list_incidents(topology: Topology, failure: Failure) -> tuple[Incident, ...]
     return tuple(_OUTAGES[failure](topology))
 
 
-def list_rulings(
+def judge_by_region(
     topology: Topology, stream: VirtualStream, ability: Ability, incident: Incident
 ) -> Mapping[str, Ruling]:
     """By region, what clients of *stream* there can do while *incident* lasts."""

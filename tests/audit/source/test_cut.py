@@ -11,7 +11,7 @@ from vstream.audit.schema import STREAMS
 from vstream.audit.source.cut import _cut_stream
 from vstream.audit.source.values import StreamRef
 from vstream.errors import MalformedAnswerError
-from vstream.jetstream.answers import explain_malformed
+from vstream.jetstream.answers import convert_malformed_errors
 
 WANTED = StreamRef(stream="foo", region="west", virtual="foo", role="read")
 INFO: dict[str, Any] = {
@@ -22,7 +22,7 @@ INFO: dict[str, Any] = {
 
 
 def read(info: dict[str, Any]) -> tuple[Any, ...]:
-    with explain_malformed("STREAM.INFO"):
+    with convert_malformed_errors("STREAM.INFO"):
         cut = _cut_stream(WANTED, info, 1, "2.15.1", None, has_leader=True)
     return stream_row(cut)
 

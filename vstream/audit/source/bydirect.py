@@ -19,7 +19,7 @@ from vstream.audit.source.columns import Block, MessageColumns, make_batch
 from vstream.audit.source.values import Access, ReadTask, StreamCut
 from vstream.audit.source.wire import DirectScanner, WrongStreamError, scan_buffer
 from vstream.errors import MalformedAnswerError, NoRespondersError, ServerError, VstreamError
-from vstream.jetstream.answers import explain_malformed, read_sequence
+from vstream.jetstream.answers import convert_malformed_errors, parse_sequence
 
 _IN_FLIGHT = 8 << 20
 """Maximum number of bytes in a batch: the server sends them without waiting for us."""
@@ -117,7 +117,7 @@ def _is_more(client: Client, end: Message, answer: DirectScanner, stream: str) -
     """Whether there are more messages, from the *end* of a batch. Raises VstreamError for an invalid answer."""
     first_line = end.headers.partition(b"\r\n")[0].removeprefix(b"NATS/1.0").strip()
     code, _, text = first_line.partition(b" ")
-    status = read_sequence(code.decode(errors="replace"))
+    status = parse_sequence(code.decode(errors="replace"))
     match status:
         case 204:
             return answer.count > 0 and answer.pending > 0
@@ -200,7 +200,7 @@ def _receive_ends(client: Client, waiting: dict[str, tuple[int, DirectScanner]])
     """Receive messages, and return the subjects of the answers that have ended and their last messages; None: refused."""
     data, position = client.receive(), 0
     ends: dict[str, Message | None] = {}
-    with explain_malformed("the streams that are read"):
+    with convert_malformed_errors("the streams that are read"):
         while (message := next_message(data, position)) is not None:
             reply, scanned = message.subject, position
             if reply in waiting and reply not in ends:

@@ -13,7 +13,7 @@ from vstream.audit.source.columns import Block, MessageColumns
 from vstream.audit.source.values import ReadTask
 from vstream.audit.source.wire import PullScanner, scan_buffer
 from vstream.errors import NotPermittedError
-from vstream.jetstream.answers import explain_malformed
+from vstream.jetstream.answers import convert_malformed_errors
 
 PREFIX = "vstream-audit-"
 """Prefix of the consumers' names."""
@@ -61,7 +61,7 @@ def read_parts(client: Client, job: ReadTask, first: int, like: MessageColumns) 
     try:
         if created.get("num_pending"):
             # Servers may have a limit of their own for one request.
-            with explain_malformed(f"CONSUMER.CREATE.{stream}"):
+            with convert_malformed_errors(f"CONSUMER.CREATE.{stream}"):
                 most = int(created.get("config", {}).get("max_batch") or _MOST)
             yield from _pull(client, job, first, name, pulled, most=min(_MOST, most))
     except RetryableError:

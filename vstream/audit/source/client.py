@@ -22,7 +22,7 @@ from vstream.audit.source.login import Login, load_login
 from vstream.audit.source.values import Access
 from vstream.credentials import check_plaintext
 from vstream.errors import NoRespondersError, NotPermittedError, NotReachableError, VstreamError
-from vstream.jetstream.answers import MOST_PAYLOAD, REFUSED, api_error, check_info, decode_object, read_sequence
+from vstream.jetstream.answers import MOST_PAYLOAD, REFUSED, api_error, check_info, decode_object, parse_sequence
 
 BLOCK = 1 << 20
 """Minimum buffer size in bytes."""
@@ -188,7 +188,7 @@ class Client:
         while (message := next_message(data, position)) is not None:
             position = message.end
             self.handle_control(message)
-            number = read_sequence(message.subject.removeprefix(f"{self.inbox}."))
+            number = parse_sequence(message.subject.removeprefix(f"{self.inbox}."))
             if number is not None:
                 replies.append((number, message))
         self.keep(data[position:])

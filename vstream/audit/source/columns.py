@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from vstream.errors import VstreamError
-from vstream.jetstream.answers import explain_malformed
+from vstream.jetstream.answers import convert_malformed_errors
 
 try:
     from vstream.capture.digest import digest_all
@@ -93,7 +93,7 @@ class MessageColumns:
 
     def block(self) -> Block:
         """All messages as one block. Raises MalformedAnswerError if a sequence or a time is none."""
-        with explain_malformed("the stream that is read"):
+        with convert_malformed_errors("the stream that is read"):
             blocks = self._flush()
         if len(blocks) == 1:
             return blocks[0]

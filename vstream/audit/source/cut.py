@@ -18,7 +18,7 @@ from vstream.audit.source.client import Client, api_request, connect, parse_api_
 from vstream.audit.source.values import ABSENT, CONSUMER, DIRECT, Access, SourceCursor, StreamCut, StreamRef
 from vstream.errors import NoRespondersError, NotPermittedError, NotReachableError, ServerError, VstreamError
 from vstream.jetstream import error_codes
-from vstream.jetstream.answers import check_config, explain_malformed, is_from_leader, read_text
+from vstream.jetstream.answers import check_config, convert_malformed_errors, is_from_leader, require_text
 from vstream.topology.stream_config import UNTIL_KEY, source_name
 
 _TAKING = frozenset({"write", "origin"})
@@ -83,7 +83,7 @@ def _cut_region(streams: Sequence[StreamRef], access: Access, path: str | None) 
         try:
             if isinstance(answer, VstreamError):
                 raise answer
-            with explain_malformed(subject):
+            with convert_malformed_errors(subject):
                 info = parse_api_answer(answer, subject)
                 cuts.append(_cut_stream(entry, info, asked_at, version, path, has_leader=has_leader))
         except VstreamError as error:
@@ -118,8 +118,8 @@ def _cut_stream(
         path=chosen,
         sources=tuple(sources),
         limits=limits,
-        created=None if (created := info.get("created")) is None else read_text(created),
-        last_ts=None if (last_ts := state.get("last_ts")) is None else read_text(last_ts),
+        created=None if (created := info.get("created")) is None else require_text(created),
+        last_ts=None if (last_ts := state.get("last_ts")) is None else require_text(last_ts),
         is_restored=bool(state["messages"]) and _is_older(state.get("first_ts"), created),
         mirror=source_name(mirror, stream.stream) if (mirror := config.get("mirror")) else None,
         transform=_transform(config.get("subject_transform")),
@@ -144,12 +144,12 @@ def _is_older(first_at: object, created: object) -> bool:
     """Whether a stream's first message is older than the stream. Clocks may differ by a second."""
     if first_at is None or created is None:
         return False
-    return datetime.fromisoformat(read_text(first_at)) + _SKEW < datetime.fromisoformat(read_text(created))
+    return datetime.fromisoformat(require_text(first_at)) + _SKEW < datetime.fromisoformat(require_text(created))
 
 
 def _read_answer_time(told: object, asked_at: int) -> int:
     """When the stream's leader answered, by its clock, which also gives messages their times; ours may be wrong."""
-    return asked_at if told is None else round(datetime.fromisoformat(read_text(told)).timestamp() * 10**6) * 1000
+    return asked_at if told is None else round(datetime.fromisoformat(require_text(told)).timestamp() * 10**6) * 1000
 
 
 def _transform(transform: Mapping[str, Any] | None) -> tuple[str, str] | None:
@@ -221,5 +221,5 @@ def sequence_at(client: Client, access: Access, stream: str, moment_ns: int) -> 
     }
     created = api_request(client, access, subject, {"stream_name": stream, "config": config})
     client.request_many([(f"{access.api_prefix}.CONSUMER.DELETE.{stream}.{name}", json.dumps({}).encode())])
-    with explain_malformed(subject):
+    with convert_malformed_errors(subject):
         return int(created["delivered"]["stream_seq"]) + 1

@@ -25,7 +25,7 @@ from vstream.audit.source.reading import read_range
 from vstream.audit.source.spark_types import ReadPartition, convert_schema
 from vstream.audit.source.values import ABSENT, ReadTask, StreamCut, StreamRef, split_tasks
 from vstream.errors import VstreamError
-from vstream.jetstream.answers import explain_malformed
+from vstream.jetstream.answers import convert_malformed_errors
 
 _LOG = logging.getLogger("vstream.jetstream")
 
@@ -210,7 +210,7 @@ def read_partition(partition: ReadPartition, schema: pa.Schema) -> Iterator[pa.R
 
 
 def _first_of(task: ReadTask) -> int:
-    with connect(task.access) as client, explain_malformed(f"STREAM.INFO.{task.stream_ref.name}"):
+    with connect(task.access) as client, convert_malformed_errors(f"STREAM.INFO.{task.stream_ref.name}"):
         return int(api_request(client, task.access, f"STREAM.INFO.{task.stream_ref.name}")["state"]["first_seq"])
 
 

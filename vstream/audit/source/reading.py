@@ -27,7 +27,7 @@ from vstream.audit.source.fold import combine_batches
 from vstream.audit.source.values import CONSUMER, DIRECT, FURTHER, ReadTask
 from vstream.errors import NoRespondersError, NotPermittedError, NotReachableError, ServerError, VstreamError
 from vstream.jetstream import error_codes
-from vstream.jetstream.answers import explain_malformed
+from vstream.jetstream.answers import convert_malformed_errors
 
 _PARTS = {CONSUMER: bypull.read_parts, DIRECT: bydirect.read_parts}
 ATTEMPTS = 8
@@ -134,7 +134,7 @@ def is_complete(job: ReadTask, position: int) -> bool:
             state = api_request(client, job.access, f"STREAM.INFO.{job.stream_ref.name}", {"deleted_details": True})[
                 "state"
             ]
-    with explain_malformed(f"STREAM.INFO.{job.stream_ref.name}"):
+    with convert_malformed_errors(f"STREAM.INFO.{job.stream_ref.name}"):
         if int(state["first_seq"]) > job.last:
             return True
         gone = set(state.get("deleted") or ())
@@ -151,7 +151,7 @@ def _find_next_seq(client: Client, job: ReadTask, position: int, subject: str) -
         if error.err_code == error_codes.MESSAGE_NOT_FOUND:
             return job.last + 1
         raise
-    with explain_malformed(f"STREAM.MSG.GET.{job.stream_ref.name}"):
+    with convert_malformed_errors(f"STREAM.MSG.GET.{job.stream_ref.name}"):
         return int(answer["message"]["seq"])
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from vstream.audit.source import bulk
 from vstream.audit.source.client import Message, RetryableError, next_message
 from vstream.audit.source.columns import MessageColumns
-from vstream.jetstream.answers import explain_malformed
+from vstream.jetstream.answers import convert_malformed_errors
 
 _CRLF = b"\r\n"
 _HMSG = 72
@@ -222,7 +222,7 @@ def scan_buffer(scanner: PullScanner | DirectScanner, data: bytes) -> tuple[int,
     the scanner. Raises MalformedAnswerError for data that no server sends.
     """
     rest = []
-    with explain_malformed("the stream that is read"):
+    with convert_malformed_errors("the stream that is read"):
         position = scanner.scan(data, 0)
         while (message := next_message(data, position)) is not None:
             rest.append(message)

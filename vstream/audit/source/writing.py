@@ -24,7 +24,7 @@ from vstream.audit.source.options import WriteOptions
 from vstream.audit.source.reading import ATTEMPTS
 from vstream.audit.source.values import Access, StreamRef
 from vstream.errors import NoRespondersError, NotPermittedError, NotReachableError, ServerError, VstreamError
-from vstream.jetstream.answers import api_error, decode_object, explain_malformed
+from vstream.jetstream.answers import api_error, convert_malformed_errors, decode_object
 
 _IN_FLIGHT = 512
 """Maximum number of messages without an acknowledgement, at most `_IN_FLIGHT_BYTES` together; at least one."""
@@ -143,7 +143,7 @@ def check_stream(access: Access, ref: StreamRef) -> None:
             return  # Who publishes need not have a right to the API: acknowledgements say which stream has stored it.
         except ServerError as error:
             raise VstreamError(f"stream `{ref.stream}` cannot be written: {error.message}") from None
-    with explain_malformed(f"STREAM.INFO.{ref.name}"):
+    with convert_malformed_errors(f"STREAM.INFO.{ref.name}"):
         for name, problem in (
             ("mirror", "it is a mirror"),
             ("sealed", "it is sealed"),

@@ -98,7 +98,7 @@ def up(
     file = find_topology(topology, name)
     loaded = options.load_topology(file).require()
     shape = link_commands.choose_shape(loaded, link or ())
-    stated = _read_versions(server_version or ())
+    stated = _parse_versions(server_version or ())
     binaries = find_or_fetch_binaries(loaded, stated) if stated else {}
     with show_progress("starting") as show:
         status = run(
@@ -220,7 +220,7 @@ app.command("link")(link_commands.link)
 app.command("links")(link_commands.links)
 
 
-def _read_versions(stated: Iterable[str]) -> dict[str, str]:
+def _parse_versions(stated: Iterable[str]) -> dict[str, str]:
     """`--server-version` as it was given: by region or server, `*` for all others."""
     versions: dict[str, str] = {}
     for text in stated:

@@ -37,7 +37,7 @@ from vstream.health.snapshot import (
 )
 from vstream.jetstream import error_codes, monitoring
 from vstream.jetstream.admin import JetStreamAdmin
-from vstream.jetstream.answers import explain_malformed, is_from_leader, read_text
+from vstream.jetstream.answers import convert_malformed_errors, is_from_leader, require_text
 from vstream.jetstream.connection import Connection, open_connection
 from vstream.jetstream.endpoints import list_endpoint_problems
 from vstream.plan.live import connections
@@ -257,7 +257,7 @@ class _SnapshotCollector:
 
     async def _ask_server(self, region: str, url: str) -> ServerSnapshot:
         try:
-            with explain_malformed(url):
+            with convert_malformed_errors(url):
                 return await self._read_server(region, url)
         except VstreamError as error:
             hangs = isinstance(error, HangingError)
@@ -269,7 +269,7 @@ class _SnapshotCollector:
             problem = f"{url} leads to server `{varz.server_name}` of cluster `{varz.cluster}`"
             return ServerSnapshot(name="?", region=region, url=None, problem=problem)
         if varz.now is not None:
-            self._ahead.append(to_unix_seconds(read_text(varz.now)) - time.time())
+            self._ahead.append(to_unix_seconds(require_text(varz.now)) - time.time())
         linked, jetstream, (rules, rules_problem) = await asyncio.gather(
             monitoring.list_outbound_gateways(url, self._remaining()),
             self._read_jetstream(region, url, varz.server_name),
@@ -284,7 +284,7 @@ class _SnapshotCollector:
             version=varz.version,
             gateways=linked,
             has_jetstream=bool(jetstream) and not jetstream.get("disabled", False),
-            meta_leader=read_text(group.get("leader") or "") or None,
+            meta_leader=require_text(group.get("leader") or "") or None,
             meta_size=int(group.get("cluster_size", 0)),
             rules=rules,
             rules_problem=rules_problem,
@@ -366,7 +366,7 @@ class _SnapshotCollector:
             reached = [server for server in servers if server.url and server.is_reached]
             answers = await asyncio.gather(*map(self._read_replicas, reached))
             for server, answer in zip(reached, answers, strict=True):
-                with suppress(MalformedAnswerError), explain_malformed(str(server.url)):
+                with suppress(MalformedAnswerError), convert_malformed_errors(str(server.url)):
                     self._keep(answer, server.region, led_by=None)
             # Replicas know neither more than the leader nor who leads, if nobody says that it does.
             for name, stream in self._streams.items():
@@ -402,7 +402,7 @@ class _SnapshotCollector:
             return False
         try:
             info = await admin.info(name, timeout=patience)
-            with explain_malformed(name):
+            with convert_malformed_errors(name):
                 self._streams[name] = parse_stream(info, name)
         except ServerError as error:
             if error.err_code == error_codes.STREAM_NOT_FOUND:

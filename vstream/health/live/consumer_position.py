@@ -26,7 +26,7 @@ from vstream.plan.consumer_failover import (
     SourcedMessage,
     filters_of,
     move_position,
-    read_record,
+    parse_record,
     record_name,
     takes,
 )
@@ -146,7 +146,7 @@ async def _find_position(request: MoveRequest, connections: Connections) -> tupl
         keeper = await find_consumer(
             admin, physical.read_stream_in(stream, request.to), record_name(come_from, durable)
         )
-        kept_position = None if keeper is None else read_record(keeper.config)
+        kept_position = None if keeper is None else parse_record(keeper.config)
         if kept_position is None:
             raise
         return kept_position, True

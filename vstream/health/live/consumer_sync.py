@@ -15,7 +15,7 @@ from vstream.health.live.consumer_position import find_consumer, read_position
 from vstream.jetstream import error_codes
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.connection import Connection
-from vstream.plan.consumer_failover import Position, read_record, record_config
+from vstream.plan.consumer_failover import Position, parse_record, record_config
 from vstream.topology import physical
 from vstream.topology.model import Topology, VirtualStream
 from vstream.topology.replication import Durable, list_durables
@@ -85,7 +85,7 @@ class ConsumerSync:
         existing = await find_consumer(admin, config.stream, config.durable)
         if existing is None:
             await admin.create_consumer(config)
-        elif read_record(existing.config) is None:
+        elif parse_record(existing.config) is None:
             raise RefusedError(f"`{config.name}` exists, but vstream did not create it")
         else:
             await admin.update_consumer(config)

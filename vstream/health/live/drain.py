@@ -15,7 +15,7 @@ from contextlib import suppress
 
 from vstream.errors import LabError, NoRespondersError, NotReachableError, ServerError, VstreamError
 from vstream.jetstream.admin import JetStreamAdmin
-from vstream.jetstream.answers import explain_malformed, read_list, read_text
+from vstream.jetstream.answers import convert_malformed_errors, parse_list, require_text
 from vstream.jetstream.connection import Connection
 from vstream.lab.readiness import ELECTION_TIMEOUT
 from vstream.plan.live.gate_checks import LiveGateChecker
@@ -215,12 +215,12 @@ async def _look_up(connection: Connection, stream: str) -> _Replicas | None:
     """Where *stream* has its replicas; None without a usable answer."""
     try:
         info = await JetStreamAdmin(connection).info(stream, timeout=leaders.REQUEST_TIMEOUT)
-        with explain_malformed(stream):
+        with convert_malformed_errors(stream):
             cluster = info.get("cluster") or {}
             peers = {}
-            for peer in read_list(cluster, "replicas", stream):
-                peers[read_text(peer["name"])] = bool(peer.get("current")) and not peer.get("offline")
-            leader = read_text(cluster["leader"]) if cluster.get("leader") else None
+            for peer in parse_list(cluster, "replicas", stream):
+                peers[require_text(peer["name"])] = bool(peer.get("current")) and not peer.get("offline")
+            leader = require_text(cluster["leader"]) if cluster.get("leader") else None
     except (NotReachableError, ServerError, NoRespondersError):
         return None
     return _Replicas(leader=leader, peers=peers if leader is None else {**peers, leader: True})

@@ -19,7 +19,7 @@ from vstream.health.pairs import has_taken_all
 from vstream.health.snapshot import NS, Lag, StreamSnapshot, parse_stream, to_unix_seconds
 from vstream.jetstream import direct
 from vstream.jetstream.admin import JetStreamAdmin
-from vstream.jetstream.answers import explain_malformed, is_from_leader
+from vstream.jetstream.answers import convert_malformed_errors, is_from_leader
 from vstream.jetstream.connection import Connection
 from vstream.jetstream.direct import DirectMessage
 from vstream.jetstream.source_header import origin_of
@@ -75,7 +75,7 @@ class _Search:
     async def tail(self, feed: ReplicationPair, cursor: int | None) -> Lag | None:
         try:
             async with self.slots:
-                with explain_malformed(feed.origin.name):
+                with convert_malformed_errors(feed.origin.name):
                     return await self._read_tail(feed, cursor)
         except VstreamError:
             return None  # no answer is no answer: the pair is reported as the servers' own figures have it

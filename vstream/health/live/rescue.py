@@ -22,7 +22,7 @@ from vstream.errors import NoRespondersError, NotReachableError, RefusedError, V
 from vstream.files import state_directory, write_private
 from vstream.jetstream import error_codes, monitoring
 from vstream.jetstream.admin import peer_id
-from vstream.jetstream.answers import api_error, decode_object, explain_malformed, read_list, read_text
+from vstream.jetstream.answers import api_error, convert_malformed_errors, decode_object, parse_list, require_text
 from vstream.jetstream.connection import Connection, Reply, connect_to_system, open_connection
 from vstream.jetstream.endpoints import resolve_context
 from vstream.plan.live.witnesses import ANSWER_TIMEOUT, DIAL_TIMEOUT, is_listening
@@ -228,14 +228,14 @@ async def _look_at(connection: Connection, *, is_for_leader: bool = False) -> di
 
     def note(reply: Reply) -> bool:
         answer = decode_object(reply.data, _LOOK)
-        with explain_malformed(_LOOK):
+        with convert_malformed_errors(_LOOK):
             group = (answer.get("data") or {}).get("meta_cluster") or {}
             leader = group.get("leader") or None
-            replicas = read_list(group, "replicas", _LOOK)
-            peers = [read_text(peer[key]) for peer in replicas for key in ("name", "peer") if key in peer]
-            name = read_text(answer["server"]["name"])
+            replicas = parse_list(group, "replicas", _LOOK)
+            peers = [require_text(peer[key]) for peer in replicas for key in ("name", "peer") if key in peer]
+            name = require_text(answer["server"]["name"])
             servers[name] = {
-                "version": read_text(answer["server"]["ver"]),
+                "version": require_text(answer["server"]["ver"]),
                 "leader": leader,
                 "size": int(group.get("cluster_size") or 0),
                 "listed": [leader, *peers] if leader == name else [],
@@ -291,8 +291,8 @@ async def _lower_quorum(connection: Connection, group: MetaGroup) -> None:
 
     def note(reply: Reply) -> bool:
         answer = decode_object(reply.data, _RESCUE)
-        with explain_malformed(_RESCUE):
-            server = read_text(answer["server"])
+        with convert_malformed_errors(_RESCUE):
+            server = require_text(answer["server"])
             if (error := api_error(answer, _RESCUE)) is None:
                 agreed.add(server)
             elif "leader is known" in error.description:

@@ -62,7 +62,7 @@ def _write_document(name: str, system: Discovered, seen: RecognisedTopology) -> 
 def _find_ages(stream: RecognisedStream) -> dict[tuple[Role, str], Data]:
     """How long write streams keep their messages: the one thing that has to be said."""
     taking = [part for part in stream.parts if part.role in {Role.WRITE, Role.ORIGIN}]
-    return {(part.role, part.place): settings.read_max_age(part.stream.config.fields) for part in taking}
+    return {(part.role, part.place): settings.parse_max_age(part.stream.config.fields) for part in taking}
 
 
 def _list_strays(virtual: RecognisedStream, system: Discovered, reads: Collection[str]) -> Iterator[UndescribedItem]:

@@ -11,7 +11,7 @@ from vstream.syntax.document import Json, object_or_empty
 from vstream.topology.buckets import KEY_VALUE_PREFIX, OBJECTS_PREFIX
 from vstream.topology.consumer_config import FAILOVER_KEY
 from vstream.topology.model import Role
-from vstream.topology.stream_config import read_metadata
+from vstream.topology.stream_config import parse_metadata
 from vstream.topology.units import UNLIMITED, spell_duration, spell_size
 
 Data = dict[str, Any]
@@ -70,7 +70,7 @@ def find_differing_settings(has: Mapping[str, Json], would: Mapping[str, Json], 
     tags, default_tags = _list_tags(form), _list_tags(default)
     if tags != default_tags:
         stated["placement_tags"] = tags
-    marks, default_marks = read_labels(form), read_labels(default)
+    marks, default_marks = parse_labels(form), parse_labels(default)
     if marks != default_marks:
         stated["metadata"] = marks
     config = {field: form[field] for field in _PASSED_ON if form[field] != default[field]}
@@ -79,14 +79,14 @@ def find_differing_settings(has: Mapping[str, Json], would: Mapping[str, Json], 
     return stated
 
 
-def read_max_age(fields: Mapping[str, Json]) -> Data:
+def parse_max_age(fields: Mapping[str, Json]) -> Data:
     """The `max_age` of a stream with these *fields*, even if it is the default."""
     return {"max_age": spell_duration(int(str(fields.get("max_age") or 0)))}
 
 
-def read_labels(fields: Mapping[str, Json]) -> dict[str, str]:
+def parse_labels(fields: Mapping[str, Json]) -> dict[str, str]:
     """The user's own part of the metadata of a stream or a consumer with these *fields*."""
-    return {key: value for key, value in read_metadata(fields).items() if not key.startswith(_NO_LABELS)}
+    return {key: value for key, value in parse_metadata(fields).items() if not key.startswith(_NO_LABELS)}
 
 
 def _to_canonical(fields: Mapping[str, Json], role: Role) -> dict[str, Json]:
@@ -125,7 +125,7 @@ _UNSAYABLE = (
 def write_consumer_settings(fields: Mapping[str, Json]) -> Data | None:
     """The settings of a durable with these *fields*, None if the language cannot express them."""
     form, default = consumers.to_canonical(fields), consumers.to_canonical(_CONSUMER_DEFAULT)
-    if FAILOVER_KEY in read_metadata(fields):
+    if FAILOVER_KEY in parse_metadata(fields):
         # It was given another's position, which is no drift: where it began before that nobody knows.
         form |= {field: default[field] for field in ("deliver_policy", "opt_start_seq", "opt_start_time")}
     if any(form[field] != default[field] for field in _UNSAYABLE):
@@ -137,7 +137,7 @@ def write_consumer_settings(fields: Mapping[str, Json]) -> Data | None:
     if isinstance(backoff, list) and backoff:
         stated.pop("ack_wait", None)
         stated["backoff"] = [spell_duration(int(duration)) for duration in backoff if isinstance(duration, int)]
-    if marks := read_labels(form):
+    if marks := parse_labels(form):
         stated["metadata"] = marks
     covered = {*_CONSUMER, *_UNSAYABLE, "backoff", "metadata"}
     config = {field: value for field, value in form.items() if field not in covered and value != default.get(field)}

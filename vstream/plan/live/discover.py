@@ -11,7 +11,7 @@ from dataclasses import replace
 from vstream.errors import NotReachableError, ServerError, VstreamError
 from vstream.jetstream import monitoring
 from vstream.jetstream.admin import JetStreamAdmin
-from vstream.jetstream.answers import explain_malformed
+from vstream.jetstream.answers import convert_malformed_errors
 from vstream.jetstream.connection import Connection, connect
 from vstream.plan.importing.discovered import ClusterEndpoint, Discovered, DiscoveredServer
 from vstream.plan.importing.topology import make_routing_refusal
@@ -169,7 +169,7 @@ async def _ask_server(
             monitoring.list_outbound_gateways(url, timeout),
         )
         told = await monitoring.read_varz(url, timeout)
-        with explain_malformed(url):
+        with convert_malformed_errors(url):
             version = _read_version(told.version)
     except NotReachableError:
         return None

@@ -15,7 +15,7 @@ from contextlib import aclosing
 from typing import Any, assert_never
 
 from vstream.errors import NoRespondersError, NotReachableError, ServerError, VstreamError
-from vstream.formatting import join_names
+from vstream.formatting import quote_names
 from vstream.jetstream import direct
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.connection import Connection
@@ -25,7 +25,7 @@ from vstream.plan.plan import Gate, GateKind
 from vstream.plan.transitions import seed_region
 from vstream.subjects.transform import SubjectTransform
 from vstream.topology import naming
-from vstream.topology.stream_config import UNTIL_KEY, StreamConfig, read_positions, source_name
+from vstream.topology.stream_config import UNTIL_KEY, StreamConfig, parse_positions, source_name
 from vstream.value_class import value_class
 
 STEADY = 2.0
@@ -104,7 +104,7 @@ class LiveGateChecker:
     async def start_sequences(self, reader: str) -> Mapping[str, int]:
         """See GateChecker. Later messages than the recorded ones are found in the reader itself, which has stopped."""
         stream = await self._read_stream(reader)
-        noted = dict(read_positions(stream.config.metadata))
+        noted = dict(parse_positions(stream.config.metadata))
         since = noted.pop(reader, 1)
         newest = {origin: await self._read_newest(stream, origin, since) for origin in noted}
         starts = {origin: max(start, (newest[origin] or 0) + 1) for origin, start in noted.items()}
@@ -134,7 +134,7 @@ class LiveGateChecker:
         for name in readers:
             reader = await self._read_stream(name)
             # Where it is noted, or the server says it, nobody reads back what others have published since: hours of it.
-            noted = read_positions(reader.config.metadata, UNTIL_KEY).get(origin)
+            noted = parse_positions(reader.config.metadata, UNTIL_KEY).get(origin)
             if noted is None or origin in reader.config.source_names:
                 noted = reader.positions.get(origin) or await self._read_newest(reader, origin)
             last = noted or 0
@@ -255,7 +255,7 @@ class LiveGateChecker:
             return None
         if position is None:
             # Those that it listens on, also where no client is mapped to it any more.
-            subjects = join_names(origin.config.subjects) or f"`{origin.name}`"
+            subjects = quote_names(origin.config.subjects) or f"`{origin.name}`"
             return f"{_explain_unknown_position(reader.name, origin.name)}; one more message on {subjects} will tell"
         if position < origin.last_seq:
             return f"`{reader.name}` is at {position:,} of {origin.last_seq:,} in `{origin.name}`"

@@ -10,7 +10,7 @@ from typing import Any
 
 from vstream.errors import ServerError
 from vstream.jetstream import monitoring
-from vstream.jetstream.answers import explain_malformed
+from vstream.jetstream.answers import convert_malformed_errors
 from vstream.plan.rules import Entries, LoadedEntries, list_account_entries, spell
 from vstream.render import jwt
 from vstream.render.claims import WITH_TOKEN, digest_export_of
@@ -76,7 +76,7 @@ async def read_loaded_rules(url: str, account: str, hidden: Sequence[str], timeo
     import. An account that the server does not have is left out, and so are services that it lists as imported without
     listening there (`find_unserved_accounts`). Raises as `monitoring.get`, each request after *timeout* seconds.
     """
-    with explain_malformed(f"{url}/accountz"):
+    with convert_malformed_errors(f"{url}/accountz"):
         if PUBLIC_KEY.fullmatch(account):
             return await _read_signed_rules(url, account, timeout)
         return await _read_rules(url, account, hidden, timeout)
@@ -117,7 +117,7 @@ async def _read_signed_rules(url: str, account: str, timeout: float) -> Entries:
     names = {key: str(detail.get("name_tag") or key) for key, detail in details.items()}
     if not _is_regional(names[account]):
         names[account] = naming.CLIENT_ACCOUNT
-    loaded = {key: read_signed_account(names[key], detail, names) for key, detail in details.items()}
+    loaded = {key: parse_signed_account(names[key], detail, names) for key, detail in details.items()}
     by_key = [replace(signed, name=key) for key, signed in loaded.items()]
     unserved = await find_unserved_accounts(url, by_key, timeout)
     with_rules = {names[key]: details[key] for key in details if key == account or _is_regional(names[key])}
@@ -211,7 +211,7 @@ def read_account(name: str, detail: Mapping[str, Any], own_accounts: frozenset[s
         importers = tuple(export.get("approved_accounts") or ())
         is_mark = export["subject"].startswith(f"{DIGEST_PREFIX}.")
         if not is_clients or is_mark or not own_accounts.isdisjoint(importers):
-            exports.append(_read_export(export, importers))
+            exports.append(_parse_export(export, importers))
     imports = []
     for imported in detail.get("imports") or ():
         is_own = str(imported.get("local_subject")).startswith(f"{PHYSICAL_PREFIX}.")
@@ -220,11 +220,10 @@ def read_account(name: str, detail: Mapping[str, Any], own_accounts: frozenset[s
     return _read_account(name, detail, exports, imports)
 
 
-def read_signed_account(name: str, detail: Mapping[str, Any], names: Mapping[str, str]) -> Account:
+def parse_signed_account(name: str, detail: Mapping[str, Any], names: Mapping[str, str]) -> Account:
     """The account *name* as a server tells it in operator mode; *names* are those of the public keys of accounts."""
-    exports = [
-        _read_export(export, (WITH_TOKEN,) if export.get("token_req") else ()) for export in detail.get("exports") or ()
-    ]
+    exported = detail.get("exports") or ()
+    exports = [_parse_export(export, (WITH_TOKEN,) if export.get("token_req") else ()) for export in exported]
     if token := detail.get("jwt"):
         exports.append(digest_export_of(jwt.decode(token)))
     valid = [imported for imported in detail.get("imports") or () if not imported.get("invalid")]
@@ -237,7 +236,7 @@ def _read_account(name: str, detail: Mapping[str, Any], exports: list[Export], i
     return Account(name=name, purpose="", has_jetstream=has_jetstream, exports=tuple(exports), imports=tuple(imports))
 
 
-def _read_export(export: Mapping[str, Any], importers: tuple[str, ...]) -> Export:
+def _parse_export(export: Mapping[str, Any], importers: tuple[str, ...]) -> Export:
     return Export(
         kind=ShareKind(export["type"]),
         subject=export["subject"],

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from vstream.errors import NoRespondersError, NotReachableError, RefusedError, VstreamError
 from vstream.jetstream import error_codes, monitoring
 from vstream.jetstream.admin import JetStreamAdmin
-from vstream.jetstream.answers import decode_object, explain_malformed, read_text
+from vstream.jetstream.answers import convert_malformed_errors, decode_object, require_text
 from vstream.jetstream.connection import Connection, Reply, connect_to_system, open_connection
 from vstream.jetstream.endpoints import resolve_context
 from vstream.plan.topology_edit import find_region
@@ -166,9 +166,9 @@ async def _ask_system(system: Mapping[str, Endpoint]) -> tuple[dict[str, str], s
     clusters: dict[str, str] = {}
 
     def note(answer: Reply) -> bool:
-        with explain_malformed(_PING):
+        with convert_malformed_errors(_PING):
             server = decode_object(answer.data, _PING)["server"]
-            clusters[read_text(server["name"])] = read_text(server.get("cluster") or "")
+            clusters[require_text(server["name"])] = require_text(server.get("cluster") or "")
         return False
 
     try:

@@ -22,7 +22,7 @@ from vstream.topology.stream_config import (
     OWNERSHIP_KEYS,
     ObservedStream,
     StreamSource,
-    read_positions,
+    parse_positions,
     read_source,
 )
 
@@ -46,7 +46,7 @@ def drops_source(fields: Sequence[FieldChange]) -> bool:
 
 def is_stopped(observed: ObservedStream) -> bool:
     """Whether *observed* has stopped to reconfigure a source, and does not source again yet."""
-    return bool(read_positions(observed.config.metadata)) and not seed_region.is_copy(observed)
+    return bool(parse_positions(observed.config.metadata)) and not seed_region.is_copy(observed)
 
 
 def find_subject_left_out(reader: str, fields: Sequence[FieldChange], context: DiffContext) -> tuple[str, str] | None:

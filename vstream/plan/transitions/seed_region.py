@@ -29,7 +29,7 @@ from vstream.topology.stream_config import (
     ObservedStream,
     StreamConfig,
     is_in_domain,
-    read_positions,
+    parse_positions,
 )
 
 SINCE: ServerVersion = (2, 12)
@@ -165,7 +165,7 @@ def _list_leaving_origins(config: StreamConfig, context: DiffContext) -> list[st
     siblings = [sibling.config.name for sibling in context.siblings.get(config.metadata.get(STREAM_KEY, ""), ())]
     followed: set[str] = set()
     for observed in filter(None, map(context.streams.get, siblings)):
-        followed.update(observed.config.source_names, read_positions(observed.config.metadata))
+        followed.update(observed.config.source_names, parse_positions(observed.config.metadata))
     # From a region that is dead nobody gets more, also not the others.
     lost_in = product(context.topology.streams, context.topology.lost)
     dead = {physical.physical_name(stream, Role.WRITE, lost.name) for stream, lost in lost_in}

@@ -17,7 +17,7 @@ from dataclasses import replace
 from vstream.plan.context import DiffContext, Outcome
 from vstream.plan.plan import Create
 from vstream.topology.model import ServerVersion
-from vstream.topology.stream_config import UNTIL_KEY, StreamConfig, read_positions, with_recorded_positions
+from vstream.topology.stream_config import UNTIL_KEY, StreamConfig, parse_positions, with_recorded_positions
 
 _NOTICE: ServerVersion = (2, 15)
 """From here on servers notice that a source is not the stream that it was."""
@@ -57,7 +57,7 @@ def preserve_start_sequences(desired: StreamConfig, observed: StreamConfig) -> S
 
     A source's start counts only while the stream holds nothing of it. What was noted of streams that it does not source stays.
     """
-    noted = read_positions(observed.metadata, UNTIL_KEY)
+    noted = parse_positions(observed.metadata, UNTIL_KEY)
     ends = {origin: seq for origin, seq in noted.items() if origin not in desired.source_names}
     if ends:
         desired = with_recorded_positions(desired, ends, UNTIL_KEY)

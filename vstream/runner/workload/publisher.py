@@ -16,7 +16,7 @@ from http import HTTPStatus
 from vstream.capture.digest import digest
 from vstream.capture.records import OperationKind, OperationOutcome, OperationRecord
 from vstream.errors import MalformedAnswerError, NotConnectedError
-from vstream.jetstream.answers import decode_object, describe_error, explain_malformed
+from vstream.jetstream.answers import convert_malformed_errors, decode_object, describe_error
 from vstream.jetstream.connection import Reply
 from vstream.jetstream.reconnecting import ReconnectingConnection
 from vstream.runner.workload.recorder import Recorder
@@ -212,7 +212,7 @@ def parse_acknowledgement(reply: Reply, write_stream: str) -> tuple[str | None, 
         )
     try:
         answer = decode_object(reply.data, "the acknowledgement")
-        with explain_malformed("the acknowledgement"):
+        with convert_malformed_errors("the acknowledgement"):
             if "error" in answer:
                 return describe_error(answer["error"]), None, None, False
             return (

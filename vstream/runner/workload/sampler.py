@@ -98,12 +98,12 @@ class Sampler:
             control_plane=took,
             error=error,
             last_seq={stream: int(info["state"]["last_seq"]) for stream, info in by_stream.items()},
-            sourced={stream: cursors for stream, info in by_stream.items() if (cursors := read_cursors(info, stream))},
+            sourced={stream: cursors for stream, info in by_stream.items() if (cursors := parse_cursors(info, stream))},
             links=links,
         )
 
 
-def read_cursors(info: dict[str, Any], reader: str) -> dict[str, int]:
+def parse_cursors(info: dict[str, Any], reader: str) -> dict[str, int]:
     """How far *reader*, the stream in this STREAM.INFO, has come in each source, on servers that report it."""
     return {
         source_name(source, reader): int(source["seq"]) for source in info.get("sources") or () if source.get("seq")

@@ -31,7 +31,7 @@ from vstream.jetstream.source_header import new_replay_name, parse_provenance, p
 from vstream.topology import naming, physical
 from vstream.topology.model import Role, Topology, VirtualStream
 from vstream.topology.replication import list_physical_streams
-from vstream.topology.stream_config import UNTIL_KEY, StreamConfig, read_positions
+from vstream.topology.stream_config import UNTIL_KEY, StreamConfig, parse_positions
 
 REPAIR_KEY = "vstream.repair"
 """Metadata key of a temporary stream: the topology."""
@@ -274,7 +274,7 @@ async def find_leftovers(topology: Topology, connection: Connection) -> tuple[Le
     origins = {part.name for part in parts if part.role is Role.WRITE}
     observed, missing = await JetStreamAdmin(connection).streams()
     for name in {part.name for part in parts} & observed.keys():
-        origins |= read_positions(observed[name].config.metadata, UNTIL_KEY).keys()
+        origins |= parse_positions(observed[name].config.metadata, UNTIL_KEY).keys()
 
     def is_ours(name: str) -> bool:
         parsed = parse_replay(name)

@@ -14,12 +14,12 @@ from vstream.health.repair.plan import Held, Reach
 from vstream.health.repair.sequence_set import SequenceSet
 from vstream.health.snapshot import to_unix_seconds
 from vstream.jetstream.admin import JetStreamAdmin
-from vstream.jetstream.answers import api_error, explain_malformed
+from vstream.jetstream.answers import api_error, convert_malformed_errors
 from vstream.jetstream.read_stream import StoredMessage, read_messages
 from vstream.jetstream.reconnecting import ReconnectingConnection
 from vstream.jetstream.source_header import Provenance, parse_provenance
 from vstream.topology import naming
-from vstream.topology.stream_config import UNTIL_KEY, read_positions
+from vstream.topology.stream_config import UNTIL_KEY, parse_positions
 
 Tick = Callable[[int, int], None]
 """Called with how many of how many messages were read."""
@@ -52,7 +52,7 @@ class Scan:
         for origin in self.given_up:
             self.held.setdefault(origin, Held())
         sources = [source for source in info["config"].get("sources") or () if str(source.get("name")) in self.held]
-        current = {read_definition(source) for source in sources}
+        current = {parse_definition(source) for source in sources}
         async for message, provenance in read_provenances(self.connection, self.name, self.last + 1, tick):
             self.last = message.seq
             if provenance is not None and provenance.origin in self.held:
@@ -90,7 +90,7 @@ class Scan:
     @property
     def given_up(self) -> set[str]:
         """Write streams of dead regions, which it sources no more."""
-        ends = read_positions(self.info["config"].get("metadata") or {}, UNTIL_KEY)
+        ends = parse_positions(self.info["config"].get("metadata") or {}, UNTIL_KEY)
         return ends.keys() - {source.get("name") for source in self.info["config"].get("sources") or ()}
 
     @property
@@ -109,7 +109,7 @@ _LIMITS = ("max_msgs", "max_bytes")
 _NS = 1_000_000_000
 
 
-def read_definition(source: dict[str, Any]) -> tuple[str, str]:
+def parse_definition(source: dict[str, Any]) -> tuple[str, str]:
     """A *source*'s filters and destinations, as servers write them."""
     transforms = source.get("subject_transforms") or ()
     if not transforms:
@@ -150,7 +150,7 @@ async def _is_deleted(connection: ReconnectingConnection, stream: str, first: in
     error = api_error(answer, naming.api_subject("STREAM.MSG.GET", stream))
     if error is not None:
         return _is_missing(error)
-    with explain_malformed(stream):
+    with convert_malformed_errors(stream):
         return int(answer["message"]["seq"]) > last
 
 
@@ -166,7 +166,7 @@ async def list_sequences(connection: ReconnectingConnection, stream: str, tick: 
     info = await connection.request_json(subject, {}, timeout=TIMEOUT)
     if (error := api_error(info, subject)) is not None:
         raise error
-    with explain_malformed(subject):
+    with convert_malformed_errors(subject):
         state = info["state"]
         if not state["messages"]:
             return SequenceSet()

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 
 from vstream.diagnostics import Edit, Related, Severity
-from vstream.formatting import join_names, list_names
+from vstream.formatting import list_names, quote_names
 from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.mappings import api
 from vstream.lint.rules.mappings.entries import has_default, index_sources, view_block
@@ -329,7 +329,7 @@ def _check_mapped_past(block: MappingsBlock, streams: Sequence[StreamFile]) -> I
                     yield Violation(
                         at=destination.subject.span if destination.subject else destination.span,
                         message=f"`{stream_here.config.name}`, the write stream in this cluster, does not store `{target}`",
-                        hint=f"write the subject that it stores: {join_names(stream_here.config.subjects[:_PAIR])}",
+                        hint=f"write the subject that it stores: {quote_names(stream_here.config.subjects[:_PAIR])}",
                         related=(Related(span=stream_here.locate("subjects"), message="what it stores"),),
                     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from vstream.diagnostics import Severity
-from vstream.formatting import join_names
+from vstream.formatting import quote_names
 from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.mappings import api
 from vstream.lint.rules.mappings.entries import ApiRule, place, view_block
@@ -132,7 +132,7 @@ def stream_management_mapped(workspace: Workspace) -> Iterator[Violation]:
             if caught and api_rule.renames:
                 yield Violation(
                     at=api_rule.entry.key_span,
-                    message=f"`{api_rule.entry.source}` matches {join_names(caught)}: clients would manage a physical stream under the name `{min(api_rule.renames)}`",
+                    message=f"`{api_rule.entry.source}` matches {quote_names(caught)}: clients would manage a physical stream under the name `{min(api_rule.renames)}`",
                     hint="write the intended requests instead of `*`"
                     if len(api_rule.request.names) > 1
                     else "remove the rule: streams are managed under their own names",
@@ -155,7 +155,7 @@ def regions_diverge(workspace: Workspace) -> Iterator[Violation]:
             if caught and api_rule.renames and not _list_caught(api_rule, NEVER):
                 yield Violation(
                     at=api_rule.entry.key_span,
-                    message=f"{join_names(caught)} of `{min(api_rule.renames)}` changes the read stream of only one region: the regions diverge for ever",
+                    message=f"{quote_names(caught)} of `{min(api_rule.renames)}` changes the read stream of only one region: the regions diverge for ever",
                     hint="remove the rule, and delete with a stored message, such as a KV delete marker",
                 )
 
@@ -211,7 +211,7 @@ def catches_other_streams(workspace: Workspace) -> Iterator[Violation]:
                 name = min(names)
                 yield Violation(
                     at=api_rule.entry.key_span,
-                    message=f"`{api_rule.entry.source}` also matches {join_names(stray[:3])} of every other stream",
+                    message=f"`{api_rule.entry.source}` also matches {quote_names(stray[:3])} of every other stream",
                     hint=f"`{name}` is a keyword of the API: give the virtual stream another name"
                     if name in RESERVED_NAMES
                     else "write the intended requests instead of `*`",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from vstream.diagnostics import Severity
-from vstream.formatting import join_names
+from vstream.formatting import quote_names
 from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.scenarios.context import ScenarioSubject
 from vstream.scenario.actions import ACTIONS, OPTIONS, actions_of
@@ -112,7 +112,7 @@ def _check_leader(subject: ScenarioSubject, step: StepDocument, field: str, plac
         yield Violation(
             at=(*place[:-1], "region"),
             message=f"stream `{name}` does not exist in region `{step.region}`",
-            hint=f"it exists in {join_names(stream.regions)}",
+            hint=f"it exists in {quote_names(stream.regions)}",
         )
 
 
@@ -133,7 +133,7 @@ def already_down(subject: ScenarioSubject) -> Iterator[Violation]:
         for open_fault in moment.open:
             both = sorted(targets & open_fault.down)
             if both:
-                are = f"server `{both[0]}` is" if len(both) == 1 else f"servers {join_names(both[:3])} are"
+                are = f"server `{both[0]}` is" if len(both) == 1 else f"servers {quote_names(both[:3])} are"
                 yield Violation(
                     at=("steps", moment.index, yaml_key(moment.field)),
                     message=f"{are} away already, by `{open_fault.type.name}` in step {open_fault.index + 1}",
@@ -195,7 +195,7 @@ def not_one_action(subject: ScenarioSubject) -> Iterator[Violation]:
             names = [yaml_key(field) for field in fields]
             yield Violation(
                 at=("steps", index, names[1]),
-                message=f"this step has {len(fields)} actions: {join_names(names)}",
+                message=f"this step has {len(fields)} actions: {quote_names(names)}",
                 hint="make each of them a step of its own: steps run one after the other",
                 on_key=True,
             )
@@ -226,7 +226,7 @@ def wrong_option(subject: ScenarioSubject) -> Iterator[Violation]:
             yield Violation(
                 at=("steps", index),
                 message="`link` changes nothing about the link",
-                hint=f"add one of {join_names(_LINK)}; `partition` cuts links",
+                hint=f"add one of {quote_names(_LINK)}; `partition` cuts links",
             )
 
 
@@ -234,7 +234,7 @@ def _who_has(option: str, options: tuple[str, ...]) -> str:
     if option == "for_" and not options:
         return "the next step begins when this one is done; use `wait` to let time pass"
     owners = [yaml_key(name) for name, action in ACTIONS.items() if option in action.options]
-    return f"remove it: only {join_names(owners)} has this option"
+    return f"remove it: only {quote_names(owners)} has this option"
 
 
 @rule("VS505", "name-taken", Severity.ERROR)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from vstream.diagnostics import Severity
-from vstream.formatting import join_names, quote_value
+from vstream.formatting import quote_names, quote_value
 from vstream.lint.registry import Violation, find_closest, rule
 from vstream.lint.rules.scenarios.context import ScenarioSubject
 from vstream.scenario.document import ExpectDocument, yaml_key
@@ -56,7 +56,7 @@ def bad_publish_subject(subject: ScenarioSubject) -> Iterator[Violation]:
                     yield Violation(
                         at=at,
                         message=f"stream `{name}` does not store {quote_value(publisher.subject)}",
-                        hint=f"its subjects are {join_names(stream.subjects)}",
+                        hint=f"its subjects are {quote_names(stream.subjects)}",
                     )
 
 
@@ -124,7 +124,7 @@ def _check_regions_that_try(subject: ScenarioSubject, group: ExpectDocument, pla
             yield Violation(
                 at=(*place, "works", region),
                 message=f"step `{group.in_}` tries nothing in `{region}`",
-                hint=f"it tries in {join_names(step.try_ or ())}",
+                hint=f"it tries in {quote_names(step.try_ or ())}",
                 on_key=True,
             )
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
 from vstream.diagnostics import Related, Severity, Span
-from vstream.formatting import join_names
+from vstream.formatting import quote_names
 from vstream.lint.reading.leafnodes import LOGINS, hubs_of, list_leaf_users, read_leaf_links, system_of
 from vstream.lint.reading.nodes import entry, maps_in, option, split_url, table
 from vstream.lint.registry import Violation, find_closest, rule
@@ -480,4 +480,4 @@ def _list_rights(user: UserConf) -> dict[str, frozenset[str]]:
 
 
 def _show(subjects: frozenset[str]) -> str:
-    return join_names(sorted(subjects)[:_SHOWN]) + ("" if len(subjects) <= _SHOWN else " …") if subjects else "nothing"
+    return quote_names(sorted(subjects)[:_SHOWN]) + ("" if len(subjects) <= _SHOWN else " …") if subjects else "nothing"

@@ -6,7 +6,7 @@ import posixpath
 from collections.abc import Hashable, Iterable, Iterator
 
 from vstream.diagnostics import Related, Severity, Span
-from vstream.formatting import join_names
+from vstream.formatting import quote_names
 from vstream.lint.registry import Violation, rule
 from vstream.lint.rules import server_values
 from vstream.lint.workspace import ServerConf, Workspace
@@ -213,7 +213,7 @@ def _check_incomplete_lists(workspace: Workspace) -> Iterator[Violation]:
         rejects = gateway is not None and server_values.is_on(gateway.conf, *_REJECT)
         yield Violation(
             at=gateway.key_span if gateway else cluster_name.span,
-            message=f"cluster `{cluster_name.text}` has no gateway to {join_names(lacking[:10])}"
+            message=f"cluster `{cluster_name.text}` has no gateway to {quote_names(lacking[:10])}"
             + (", and refuses clusters that are not listed" if rejects else ""),
             hint="list all regions in the `gateways` of every server",
             severity=Severity.ERROR if rejects else None,

@@ -6,7 +6,7 @@ import posixpath
 from collections.abc import Iterator, Mapping
 
 from vstream.diagnostics import Severity, Span
-from vstream.formatting import format_count, join_names
+from vstream.formatting import format_count, quote_names
 from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.server_values import (
     cluster_of,
@@ -184,7 +184,7 @@ def no_majority(workspace: Workspace) -> Iterator[Violation]:
         elif len(voters) > _TWO and half:
             yield Violation(
                 at=_find_first(workspace, names, next(iter(voters))),
-                message=f"{join_names(half[:10])} have {total // 2} of {total} servers with JetStream: "
+                message=f"{quote_names(half[:10])} have {total // 2} of {total} servers with JetStream: "
                 "if they are cut off from the rest, neither half has the API",
                 hint="add or remove a server with JetStream, to make the number odd",
                 severity=Severity.NOTE,

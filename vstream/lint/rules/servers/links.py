@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from vstream.diagnostics import Related, Severity
-from vstream.formatting import join_names
+from vstream.formatting import quote_names
 from vstream.lint.reading.accounts import exports_of, imports_of
 from vstream.lint.reading.nodes import entry, list_values, option, split_url, table
 from vstream.lint.registry import Violation, find_closest, rule
@@ -532,5 +532,5 @@ def _jetstream_for_nobody(server: ServerConf) -> Iterator[Violation]:
         yield Violation(
             at=server.jetstream.key_span,
             message="no account has JetStream: every request gets `JetStream not enabled for account`",
-            hint=f"add `jetstream: enabled` to {join_names(sorted(filter(None, places))[:_MOST_NAMED])}",
+            hint=f"add `jetstream: enabled` to {quote_names(sorted(filter(None, places))[:_MOST_NAMED])}",
         )

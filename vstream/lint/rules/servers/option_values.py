@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from typing import Final
 
 from vstream.diagnostics import Related, Severity, Span
-from vstream.formatting import join_names, quote_value
+from vstream.formatting import quote_names, quote_value
 from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.servers.option_kinds import OptionKind, TextForm, ValueKind, Words
 from vstream.lint.rules.servers.options import NAMES, WrittenOption, blocks_of, list_judged_options
@@ -181,7 +181,7 @@ def _find_hint(node: ConfNode, kind: OptionKind) -> str | None:
 def _name_kind(kind: OptionKind) -> str:
     if isinstance(kind, ValueKind):
         return kind.value
-    return kind.title if isinstance(kind, TextForm) else "one of " + join_names(kind[:8])
+    return kind.title if isinstance(kind, TextForm) else "one of " + quote_names(kind[:8])
 
 
 def _describe(node: ConfNode, kind: OptionKind) -> str:

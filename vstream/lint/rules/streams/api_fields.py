@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from vstream.formatting import join_names
+from vstream.formatting import quote_names
 from vstream.topology.model import ServerVersion
 from vstream.topology.units import parse_duration, parse_size
 from vstream.value_class import value_class
@@ -78,7 +78,7 @@ def _choice(*words: str) -> Type:
         folded = re.sub(r"[^a-z0-9]", "", str(value).lower())
         bare = {word.replace("_", ""): word for word in words}
         meant = _SYNONYMS.get(folded) or bare.get(next(iter(get_close_matches(folded, bare, n=1, cutoff=_ALIKE)), ""))
-        listed = join_names(filter(None, words))
+        listed = quote_names(filter(None, words))
         return f"did you mean `{meant}`?" if meant in words else f"write one of {listed}"
 
     *first, last = [f"`{word}`" for word in words if word]

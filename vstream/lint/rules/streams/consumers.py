@@ -10,7 +10,7 @@ from itertools import combinations
 from typing import Any, Final
 
 from vstream.diagnostics import Related, Severity
-from vstream.formatting import join_names, quote_value
+from vstream.formatting import quote_names, quote_value
 from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.streams import values
 from vstream.lint.rules.streams.storage import find_consumer_misfits
@@ -322,7 +322,7 @@ def _check_filters(consumer: ConsumerFile, stream: StreamFile) -> Iterator[Viola
             yield Violation(
                 at=consumer.locate(*path),
                 message=f"stream `{stream.config.name}` holds nothing of `{subject}`: the consumer delivers nothing",
-                hint=f"filter what the stream holds: {join_names(values.stored_subjects(stream)[:5])}",
+                hint=f"filter what the stream holds: {quote_names(values.stored_subjects(stream)[:5])}",
                 related=(Related(span=stream.locate("subjects"), message="what the stream holds"),),
             )
 

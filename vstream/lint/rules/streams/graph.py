@@ -9,7 +9,7 @@ from itertools import islice
 from typing import TypeAlias
 
 from vstream.diagnostics import Related, Severity
-from vstream.formatting import join_names, suggest_name
+from vstream.formatting import quote_names, suggest_name
 from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.streams import values
 from vstream.lint.rules.streams.values import SourceEntry
@@ -84,7 +84,7 @@ def _check_filters(stream: StreamFile, local: list[SourceEntry], streams: values
                 yield Violation(
                     at=stream.locate(*source.path, *field),
                     message=f"stream `{source.name}` holds nothing of `{pattern}`: nothing is sourced",
-                    hint=f"filter what it holds: {join_names(values.stored_subjects(source_stream)[:_SHOWN])}",
+                    hint=f"filter what it holds: {quote_names(values.stored_subjects(source_stream)[:_SHOWN])}",
                     related=(Related(span=source_stream.locate("subjects"), message="what it holds"),),
                 )
 
@@ -98,7 +98,7 @@ def _check_own(stream: StreamFile) -> Iterator[Violation]:
             yield Violation(
                 at=stream.locate(field, "src"),
                 message=f"the stream stores nothing of `{pattern}`: `{field}` does nothing",
-                hint=f"write what it stores: {join_names(subjects[:_SHOWN])}",
+                hint=f"write what it stores: {quote_names(subjects[:_SHOWN])}",
             )
 
 
@@ -147,9 +147,9 @@ def missing_source(workspace: Workspace) -> Iterator[Violation]:
             more = f" and {len(lacking) - _SHOWN:,} more" if len(lacking) > _SHOWN else ""
             yield Violation(
                 at=stream.key_at("sources"),
-                message=f"`{stream.config.name}` does not source {join_names(lacking[:_SHOWN])}{more}, "
+                message=f"`{stream.config.name}` does not source {quote_names(lacking[:_SHOWN])}{more}, "
                 f"`{sibling.config.name}` does",
-                hint=f"add {join_names(lacking[:_SHOWN])} to its sources",
+                hint=f"add {quote_names(lacking[:_SHOWN])} to its sources",
                 related=(Related(span=sibling.locate(*source.path), message="sourced here"),),
             )
 
@@ -210,9 +210,9 @@ def uncovered_region(workspace: Workspace) -> Iterator[Violation]:
             if group and lacking:
                 yield Violation(
                     at=group[0].locate("name"),
-                    message=f"`{virtual.name}` has no {role.value} stream in {join_names(lacking)}",
+                    message=f"`{virtual.name}` has no {role.value} stream in {quote_names(lacking)}",
                     hint="add "
-                    + join_names(physical.physical_name(virtual, Role(role.value), region) for region in lacking),
+                    + quote_names(physical.physical_name(virtual, Role(role.value), region) for region in lacking),
                 )
 
 

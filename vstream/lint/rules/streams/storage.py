@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from vstream.formatting import format_count, join_names
+from vstream.formatting import format_count, quote_names
 from vstream.lint.reading.nodes import entry, option, table
 from vstream.lint.rules.server_values import cluster_of, has_jetstream, is_clustered, list_whole, read_duration
 from vstream.lint.rules.streams.api_fields import FieldPath
@@ -113,7 +113,7 @@ def _check_servers(servers: list[ServerConf], stream: StreamFile) -> Iterator[Re
         read_number(stream, "duplicate_window"),
     )
     if copies > 1 and not any(map(_may_be_clustered, servers)):
-        names = join_names(server.file for server in servers[:3])
+        names = quote_names(server.file for server in servers[:3])
         yield (
             ("num_replicas",),
             f"{copies} replicas, and the servers of {names} are in no cluster",

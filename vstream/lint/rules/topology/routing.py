@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from itertools import islice
 
 from vstream.diagnostics import Severity
-from vstream.formatting import join_names, quote_value
+from vstream.formatting import quote_names, quote_value
 from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.topology.context import TopologySubject
 from vstream.subjects import algebra as subject_algebra
@@ -309,7 +309,7 @@ def bad_canary(subject: TopologySubject) -> Iterator[Violation]:
             example = naming.probe_subject(stream.subjects[0]).replace("_vstream_probe", "_canary")
             yield Violation(
                 at=at,
-                message=f"the canary subject `{canary}` is not matched by {join_names(stream.subjects)}",
+                message=f"the canary subject `{canary}` is not matched by {quote_names(stream.subjects)}",
                 hint=f"choose a subject of the stream, such as `{example}`",
             )
         limits = [

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from urllib.parse import urlsplit
 
 from vstream.diagnostics import Severity
-from vstream.formatting import join_names, quote_value
+from vstream.formatting import quote_names, quote_value
 from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.topology.context import TopologySubject
 from vstream.render import account_view
@@ -147,11 +147,11 @@ def _list_contradictions(name: str, connect: ConnectDocument) -> Iterator[tuple[
         )
     logins = [login for login in ("creds", "nkey", "user", "token_env") if getattr(connect, login)]
     if len(logins) > 1:
-        yield f"`connect.{name}` has {join_names(logins)}", "keep one of them"
+        yield f"`connect.{name}` has {quote_names(logins)}", "keep one of them"
     extras = [*logins, *(key for key in ("tls", "inbox") if getattr(connect, key))]
     if connect.context and extras:
         yield (
-            f"`connect.{name}` has a `context` and {join_names(extras)}",
+            f"`connect.{name}` has a `context` and {quote_names(extras)}",
             "put the credentials into the context, or write `urls` instead of it",
         )
     yield from _list_system_contradictions(name, connect)

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator
 from difflib import get_close_matches
 
 from vstream.diagnostics import Severity
-from vstream.formatting import format_count, join_names, quote_value
+from vstream.formatting import format_count, quote_names, quote_value
 from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.topology.context import TopologySubject
 from vstream.syntax.yaml import Path
@@ -60,7 +60,7 @@ def port_clash(subject: TopologySubject) -> Iterator[Violation]:
         if twice:
             yield Violation(
                 at=at,
-                message=f"{owner} uses {join_names(str(port) for port in twice)} twice",
+                message=f"{owner} uses {quote_names(str(port) for port in twice)} twice",
                 hint="a server needs four different ports; by default 4222, 8222, 6222 and 7222",
                 on_key=True,
             )
@@ -197,7 +197,7 @@ def placement_tags_not_met(subject: TopologySubject) -> Iterator[Violation]:
             yield Violation(
                 at=at,
                 message=f"stream `{physical.stream}` wants {format_count(replicas, 'server')} with "
-                f"{join_names(sorted(needed))}, region `{region.name}` has {fitting:,}",
+                f"{quote_names(sorted(needed))}, region `{region.name}` has {fitting:,}",
                 hint=f"give servers these tags under `regions: {{{region.name}: {{tags: …}}}}`, or lower `replicas`",
             )
 
@@ -315,7 +315,7 @@ def _problem(key: str, ends: Collection[tuple[str, str]], regions: Collection[st
             hint = (
                 f"did you mean `{close[0]}`?"
                 if close
-                else f"write it like `{pairs[0]}`; regions: {join_names(regions)}"
+                else f"write it like `{pairs[0]}`; regions: {quote_names(regions)}"
             )
             return f"{quote_value(key)} is not a link between two regions", hint
     meant = " or ".join(f"`{near}` and `{far}`" for near, far in ends)
