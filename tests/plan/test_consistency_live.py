@@ -20,9 +20,11 @@ from tests.support import labs
 from tests.support.command import vstream
 from tests.support.night import with_night
 from tests.support.probe_lab import until
+from tests.support.publish_load import Load, check_contents, under_load
 from tests.support.shared_lab import own_lab, renew, shared_lab
 from vstream.errors import VstreamError
 from vstream.jetstream import direct
+from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.connection import Connection, open_connection
 from vstream.jetstream.direct import DirectMessage
 from vstream.lab import lab
@@ -317,6 +319,36 @@ async def test_a_stretch_stream_and_the_order_outlive_a_region(models: Path) -> 
         await until(find_refusal, within=60)
         assert (await publish_acked(connections["east"], "ledger.x", "after"))["stream"] == "ledger-write-east"
         await until(lambda: unseen(b"before", b"after"), within=60)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_origins_and_orders_that_somebody_deleted_go_on_where_their_copies_end(file: Path, version: str) -> None:
+    """From sequence 1 on, nothing would reach the copies that are further; and an order would take all of it again."""
+    await asyncio.to_thread(file.write_text, MODELS + JOURNAL)
+    up = await asyncio.to_thread(vstream, "lab", "up", file, "--server-version", version)
+    assert up.code == 0, up.out + up.err
+    await asyncio.to_thread(apply_file, file)
+    made_again = {"ledger": "ledger-order-stretch", "journal": "journal", "stock": "stock", "prices": "prices"}
+    loads = {name: (Load(20, prefix=name), Load(20, prefix=name, tag="b")) for name in made_again}
+    endpoints = {region: lab.list_endpoints("models")[region] for region in REGIONS}
+    copies = {name: {region: f"{name}-read-{region}" for region in ("west", "central")} for name in made_again}
+    for number in range(2):
+        async with AsyncExitStack() as stack:
+            for before_and_after in loads.values():
+                await stack.enter_async_context(under_load(before_and_after[number], endpoints))
+            for before_and_after in loads.values():
+                # Fewer than before, so that a stream that began anew is not as far in the end.
+                await before_and_after[number].wait_for_acknowledged(20 - 10 * number)
+        for name, before_and_after in loads.items():
+            both = [load.acked for load in before_and_after[: number + 1]]
+            acked = {region: set().union(*(load[region] for load in both)) for region in REGIONS}
+            await check_contents("models", copies[name], Load(0, acked=acked), within=180)
+        if number == 0:
+            async with open_connections() as connections:
+                for stream in made_again.values():
+                    await JetStreamAdmin(connections["west"]).delete(stream)
+            await asyncio.to_thread(apply_file, file)
+    assert (await asyncio.to_thread(vstream, "plan", file, "--detailed-exitcode")).code == 0
 
 
 def apply_changed(file: Path, text: str) -> None:

@@ -407,6 +407,21 @@ async def test_servers_that_leave_go_last_and_only_if_all_before_was_done() -> N
     assert only.is_destructive
 
 
+async def test_an_order_that_is_made_again_begins_after_its_mirrors_and_takes_nothing_again() -> None:
+    ordered = {"subjects": ["foo.>"], "regions": TWO, "consistency": "ordered", "virtual_name": "order"}
+    bundle = render_streams(
+        {"foo": ordered}, regions={name: {"servers": 3} for name in ALL}, stretch={"members": "all"}
+    )
+    servers = await servers_of(bundle)
+    del servers.streams_by_name["foo"]
+    servers.streams_by_name["foo-read-west"] = replace(servers.streams_by_name["foo-read-west"], last_seq=90)
+    servers.positions = {"foo-read-west": {"foo": 91, "foo-write-west": 41, "foo-write-central": 51}}
+    assert (await run(servers, bundle)).is_complete
+    made = servers.streams_by_name["foo"].config
+    assert (made.first_seq, starts(made)) == (91, {"foo-write-west": 41, "foo-write-central": 51})
+    assert plan_change(servers, bundle).is_empty
+
+
 async def test_a_write_stream_that_is_made_again_begins_after_what_its_readers_took() -> None:
     servers = await servers_with(TWO)
     del servers.streams_by_name["foo-write-west"]

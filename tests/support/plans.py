@@ -200,6 +200,9 @@ class FakeServers:
     async def sequence_after(self, origin: str, readers: Sequence[str]) -> int:
         return max((self.positions.get(reader, {}).get(origin, 1) for reader in readers), default=1)
 
+    async def sequences_after_mirrors(self, origins: Sequence[str], mirrors: Sequence[str]) -> Mapping[str, int]:
+        return {origin: self.positions[mirrors[0]][origin] for origin in origins}
+
     async def last_taken(self, reader: str, ends: Mapping[str, tuple[int, int]]) -> Mapping[str, int]:
         self._answer(f"measure {reader}")
         return {origin: self.taken_later.get(reader, seq) for origin, (seq, _) in ends.items()}

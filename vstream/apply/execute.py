@@ -27,6 +27,7 @@ from vstream.plan.plan import (
 )
 from vstream.plan.transitions import start_sequence
 from vstream.topology.consumer_config import ConsumerConfig
+from vstream.topology.model import Role
 from vstream.topology.stream_config import (
     UNTIL_KEY,
     StreamConfig,
@@ -192,6 +193,7 @@ class _PlanRun:
         self.gate_timeouts: tuple[GateTimeout, ...] = ()
         self.refreshed: list[str] = []
         self._leaders: dict[str, str | None] = {}
+        self._created: dict[str, StreamConfig] = {}
         self.unrefreshed: list[str] = []
         self.failure: VstreamError | None = None
 
@@ -335,6 +337,8 @@ class _PlanRun:
             self.failure = self.failure or failure
         else:
             self.done.append(change)
+            if isinstance(change, Create) and isinstance(config, StreamConfig):
+                self._created[config.name] = config
             self._watch.on_done(change)
 
     async def _complete_config(self, change: Change) -> StreamConfig | ConsumerConfig:
@@ -347,10 +351,15 @@ class _PlanRun:
                 )
             case Update(handover=Handover.SOURCE, config=config):
                 return with_start_sequences(config, await self._checker.start_sequences(config.name))
-            case Update(given_up=ends, config=config) if ends:
+            case Update(given_up=ends, config=config):
+                if (created := self._created.get(config.name)) is not None:
+                    config = start_sequence.preserve_start_sequences(config, created)
                 # Whatever ends this run, the next one measures what is not noted.
-                return with_ends_to_measure(config, ends)
+                return with_ends_to_measure(config, ends) if ends else config
             case Create(readers=readers, config=config) if readers:
+                if change.role is Role.ORDER:
+                    starts = await self._checker.sequences_after_mirrors(config.source_names, readers)
+                    config = with_start_sequences(config, starts)
                 return start_sequence.with_first_seq(config, await self._checker.sequence_after(config.name, readers))
             case CreateConsumer(config=consumer, continues=str() as stream):
                 return continue_from(consumer, stream, await self._checker.ack_floor(stream, consumer.durable))

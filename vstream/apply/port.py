@@ -93,6 +93,9 @@ class GateChecker(Protocol):
     async def sequence_after(self, origin: str, readers: Sequence[str]) -> int:
         """The sequence after the last one that any of *readers* has taken of a stream *origin*, which is gone."""
 
+    async def sequences_after_mirrors(self, origins: Sequence[str], mirrors: Sequence[str]) -> Mapping[str, int]:
+        """By origin, the sequence after the last one in the furthest of *mirrors*: all that is left of what sourced *origins*."""
+
     async def end_sequences(self, reader: str) -> Mapping[str, int]:
         """As `start_sequences`, for a *reader* that has not stopped."""
 

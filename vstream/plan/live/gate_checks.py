@@ -117,6 +117,11 @@ class LiveGateChecker:
         cursors, _ = await self.cursors(origin, readers)
         return max((seq or 0 for seq in cursors.values()), default=0) + 1
 
+    async def sequences_after_mirrors(self, origins: Sequence[str], mirrors: Sequence[str]) -> Mapping[str, int]:
+        """See GateChecker."""
+        furthest = max([await self._read_stream(name) for name in mirrors], key=lambda mirror: mirror.last_seq)
+        return await self._list_positions_after(furthest, origins)
+
     async def last_taken(self, reader: str, ends: Mapping[str, tuple[int, int]]) -> Mapping[str, int]:
         """See GateChecker."""
         stream = await self._read_stream(reader)
@@ -135,7 +140,9 @@ class LiveGateChecker:
             reader = await self._read_stream(name)
             # Where it is noted, or the server says it, nobody reads back what others have published since: hours of it.
             noted = parse_positions(reader.config.metadata, UNTIL_KEY).get(origin)
-            if noted is None or origin in reader.config.source_names:
+            if reader.config.mirror_name == origin:
+                noted = reader.last_seq
+            elif noted is None or origin in reader.config.source_names:
                 noted = reader.positions.get(origin) or await self._read_newest(reader, origin)
             last = noted or 0
             cursors[name] = last or (None if reader.messages else 0)
@@ -155,10 +162,14 @@ class LiveGateChecker:
         stream = await self._read_stream(before.config.mirror_name or reader)
         if not stream.config.source_names:
             return {stream.name: before.last_seq + 1, **since}
-        positions = {origin: await self._find_position(stream, origin) for origin in stream.config.source_names}
+        return {**await self._list_positions_after(stream, stream.config.source_names), **since}
+
+    async def _list_positions_after(self, reader: _Stream, origins: Sequence[str]) -> dict[str, int]:
+        """The sequence after the last one that *reader* has taken, by origin. Raises VstreamError where that is unknown."""
+        positions = {origin: await self._find_position(reader, origin) for origin in origins}
         if unknown := [origin for origin, position in positions.items() if position is None]:
-            raise VstreamError(_explain_unknown_position(stream.name, unknown[0]), hint=_BEACON)
-        return {**{origin: position + 1 for origin, position in positions.items() if position is not None}, **since}
+            raise VstreamError(_explain_unknown_position(reader.name, unknown[0]), hint=_BEACON)
+        return {origin: position + 1 for origin, position in positions.items() if position is not None}
 
     async def _check_settled(self, gate: Gate) -> str | None:
         info = await self._admin.info(gate.stream, timeout=_TIMEOUT)

@@ -7,6 +7,9 @@ new stream begins after that (`first_seq`). The same holds for a region that com
 took from it. Once a reader has dropped a dead write stream, how far it was is noted in its metadata, until it sources that
 again: nobody has to read back what others have published since. A note is made after the last message was taken, and
 goes with the update after which more can come, so that one that exists is right.
+
+An origin or an ordering stream that is made again begins after what its mirrors have, which have its very sequences. An
+ordering stream sources each write stream from where the furthest of them ends: from the first message on, all would come again.
 """
 
 from __future__ import annotations
@@ -16,32 +19,39 @@ from dataclasses import replace
 
 from vstream.plan.context import DiffContext, Outcome
 from vstream.plan.plan import Create
-from vstream.topology.model import ServerVersion
+from vstream.topology.model import Role, ServerVersion
 from vstream.topology.stream_config import UNTIL_KEY, StreamConfig, parse_positions, with_recorded_positions
 
 _NOTICE: ServerVersion = (2, 15)
 """From here on servers notice that a source is not the stream that it was."""
+_MIRRORED = frozenset({Role.ORIGIN, Role.ORDER})
 
 
 def attach_readers(outcomes: Sequence[Outcome], context: DiffContext) -> Iterable[Outcome]:
     """
     Name in each creation of a stream the readers that may have taken from an earlier stream of that name.
 
-    These are the streams that source it and, where a server can be too old to notice, those that will.
+    These are the streams that source or mirror it and, where a server can be too old to notice, those that will source it.
     """
     if not any(isinstance(outcome, Create) for outcome in outcomes):
         return (yield from outcomes)
     is_old = context.topology.server_version < _NOTICE
     desired = {stream.config.name: stream.config.source_names for stream in context.desired_streams if is_old}
     readers: dict[str, set[str]] = {}
+    mirrors: dict[str, set[str]] = {}
     for reader in context.streams.values():
         name, sources = reader.config.name, reader.config.source_names
         if reader.messages and sources:
             for source in {*sources, *desired.get(name, ())}:
                 readers.setdefault(source, set()).add(name)
+        elif reader.last_seq and (mirrored := reader.config.mirror_name) is not None:
+            mirrors.setdefault(mirrored, set()).add(name)
     for outcome in outcomes:
         if isinstance(outcome, Create):
-            yield replace(outcome, readers=tuple(sorted(readers.get(outcome.config.name, ()))))
+            name = outcome.config.name
+            is_mirrored = outcome.role in _MIRRORED and outcome.config.mirror is None
+            following = mirrors.get(name, set()) if is_mirrored else readers.get(name, set())
+            yield replace(outcome, readers=tuple(sorted(following)))
         else:
             yield outcome
 
