@@ -173,12 +173,12 @@ def test_with_a_state_an_audit_and_each_round_of_following_judges_everything(
     audit_target, _, scratch = open_with_state(servers, tmp_path)
     with view.progress() as progress:
         report = audit_target.audit(spark, scratch, progress, Reading())
-    follower = audit_target.follower(spark, scratch)
-    assert follower.run_round().messages == report.messages == 2 * sum(MESSAGES.values())
+    run_round = audit_target.prepare_rounds(spark, scratch)
+    assert run_round().messages == report.messages == 2 * sum(MESSAGES.values())
     servers["west"].api("STREAM.MSG.DELETE.foo-read-west", {"seq": 7})
     lost = [
         finding.count
-        for finding in follower.run_round().findings
+        for finding in run_round().findings
         if (finding.name, finding.stream) == ("lost-middle", "foo-read-west")
     ]
     assert lost == [1]

@@ -31,6 +31,21 @@ class AuditStage(Enum):
     JUDGE = "judge"
 
 
+class TargetKind(Enum):
+    """What is audited."""
+
+    TOPOLOGY = "topology"
+    CAPTURE = "capture"
+    TABLES = "tables"
+
+    @classmethod
+    def of(cls, target: str) -> TargetKind:
+        """What is at *target*, a path or a Spark URI."""
+        if "://" not in target and not Path(target).is_dir():
+            return cls.TOPOLOGY
+        return cls.CAPTURE if Path(target, "manifest.json").is_file() else cls.TABLES
+
+
 @value_class
 class AuditRequest:
     """The options of an audit."""
@@ -134,3 +149,15 @@ def check_streams(names: Sequence[str], streams: set[str]) -> None:
     for name in names:
         if name not in streams:
             raise UnknownStreamError(f"there is no virtual stream `{name}`; there are {', '.join(sorted(streams))}")
+
+
+def check_no_move(topology: Topology) -> None:
+    """Refuse a topology during a move: its new streams source the old ones, so the origin of a message is unknown."""
+    finish_first = "finish the move, and audit what was written since with `--since` (docs/changes.md)"
+    for verb, profile, hint in (
+        ("to", topology.moves_to, "remove `moves_to` to audit the streams that clients use now"),
+        ("from", topology.moves_from, finish_first),
+    ):
+        if profile is not None:
+            problem = f"this topology moves {verb} `{profile.value}`: its new streams source the old ones"
+            raise VstreamError(problem, hint=hint)

@@ -133,8 +133,8 @@ class AuditTarget(ABC):
         """Judge everything."""
         return self._judge_input(spark, self.read(spark, scratch, progress, reading), scratch, progress)
 
-    def follower(self, spark: Any, scratch: Path) -> Follower | StateFollower:  # noqa: ARG002 - of servers alone
-        """A follower, which audits in rounds. Raises VstreamError unless the input is a topology."""
+    def prepare_rounds(self, spark: Any, scratch: Path) -> Callable[[], Report]:  # noqa: ARG002 - of servers alone
+        """What audits a round with each call, as `Follower.run_round`. Raises VstreamError unless the input is a topology."""
         raise VstreamError("only a topology can be followed")
 
     def _judge_input(self, spark: Any, audit_input: AuditInput, scratch: Path, progress: AuditProgress) -> Report:
@@ -220,12 +220,12 @@ class TopologyTarget(AuditTarget):
             with explain_spark_errors():
                 return read(Reading())
 
-    def follower(self, spark: Any, scratch: Path) -> Follower | StateFollower:
-        """A follower, which audits in rounds."""
+    def prepare_rounds(self, spark: Any, scratch: Path) -> Callable[[], Report]:
+        """What audits a round with each call: with a state all messages, else those of a window."""
         if self._request.state is not None:
-            return StateFollower(partial(self._follow_state, spark, scratch, self._request.state))
+            return partial(self._follow_state, spark, scratch, self._request.state)
         window_ns = self._request.since_ns or WINDOW_NS
-        return Follower(
+        follower = Follower(
             spark=spark,
             streams=self.streams,
             endpoints=self.endpoints,
@@ -234,6 +234,7 @@ class TopologyTarget(AuditTarget):
             window_ns=window_ns,
             figures=self._request.figures,
         )
+        return follower.run_round
 
     def _context(self, since_ns: int | None) -> AuditContext:
         """The context of an audit of the last *since_ns* nanoseconds, or of everything."""
@@ -331,13 +332,6 @@ class TopologyTarget(AuditTarget):
         if str(spark.conf.get("spark.master", "")).startswith("local"):
             return frames.materialize(tables, uri_of(f"{scratch}/messages"))
         return frames.cache_messages(tables)
-
-
-@dataclass(frozen=True, slots=True)
-class StateFollower:
-    """Audits all messages in rounds, and reads only new ones. *run_round* raises the errors of `Follower.run_round`."""
-
-    run_round: Callable[[], Report]
 
 
 class CaptureTarget(AuditTarget):

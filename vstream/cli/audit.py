@@ -20,7 +20,9 @@ from vstream.audit.request import (
     AuditRequest,
     AuditStage,
     SparkEndedError,
+    TargetKind,
     UnknownStreamError,
+    check_no_move,
     check_tables_directory,
     reserve_outputs,
     uri_of,
@@ -40,12 +42,10 @@ from vstream.jetstream.endpoints import check_endpoints
 from vstream.render.pipeline import render_streams
 from vstream.servers.find_servers import endpoints_as_user, find_servers
 from vstream.topology.accounts import AUDIT_USER
-from vstream.topology.model import Topology
 from vstream.topology.units import parse_duration
 
 if TYPE_CHECKING:
-    from vstream.audit.follow import Follower
-    from vstream.audit.run import AuditTarget, CaptureTarget, Reading, StateFollower, TablesTarget, TopologyTarget
+    from vstream.audit.run import AuditTarget, CaptureTarget, Reading, TablesTarget, TopologyTarget
 
 _ROUND_SECONDS = 10.0
 """Minimum time from the start of one round of --follow to that of the next."""
@@ -174,8 +174,11 @@ def command(
     ):
         if follow:
             progress.end()
-            _follow(audit_target.follower(spark, scratch), printer, is_interrupted)
-        report = _audit(audit_target, spark, scratch, progress, reading)
+            _follow(audit_target.prepare_rounds(spark, scratch), printer, is_interrupted)
+        try:
+            report = audit_target.audit(spark, scratch, progress, reading)
+        except UnknownStreamError as error:
+            raise typer.BadParameter(error.message, param_hint="--stream") from None
     printer.show_and_exit(report)
 
 
@@ -256,16 +259,9 @@ def _open_spark(address: _SparkAddress, reading: Reading, progress: StageProgres
         yield spark
 
 
-def _audit(audit_target: AuditTarget, spark: Any, scratch: Path, progress: StageProgress, reading: Reading) -> Report:
-    try:
-        return audit_target.audit(spark, scratch, progress, reading)
-    except UnknownStreamError as error:
-        raise typer.BadParameter(error.message, param_hint="--stream") from None
-
-
 def _check_follow(target: str, request: AuditRequest, printer: _Printer, address: _SparkAddress) -> None:
     problems = {
-        "only a topology can be followed": "://" in target or Path(target).is_dir(),
+        "only a topology can be followed": TargetKind.of(target) is not TargetKind.TOPOLOGY,
         "it runs on this machine and cannot be combined with --master or --remote": not address.is_here,
         "--follow cannot be combined with `--tables`": request.tables is not None,
         "--follow cannot be combined with `--sample`": request.sample is not None,
@@ -278,7 +274,7 @@ def _check_follow(target: str, request: AuditRequest, printer: _Printer, address
 def _check_state(target: str, request: AuditRequest, address: _SparkAddress) -> None:
     is_part = request.streams or request.since_ns is not None or request.sample is not None
     problems = {
-        "it works only for a topology": "://" in target or Path(target).is_dir(),
+        "it works only for a topology": TargetKind.of(target) is not TargetKind.TOPOLOGY,
         "it is on this machine and cannot be combined with --master or --remote": not address.is_here,
         "it holds everything and cannot be combined with `--stream`, `--since` and `--sample`": bool(is_part),
     }
@@ -291,14 +287,14 @@ def _refuse(problems: Mapping[str, bool], option: str) -> None:
             raise typer.BadParameter(problem, param_hint=option)
 
 
-def _follow(follower: Follower | StateFollower, printer: _Printer, is_interrupted: Callable[[], bool]) -> NoReturn:
+def _follow(run_round: Callable[[], Report], printer: _Printer, is_interrupted: Callable[[], bool]) -> NoReturn:
     """Audit a round every few seconds until interrupted."""
     rounds = RoundPrinter()
     while True:
         started = time.monotonic()
         console.print_detail("a round begins")
         try:
-            printer.show_round(follower.run_round(), rounds)
+            printer.show_round(run_round(), rounds)
         except SparkEndedError:
             raise
         except VstreamError as error:
@@ -325,55 +321,38 @@ def open_target(
     target: str, request: AuditRequest, *, templates: Path | None = None, lab: str | None = None
 ) -> TopologyTarget | CaptureTarget | TablesTarget:
     """What *target* is. Raises VstreamError if it cannot be audited, BadParameter for options that do not apply."""
-    path = Path(target)
-    is_directory = "://" in target or path.is_dir()
-    is_capture = is_directory and (path / "manifest.json").is_file()
+    kind = TargetKind.of(target)
     for value, option in ((request.since_ns, "--since"), (request.sample, "--sample")):
-        if is_directory and value is not None:
+        if kind is not TargetKind.TOPOLOGY and value is not None:
             raise typer.BadParameter("it works only for a topology, not for captures and tables", param_hint=option)
-    if request.first_stage is not AuditStage.NORMALISE and (not is_directory or is_capture):
+    if request.first_stage is not AuditStage.NORMALISE and kind is not TargetKind.TABLES:
         raise typer.BadParameter("it works only for the tables of an earlier audit", param_hint="--from")
     if request.tables is not None:
         check_tables_directory(request.tables)
-    if is_capture:
-        return load_audit().capture_target(request, path)
-    if is_directory:
-        if request.streams and request.tables == uri_of(target):
-            raise typer.BadParameter(
-                "it would replace the audit with a subset of its streams: choose another directory",
-                param_hint="--tables",
-            )
+    if kind is TargetKind.CAPTURE:
+        return load_audit().capture_target(request, Path(target))
+    if kind is TargetKind.TABLES:
+        replaced = "it would replace the audit with a subset of its streams: choose another directory"
+        _refuse({replaced: bool(request.streams) and request.tables == uri_of(target)}, "--tables")
         return load_audit().tables_target(request, target)
-    servers = _find_servers(path, request, templates, lab)
+    servers = _find_servers(Path(target), request, templates, lab)
     return load_audit().topology_target(request, servers)
 
 
 def _find_servers(path: Path, request: AuditRequest, templates: Path | None, lab: str | None) -> AuditedServers:
     topology = options.load_topology(path).require()
-    _check_no_move(topology)
+    check_no_move(topology)
     existing = sorted(stream.name for stream in topology.streams)
     if unknown := [name for name in request.streams if name not in existing]:
         problem = f"`{unknown[0]}` is not a stream of {path}: {', '.join(existing)}"
         raise typer.BadParameter(problem, param_hint="--stream")
-    target = find_servers(topology, lab)
-    endpoints = endpoints_as_user(topology, target, AUDIT_USER)
+    servers = find_servers(topology, lab)
+    endpoints = endpoints_as_user(topology, servers, AUDIT_USER)
     check_endpoints(topology, endpoints)
     streams = render_streams(topology, templates)
     return AuditedServers(
         topology=topology,
-        description=target.description,
+        description=servers.description,
         endpoints=endpoints,
         streams=[stream for stream in streams if not request.streams or stream.virtual in request.streams],
     )
-
-
-def _check_no_move(topology: Topology) -> None:
-    """Refuse a topology during a move: its new streams source the old ones, so the origin of a message is unknown."""
-    finish_first = "finish the move, and audit what was written since with `--since` (docs/changes.md)"
-    for verb, profile, hint in (
-        ("to", topology.moves_to, "remove `moves_to` to audit the streams that clients use now"),
-        ("from", topology.moves_from, finish_first),
-    ):
-        if profile is not None:
-            problem = f"this topology moves {verb} `{profile.value}`: its new streams source the old ones"
-            raise VstreamError(problem, hint=hint)
