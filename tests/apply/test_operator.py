@@ -28,7 +28,6 @@ from vstream.errors import NotReachableError
 from vstream.jetstream.connection import connect
 from vstream.jetstream.keyring import Keyring
 from vstream.lab import keys, lab
-from vstream.lab.readiness import monitor_url
 from vstream.lab.state import lab_directory
 from vstream.lab.status import find_system_endpoint
 from vstream.lint.parse_topology import parse_topology
@@ -277,7 +276,7 @@ async def what_somebody_else_pushed_is_taken_back(
         ring,
         system={"lab": find_system_endpoint("signed", "west")},
         servers=[server.server.name for server in servers],
-        monitors=[monitor_url(server) for server in servers],
+        monitors=[server.monitor_url for server in servers],
     ).ensure_loaded()
     drifted = run("plan", "--drift", file, code=1)
     assert "VD507" in drifted.out, drifted.out

@@ -24,6 +24,7 @@ from vstream.errors import ServerError
 from vstream.jetstream import monitoring
 from vstream.lab import lab
 from vstream.lab.binaries import find_or_fetch
+from vstream.lab.readiness import trust_monitors
 from vstream.lab.state import lab_directory
 from vstream.topology.accounts import AUDIT_USER
 
@@ -133,6 +134,7 @@ async def test_a_server_without_its_key_joins_nothing(sealed_file: Path, tmp_pat
     finally:
         rogue.kill()
         await rogue.wait()
+    trust_monitors(lab.list_addresses(LAB))
     assert await monitoring.list_routed_servers(lab.list_endpoints(LAB)["west"].monitor[1]) == {"west-1"}
 
 

@@ -15,7 +15,6 @@ from tests.support.probe_lab import until
 from tests.support.shared_lab import own_lab
 from vstream.jetstream import monitoring
 from vstream.lab import lab
-from vstream.lab.readiness import monitor_url
 from vstream.lab.server import NatsServer
 from vstream.lab.state import lab_directory
 
@@ -67,7 +66,7 @@ def file(state: Path, tmp_path: Path) -> Iterator[Path]:
 
 async def count_searches() -> int:
     """How often servers were asked for their subscriptions."""
-    answers = [await monitoring.get(monitor_url(address), "/varz") for address in lab.list_addresses("accounts")]
+    answers = [await monitoring.get(address.monitor_url, "/varz") for address in lab.list_addresses("accounts")]
     return sum(int(answer["http_req_stats"].get("/subsz", 0)) for answer in answers)
 
 
@@ -148,7 +147,7 @@ async def one_server_is_left_out(file: Path, before: str, binary: Path) -> None:
     loads(before)
     (address,) = (address for address in lab.list_addresses("accounts") if address.server.name == "east-1")
     server = NatsServer(lab_directory("accounts"), "east-1")
-    await server.reload(monitor_url(address), binary=binary, timeout=PATIENCE)
+    await server.reload(address.monitor_url, binary=binary, timeout=PATIENCE)
     loads(after)
 
     planned = vstream("plan", file, "--format", "json")
@@ -164,7 +163,7 @@ async def one_server_is_left_out(file: Path, before: str, binary: Path) -> None:
     assert "put `accounts.cfg` there" in examined.out
     apply_file(file)
     for server_address in lab.list_addresses("accounts"):
-        detail = await monitoring.read_account_detail(monitor_url(server_address), "APP")
+        detail = await monitoring.read_account_detail(server_address.monitor_url, "APP")
         assert "rates.>" in {imported["local_subject"] for imported in detail["imports"]}
 
 

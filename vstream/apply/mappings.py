@@ -9,7 +9,6 @@ from vstream.apply.push_accounts import make_account_admin, with_system_login
 from vstream.apply.shipping import ShippingOptions, make_shipped_mappings
 from vstream.errors import LabError
 from vstream.lab import keys, lab
-from vstream.lab.readiness import monitor_url
 from vstream.lab.status import find_system_endpoint
 from vstream.plan.pipeline import PlanRequest
 from vstream.plan.plan import Plan
@@ -51,7 +50,7 @@ def make_mapping_admin(name: str, bundle: Bundle, *, lost: Collection[str] = ())
         system={region: find_system_endpoint(name, region) for region in regions},
         servers=[(address.region, address.server.name) for address in reachable],
         monitors={
-            region: [monitor_url(address) for address in reachable if address.region == region] for region in regions
+            region: [address.monitor_url for address in reachable if address.region == region] for region in regions
         },
         in_domains=any(address.is_hub for address in addresses),
     )

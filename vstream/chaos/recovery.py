@@ -12,7 +12,7 @@ from vstream.errors import LabError, VstreamError
 from vstream.jetstream import monitoring
 from vstream.lab import readiness
 from vstream.lab.links.state import Pair
-from vstream.lab.readiness import Member, ReadinessProgress, ReadinessStage, monitor_url
+from vstream.lab.readiness import Member, ReadinessProgress, ReadinessStage
 from vstream.servers.leaders import POLL
 from vstream.servers.target_servers import TargetServers
 
@@ -76,7 +76,7 @@ async def wait_until_caught_up(target: TargetServers, *, timeout: float) -> None
     for server in target.servers:
         if not target.serves(server):
             continue
-        url = monitor_url(target.address(server))
+        url = target.address(server).monitor_url
         while (problem := await _find_problem(url)) is not None:
             if time.monotonic() > deadline:
                 raise LabError(

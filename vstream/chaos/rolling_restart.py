@@ -15,7 +15,7 @@ from vstream.errors import LabError
 from vstream.jetstream import monitoring
 from vstream.lab import conf
 from vstream.lab.binaries import Program
-from vstream.lab.readiness import ReadinessProgress, monitor_url
+from vstream.lab.readiness import ReadinessProgress
 from vstream.lab.start import shield_from_cancellation
 from vstream.value_class import value_class
 
@@ -68,7 +68,7 @@ async def restart(
         stopped = time.monotonic()
         await wait_until_healthy(target, timeout=timeout, watch=watch, on_progress=on_progress)
         await wait_until_caught_up(target, timeout=timeout)
-        version = (await monitoring.read_varz(monitor_url(target.address(server)))).version
+        version = (await monitoring.read_varz(target.address(server).monitor_url)).version
         if program is not None and version != program.version:
             raise LabError(f"server `{server}` runs nats-server {version}, not {program.version}")
         result = RestartResult(

@@ -16,6 +16,7 @@ from vstream.cli.views.json_output import print_json
 from vstream.errors import LabError
 from vstream.files import save_output
 from vstream.lab import lab as running_labs
+from vstream.lab.readiness import trust_monitors
 from vstream.lint.parse_topology import parse_topology
 from vstream.plan import saved
 from vstream.plan.importing.topology import import_topology
@@ -48,6 +49,7 @@ def write_topology_of_servers(
     if lab is not None:
         if not running_labs.is_running(lab):
             raise LabError(f"lab `{lab}` is not running", hint=f"`vstream lab up --lab {lab}` starts it")
+        trust_monitors(running_labs.list_addresses(lab))
         endpoints = list(running_labs.list_endpoints(lab).items())
     discovered = run(discover(endpoints, monitors, lab=lab, timeout=timeout))
     imported = import_topology(discovered, name=name, file=str(file))

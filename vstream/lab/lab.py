@@ -19,7 +19,7 @@ from vstream.lab import conf, passwords, server_records
 from vstream.lab import start as starting
 from vstream.lab.binaries import Program, find_or_fetch, read_program
 from vstream.lab.links.proxy_process import ProxyProcess
-from vstream.lab.readiness import ReadinessProgress, monitor_url
+from vstream.lab.readiness import ReadinessProgress, trust_monitors
 from vstream.lab.server import NatsServer, stop_all
 from vstream.lab.start import AS_BEFORE, LabSetup
 from vstream.lab.state import LabDirectory, lab_directory
@@ -136,6 +136,7 @@ async def reload(name: str, bundle: Bundle) -> ReloadResult:
         _, record = find_recorded_lab(name)  # it may have changed while we waited
         binaries = {name: program.binary for name, program in record.programs.items()}
         await conf.replace(directory, passwords.with_passwords(directory.conf, bundle), binaries=binaries)
+        trust_monitors(record.servers)
         reloads = []
         for address in record.servers:
             reloads.append(_reload_server(directory, address, binaries[address.server.name], bundle.accounts))
@@ -161,9 +162,9 @@ async def _reload_server(
     if not server.is_running():
         return f"server `{server.name}` does not run"
     try:
-        await server.reload(monitor_url(address), binary=binary, timeout=_RELOAD_TIMEOUT)
-        if await find_unserved_accounts(monitor_url(address), accounts, _RELOAD_TIMEOUT):
-            await server.reload(monitor_url(address), binary=binary, timeout=_RELOAD_TIMEOUT)
+        await server.reload(address.monitor_url, binary=binary, timeout=_RELOAD_TIMEOUT)
+        if await find_unserved_accounts(address.monitor_url, accounts, _RELOAD_TIMEOUT):
+            await server.reload(address.monitor_url, binary=binary, timeout=_RELOAD_TIMEOUT)
     except VstreamError as error:
         return error.message
     return None

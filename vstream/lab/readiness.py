@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
@@ -60,11 +60,11 @@ class Member:
     """The server that connects its region to the others."""
 
 
-def monitor_url(address: ServerAddress) -> str:
-    """Where *address* answers monitoring requests, which trust the lab's own authority from now on."""
-    if address.transport is not None:
-        monitoring.trust_ca((address.monitor_url,), address.transport.ca_file)
-    return address.monitor_url
+def trust_monitors(addresses: Iterable[ServerAddress]) -> None:
+    """From now on, monitoring requests to *addresses* trust the lab's own authority."""
+    for address in addresses:
+        if address.transport is not None:
+            monitoring.trust_ca((address.monitor_url,), address.transport.ca_file)
 
 
 def list_members(
@@ -105,7 +105,7 @@ def _make_member(
         name=address.server.name,
         host=address.host,
         client=address.client,
-        monitor=monitor_url(address),
+        monitor=address.monitor_url,
         hub=hub,
         peers=peers,
         siblings=frozenset(siblings),

@@ -343,6 +343,7 @@ def _with_links(proxy: ProxyProcess, backend: Backend, watch: Callable[[], None]
 
 
 async def _wait_for_ports(start: Start, at: Sequence[ServerAddress], watch: Callable[[], None]) -> None:
+    readiness.trust_monitors(at)
     await readiness.wait_for_stage(
         ReadinessStage.ACCEPTING,
         readiness.list_members(at),

@@ -16,7 +16,6 @@ from vstream.formatting import quote_names
 from vstream.lab import keys, passwords, server_records
 from vstream.lab.links.proxy_process import ProxyProcess
 from vstream.lab.links.state import Backend
-from vstream.lab.readiness import monitor_url
 from vstream.lab.server import NatsServer
 from vstream.lab.state import LabDirectory, LabRecord, lab_directory, list_lab_directories
 from vstream.topology.accounts import APP_USER, SYSTEM_USER, VSTREAM_USER, inbox_of, regional_user
@@ -95,9 +94,8 @@ def read_status(name: str) -> LabStatus:
     running = server_records.scan_processes(directory)
     statuses = []
     for address in record.servers:
-        statuses.append(
-            _describe_server(directory, record, address, next(iter(running.get(address.server.name, ())), None))
-        )
+        process = next(iter(running.get(address.server.name, ())), None)
+        statuses.append(_describe_server(directory, record, address, process))
     return LabStatus(
         name=name,
         topology=record.topology,
@@ -137,14 +135,12 @@ def list_endpoints(name: str, user: str = VSTREAM_USER) -> Mapping[str, Endpoint
     Where the lab has users, they log in as *user*.
     """
     servers = list_addresses(name)
-    regions = dict.fromkeys(address.region for address in servers)
     by_region = {}
-    for region in regions:
+    for region in dict.fromkeys(address.region for address in servers):
+        monitored = [address for address in servers if address.region == region and not address.is_hub]
         by_region[region] = Endpoint(
             urls=tuple(address.client_url for address in servers if _serves(address, region)),
-            monitor=tuple(
-                monitor_url(address) for address in servers if address.region == region and not address.is_hub
-            ),
+            monitor=tuple(address.monitor_url for address in monitored),
             inbox=CLIENT_INBOX if user == APP_USER else inbox_of(user),
             **{**_find_authority(servers), **_find_login(name, user, region)},
         )

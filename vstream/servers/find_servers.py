@@ -15,6 +15,7 @@ from vstream.jetstream import monitoring
 from vstream.jetstream.keyring import Keyring, default_key_directory
 from vstream.lab import keys as lab_keys
 from vstream.lab import status as lab
+from vstream.lab.readiness import trust_monitors
 from vstream.render import account_view
 from vstream.render.pipeline import render_bundle
 from vstream.topology.accounts import inbox_of, password_variable, regional_user, regional_variable
@@ -43,7 +44,7 @@ def find_servers(topology: Topology, lab_name: str | None) -> Servers:
     """
     Find the servers of *topology*: those of the lab *lab_name*, else those under `connect`, else its running lab.
 
-    Raises LabError or VstreamError if there are none.
+    Monitoring requests to them trust their authorities from now on. Raises LabError or VstreamError if there are none.
     """
     connect = {region.name: region.endpoint for region in topology.regions if region.endpoint is not None}
     if lab_name is None and connect:
@@ -52,14 +53,15 @@ def find_servers(topology: Topology, lab_name: str | None) -> Servers:
         connect = {region: _with_secret_files(endpoint, region, topology) for region, endpoint in connect.items()}
         for endpoint in connect.values():
             monitoring.trust_ca(endpoint.monitor, endpoint.tls_ca)
-        addresses = [endpoint.context or ", ".join(endpoint.urls) for endpoint in connect.values()]
-        return Servers(endpoints=connect, lab=None, description="; ".join(addresses))
+        urls = [endpoint.context or ", ".join(endpoint.urls) for endpoint in connect.values()]
+        return Servers(endpoints=connect, lab=None, description="; ".join(urls))
     name = lab_name or topology.name
     if lab.is_running(name):
         _check_servers(topology, name)
         seats = {seat.server.name for seat in topology.all_seats}
-        running = [address.server.name for address in lab.list_addresses(name)]
-        leaving = tuple(sorted(server for server in running if server not in seats))
+        addresses = lab.list_addresses(name)
+        trust_monitors(addresses)
+        leaving = tuple(sorted({address.server.name for address in addresses} - seats))
         return Servers(endpoints=lab.list_endpoints(name), lab=name, description=f"lab {name}", leaving=leaving)
     if lab_name is not None:
         raise LabError(f"lab `{name}` is not running", hint=f"`vstream lab up --lab {name}` starts it")

@@ -13,11 +13,10 @@ from vstream.errors import LabError, NotReachableError
 from vstream.jetstream.connection import Connection, open_connection
 from vstream.lab.links.proxy_process import ProxyProcess
 from vstream.lab.links.state import Pair
-from vstream.lab.readiness import monitor_url
+from vstream.lab.readiness import trust_monitors
 from vstream.lab.server import NatsServer
 from vstream.lab.state import LabDirectory, LabRecord
-from vstream.lab.status import find_recorded_lab, find_system_endpoint
-from vstream.lab.status import list_endpoints as lab_endpoints
+from vstream.lab.status import find_recorded_lab, find_system_endpoint, list_endpoints
 from vstream.plan.live.connections import choose_connection
 from vstream.servers.find_servers import find_servers
 from vstream.topology.bundle import ServerAddress
@@ -103,7 +102,7 @@ class TargetServers:
         if self.lab is None:
             return tuple(url for endpoint in self.endpoints.values() for url in endpoint.monitor)
         asked = self.servers if among is None else [server for server in self.servers if server in among]
-        return tuple(monitor_url(self.address(server)) for server in asked if self.serves(server))
+        return tuple(self.address(server).monitor_url for server in asked if self.serves(server))
 
     @asynccontextmanager
     async def connect(self, first: str | None = None) -> AsyncIterator[Connection]:
@@ -210,12 +209,13 @@ class TargetServers:
 
 
 def target_lab(name: str) -> TargetServers:
-    """The lab *name*, running or not. Raises LabError if there is none."""
+    """The lab *name*, running or not; its authority is trusted from now on. Raises LabError if there is none."""
     directory, record = find_recorded_lab(name)
+    trust_monitors(record.servers)
     return TargetServers(
         servers={address.server.name: address.region for address in record.servers},
         clusters={address.server.name: address.cluster_name for address in record.servers},
-        endpoints=lab_endpoints(name),
+        endpoints=list_endpoints(name),
         system=find_system_endpoint(name),
         lab=(directory, record),
         hubs={address.region: address.server.name for address in record.servers if address.is_hub},

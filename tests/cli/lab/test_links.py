@@ -18,7 +18,6 @@ from vstream.jetstream import monitoring
 from vstream.lab import lab
 from vstream.lab.links import control
 from vstream.lab.links.state import Cut, LinkState
-from vstream.lab.readiness import monitor_url
 
 pytestmark = pytest.mark.lab
 
@@ -54,7 +53,7 @@ def read_links() -> dict[tuple[str, str], Any]:
 def routes() -> dict[str, set[str]]:
     async def ask() -> dict[str, set[str]]:
         return {
-            address.region: set(await monitoring.list_routed_servers(monitor_url(address)))
+            address.region: set(await monitoring.list_routed_servers(address.monitor_url))
             for address in lab.list_addresses("wide")
             if address.is_stretch
         }

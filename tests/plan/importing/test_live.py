@@ -16,7 +16,6 @@ from tests.support.labs import processes_in
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.connection import connect
 from vstream.lab import lab
-from vstream.lab.readiness import monitor_url
 from vstream.syntax.document import Json
 from vstream.topology.consumer_config import ConsumerConfig
 from vstream.topology.stream_config import StreamConfig
@@ -65,7 +64,7 @@ def made_directory(state: Path, tmp_path: Path) -> Iterator[Path]:
 def addresses(regions: tuple[str, ...] = ("west", "central", "east")) -> list[str]:
     """The options that name the servers of the lab as if they were real ones."""
     servers = [option for region in regions for option in ("--server", lab.list_endpoints(LAB)[region].urls[0])]
-    return servers + [option for address in lab.list_addresses(LAB) for option in ("--monitor", monitor_url(address))]
+    return servers + [option for address in lab.list_addresses(LAB) for option in ("--monitor", address.monitor_url)]
 
 
 async def test_the_topology_comes_back_from_its_servers_alone_and_as_a_whole(made_directory: Path) -> None:

@@ -17,7 +17,6 @@ from vstream.jetstream import monitoring
 from vstream.lab import server_records, start
 from vstream.lab.binaries import Program
 from vstream.lab.links.state import Pair
-from vstream.lab.readiness import monitor_url
 from vstream.scenario.faults import FaultSpec
 from vstream.servers.leaders import POLL
 from vstream.servers.target_servers import TargetServers
@@ -243,7 +242,7 @@ async def wait_until_silent(target: TargetServers, servers: Sequence[str]) -> No
     """Wait until the servers answer nobody: the process table alone is not enough. Raises LabError if one does."""
     deadline = time.monotonic() + _EFFECT_TIMEOUT
     for server in servers:
-        url = monitor_url(target.address(server))
+        url = target.address(server).monitor_url
         while await _is_answering(url):
             if time.monotonic() > deadline:
                 raise LabError(f"server `{server}` still answers at `{url}`")
