@@ -59,6 +59,8 @@ from bench_routing import LAYOUTS
 
 from vstream.files import state_directory
 from vstream.lab import binaries, lab
+from vstream.lab.start import LabSetup
+from vstream.lab.status import list_endpoints
 from vstream.lint import parse_topology
 from vstream.render.pipeline import render_bundle
 from vstream.topology import naming
@@ -208,10 +210,10 @@ async def up(topology: Topology) -> Endpoint:
         "bench",
         topology,
         lambda addresses: render_bundle(topology, addresses=addresses),
-        lab.LabSetup(binary=binaries.find_or_fetch()),
+        LabSetup(binary=binaries.find_or_fetch()),
         on_progress=lambda _step: None,
     )
-    return lab.list_endpoints("bench")["west"]
+    return list_endpoints("bench")["west"]
 
 
 async def servers(size: int, rounds: int, directory: Path) -> None:
@@ -245,7 +247,7 @@ async def servers(size: int, rounds: int, directory: Path) -> None:
             print(
                 f"           STREAM.LIST sweep {listed:6.3f} s   vstream plan {planned:6.3f} s   ratio {planned / listed:.1f}"
             )
-            endpoints = lab.list_endpoints("bench")
+            endpoints = list_endpoints("bench")
             asked = asked or await bench_asking.record(topology, endpoints)
             in_turn = await bench_asking.ask(endpoints, asked, is_at_once=False)
             at_once = await bench_asking.ask(endpoints, asked, is_at_once=True)

@@ -31,7 +31,7 @@ from tests.support.command import vstream
 from tests.support.labs import pids
 from tests.support.publish_load import Load, compare, under_load
 from vstream.jetstream.monitoring import list_outbound_gateways
-from vstream.lab import lab
+from vstream.lab.status import list_client_endpoints, list_endpoints
 
 NAME = "bench-durable"
 REGIONS = ("west", "central", "east")
@@ -95,7 +95,7 @@ async def _measure_costs(options: argparse.Namespace, _: Path) -> int:
 async def _cost_a_message(rate: int) -> tuple[float, float]:
     """What servers spend for a message that is published: CPU seconds, and bytes between regions."""
     load = Load(rate)
-    async with under_load(load, lab.list_client_endpoints(NAME)):
+    async with under_load(load, list_client_endpoints(NAME)):
         await load.wait_for_acknowledged(rate * 5)
         before, (cpu, sent) = len(load.everything), await _read_costs()
         await asyncio.sleep(COSTED)
@@ -107,7 +107,7 @@ async def _read_costs() -> tuple[float, int]:
     """What all servers together have spent until now: CPU seconds, and bytes to other regions."""
     times = [psutil.Process(pid).cpu_times() for pid in pids(NAME).values()]
     gateways = [
-        await list_outbound_gateways(url) for endpoint in lab.list_endpoints(NAME).values() for url in endpoint.monitor
+        await list_outbound_gateways(url) for endpoint in list_endpoints(NAME).values() for url in endpoint.monitor
     ]
     return sum(time.user + time.system for time in times), sum(sum(sent.values()) for sent in gateways)
 
@@ -118,7 +118,7 @@ async def _measure_losses(options: argparse.Namespace, file: Path) -> int:
     readers = [(kind, region) for kind in ("plain", "durable") for region in REGIONS]
     print(f"{'':8}" + "".join(f"{f'{kind} {region}':>17}" for kind, region in readers))
     load = Load(options.rate)
-    async with under_load(load, lab.list_client_endpoints(NAME)):
+    async with under_load(load, list_client_endpoints(NAME)):
         await load.wait_for_acknowledged(options.rate * 5)
         for number in range(1, options.rounds + 1):
             await asyncio.to_thread(_run, "chaos", options.fault, REGIONS[0], "--topology", file, "--lab", NAME)
@@ -192,7 +192,7 @@ async def _info(region: str, stream: str) -> dict[str, Any]:
 
 
 async def _api(region: str, subject: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
-    client = await nats.connect(list(lab.list_client_endpoints(NAME)[region].urls), connect_timeout=30)
+    client = await nats.connect(list(list_client_endpoints(NAME)[region].urls), connect_timeout=30)
     try:
         payload = b"" if body is None else json.dumps(body).encode()
         answer: dict[str, Any] = json.loads((await client.request(f"$JS.API.{subject}", payload, timeout=60)).data)

@@ -30,6 +30,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from tests.conformance import javascript
 from vstream.lab import lab
+from vstream.lab.status import list_endpoints, read_status
 from vstream.lint import parse_topology
 from vstream.render.pipeline import render_bundle
 from vstream.topology.model import Role
@@ -91,7 +92,7 @@ async def running(number: int, layout: str) -> AsyncIterator[Place]:
     name = f"bench-fetch-{layout}"
     await lab.up(name, topology, render, on_progress=lambda _: None, timeout=120)
     try:
-        endpoint = lab.list_endpoints(name)["west"]
+        endpoint = list_endpoints(name)["west"]
         client = await nats.connect(
             list(endpoint.urls), user=endpoint.user, password=endpoint.password, inbox_prefix=endpoint.inbox
         )
@@ -101,7 +102,7 @@ async def running(number: int, layout: str) -> AsyncIterator[Place]:
             await bench_routing.create(endpoint, render_bundle(topology), role)
         await asyncio.to_thread(bench_routing.fill, endpoint)
         await bench_routing.wait_until_sourced(client, len(bench_routing.SIZES) * bench_routing.FILLED)
-        process = psutil.Process(lab.read_status(name).servers[0].pid)
+        process = psutil.Process(read_status(name).servers[0].pid)
         yield Place(number=number, endpoint=endpoint, process=process, client=client)
         await client.close()
     finally:

@@ -27,7 +27,7 @@ import psutil
 
 from tests.support.command import vstream
 from vstream.jetstream.endpoints import make_connection_options
-from vstream.lab import lab
+from vstream.lab.status import list_endpoints
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -62,7 +62,7 @@ class Site:
 
     async def connect(self) -> None:
         """Connect to every region."""
-        for region, endpoint in lab.list_endpoints(NAME).items():
+        for region, endpoint in list_endpoints(NAME).items():
             self.clients[region] = await nats.connect(
                 list(endpoint.urls),
                 error_cb=_quiet,

@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from tests.support.command import vstream
 from tests.support.publish_load import Load, compare, under_load
-from vstream.lab import lab
+from vstream.lab.status import list_client_endpoints
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -71,7 +71,7 @@ async def _try_moves(mode: str, version: str, file: Path) -> bool:
         await _run_vstream("lab", "up", file, "--server-version", version)
         await _run_vstream("apply", file, "--yes")
         sent = Load(RATE)
-        async with under_load(sent, lab.list_client_endpoints(NAME)):
+        async with under_load(sent, list_client_endpoints(NAME)):
             for step in STEPS:
                 await sent.wait_for_acknowledged(BETWEEN)
                 await asyncio.to_thread(file.write_text, topology(mode, step))

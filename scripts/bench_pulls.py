@@ -20,6 +20,7 @@ import nats
 from nats.js.api import AckPolicy, ConsumerConfig
 
 from vstream.lab import lab
+from vstream.lab.status import list_addresses, list_endpoints
 from vstream.lint import parse_topology
 from vstream.render.pipeline import render_bundle
 from vstream.topology.model import Role
@@ -114,7 +115,7 @@ async def count_missed(render: Callable[[Any], Bundle], wanted: Topology) -> tup
     """How many pulls had no message, and of how many."""
     await lab.up(NAME, wanted, render, on_progress=lambda _: None, timeout=120)
     try:
-        endpoint = lab.list_endpoints(NAME)["west"]
+        endpoint = list_endpoints(NAME)["west"]
         for role in (Role.WRITE, Role.READ):
             await bench_routing.create(endpoint, render_bundle(wanted), role)
         clients = [
@@ -134,7 +135,7 @@ async def count_missed(render: Callable[[Any], Bundle], wanted: Topology) -> tup
         consumer = ConsumerConfig(durable_name="pulls", ack_policy=AckPolicy.NONE, max_waiting=10 * TOGETHER)
         made = await js.add_consumer("s0", consumer)
         assert made.cluster is not None
-        leaders = [seat for seat in lab.list_addresses(NAME) if seat.server.name == made.cluster.leader]
+        leaders = [seat for seat in list_addresses(NAME) if seat.server.name == made.cluster.leader]
         away = [
             client
             for client, url in zip(clients, endpoint.urls, strict=True)

@@ -17,6 +17,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from tests.support.moving_region import command
 from tests.support.publish_load import Load, compare, under_load
 from vstream.lab import lab
+from vstream.lab.status import list_client_endpoints
 from vstream.lint.parse_topology import parse_topology as loaded
 from vstream.topology import physical
 
@@ -51,7 +52,7 @@ async def push_changes(file: Path, routing: str, *, has_ids: bool) -> tuple[Load
     await command("lab", "up", file, "--server-version", VERSION)
     await command("apply", file, "--yes")
     load, took = Load(RATE, has_ids=has_ids), []
-    async with under_load(load, lab.list_client_endpoints(NAME)):
+    async with under_load(load, list_client_endpoints(NAME)):
         await load.wait_for_acknowledged(2 * RATE)
         for number in range(PUSHES):
             await asyncio.to_thread(file.write_text, document(routing, number + 1))

@@ -30,6 +30,7 @@ from wire import Wire
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.connection import connect
 from vstream.lab import lab
+from vstream.lab.status import list_endpoints, read_status
 from vstream.lint import parse_topology
 from vstream.render.pipeline import render_bundle
 from vstream.topology.model import Role
@@ -236,8 +237,8 @@ async def measure(
 
     await lab.up("bench-routing", desired, render, on_progress=lambda _: None, timeout=120)
     try:
-        endpoint = lab.list_endpoints("bench-routing")["west"]
-        process = psutil.Process(lab.read_status("bench-routing").servers[0].pid)
+        endpoint = list_endpoints("bench-routing")["west"]
+        process = psutil.Process(read_status("bench-routing").servers[0].pid)
         refused: list[Exception] = []
 
         async def remember(error: Exception) -> None:

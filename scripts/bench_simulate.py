@@ -29,7 +29,7 @@ from vstream.cli.lab.links import choose_shape
 from vstream.health.simulation import OutageSimulation, Spread, measure_spread, simulate
 from vstream.health.source_retries import Away
 from vstream.jetstream.endpoints import make_connection_options
-from vstream.lab import lab
+from vstream.lab.status import list_client_endpoints, list_endpoints
 from vstream.lint import parse_topology
 from vstream.topology import physical
 from vstream.topology.model import Role, Topology
@@ -261,7 +261,7 @@ async def _connect(endpoints: Any) -> dict[str, Any]:
 
 async def _observe(scenario: Scenario, topology: Topology, file: Path) -> tuple[list[Sample], float, list[Away]]:
     """Samples of a whole scenario, when the load began, and the outages: each lasts until its healing began."""
-    looking, clients = await _connect(lab.list_endpoints(NAME)), await _connect(lab.list_client_endpoints(NAME))
+    looking, clients = await _connect(list_endpoints(NAME)), await _connect(list_client_endpoints(NAME))
     began = time.monotonic()
     load = [
         asyncio.create_task(_publish(clients[region], name, region, rate, size))

@@ -24,7 +24,7 @@ from tests.support.command import vstream
 from tests.support.publish_load import Load, compare, under_load
 from vstream.jetstream.read_stream import read_messages
 from vstream.jetstream.reconnecting import open_reconnecting
-from vstream.lab import lab
+from vstream.lab.status import list_client_endpoints, list_endpoints
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -67,7 +67,7 @@ async def _run_vstream(*arguments: str | Path) -> None:
 async def _arrivals(region: str) -> list[int]:
     """When each message of the other region was stored in the read stream of *region*, in nanoseconds since 1970."""
     connection = await open_reconnecting(
-        lab.list_endpoints(NAME)[region], region, name="bench", knows=lambda _name, _id: True, within=60
+        list_endpoints(NAME)[region], region, name="bench", knows=lambda _name, _id: True, within=60
     )
     try:
         messages = read_messages(connection, f"foo-read-{region}", patience=60)
@@ -83,7 +83,7 @@ async def _measure(version: str, file: Path) -> bool:
         await _run_vstream("apply", file, "--yes")
         load = Load(RATE)
         began: list[tuple[int, float]] = []
-        async with under_load(load, lab.list_client_endpoints(NAME)):
+        async with under_load(load, list_client_endpoints(NAME)):
             for _, write in STEPS:
                 await load.wait_for_acknowledged(RATE * 3)
                 await asyncio.to_thread(file.write_text, topology(write))

@@ -31,6 +31,7 @@ from vstream.errors import VstreamError
 from vstream.jetstream.connection import connect
 from vstream.lab import lab, ports, server_records
 from vstream.lab.state import lab_directory, labs_directory, list_lab_directories
+from vstream.lab.status import list_addresses, list_endpoints, list_lab_names
 
 VSTREAM = [sys.executable, "-m", "vstream"]
 NAME = "soak"
@@ -92,7 +93,7 @@ class Soak:
     def taken_down(self) -> None:
         """Take every lab down, and look for what is left."""
         held = Held.of_labs()
-        for name in lab.list_lab_names():
+        for name in list_lab_names():
             began = time.monotonic()
             with self.spawn("lab down", name) as down:
                 self.wait_for_end("lab down", down)
@@ -223,12 +224,12 @@ async def streams_placed(up: subprocess.Popen[str]) -> float | None:
     """Seconds from the start of the first server until each region has a stream of its own; None if `up` ended first."""
 
     async def place_stream(region: str) -> None:
-        servers = sum(address.region == region for address in lab.list_addresses(NAME))
+        servers = sum(address.region == region for address in list_addresses(NAME))
         stream = {"name": f"soak-{region}", "subjects": [f"soak.{region}"], "num_replicas": servers}
         body = {**stream, "placement": {"cluster": region}}
         while up.poll() in {None, 0}:
             with suppress(VstreamError):
-                async with connect(lab.list_endpoints(NAME)[region], region, timeout=1) as connection:
+                async with connect(list_endpoints(NAME)[region], region, timeout=1) as connection:
                     while True:
                         subject = f"$JS.API.STREAM.CREATE.soak-{region}"
                         answer = await connection.request_json(subject, body, timeout=1)
@@ -305,7 +306,7 @@ def main() -> None:
                 kind = KINDS[number % len(KINDS)]
                 print(f"kill {number + 1}: {kind}, {soak.kill(kind)}", flush=True)
         finally:
-            for name in lab.list_lab_names():
+            for name in list_lab_names():
                 asyncio.run(lab.down(name, purge=True))
         report(soak, options.cycles, options.kills)
     sys.exit(1 if soak.left else 0)

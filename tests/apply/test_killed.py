@@ -17,7 +17,7 @@ import pytest
 
 from tests.support.command import environment, vstream
 from tests.support.night import repetitions
-from vstream.lab import lab
+from vstream.lab.status import list_endpoints
 
 pytestmark = pytest.mark.lab
 
@@ -41,7 +41,7 @@ def document(round_: int) -> str:
 
 
 async def created_times() -> dict[str, str]:
-    client = await nats.connect(lab.list_endpoints("killed")["west"].urls[0], connect_timeout=30)
+    client = await nats.connect(list_endpoints("killed")["west"].urls[0], connect_timeout=30)
     result: dict[str, str] = {}
     offset, total = 0, 1
     while offset < total:

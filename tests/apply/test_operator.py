@@ -27,9 +27,9 @@ from vstream.apply.push_accounts import SignedAccounts
 from vstream.errors import NotReachableError
 from vstream.jetstream.connection import connect
 from vstream.jetstream.keyring import Keyring
-from vstream.lab import keys, lab
+from vstream.lab import keys
 from vstream.lab.state import lab_directory
-from vstream.lab.status import find_system_endpoint
+from vstream.lab.status import find_system_endpoint, list_addresses, list_client_endpoints, list_endpoints
 from vstream.lint.parse_topology import parse_topology
 from vstream.render.pipeline import render_bundle
 
@@ -72,7 +72,7 @@ def file(state: Path, tmp_path: Path) -> Iterator[Path]:
 @asynccontextmanager
 async def client(region: str) -> AsyncIterator[tuple[Client, list[str]]]:
     """The library as it is, logged in as an application, and what servers have refused it."""
-    endpoint = lab.list_client_endpoints("signed")[region]
+    endpoint = list_client_endpoints("signed")[region]
     refused: list[str] = []
 
     async def remember(error: Exception) -> None:
@@ -136,7 +136,7 @@ async def test_accounts_are_pushed_and_kept_as_the_topology_says(file: Path, tmp
     run("keys", "rotate", "app", file, "--lab", "signed")
     run("apply", file, "--yes")
     with pytest.raises(NotReachableError, match=r"(?i)authorization"):
-        async with connect(replace(lab.list_client_endpoints("signed")["west"], creds=str(old)), "west"):
+        async with connect(replace(list_client_endpoints("signed")["west"], creds=str(old)), "west"):
             pass
     async with client("west") as (connection, _):
         await connection.jetstream(timeout=PATIENCE).publish("foo.rotated", b"")
@@ -192,7 +192,7 @@ def test_other_profiles_are_pushed_through_connect(
 
 def connect_section(ring: Path) -> str:
     lines = ["connect:"]
-    for region, endpoint in lab.list_endpoints("signed").items():
+    for region, endpoint in list_endpoints("signed").items():
         of_region = ring / f"user-vstream-{region}.creds"
         creds = of_region if of_region.is_file() else ring / "user-vstream.creds"
         lines.append(
@@ -267,10 +267,8 @@ async def what_somebody_else_pushed_is_taken_back(
     topology = parse_topology(text.encode(), "signed.yaml").require()
     clients = next(claim for claim in render_bundle(topology, signer=ring).claims if claim["name"].startswith("APP"))
     clients["nats"]["signing_keys"][0]["template"]["pub"] = {"allow": [">"]}
-    servers = [address for address in lab.list_addresses("signed") if address.region == "west" and not address.is_hub]
-    servers += [
-        address for address in lab.list_addresses("signed") if address.region != "west" and topology.hubs is None
-    ]
+    servers = [address for address in list_addresses("signed") if address.region == "west" and not address.is_hub]
+    servers += [address for address in list_addresses("signed") if address.region != "west" and topology.hubs is None]
     await SignedAccounts(
         [clients],
         ring,

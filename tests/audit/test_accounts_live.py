@@ -24,7 +24,7 @@ from vstream.audit.report import AuditVerdict, Report
 from vstream.audit.stages import AuditPipeline
 from vstream.audit.table_store import TableStore
 from vstream.diagnostics import Severity
-from vstream.lab import lab
+from vstream.lab.status import list_addresses, list_endpoints
 from vstream.lint.parse_topology import parse_topology
 from vstream.render.pipeline import render_bundle
 from vstream.topology import naming, physical
@@ -90,7 +90,7 @@ def topology(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest
 
 
 async def as_user(region: str, user: str) -> Any:
-    endpoint = lab.list_endpoints("audited", user)[region]
+    endpoint = list_endpoints("audited", user)[region]
     return await nats.connect(
         list(endpoint.urls),
         user=endpoint.user,
@@ -132,10 +132,10 @@ async def delete(name: str, seq: int) -> None:
 
 def audit_streams(spark: SparkSession, file: Path, scratch: Path, **how: Any) -> Report:
     topology = parse_topology(file.read_bytes(), file.name).require()
-    streams = render_bundle(topology, addresses=lab.list_addresses("audited")).streams
+    streams = render_bundle(topology, addresses=list_addresses("audited")).streams
     scratch.mkdir()
     frames_ = frames.read_live(
-        spark, plan_extraction(streams, lab.list_endpoints("audited", AUDIT_USER), scratch, **how), scratch
+        spark, plan_extraction(streams, list_endpoints("audited", AUDIT_USER), scratch, **how), scratch
     )
     models = {stream.name: stream.consistency.value for stream in topology.streams}
     return AuditPipeline(store=TableStore(spark), context=AuditContext(subject="test", models=models)).run(

@@ -22,7 +22,7 @@ from vstream.audit.source.values import CONSUMER
 from vstream.errors import VstreamError
 from vstream.jetstream.answers import is_from_leader
 from vstream.jetstream.connection import Connection, connect
-from vstream.lab import lab
+from vstream.lab.status import list_endpoints
 from vstream.lint.parse_topology import parse_topology
 from vstream.render.pipeline import render_streams
 
@@ -68,7 +68,7 @@ async def lacks(connection: Connection, number: int) -> str | None:
 
 
 async def test_a_region_that_is_cut_off_does_not_speak_for_the_stretch_cluster(file: Path, tmp_path: Path) -> None:
-    endpoints = lab.list_endpoints(LAB)
+    endpoints = list_endpoints(LAB)
     async with connect(endpoints["west"], "west") as west, connect(endpoints["central"], "central") as central:
         await store(central, BEFORE)
         await until(partial(lacks, west, BEFORE))

@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.backups import NAME, backed_up, command, document, goes_on, killed_after, killed_before_the_end
 from tests.support.publish_load import Load, compare, under_load
-from vstream.lab import lab
+from vstream.lab.status import list_client_endpoints
 
 pytestmark = [pytest.mark.lab, pytest.mark.usefixtures("state")]
 
@@ -26,7 +26,7 @@ MODELS = (
 async def publish_everywhere(stream: str) -> Load:
     """What clients of all regions have published into *stream*, all of it acknowledged."""
     load = Load(50, prefix=stream)
-    async with under_load(load, lab.list_client_endpoints(NAME)):
+    async with under_load(load, list_client_endpoints(NAME)):
         await load.wait_for_acknowledged(20)
     assert not load.unknown
     return load

@@ -21,9 +21,9 @@ from tests.support.chaos_lab import (
     says,
 )
 from tests.support.command import vstream
-from vstream.lab import lab
 from vstream.lab.links import control
 from vstream.lab.links.state import Pair
+from vstream.lab.status import is_running
 
 pytestmark = pytest.mark.lab
 
@@ -182,7 +182,7 @@ async def test_a_lab_that_is_taken_down_has_no_cut_links_when_it_comes_back(file
     assert [fault["over"] for fault in open_faults(file)] == [True]
     require_success(vstream("lab", "up", file))
     await hears(EVERYBODY)
-    assert lab.is_running(LAB)
+    assert is_running(LAB)
     require_success(chaos(file, "kill-server", "west-1", "--for", "0s"))
     assert open_faults(file) == []
 

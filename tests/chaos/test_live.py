@@ -19,10 +19,11 @@ from vstream.chaos import journal
 from vstream.chaos.faults.restart import Restart
 from vstream.chaos.journal import Journal
 from vstream.jetstream.connection import connect
-from vstream.lab import lab, server_records
+from vstream.lab import server_records
 from vstream.lab.server import NatsServer
 from vstream.lab.server_records import ServerRecord
 from vstream.lab.state import lab_directory
+from vstream.lab.status import list_endpoints
 
 pytestmark = pytest.mark.lab
 
@@ -192,7 +193,7 @@ async def test_a_restart_that_was_cut_off_is_finished(file: Path, is_lame_duck: 
     directory, before = lab_directory(LAB), pids(LAB)
     book = journal.read_journal(directory) or Journal()
     journal.write_journal(directory, book.add("rolling-restart: west-1", Restart(servers=("west-1",)))[0])
-    async with connect(lab.list_endpoints(LAB)["west"], "west"):
+    async with connect(list_endpoints(LAB)["west"], "west"):
         if is_lame_duck:
             server = NatsServer(directory, "west-1")
             mark = server.log_mark()

@@ -31,7 +31,7 @@ from tests.support.command import environment, vstream
 from tests.support.labs import pids, states
 from vstream.errors import VstreamError
 from vstream.jetstream.connection import Connection, open_connection
-from vstream.lab import lab
+from vstream.lab.status import list_endpoints
 from vstream.servers import leaders
 
 pytestmark = pytest.mark.lab
@@ -62,7 +62,7 @@ async def leader(stream: str) -> str:
 
 async def _leader(stream: str) -> str | None:
     region = next(region for region in REGIONS if any(region in name for name, pid in pids(LAB).items() if pid))
-    connection = await open_connection(lab.list_endpoints(LAB)[region], region)
+    connection = await open_connection(list_endpoints(LAB)[region], region)
     try:
         return await leaders.find_stream_leader(connection, stream)
     finally:
@@ -70,9 +70,7 @@ async def _leader(stream: str) -> str | None:
 
 
 async def meta_leader() -> str | None:
-    return await leaders.find_meta_leader(
-        url for endpoint in lab.list_endpoints(LAB).values() for url in endpoint.monitor
-    )
+    return await leaders.find_meta_leader(url for endpoint in list_endpoints(LAB).values() for url in endpoint.monitor)
 
 
 async def test_the_leader_is_who_is_killed(file: Path) -> None:
@@ -145,7 +143,7 @@ class Load:
         if old is not None:
             await old.close()
         try:
-            return await open_connection(lab.list_endpoints(LAB)[region], region, timeout=2.0)
+            return await open_connection(list_endpoints(LAB)[region], region, timeout=2.0)
         except VstreamError:
             return None
 

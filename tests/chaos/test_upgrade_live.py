@@ -20,7 +20,7 @@ from tests.support.chaos_lab import (
 from tests.support.command import vstream
 from tests.support.labs import pids
 from vstream.jetstream import monitoring
-from vstream.lab import lab
+from vstream.lab.status import list_endpoints
 
 pytestmark = pytest.mark.lab
 
@@ -37,7 +37,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 async def versions() -> dict[str, str]:
     """What the processes themselves say."""
-    urls = [url for endpoint in lab.list_endpoints(LAB).values() for url in endpoint.monitor]
+    urls = [url for endpoint in list_endpoints(LAB).values() for url in endpoint.monitor]
     answers = [await monitoring.read_varz(url) for url in urls]
     return {answer.server_name: answer.version for answer in answers}
 

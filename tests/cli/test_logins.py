@@ -21,8 +21,8 @@ from vstream.audit.ship_credentials import local_access
 from vstream.audit.source.client import connect as audit_client
 from vstream.errors import NotReachableError
 from vstream.jetstream.connection import connect
-from vstream.lab import lab
 from vstream.lab.state import lab_directory
+from vstream.lab.status import list_client_endpoints, list_endpoints
 from vstream.topology.accounts import AUDIT_USER
 from vstream.topology.model import Endpoint
 
@@ -77,7 +77,7 @@ async def everybody_logs_in(run: partial[Ran], file: Path, tmp_path: Path) -> No
         ack = await connection.jetstream(timeout=PATIENCE).publish("v.foo.a", b"")
         assert ack.stream == "foo-write"
     await asyncio.to_thread(run, "probe", file)
-    for region, endpoint in lab.list_endpoints("logins", AUDIT_USER).items():
+    for region, endpoint in list_endpoints("logins", AUDIT_USER).items():
         async with connect(endpoint, region) as connection:
             assert (await connection.request_json("$SYS.REQ.USER.INFO", timeout=PATIENCE))["data"]["user"]
         # What reads streams for an audit is a client of its own.
@@ -106,7 +106,7 @@ async def test_users_log_in_with_keys_of_which_servers_know_the_public_half(file
         "logins", "west", replace(tried, managed=("_vs.api.APP_west", "_vs.api.APP_east"))
     )
 
-    mine = lab.list_client_endpoints("logins")["west"]
+    mine = list_client_endpoints("logins")["west"]
     assert mine.nkey is not None
     old = tmp_path / "old.nk"
     shutil.copyfile(mine.nkey, old)
@@ -156,7 +156,7 @@ async def test_users_are_who_their_certificates_say(
     tried = access_attempts.in_domains("west", ("west", "east"))
     await access_attempts.nothing_physical_is_reached("logins", "west", tried)
 
-    mine = lab.list_client_endpoints("logins")["west"]
+    mine = list_client_endpoints("logins")["west"]
     stranger = replace(mine, tls_cert=str(CERTIFICATES / "stranger.pem"), tls_key=str(CERTIFICATES / "stranger.key"))
     assert "authorization violation" in (await read_refusal(stranger)).lower()
     # Whoever has a certificate is that user, whatever name and password come with it.

@@ -12,7 +12,7 @@ import pytest
 from tests.support.command import vstream
 from tests.support.lost_region import LIVING, REGIONS, command, document, foo_in_living, run_killed
 from tests.support.publish_load import Load, compare, identities, under_load
-from vstream.lab import lab
+from vstream.lab.status import list_client_endpoints
 
 pytestmark = [pytest.mark.lab, pytest.mark.usefixtures("state")]
 
@@ -34,7 +34,7 @@ class Outcome:
 async def drained_and_back(file: Path, name: str, rate: float, delays: tuple[float, ...]) -> Outcome:
     """The west of lab *name* is drained and brought back by commands that are killed after *delays* seconds, and stopped between."""
     foo, prices = Load(rate), Load(rate / 2, prefix="prices", tag="p")
-    endpoints = lab.list_client_endpoints(name)
+    endpoints = list_client_endpoints(name)
     async with under_load(prices, {region: endpoints[region] for region in LIVING}):
         async with under_load(foo, endpoints):
             await foo.wait_for_acknowledged(round(rate))
@@ -90,8 +90,7 @@ async def test_a_drained_region_is_empty_and_comes_back(tmp_path: Path) -> None:
         assert (asked.code, asked.json()["safe"]) == (1, False)
         unread = tmp_path / "unread.yaml"
         urls = {
-            region: list(client_endpoint.urls)
-            for region, client_endpoint in lab.list_client_endpoints("drained").items()
+            region: list(client_endpoint.urls) for region, client_endpoint in list_client_endpoints("drained").items()
         }
         connect = {region: {"urls": addresses} for region, addresses in urls.items()}
         unread.write_text(f"connect: {json.dumps(connect)}\n{file.read_text()}")
@@ -100,7 +99,7 @@ async def test_a_drained_region_is_empty_and_comes_back(tmp_path: Path) -> None:
             assert unknown.code == 3, unknown.out
             assert "are loaded on central-1, east-1, west-1" in unknown.out
         load = Load(50)
-        async with under_load(load, lab.list_client_endpoints("drained")):
+        async with under_load(load, list_client_endpoints("drained")):
             await load.wait_for_acknowledged(20)
             text = await command("region", "drain", "west", file, "--yes")
             assert "Safe to stop: west-1" in text

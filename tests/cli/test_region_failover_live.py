@@ -18,7 +18,7 @@ from tests.support.lost_region import (
     wait_for,
 )
 from tests.support.publish_load import Load, identities, under_load
-from vstream.lab import lab
+from vstream.lab.status import list_client_endpoints
 
 pytestmark = [pytest.mark.lab, pytest.mark.night, pytest.mark.usefixtures("state")]
 
@@ -52,7 +52,7 @@ async def test_what_is_said_to_be_lost_is_what_is_lost(tmp_path: Path) -> None:
         assert vstream("lab", "up", file).code == 0
         assert vstream("apply", file, "--yes").code == 0
         load = Load(200, patience=10)
-        async with under_load(load, {"west": lab.list_client_endpoints("announced")["west"]}):
+        async with under_load(load, {"west": list_client_endpoints("announced")["west"]}):
             await load.wait_for_acknowledged(200)
             await command("chaos", "isolate", "west", "-t", file)
             await load.wait_for_acknowledged(200)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tests.conformance.matrix import REGIONS, Cells, heard_in, profile_of
-from vstream.lab import lab
+from vstream.lab.status import list_endpoints
 
 DIRECTORY = Path(__file__).parent / "js"
 _LIMIT = 600.0
@@ -25,7 +25,7 @@ def install() -> str:
 
 def run(name: str, places: Sequence[tuple[str, str]], only: Sequence[str] = ()) -> Cells:
     """As `matrix.run`, with the other client."""
-    endpoints = lab.list_endpoints(name, "app")
+    endpoints = list_endpoints(name, "app")
     documents = [
         {
             "stream": model,

@@ -14,7 +14,7 @@ from tests.conformance import buckets, operations
 from tests.conformance.operations import Operation
 from tests.conformance.place import Place, reason
 from tests.support.command import vstream
-from vstream.lab import lab
+from vstream.lab.status import list_endpoints
 from vstream.topology.model import Routing
 
 MODELS = ("virtual", "ordered", "stretch", "homed")
@@ -176,7 +176,7 @@ async def _outcome(place: Place, operation: Operation) -> str:
 
 @asynccontextmanager
 async def _place(name: str, model: str, region: str) -> AsyncIterator[Place]:
-    endpoint = lab.list_endpoints(name, "app")[region]
+    endpoint = list_endpoints(name, "app")[region]
 
     async def silent(_: Exception) -> None:
         """What servers refuse to take is a request without an answer, and found as one."""

@@ -21,8 +21,8 @@ from tests.support.paths import ROOT
 from tests.support.shared_lab import shared_lab
 from vstream.errors import VstreamError
 from vstream.jetstream.connection import connect
-from vstream.lab import lab
 from vstream.lab.state import lab_directory
+from vstream.lab.status import list_client_endpoints
 
 pytestmark = [pytest.mark.lab, pytest.mark.night]
 
@@ -58,7 +58,7 @@ async def publish(*, for_seconds: float = 0) -> None:
     """Twenty messages in each region, and again for some time."""
     deadline = time.monotonic() + for_seconds
     while True:
-        for region, endpoint in lab.list_client_endpoints("acme").items():
+        for region, endpoint in list_client_endpoints("acme").items():
             async with connect(endpoint, region) as connection:
                 for number in range(20):
                     assert "error" not in await connection.request_json(f"foo.{number}")

@@ -24,7 +24,7 @@ from tests.support.command import environment, vstream
 from tests.support.ports import free_port
 from vstream.errors import NoRespondersError
 from vstream.jetstream.connection import connect
-from vstream.lab import lab
+from vstream.lab.status import list_endpoints
 
 pytestmark = pytest.mark.lab
 
@@ -58,7 +58,7 @@ def running(directory: Path, *options: str) -> Iterator[Path]:
 
 
 async def publish(region: str, subject: str, times: int = 1) -> None:
-    async with connect(lab.list_endpoints(LAB)[region], region) as connection:
+    async with connect(list_endpoints(LAB)[region], region) as connection:
         # At once after `apply`, servers of this region may not have heard yet that a stream elsewhere takes the subject.
         deadline, answer = time.monotonic() + 60, None
         while answer is None:
@@ -239,7 +239,7 @@ def scrape_export(file: Path) -> None:
 
 async def ask_for_consumers() -> None:
     """One client in west asks for a consumer of its own region's stream, then another for one of east's."""
-    (address,) = lab.list_endpoints(LAB)["west"].urls
+    (address,) = list_endpoints(LAB)["west"].urls
     for client, stream in (("at-home", "sensors-read-west"), ("orders", "sensors-read-east")):
         connection = await nats.connect(address, name=client)
         config = {"name": client, "durable_name": client, "ack_policy": "explicit"}

@@ -22,7 +22,9 @@ from vstream.errors import LabError
 from vstream.lab import lab, server_records
 from vstream.lab.readiness import ReadinessProgress, ReadinessStage
 from vstream.lab.server import NatsServer
+from vstream.lab.start import LabSetup
 from vstream.lab.state import lab_directory
+from vstream.lab.status import read_status
 
 pytestmark = [pytest.mark.lab, pytest.mark.usefixtures("state")]
 
@@ -38,7 +40,7 @@ async def test_an_interrupted_up_stops_what_it_started(stage: ReadinessStage, st
         if progress.stage is stage:
             reached.set()
 
-    task = asyncio.create_task(lab.up("a", topology(3, 1), render, lab.LabSetup(binary=binary), on_progress=report))
+    task = asyncio.create_task(lab.up("a", topology(3, 1), render, LabSetup(binary=binary), on_progress=report))
     await reached.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -48,7 +50,7 @@ async def test_an_interrupted_up_stops_what_it_started(stage: ReadinessStage, st
 
 
 async def test_an_interrupted_second_up_leaves_what_ran_before(binary: Path) -> None:
-    await lab.up("a", topology(1, 2), render, lab.LabSetup(binary=binary), on_progress=ignore_progress)
+    await lab.up("a", topology(1, 2), render, LabSetup(binary=binary), on_progress=ignore_progress)
     before = pids("a")
     await NatsServer(lab_directory("a"), "r0-1").stop()
     reached = asyncio.Event()
@@ -57,7 +59,7 @@ async def test_an_interrupted_second_up_leaves_what_ran_before(binary: Path) -> 
             "a",
             topology(1, 2),
             render,
-            lab.LabSetup(binary=binary),
+            LabSetup(binary=binary),
             on_progress=lambda p: reached.set() if p.done else None,
         )
     )
@@ -114,7 +116,7 @@ async def test_a_server_whose_record_was_never_completed_is_found_all_the_same(s
 async def test_a_server_whose_starter_was_killed_before_it_had_its_own_arguments_goes_down_too(
     state: Path, binary: Path
 ) -> None:
-    await lab.up("killed", topology(1, 1), render, lab.LabSetup(binary=binary), on_progress=ignore_progress)
+    await lab.up("killed", topology(1, 1), render, LabSetup(binary=binary), on_progress=ignore_progress)
     directory = lab_directory("killed")
     record = server_records.read(directory, "r0-0")
     assert record is not None
@@ -138,12 +140,12 @@ async def test_a_lab_outlives_the_process_group_that_started_it(state: Path) -> 
             break
     os.killpg(starter.pid, signal.SIGKILL)
     starter.communicate()
-    assert lab.read_status("killed").running == 1
+    assert read_status("killed").running == 1
     await lab.down("killed")
 
 
 async def test_a_recorded_pid_that_belongs_to_somebody_else_is_never_signalled(binary: Path) -> None:
-    await lab.up("a", topology(1, 1), render, lab.LabSetup(binary=binary), on_progress=ignore_progress)
+    await lab.up("a", topology(1, 1), render, LabSetup(binary=binary), on_progress=ignore_progress)
     directory = lab_directory("a")
     record = server_records.read(directory, "r0-0")
     assert record is not None
@@ -172,7 +174,7 @@ async def test_a_recorded_pid_that_belongs_to_somebody_else_is_never_signalled(b
 
 
 async def test_a_paused_server_goes_down_too(binary: Path) -> None:
-    await lab.up("a", topology(1, 1), render, lab.LabSetup(binary=binary), on_progress=ignore_progress)
+    await lab.up("a", topology(1, 1), render, LabSetup(binary=binary), on_progress=ignore_progress)
     assert NatsServer(lab_directory("a"), "r0-0").signal(signal.SIGSTOP)
     await lab.down("a")
     assert states("a") == {"r0-0": "stopped"}
@@ -181,7 +183,7 @@ async def test_a_paused_server_goes_down_too(binary: Path) -> None:
 async def test_down_during_up_says_who_is_at_work(binary: Path) -> None:
     reached = asyncio.Event()
     task = asyncio.create_task(
-        lab.up("a", topology(2, 1), render, lab.LabSetup(binary=binary), on_progress=lambda _: reached.set())
+        lab.up("a", topology(2, 1), render, LabSetup(binary=binary), on_progress=lambda _: reached.set())
     )
     await reached.wait()
     with pytest.raises(LabError, match=f"lab `a` is being changed by process {os.getpid()}"):

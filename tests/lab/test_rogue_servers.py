@@ -19,9 +19,9 @@ from tests.support.labs import processes_in
 from tests.support.rogue_server import OWN_CERTIFICATE, write_rogues
 from vstream.jetstream import monitoring
 from vstream.jetstream.keyring import Keyring
-from vstream.lab import lab
 from vstream.lab.binaries import find_or_fetch
 from vstream.lab.state import lab_directory
+from vstream.lab.status import list_addresses
 from vstream.lint.parse_topology import parse_topology
 from vstream.render import account_view
 from vstream.topology.model import Security, Topology
@@ -78,7 +78,7 @@ def issue_certificates(topology: Topology, files: Path) -> None:
 async def list_neighbours() -> dict[str, Any]:
     """Who every server of the lab is connected to, by its address."""
     neighbours: dict[str, Any] = {}
-    for address in lab.list_addresses(LAB):
+    for address in list_addresses(LAB):
         ask = address.monitor_url
         routes = (await monitoring.get(ask, "/routez"))["routes"] or []
         gateways = await monitoring.get(ask, "/gatewayz")
@@ -114,9 +114,9 @@ def run_rogue(configuration: Path) -> Iterator[None]:
 def test_a_rogue_server_that_knows_no_secret_joins_no_lab(tmp_path: Path, profile: str, mode: str) -> None:
     with run_besieged(tmp_path, profile, mode):
         authority = str(lab_directory(LAB).certificates / "ca.pem")
-        monitoring.trust_ca([address.monitor_url for address in lab.list_addresses(LAB)], authority)
-        names = {address.server.name for address in lab.list_addresses(LAB)}
-        peers = [address for address in lab.list_addresses(LAB) if address.region == "west"]
+        monitoring.trust_ca([address.monitor_url for address in list_addresses(LAB)], authority)
+        names = {address.server.name for address in list_addresses(LAB)}
+        peers = [address for address in list_addresses(LAB) if address.region == "west"]
         for peer in peers:
             log = lab_directory(LAB).log / f"{peer.server.name}.log"
             for certificate in (None, OWN_CERTIFICATE):

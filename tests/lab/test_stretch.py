@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.command import vstream
 from tests.support.shared_lab import renew, shared_lab
-from vstream.lab import lab
+from vstream.lab.status import list_addresses, list_endpoints, read_status
 
 pytestmark = pytest.mark.lab
 
@@ -46,7 +46,7 @@ def routes(monitor: int) -> set[str]:
 
 
 def test_the_members_are_a_cluster_of_their_own_and_stand_in_the_regions(file: Path) -> None:
-    addresses = lab.list_addresses("wide")
+    addresses = list_addresses("wide")
     members = [address for address in addresses if address.is_stretch]
     assert [(member.server.name, member.region, member.cluster_name) for member in members] == [
         (f"stretch-{region}", region, "stretch") for region in ("west", "central", "east")
@@ -54,7 +54,7 @@ def test_the_members_are_a_cluster_of_their_own_and_stand_in_the_regions(file: P
     names = {member.server.name for member in members}
     assert [routes(member.monitor) for member in members] == [names - {member.server.name} for member in members]
     # Clients of a region use its own cluster; loaded mappings are read from its stretch server too.
-    west = lab.list_endpoints("wide")["west"]
+    west = list_endpoints("wide")["west"]
     assert (len(west.urls), len(west.monitor)) == (1, 2)
     applied = vstream("apply", file, "--yes")
     assert applied.code == 0, applied.out + applied.err
@@ -70,12 +70,12 @@ def test_the_members_are_a_cluster_of_their_own_and_stand_in_the_regions(file: P
 
 
 def test_a_lab_without_its_stretch_server_is_completed(file: Path) -> None:
-    pids = {server.name: server.pid for server in lab.read_status("wide").servers}
+    pids = {server.name: server.pid for server in read_status("wide").servers}
     lost = psutil.Process(pids.pop("stretch-east"))
     lost.kill()
     lost.wait(60)
     assert vstream("lab", "up", file).code == 0
-    after = {server.name: server.pid for server in lab.read_status("wide").servers}
+    after = {server.name: server.pid for server in read_status("wide").servers}
     assert after.pop("stretch-east") not in {None, lost.pid}
     assert after == pids
 

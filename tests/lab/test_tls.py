@@ -22,10 +22,10 @@ from vstream.audit.ship_credentials import local_access
 from vstream.audit.source.client import connect as audit_client
 from vstream.errors import ServerError
 from vstream.jetstream import monitoring
-from vstream.lab import lab
 from vstream.lab.binaries import find_or_fetch
 from vstream.lab.readiness import trust_monitors
 from vstream.lab.state import lab_directory
+from vstream.lab.status import list_addresses, list_client_endpoints, list_endpoints
 from vstream.topology.accounts import AUDIT_USER
 
 pytestmark = [pytest.mark.lab, pytest.mark.xdist_group("tls")]
@@ -82,7 +82,7 @@ def test_commands_find_the_authority_by_themselves(sealed_file: Path) -> None:
 
 
 def test_the_client_of_the_audit_finds_it_too(sealed_file: Path, tmp_path: Path) -> None:
-    for region, endpoint in lab.list_endpoints(LAB, AUDIT_USER).items():
+    for region, endpoint in list_endpoints(LAB, AUDIT_USER).items():
         with audit_client(local_access(endpoint, region, tmp_path)) as reader:
             assert isinstance(reader._socket, ssl.SSLSocket)
 
@@ -102,9 +102,9 @@ def test_servers_are_killed_restarted_and_cut_off_as_in_any_lab(sealed_file: Pat
 
 
 async def test_nothing_is_said_in_clear(sealed_file: Path) -> None:
-    endpoint = lab.list_client_endpoints(LAB)["west"]
+    endpoint = list_client_endpoints(LAB)["west"]
     login: dict[str, Any] = {"user": endpoint.user, "password": endpoint.password}
-    for address in lab.list_addresses(LAB):
+    for address in list_addresses(LAB):
         with pytest.raises(ServerError, match="the server speaks TLS, write `https://`"):
             await monitoring.get(f"http://{address.host}:{address.monitor}", "/varz")
         with pytest.raises((ssl.SSLError, nats.errors.Error, OSError)):
@@ -118,7 +118,7 @@ async def test_nothing_is_said_in_clear(sealed_file: Path) -> None:
 
 
 async def test_a_server_without_its_key_joins_nothing(sealed_file: Path, tmp_path: Path) -> None:
-    address = next(address for address in lab.list_addresses(LAB) if address.server.name == "west-2")
+    address = next(address for address in list_addresses(LAB) if address.server.name == "west-2")
     log = lab_directory(LAB).log / "west-2.log"
     conf = tmp_path / "rogue.conf"
     conf.write_text(
@@ -134,8 +134,8 @@ async def test_a_server_without_its_key_joins_nothing(sealed_file: Path, tmp_pat
     finally:
         rogue.kill()
         await rogue.wait()
-    trust_monitors(lab.list_addresses(LAB))
-    assert await monitoring.list_routed_servers(lab.list_endpoints(LAB)["west"].monitor[1]) == {"west-1"}
+    trust_monitors(list_addresses(LAB))
+    assert await monitoring.list_routed_servers(list_endpoints(LAB)["west"].monitor[1]) == {"west-1"}
 
 
 def test_the_authority_can_sign_nothing_else_and_keys_are_private(sealed_file: Path) -> None:
@@ -154,7 +154,7 @@ def test_a_lab_keeps_what_it_speaks(sealed_file: Path) -> None:
     certificate = (lab_directory(LAB).certificates / "server.pem").read_bytes()
     run("lab", "down", LAB)
     run("lab", "up", sealed_file)
-    assert {endpoint.urls[0].partition(":")[0] for endpoint in lab.list_endpoints(LAB).values()} == {"tls"}
+    assert {endpoint.urls[0].partition(":")[0] for endpoint in list_endpoints(LAB).values()} == {"tls"}
     assert (lab_directory(LAB).certificates / "server.pem").read_bytes() == certificate
     run("plan", sealed_file, "--detailed-exitcode")  # a probe waits for sources, for 30 to 40 s with TLS and without
 
@@ -173,7 +173,7 @@ def test_a_new_region_joins_over_tls(sealed_file: Path, tmp_path: Path) -> None:
 @pytest.mark.spark
 async def test_all_messages_are_audited_over_tls(sealed_file: Path) -> None:
     """Short form: the audit's client alone, above."""
-    endpoint = lab.list_client_endpoints(LAB)["west"]
+    endpoint = list_client_endpoints(LAB)["west"]
     client = await nats.connect(
         endpoint.urls[0],
         user=endpoint.user,

@@ -14,9 +14,9 @@ from tests.support.command import vstream
 from tests.support.probe_lab import until
 from tests.support.shared_lab import own_lab
 from vstream.jetstream import monitoring
-from vstream.lab import lab
 from vstream.lab.server import NatsServer
 from vstream.lab.state import lab_directory
+from vstream.lab.status import list_addresses
 
 pytestmark = pytest.mark.lab
 
@@ -66,7 +66,7 @@ def file(state: Path, tmp_path: Path) -> Iterator[Path]:
 
 async def count_searches() -> int:
     """How often servers were asked for their subscriptions."""
-    answers = [await monitoring.get(address.monitor_url, "/varz") for address in lab.list_addresses("accounts")]
+    answers = [await monitoring.get(address.monitor_url, "/varz") for address in list_addresses("accounts")]
     return sum(int(answer["http_req_stats"].get("/subsz", 0)) for answer in answers)
 
 
@@ -145,7 +145,7 @@ async def one_server_is_left_out(file: Path, before: str, binary: Path) -> None:
     """As if east-1 had not been reloaded: it has what it had before."""
     after = loads()
     loads(before)
-    (address,) = (address for address in lab.list_addresses("accounts") if address.server.name == "east-1")
+    (address,) = (address for address in list_addresses("accounts") if address.server.name == "east-1")
     server = NatsServer(lab_directory("accounts"), "east-1")
     await server.reload(address.monitor_url, binary=binary, timeout=PATIENCE)
     loads(after)
@@ -162,7 +162,7 @@ async def one_server_is_left_out(file: Path, before: str, binary: Path) -> None:
     assert "`east-1`: error VD402: half-reloaded" in examined.out
     assert "put `accounts.cfg` there" in examined.out
     apply_file(file)
-    for server_address in lab.list_addresses("accounts"):
+    for server_address in list_addresses("accounts"):
         detail = await monitoring.read_account_detail(server_address.monitor_url, "APP")
         assert "rates.>" in {imported["local_subject"] for imported in detail["imports"]}
 

@@ -16,7 +16,7 @@ from tests.support.night import repetitions, with_night
 from tests.support.plans import make_plan
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.connection import connect
-from vstream.lab import lab
+from vstream.lab.status import list_addresses, list_endpoints
 from vstream.lint.parse_topology import parse_topology
 from vstream.plan.context import Observed
 from vstream.render.pipeline import render_bundle
@@ -159,7 +159,7 @@ def load_checked(content: dict[str, Any]) -> Topology:
 
 async def create_and_list(of: Bundle) -> Observed:
     """Create every stream of *of* and read all back."""
-    async with connect(lab.list_endpoints("oracle")["west"], "west") as connection:
+    async with connect(list_endpoints("oracle")["west"], "west") as connection:
         admin = JetStreamAdmin(connection)
         # As a plan does it: what is sourced or mirrored is there before.
         for stream in sorted(of.streams, key=lambda one: list(Role).index(one.role)):
@@ -188,7 +188,7 @@ async def test_what_is_created_is_no_drift(own_state: Path, naming: str, version
     file.write_text(json.dumps(document(version, naming)))
     up = vstream("lab", "up", file, "--server-version", version)
     assert up.code == 0, up.err
-    bundle = render_bundle(topology, addresses=lab.list_addresses("oracle"))
+    bundle = render_bundle(topology, addresses=list_addresses("oracle"))
     observed = await create_and_list(bundle)
     assert len(observed.streams) == len(bundle.streams) > 2 * STREAMS
     plan = make_plan("oracle", bundle, observed)
@@ -208,7 +208,7 @@ async def test_what_is_mirrored_is_no_drift(own_state: Path, version: str) -> No
     file.write_text(json.dumps(content))
     up = vstream("lab", "up", file, "--server-version", version)
     assert up.code == 0, up.err
-    bundle = render_bundle(load_checked(content), addresses=lab.list_addresses("oracle"))
+    bundle = render_bundle(load_checked(content), addresses=list_addresses("oracle"))
     observed = await create_and_list(bundle)
     assert sum(bool(stream.config.mirror_name) for stream in observed.streams.values()) == 5 * MIRRORED
     plan = make_plan("oracle", bundle, observed)

@@ -27,7 +27,7 @@ from vstream.jetstream import direct
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.connection import Connection, open_connection
 from vstream.jetstream.direct import DirectMessage
-from vstream.lab import lab
+from vstream.lab.status import list_endpoints, read_status
 
 pytestmark = pytest.mark.lab
 
@@ -77,7 +77,7 @@ def models(models_lab: Path) -> Path:
 @asynccontextmanager
 async def open_connections() -> AsyncIterator[Mapping[str, Connection]]:
     connections = {
-        region: await open_connection(endpoint, region) for region, endpoint in lab.list_endpoints("models").items()
+        region: await open_connection(endpoint, region) for region, endpoint in list_endpoints("models").items()
     }
     try:
         yield connections
@@ -302,7 +302,7 @@ async def test_a_stretch_stream_and_the_order_outlive_a_region(models: Path) -> 
             return None if seen == [list(wanted)] * 2 else str(seen)
 
         await until(lambda: unseen(b"before"))
-        lost = [server for server in lab.read_status("models").servers if server.region == "west"]
+        lost = [server for server in read_status("models").servers if server.region == "west"]
         assert {server.name for server in lost} == {"west-1", "stretch-west"}
         for server in lost:
             psutil.Process(server.pid).kill()
@@ -330,7 +330,7 @@ async def test_origins_and_orders_that_somebody_deleted_go_on_where_their_copies
     await asyncio.to_thread(apply_file, file)
     made_again = {"ledger": "ledger-order-stretch", "journal": "journal", "stock": "stock", "prices": "prices"}
     loads = {name: (Load(20, prefix=name), Load(20, prefix=name, tag="b")) for name in made_again}
-    endpoints = {region: lab.list_endpoints("models")[region] for region in REGIONS}
+    endpoints = {region: list_endpoints("models")[region] for region in REGIONS}
     copies = {name: {region: f"{name}-read-{region}" for region in ("west", "central")} for name in made_again}
     for number in range(2):
         async with AsyncExitStack() as stack:

@@ -18,7 +18,7 @@ from tests.support.command import Ran, check_output, vstream
 from tests.support.publish_load import Load, check_contents, under_load
 from vstream.errors import NotReachableError
 from vstream.health.live.consumer_sync import ConsumerSync
-from vstream.lab import lab
+from vstream.lab.status import list_endpoints
 from vstream.lint.parse_topology import parse_topology
 from vstream.plan.live.connections import connect_all
 
@@ -47,7 +47,7 @@ def document(consumers: dict[str, Any]) -> str:
 
 @asynccontextmanager
 async def client_in(region: str) -> AsyncIterator[Client]:
-    client = await nats.connect(lab.list_endpoints(NAME)[region].urls[0], connect_timeout=30)
+    client = await nats.connect(list_endpoints(NAME)[region].urls[0], connect_timeout=30)
     try:
         yield client
     finally:
@@ -175,7 +175,7 @@ async def rest(region: str, durable: str, number: int) -> list[str]:
 async def is_recorded_again_where_a_region_comes_back_empty(text: bytes) -> None:
     topology = parse_topology(text, "durable.yaml").require()
     keeper = ConsumerSync(topology, ["foo"])
-    async with connect_all(topology, lab.list_endpoints(NAME)) as connections, client_in("east") as client:
+    async with connect_all(topology, list_endpoints(NAME)) as connections, client_in("east") as client:
         await keeper.keep(connections)
         await client.jetstream(timeout=60).delete_consumer("foo-read-east", "reader-of-west")
         away = await keeper.keep({**connections, "east": NotReachableError("it is away")})
@@ -198,7 +198,7 @@ async def goes_on_elsewhere(file: Path, record: Path) -> None:
     empty = await run_json("consumer", "failover", "foo", "reader", "-t", file, "--from", "west", "--to", "east")
     assert (empty["start"], empty["ahead"], empty["done"]) == (1, 0, False)
     sent = Load(200)
-    async with under_load(sent, lab.list_endpoints(NAME)):
+    async with under_load(sent, list_endpoints(NAME)):
         await sent.wait_for_acknowledged(80)
     await check_contents(NAME, {region: f"foo-read-{region}" for region in REGIONS}, sent)
     everything = len(sent.everything)

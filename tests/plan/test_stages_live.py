@@ -13,7 +13,7 @@ from tests.support.backups import killed_after
 from tests.support.command import vstream
 from tests.support.publish_load import Load, check_contents, under_load
 from vstream.jetstream.connection import connect
-from vstream.lab import lab
+from vstream.lab.status import list_client_endpoints, list_endpoints
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,7 +39,7 @@ def document(zone: str) -> str:
 
 async def leaders(field: str = "leader") -> dict[str, str]:
     """The leader of each physical stream, or *field* of its cluster."""
-    (region, endpoint), *_ = lab.list_endpoints(NAME).items()
+    (region, endpoint), *_ = list_endpoints(NAME).items()
     async with connect(endpoint, region) as connection:
         answer = await connection.request_json("$JS.API.STREAM.LIST")
         return {info["config"]["name"]: info["cluster"].get(field, "") for info in answer["streams"]}
@@ -68,7 +68,7 @@ async def test_readers_of_a_write_stream_that_moved_take_from_it_at_once(
         await succeed("apply", file, "--yes")
         before = await leaders()
         load = Load(50)
-        async with under_load(load, lab.list_client_endpoints(NAME)):
+        async with under_load(load, list_client_endpoints(NAME)):
             await load.wait_for_acknowledged(20)
             file.write_text(document("b"))
             apply = ("apply", file, "--yes", "--allow-destructive", "--allow-many")

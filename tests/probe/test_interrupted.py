@@ -21,9 +21,9 @@ from tests.support.probe_lab import (
 )
 from vstream.errors import NotReachableError
 from vstream.jetstream.connection import open_connection
-from vstream.lab import lab
 from vstream.lab.server import NatsServer
 from vstream.lab.state import lab_directory
+from vstream.lab.status import list_endpoints
 from vstream.probe.report import CheckStatus, Hop, Progress
 from vstream.topology.model import Role
 
@@ -101,7 +101,7 @@ async def test_the_probe_names_a_region_that_is_down(world: World, binary: Path,
     connections = dict(world.connections)
     if not is_stale:
         with pytest.raises(NotReachableError) as caught:
-            await open_connection(lab.list_endpoints(LAB)["west"], "west", timeout=1.0)
+            await open_connection(list_endpoints(LAB)["west"], "west", timeout=1.0)
         connections["west"] = caught.value  # type: ignore[assignment]
     try:
         report = await world.probe(connections=connections, timeout=6.0)

@@ -19,6 +19,7 @@ from vstream.errors import MalformedAnswerError, VstreamError
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.connection import Reply, connect
 from vstream.lab import lab
+from vstream.lab.status import list_addresses, list_endpoints
 from vstream.lint.parse_topology import parse_topology
 from vstream.probe.trace import PublishExpectation, _Trace, trace_publish
 from vstream.render.pipeline import render_bundle
@@ -44,7 +45,7 @@ def file(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 async def count_messages() -> dict[str, tuple[int, int]]:
     """Messages and the last sequence of every stream."""
-    async with connect(lab.list_endpoints(NAME)["west"], "west") as connection:
+    async with connect(list_endpoints(NAME)["west"], "west") as connection:
         streams, missing = await JetStreamAdmin(connection).streams()
     assert not missing
     return {name: (stream.messages, stream.last_seq) for name, stream in streams.items()}
@@ -72,7 +73,7 @@ def test_each_server_takes_it_where_it_should_and_stores_nothing(
 
 @pytest.mark.lab
 def test_a_server_whose_mapping_is_missing_is_named(file: Path) -> None:
-    bundle = render_bundle(parse_topology(file.read_bytes(), file.name).require(), addresses=lab.list_addresses(NAME))
+    bundle = render_bundle(parse_topology(file.read_bytes(), file.name).require(), addresses=list_addresses(NAME))
     bare = tuple(
         replace(artifact, text=artifact.text.replace('include "../mappings.cfg"', "mappings = {}"))
         if artifact.path == "servers/west-2.conf"

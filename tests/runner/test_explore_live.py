@@ -14,7 +14,7 @@ import pytest
 
 from tests.support.command import check_output, environment
 from tests.support.labs import eventually, processes_in
-from vstream.lab import lab
+from vstream.lab.status import list_lab_names
 
 pytestmark = pytest.mark.lab
 
@@ -67,7 +67,7 @@ async def test_a_random_scenario_is_run_and_judged(state: Path, tmp_path: Path) 
     assert answer == json.loads((tmp_path / "explored" / "explored.json").read_text())
     directory = tmp_path / answer["explored"][0]["directory"]
     assert [path.name for path in directory.iterdir()] == ["scenario.yaml"]
-    assert (processes_in(state), lab.list_lab_names()) == ([], ())
+    assert (processes_in(state), list_lab_names()) == ([], ())
 
 
 async def test_stopped_it_says_what_it_knows_and_leaves_nothing(state: Path, tmp_path: Path) -> None:
@@ -81,4 +81,4 @@ async def test_stopped_it_says_what_it_knows_and_leaves_nothing(state: Path, tmp
     assert running.returncode == 130, talk
     assert "Traceback" not in talk
     assert json.loads(output)["runs"] == 0
-    assert (processes_in(state), lab.list_lab_names()) == ([], ())
+    assert (processes_in(state), list_lab_names()) == ([], ())

@@ -33,6 +33,7 @@ from vstream.capture.store import Capture
 from vstream.capture.verdict.judge_capture import judge_capture
 from vstream.errors import VstreamError
 from vstream.lab import lab
+from vstream.lab.status import list_lab_names
 from vstream.runner.events import Sampled, StepBegan, StepEnded, WorkerProgress
 from vstream.scenario import faults
 from vstream.scenario.faults import FaultSpec
@@ -87,7 +88,7 @@ async def test_a_run_without_faults_captures_everything(state: Path, tmp_path: P
     assert any(sample.control_plane for sample in capture.samples())
     assert any(sample.links for sample in capture.samples())
     assert {type(event) for event in seen} >= {StepBegan, StepEnded, WorkerProgress, Sampled}
-    assert lab.list_lab_names() == ()
+    assert list_lab_names() == ()
     every_client_operation_is_tried_once(capture)
 
 
@@ -115,7 +116,7 @@ async def test_a_lab_that_cannot_start_leaves_nothing_but_the_reason(state: Path
     broken = TOPOLOGY.replace("write: {max_age: 1h}", "write: {max_age: 1h}\n    replicas: 3")
     with pytest.raises(VstreamError):
         await run_scenario(scenario(("load", Wait(nanoseconds=NS)), topology=broken), tmp_path / "capture")
-    assert lab.list_lab_names() == ()
+    assert list_lab_names() == ()
 
 
 FILE = """\
@@ -202,7 +203,7 @@ async def test_an_interrupted_run_says_so_undoes_what_is_open_and_leaves_nothing
     assert (manifest.is_complete, manifest.stopped_by) == (False, "interrupted")
     assert find_acknowledged(capture)
     assert [(fault.id, fault.outcome) for fault in capture.faults()] == [("stopped", FaultOutcome.CONFIRMED)]
-    assert (of_run(tmp_path), processes_in(state), lab.list_lab_names()) == ([], [], ())
+    assert (of_run(tmp_path), processes_in(state), list_lab_names()) == ([], [], ())
 
 
 async def test_a_killed_run_leaves_a_lab_that_can_be_removed_and_no_clients(
@@ -218,7 +219,7 @@ async def test_a_killed_run_leaves_a_lab_that_can_be_removed_and_no_clients(
     await eventually(lambda: not of_run(tmp_path), within=60)
     assert not capture.manifest().is_complete
     assert find_acknowledged(capture)
-    (name,) = lab.list_lab_names()
+    (name,) = list_lab_names()
     await lab.down(name, purge=True)
     assert processes_in(state) == []
 
@@ -233,7 +234,7 @@ async def test_clients_that_die_make_the_capture_incomplete(state: Path, tmp_pat
     assert running.returncode == 3, output
     assert "ended by itself" in (capture.manifest().stopped_by or "")
     assert json.loads((tmp_path / "capture" / "manifest.json").read_text())["is_complete"] is False
-    assert lab.list_lab_names() == ()
+    assert list_lab_names() == ()
 
 
 BROKEN = (
@@ -453,5 +454,5 @@ async def test_a_disk_without_room_for_the_capture_leaves_no_server_behind(state
     (directory / "windows.jsonl").symlink_to("/dev/full")
     with pytest.raises(VstreamError, match="No space left on device"):
         await run_scenario(scenario(("load", Wait(nanoseconds=NS))), directory)
-    assert lab.list_lab_names() == ()
+    assert list_lab_names() == ()
     assert processes_in(state) == []

@@ -18,7 +18,7 @@ from tests.support.publish_load import Load, compare, identities, under_load
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.connection import connect
 from vstream.jetstream.endpoints import make_connection_options
-from vstream.lab import lab
+from vstream.lab.status import list_client_endpoints, list_endpoints
 
 REGIONS = ("west", "central", "east")
 NAME = "backed-up"
@@ -84,7 +84,7 @@ async def killed_before_the_end(*arguments: str | Path) -> None:
 
 async def take(region: str, number: int, *, stream: str = "foo") -> list[str]:
     """The next *number* messages of the durable `reader`, each acknowledged."""
-    endpoint = lab.list_endpoints(NAME)[region]
+    endpoint = list_endpoints(NAME)[region]
     client = await nats.connect(list(endpoint.urls), **make_connection_options(endpoint, region), connect_timeout=30)
     result: list[str] = []
     try:
@@ -107,7 +107,7 @@ async def take(region: str, number: int, *, stream: str = "foo") -> list[str]:
 async def backed_up(file: Path, directory: Path, rate: float, *, killed: Sequence[float] = ()) -> Load:
     """The running lab's streams, backed up while clients publish and take; where *killed*, into another directory first."""
     load = Load(rate)
-    endpoints = lab.list_client_endpoints(NAME)
+    endpoints = list_client_endpoints(NAME)
     async with under_load(load, endpoints):
         await load.wait_for_acknowledged(BEFORE)
         first = load.everything
@@ -156,7 +156,7 @@ async def goes_on(file: Path, directory: Path, load: Load) -> None:
     backup = json.loads((directory / "backup.json").read_text())
     assert len(restored) >= sum(last for origin, last in backup["cut"].items() if origin.startswith("foo"))
     more = Load(20, tag="b")
-    async with under_load(more, lab.list_client_endpoints(NAME)):
+    async with under_load(more, list_client_endpoints(NAME)):
         await more.wait_for_acknowledged(10)
     more.acked["before"] = restored
     for region in REGIONS:
@@ -164,7 +164,7 @@ async def goes_on(file: Path, directory: Path, load: Load) -> None:
         assert (missing, doubled, strange) == ([], [], []), region
     # The consumer goes on where it was: after what was acknowledged before the backup, at the least.
     order = list(await identities(NAME, "west", "foo-read-west"))
-    async with connect(lab.list_endpoints(NAME)["west"], "west") as connection:
+    async with connect(list_endpoints(NAME)["west"], "west") as connection:
         floor = (await JetStreamAdmin(connection).consumer("foo-read-west", "reader")).ack_floor
     assert floor >= BEFORE
     assert await take("west", 2) == order[floor : floor + 2]

@@ -27,6 +27,7 @@ from vstream.jetstream.connection import Connection, connect
 from vstream.jetstream.snapshots import take_snapshot
 from vstream.lab import lab
 from vstream.lab.state import lab_directory
+from vstream.lab.status import list_addresses, list_endpoints
 from vstream.lint.parse_topology import parse_topology
 from vstream.render.pipeline import render_bundle
 
@@ -120,7 +121,7 @@ class BrokenLab:
 
     @asynccontextmanager
     async def connection(self, region: str = "west") -> AsyncIterator[Connection]:
-        async with connect(lab.list_endpoints(LAB)[region], region) as connection:
+        async with connect(list_endpoints(LAB)[region], region) as connection:
             yield connection
 
     async def config(self, name: str) -> dict[str, Any]:
@@ -159,7 +160,7 @@ class BrokenLab:
 
     def _bundle(self) -> Any:
         topology = parse_topology(self.file.read_bytes(), self.file.name).require()
-        return render_bundle(topology, addresses=lab.list_addresses(LAB))
+        return render_bundle(topology, addresses=list_addresses(LAB))
 
     async def reset(self) -> None:
         """Everything as the topology says, with a few messages of each region everywhere."""
@@ -228,7 +229,7 @@ def running_lab(directory: Path, routing: str = MAPPED, **sizes: int) -> Iterato
         patch.setenv("VSTREAM_STATE_DIR", str(state))
         try:
             require_success(vstream("lab", "up", broken.file))
-            for region, endpoint in lab.list_endpoints(LAB).items():
+            for region, endpoint in list_endpoints(LAB).items():
                 broken.endpoints[region] = {"urls": list(endpoint.urls), "monitor": list(endpoint.monitor)}
                 if endpoint.password is not None:
                     variable = f"VSTREAM_TEST_{region.upper()}"
@@ -310,7 +311,7 @@ async def unreachable_region_unseen(broken: BrokenLab) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def wrong_credentials(broken: BrokenLab) -> AsyncIterator[None]:
-    servers = [address.server.name for address in lab.list_addresses(LAB)]
+    servers = [address.server.name for address in list_addresses(LAB)]
     users = '\nauthorization {users: [{user: "other", password: "other"}]}\n'
     await broken.reload(lambda text: text + users, *servers)
     yield

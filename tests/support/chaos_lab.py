@@ -18,8 +18,8 @@ from tests.support.command import Ran, environment, vstream
 from tests.support.labs import end_all_in
 from vstream.errors import VstreamError
 from vstream.jetstream.connection import Connection, Reply, connect
-from vstream.lab import lab
 from vstream.lab.state import lab_directory
+from vstream.lab.status import list_endpoints
 
 LAB = "rehearsal"
 REGIONS = ("west", "central", "east")
@@ -109,7 +109,7 @@ async def publish(region: str, number: str, *, within: float, connection: Connec
         try:
             if connection is not None and connection.is_connected:
                 return await _publish_acknowledged(connection, region, number)
-            async with connect(lab.list_endpoints(LAB)[region], region, timeout=min(2.0, left)) as fresh:
+            async with connect(list_endpoints(LAB)[region], region, timeout=min(2.0, left)) as fresh:
                 return await _publish_acknowledged(fresh, region, number)
         except (VstreamError, ValueError):
             connection = None
@@ -134,7 +134,7 @@ ACKNOWLEDGED: dict[str, dict[str, Any]] = {}
 async def read_stored(region: str, role: str = "read") -> list[str]:
     """Every payload of the read (or write) stream of *region*, in order. It must answer."""
     stream = f"foo-{role}-{region}"
-    async with connect(lab.list_endpoints(LAB)[region], region) as connection:
+    async with connect(list_endpoints(LAB)[region], region) as connection:
         info = await connection.request_json(f"$JS.API.STREAM.INFO.{stream}", timeout=30.0)
         if "error" in info:
             raise VstreamError(str(info["error"]))
@@ -158,7 +158,7 @@ async def until_stored(wanted: int, *, within: float) -> dict[str, float]:
     while len(seen) < len(REGIONS):
         for region in REGIONS:
             try:
-                async with connect(lab.list_endpoints(LAB)[region], region) as connection:
+                async with connect(list_endpoints(LAB)[region], region) as connection:
                     info = await connection.request_json(f"$JS.API.STREAM.INFO.foo-read-{region}", timeout=2.0)
             except VstreamError as error:
                 counts[region] = error.message

@@ -13,10 +13,11 @@ import psutil
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
-from vstream.lab import lab, ports
+from vstream.lab import ports
 from vstream.lab.links.state import Pair
 from vstream.lab.server import NatsServer
 from vstream.lab.state import lab_directory
+from vstream.lab.status import list_addresses, list_endpoints
 
 _ROUND = 0.5
 
@@ -100,7 +101,7 @@ async def ears(name: str) -> AsyncIterator[Ears]:
 
     clients = {
         region: await nats.connect(list(endpoint.urls), error_cb=silent, connect_timeout=30)
-        for region, endpoint in lab.list_endpoints(name).items()
+        for region, endpoint in list_endpoints(name).items()
     }
     try:
         listening = Ears(clients)
@@ -112,7 +113,7 @@ async def ears(name: str) -> AsyncIterator[Ears]:
 
 def direct(name: str) -> list[tuple[str, str]]:
     """The servers of different regions of lab *name* that are connected without a proxy in between."""
-    addresses = lab.list_addresses(name)
+    addresses = list_addresses(name)
     owner = {port: address for address in addresses for port in ports.server_ports(address)}
     result = []
     for address in addresses:

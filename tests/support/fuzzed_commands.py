@@ -24,8 +24,7 @@ from tests.support.changed_answers import DAMAGES
 from tests.support.command import Ran, check_output, read_json_documents, run_unchecked, vstream
 from tests.support.fuzzing_proxy import Change, FuzzingProxy
 from tests.support.labs import end_all_in
-from vstream.lab import lab
-from vstream.lab.status import find_system_endpoint
+from vstream.lab.status import find_system_endpoint, list_endpoints
 from vstream.topology.model import Endpoint
 
 LAB = "fuzzed"
@@ -136,9 +135,7 @@ class Bench:
         self._directory = directory
         self._answers: dict[str, dict[str, int]] = {}
         self._runs = 0
-        self._connect = {
-            region: self._lead_to(region, endpoint) for region, endpoint in lab.list_endpoints(LAB).items()
-        }
+        self._connect = {region: self._lead_to(region, endpoint) for region, endpoint in list_endpoints(LAB).items()}
         self._files = []
         for age in ("1h", "2h"):
             file = directory / f"topology-{age}.yaml"
@@ -293,7 +290,7 @@ def running_lab(directory: Path, topology: str) -> Iterator[None]:
 
 async def _publish() -> None:
     """Some messages from each region, and a consumer that has acknowledged some."""
-    for region, endpoint in lab.list_endpoints(LAB).items():
+    for region, endpoint in list_endpoints(LAB).items():
         client = await nats.connect(endpoint.urls[0])
         jetstream = client.jetstream(timeout=30)
         for number in range(5):

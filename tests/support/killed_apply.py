@@ -16,6 +16,7 @@ from vstream.apply.mappings import LabMappings
 from vstream.jetstream.admin import JetStreamAdmin, ask_until_available
 from vstream.lab import binaries, lab
 from vstream.lab.remove_servers import LabServerAdmin
+from vstream.lab.start import LabSetup
 from vstream.plan.live.connections import choose_connection, connect_all
 from vstream.plan.live.gate_checks import LiveGateChecker
 from vstream.plan.plan import Plan
@@ -96,7 +97,7 @@ async def running_lab(name: str, topology: Topology, version: str) -> AsyncItera
         name,
         topology,
         lambda addresses: render_bundle(topology, addresses=addresses),
-        lab.LabSetup(binary=binaries.find_or_fetch(version)),
+        LabSetup(binary=binaries.find_or_fetch(version)),
         on_progress=ignore_progress,
         timeout=120,
     )

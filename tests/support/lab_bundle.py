@@ -17,6 +17,7 @@ import typer
 from vstream.cli.asyncio_runner import run
 from vstream.lab import binaries, lab, server_records
 from vstream.lab.readiness import ReadinessProgress
+from vstream.lab.start import LabSetup
 from vstream.lab.state import LabDirectory
 from vstream.topology.bundle import Artifact, Bundle, ServerAddress
 from vstream.topology.model import JetStreamLimits, Naming, Ports, Region, Server, Topology
@@ -112,7 +113,7 @@ async def main(regions: str, servers: str, when: str = "") -> None:
         "killed",
         topology(int(regions), int(servers)),
         render,
-        lab.LabSetup(binary=binaries.find_or_fetch()),
+        LabSetup(binary=binaries.find_or_fetch()),
         on_progress=report,
     )
     print("UP", flush=True)  # noqa: T201

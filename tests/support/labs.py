@@ -15,8 +15,8 @@ from nats.aio.client import Client
 from nats.js.kv import KeyValue
 
 from vstream.jetstream.endpoints import make_connection_options
-from vstream.lab import lab
 from vstream.lab.readiness import ReadinessProgress
+from vstream.lab.status import list_endpoints, read_status
 
 
 def processes_in(directory: Path) -> list[psutil.Process]:
@@ -45,11 +45,11 @@ def ignore_progress(_: ReadinessProgress) -> None:
 
 
 def pids(name: str) -> dict[str, int | None]:
-    return {server.name: server.pid for server in lab.read_status(name).servers}
+    return {server.name: server.pid for server in read_status(name).servers}
 
 
 def states(name: str) -> dict[str, str]:
-    return {server.name: server.state.value for server in lab.read_status(name).servers}
+    return {server.name: server.state.value for server in read_status(name).servers}
 
 
 async def eventually(holds: Callable[[], bool], within: float = 60.0) -> None:
@@ -78,7 +78,7 @@ async def watch_entries(bucket: KeyValue, keys: str, number: int) -> list[KeyVal
 @asynccontextmanager
 async def client(name: str, region: str, user: str = "app") -> AsyncIterator[Client]:
     """The library as it is, logged in to *region* of lab *name* as *user*. What servers refuse is in its `refused`."""
-    endpoint = lab.list_endpoints(name, user)[region]
+    endpoint = list_endpoints(name, user)[region]
     refused: list[str] = []
 
     async def remember(error: Exception) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from tests.support.command import environment, vstream
 from tests.support.labs import pids
 from tests.support.publish_load import Load, identities, under_load
-from vstream.lab import lab
+from vstream.lab.status import list_client_endpoints, list_endpoints, read_status
 from vstream.plan.live.witnesses import wait_for_members
 
 REGIONS = ("west", "central", "east")
@@ -97,7 +97,7 @@ def said_losses(text: str) -> dict[str, int]:
 async def dies_for_good(file: Path, name: str, rate: float, delays: Sequence[float]) -> Aftermath:
     """The west of the running lab *name* dies under load, and is given up by a command that is killed after *delays* seconds."""
     foo, prices = Load(rate, patience=10), Load(rate / 2, prefix="prices", tag="p", patience=10)
-    endpoints = lab.list_client_endpoints(name)
+    endpoints = list_client_endpoints(name)
     async with under_load(foo, endpoints), under_load(prices, {region: endpoints[region] for region in LIVING}):
         await foo.wait_for_acknowledged(round(rate))
         refused = await command("region", "failover", "west", file, "--yes", code=1)
@@ -140,22 +140,22 @@ async def dies_for_good(file: Path, name: str, rate: float, delays: Sequence[flo
 async def comes_back(file: Path, name: str, rate: float, delays: Sequence[float]) -> Aftermath:
     """The west, which `dies_for_good` gave up, is taken in again under load by a command that is killed again and again."""
     foo, prices, west = Load(rate, tag="b"), Load(rate / 2, prefix="prices", tag="q"), Load(rate, tag="w")
-    endpoints = {region: lab.list_client_endpoints(name)[region] for region in LIVING}
+    endpoints = {region: list_client_endpoints(name)[region] for region in LIVING}
     async with under_load(foo, endpoints), under_load(prices, endpoints):
         await foo.wait_for_acknowledged(round(rate))
         arguments: list[str | Path] = ["region", "failback", "west", file, "--yes"]
         await killed_once_it_has_started(name, "west", arguments)
         # For five minutes servers let nobody in whose name was removed: that stage is not where it is killed most.
-        monitors = [url for endpoint in lab.list_endpoints(name).values() for url in endpoint.monitor]
+        monitors = [url for endpoint in list_endpoints(name).values() for url in endpoint.monitor]
         await wait_for_members([f"west-{number}" for number in (1, 2, 3)], monitors)
         killed = 1 + await run_killed(arguments, delays)
-        async with under_load(west, {"west": lab.list_client_endpoints(name)["west"]}):
+        async with under_load(west, {"west": list_client_endpoints(name)["west"]}):
             await west.wait_for_acknowledged(round(rate))
         await foo.wait_for_acknowledged(20)
         await prices.wait_for_acknowledged(20)
     await command("plan", file, "--detailed-exitcode")
     await command("status", file)
-    assert len({server.version for server in lab.read_status(name).servers}) == 1
+    assert len({server.version for server in read_status(name).servers}) == 1
     assert "lost:" not in await asyncio.to_thread(file.read_text)
     lost = doubled = 0
     # What others had before is in the new west, too.

@@ -13,7 +13,7 @@ import psutil
 
 from tests.support.command import Ran, vstream
 from tests.support.publish_load import Load, compare, under_load
-from vstream.lab import lab
+from vstream.lab.status import list_client_endpoints, read_status
 from vstream.lint.parse_topology import parse_topology as loaded
 from vstream.topology import physical
 
@@ -78,9 +78,7 @@ async def command(*arguments: str | Path) -> Ran:
 
 def starts(name: str) -> dict[str, float]:
     """When each server of lab *name* was started."""
-    return {
-        server.name: psutil.Process(server.pid).create_time() for server in lab.read_status(name).servers if server.pid
-    }
+    return {server.name: psutil.Process(server.pid).create_time() for server in read_status(name).servers if server.pid}
 
 
 async def comes_and_goes(
@@ -101,14 +99,14 @@ async def comes_and_goes(
     await command("apply", file, "--yes")
     before = starts(name)
     load, new_load = (Load(rate, prefix=prefix(routing)) for _ in range(2))
-    async with under_load(load, lab.list_client_endpoints(name)):
+    async with under_load(load, list_client_endpoints(name)):
         await load.wait_for_acknowledged(round(rate))
         began = time.monotonic()
         await wants(four, four)
         await command("lab", "up", file)
         await command("apply", file, "--yes")
         joined = time.monotonic() - began
-        async with under_load(new_load, {NEW: lab.list_client_endpoints(name)[NEW]}):
+        async with under_load(new_load, {NEW: list_client_endpoints(name)[NEW]}):
             await new_load.wait_for_acknowledged(round(rate * settled))
             began = time.monotonic()
             # First its streams, while its servers run and its clients still publish.

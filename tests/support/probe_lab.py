@@ -17,6 +17,8 @@ from vstream.errors import NotReachableError, VstreamError
 from vstream.jetstream.connection import Connection, open_connection
 from vstream.lab import lab
 from vstream.lab.readiness import ReadinessProgress
+from vstream.lab.start import LabSetup
+from vstream.lab.status import list_addresses, list_endpoints
 from vstream.lint import parse_topology
 from vstream.probe.checks import ProbeOptions, run_probe
 from vstream.probe.report import Check, CheckStatus, Hop, ProbeReport, Progress
@@ -61,7 +63,7 @@ async def start(binary: Path) -> None:
     def silent(_: ReadinessProgress) -> None:
         pass
 
-    await lab.up(LAB, topology(), render, lab.LabSetup(binary=binary), on_progress=silent)
+    await lab.up(LAB, topology(), render, LabSetup(binary=binary), on_progress=silent)
 
 
 @contextmanager
@@ -82,7 +84,7 @@ class World:
 
     def __init__(self, connections: dict[str, Connection]) -> None:
         self.connections = connections
-        self.bundle = render(lab.list_addresses(LAB))
+        self.bundle = render(list_addresses(LAB))
 
     async def api(self, subject: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
         connection = next(connection for connection in self.connections.values() if connection.is_connected)
@@ -130,7 +132,7 @@ class World:
 
     async def load_mappings(self, region: str, change: Callable[[str], str]) -> None:
         """Make the server of *region* alone run with a changed mappings.cfg. The others keep theirs."""
-        (server,) = [address.server.name for address in lab.list_addresses(LAB) if address.region == region]
+        (server,) = [address.server.name for address in list_addresses(LAB) if address.region == region]
         server_file = f"servers/{server}.conf"
         text = change(self.bundle.text("mappings.cfg"))
         assert text != self.bundle.text("mappings.cfg")
@@ -165,9 +167,7 @@ class World:
 
 @asynccontextmanager
 async def connect_world() -> AsyncIterator[World]:
-    connections = {
-        region: await open_connection(endpoint, region) for region, endpoint in lab.list_endpoints(LAB).items()
-    }
+    connections = {region: await open_connection(endpoint, region) for region, endpoint in list_endpoints(LAB).items()}
     try:
         yield World(connections)
     finally:

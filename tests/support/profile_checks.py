@@ -8,7 +8,7 @@ from pathlib import Path
 from tests.support.command import vstream
 from vstream.audit.extract import extract, plan_extraction
 from vstream.audit.schema import STREAMS
-from vstream.lab import lab
+from vstream.lab.status import list_addresses, list_endpoints
 from vstream.lint.parse_topology import parse_topology
 from vstream.render.pipeline import render_bundle
 from vstream.topology.accounts import AUDIT_USER
@@ -26,8 +26,8 @@ def check_import_is_refused(name: str, routing: str, target: Path) -> None:
 def check_audit_reads_everything(name: str, file: Path, scratch: Path) -> None:
     """Every message of every stream of the topology *file* is read by the user that may do nothing else."""
     topology = parse_topology(file.read_bytes(), file.name).require()
-    streams = render_bundle(topology, addresses=lab.list_addresses(name)).streams
-    tables = extract(plan_extraction(streams, lab.list_endpoints(name, AUDIT_USER), scratch))
+    streams = render_bundle(topology, addresses=list_addresses(name)).streams
+    tables = extract(plan_extraction(streams, list_endpoints(name, AUDIT_USER), scratch))
     rows = [dict(zip(STREAMS.names, row, strict=True)) for row in tables.streams]
     assert {(row["region"], row["stream"]): row["error"] for row in rows if row["error"]} == {}
     read = Counter(zip(*(tables.messages[column].to_pylist() for column in ("region", "stream")), strict=True))

@@ -18,7 +18,7 @@ from vstream.jetstream.client import TidyClient
 from vstream.jetstream.endpoints import make_connection_options
 from vstream.jetstream.read_stream import read_messages
 from vstream.jetstream.reconnecting import open_reconnecting
-from vstream.lab import lab
+from vstream.lab.status import list_endpoints
 from vstream.topology.model import Endpoint
 
 
@@ -128,7 +128,7 @@ async def under_load(load: Load, endpoints: Mapping[str, Endpoint]) -> AsyncIter
 
 async def identities(site: str | Mapping[str, Endpoint], region: str, stream: str) -> Counter[str]:
     """How often *stream*, asked in *region* of *site*, a lab's name or endpoints by region, holds each identity."""
-    endpoints = lab.list_endpoints(site) if isinstance(site, str) else site
+    endpoints = list_endpoints(site) if isinstance(site, str) else site
     connection = await open_reconnecting(
         endpoints[region], region, name="test", accepts_server=lambda _name, _id: True, within=60
     )

@@ -14,7 +14,7 @@ from tests.support.paths import TESTS
 from vstream.apply.mappings import LabMappings
 from vstream.jetstream.admin import JetStreamAdmin, ask_until_available
 from vstream.jetstream.connection import connect
-from vstream.lab import lab
+from vstream.lab.status import list_addresses, list_endpoints
 from vstream.lint.parse_topology import parse_topology
 from vstream.render.pipeline import render_bundle
 from vstream.topology.bundle import MAPPINGS_PATH, Bundle
@@ -55,10 +55,8 @@ async def run_recipe(file: Path, version: str) -> None:
     document = json.dumps(DOCUMENT)
     await asyncio.to_thread(file.write_text, document)
     assert (await asyncio.to_thread(vstream, "lab", "up", file, "--server-version", version)).code == 0
-    rendered = render_bundle(
-        parse_topology(document.encode(), file.name).require(), addresses=lab.list_addresses("blog")
-    )
-    async with connect(lab.list_endpoints("blog")["west"], "west") as connection:
+    rendered = render_bundle(parse_topology(document.encode(), file.name).require(), addresses=list_addresses("blog"))
+    async with connect(list_endpoints("blog")["west"], "west") as connection:
         admin = JetStreamAdmin(connection)
         for stream in rendered.streams:
             bare = {key: value for key, value in stream.config.fields.items() if key != "metadata"}

@@ -20,7 +20,7 @@ from tests.support.probe_lab import until
 from vstream.apply.mappings import LabMappings
 from vstream.errors import VstreamError
 from vstream.jetstream.connection import connect
-from vstream.lab import lab
+from vstream.lab.status import list_addresses, list_endpoints
 from vstream.lint.parse_topology import parse_topology
 from vstream.render.pipeline import render_bundle
 
@@ -64,12 +64,12 @@ def renew(file: Path, text: str, *options: str) -> None:
     asyncio.run(_delete_streams(topology.name))
     nothing = parse_topology(f"{text.partition('streams:')[0]}streams: {{}}\n".encode(), file.name).require()
     asyncio.run(
-        LabMappings(topology.name, render_bundle(nothing, addresses=lab.list_addresses(topology.name))).ensure_loaded()
+        LabMappings(topology.name, render_bundle(nothing, addresses=list_addresses(topology.name))).ensure_loaded()
     )
 
 
 async def _delete_streams(name: str) -> None:
-    (region, endpoint), *_ = lab.list_endpoints(name).items()
+    (region, endpoint), *_ = list_endpoints(name).items()
     async with connect(endpoint, region) as connection:
 
         async def has_streams() -> str | None:

@@ -18,7 +18,7 @@ from tests.support.command import vstream
 from tests.support.core_subscribers import everybody_hears_everything_once
 from tests.support.probe_lab import until
 from tests.support.shared_lab import own_lab
-from vstream.lab import lab
+from vstream.lab.status import list_endpoints
 
 pytestmark = pytest.mark.lab
 
@@ -73,7 +73,7 @@ async def clients(user: str) -> AsyncIterator[dict[str, Client]]:
 
     async with AsyncExitStack() as stack:
         result = {}
-        for region, endpoint in lab.list_endpoints(LAB, user).items():
+        for region, endpoint in list_endpoints(LAB, user).items():
             result[region] = await nats.connect(
                 list(endpoint.urls),
                 user=endpoint.user,

@@ -9,7 +9,7 @@ from vstream.apply.push_accounts import make_account_admin, with_system_login
 from vstream.apply.shipping import ShippingOptions, make_shipped_mappings
 from vstream.errors import LabError
 from vstream.lab import keys, lab
-from vstream.lab.status import find_system_endpoint
+from vstream.lab.status import find_system_endpoint, list_addresses
 from vstream.plan.pipeline import PlanRequest
 from vstream.plan.plan import Plan
 from vstream.servers.find_servers import Servers, find_signer
@@ -30,7 +30,7 @@ class LabMappings:
     async def ensure_loaded(self) -> None:
         """See MappingAdmin."""
         outcome = await lab.reload_mappings(self._name, self._bundle)
-        gone = {address.server.name for address in lab.list_addresses(self._name) if address.region in self._lost}
+        gone = {address.server.name for address in list_addresses(self._name) if address.region in self._lost}
         refused = {server: reason for server, reason in outcome.refused.items() if server not in gone}
         if refused:
             reasons = "; ".join(f"{server}: {reason}" for server, reason in sorted(refused.items()))
@@ -41,7 +41,7 @@ def make_mapping_admin(name: str, bundle: Bundle, *, lost: Collection[str] = ())
     """How the servers of lab *name*, outside *lost* regions, get *bundle*: by a reload or by a push."""
     if not bundle.claims:
         return LabMappings(name, bundle, lost=lost)
-    addresses = lab.list_addresses(name)
+    addresses = list_addresses(name)
     reachable = [address for address in addresses if address.region not in lost and not address.is_hub]
     regions = dict.fromkeys(address.region for address in reachable)
     return make_account_admin(

@@ -9,8 +9,8 @@ from vstream.apply.execute import WITHOUT_WATCH, ApplyResult, ApplyWatch, execut
 from vstream.apply.port import MappingAdmin
 from vstream.health.live.refresh_readers import refresh_readers
 from vstream.jetstream.admin import JetStreamAdmin
-from vstream.lab import lab
 from vstream.lab.remove_servers import LabServerAdmin
+from vstream.lab.status import list_endpoints
 from vstream.plan.live.connections import choose_connection, connect_all
 from vstream.plan.live.gate_checks import LiveGateChecker
 from vstream.plan.pipeline import PlanRequest, make_plan
@@ -52,7 +52,7 @@ async def apply_and_replan(
     if applied.gate_timeouts or applied.failure is not None:
         return applied, None
     if applied.retired and lab_name is not None:  # there are fewer servers now
-        request = replace(request, endpoints=lab.list_endpoints(lab_name), leaving=())
+        request = replace(request, endpoints=list_endpoints(lab_name), leaving=())
     # What was adopted is vstream's own by now.
     return applied, await make_plan(replace(request, adopt=frozenset()))
 

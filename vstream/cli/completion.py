@@ -12,8 +12,8 @@ from vstream.cli import options
 from vstream.cli.scenario.find import list_shipped
 from vstream.errors import VstreamError
 from vstream.health.doctor.examine import CHAPTER as DOCTOR
-from vstream.lab import lab
 from vstream.lab.state import lab_directory
+from vstream.lab.status import list_lab_names
 from vstream.lint.manual import CHAPTERS
 from vstream.scenario.faults import FAULTS, Aim
 from vstream.topology.model import Topology
@@ -72,7 +72,7 @@ def _list_targets(context: Any) -> Iterable[str]:
 
 
 def _list_faults(context: Any) -> Iterable[str]:
-    names = [context.params["lab"]] if context.params.get("lab") else lab.list_lab_names()
+    names = [context.params["lab"]] if context.params.get("lab") else list_lab_names()
     journals = [read_journal(lab_directory(name)) for name in names]
     return (fault.id for journal in journals if journal is not None for fault in journal.faults)
 
@@ -95,8 +95,8 @@ _VALUES: Final[dict[str, Callable[[Any], Iterable[str]]]] = {
     "server": lambda context: _list_servers(context) if context.info_name == "logs" else (),
     "targets": _list_targets,
     "fault": _list_faults,
-    "lab": lambda _context: lab.list_lab_names(),
-    "same": lambda _context: lab.list_lab_names(),
+    "lab": lambda _context: list_lab_names(),
+    "same": lambda _context: list_lab_names(),
     "target": lambda context: _list_targets(context) if context.info_name in {"drain", "resume"} else (),
     "scenario": lambda _context: list_shipped(),
     "scenarios": lambda _context: list_shipped(),

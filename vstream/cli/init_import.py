@@ -15,8 +15,8 @@ from vstream.cli.views import init_import as view
 from vstream.cli.views.json_output import print_json
 from vstream.errors import LabError
 from vstream.files import save_output
-from vstream.lab import lab as running_labs
 from vstream.lab.readiness import trust_monitors
+from vstream.lab.status import is_running, list_addresses, list_endpoints
 from vstream.lint.parse_topology import parse_topology
 from vstream.plan import saved
 from vstream.plan.importing.topology import import_topology
@@ -47,10 +47,10 @@ def write_topology_of_servers(
     _check_connects(name or "x", connects, monitors)
     endpoints = [(label, _make_endpoint(connect)) for label, connect in connects.items()]
     if lab is not None:
-        if not running_labs.is_running(lab):
+        if not is_running(lab):
             raise LabError(f"lab `{lab}` is not running", hint=f"`vstream lab up --lab {lab}` starts it")
-        trust_monitors(running_labs.list_addresses(lab))
-        endpoints = list(running_labs.list_endpoints(lab).items())
+        trust_monitors(list_addresses(lab))
+        endpoints = list(list_endpoints(lab).items())
     discovered = run(discover(endpoints, monitors, lab=lab, timeout=timeout))
     imported = import_topology(discovered, name=name, file=str(file))
     if is_stdout:

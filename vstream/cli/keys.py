@@ -15,7 +15,7 @@ from vstream.cli.views.json_output import print_json
 from vstream.errors import RefusedError, UnknownNameError, VstreamError
 from vstream.jetstream.keyring import Keyring, default_key_directory, keys_of
 from vstream.lab import keys as lab_keys
-from vstream.lab import lab as labs
+from vstream.lab.status import list_addresses
 from vstream.render.account_view import list_logins
 from vstream.topology.accounts import is_permanent
 from vstream.topology.model import Security, Topology
@@ -150,5 +150,5 @@ def _load(path: Path, lab: str | None, *, without_keys: Security | None = None) 
         )
     if lab is None:
         return topology, Keyring(default_key_directory(topology.name))
-    labs.list_addresses(lab)  # raises if there is no such lab
+    list_addresses(lab)  # raises if there is no such lab
     return topology, lab_keys.keyring(lab)

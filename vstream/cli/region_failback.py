@@ -17,7 +17,8 @@ from vstream.cli.views import region as view
 from vstream.cli.views.json_output import print_json
 from vstream.cli.views.progress import show_progress
 from vstream.errors import RefusedError
-from vstream.lab import lab as labs
+from vstream.lab import lab
+from vstream.lab.status import read_status
 from vstream.plan.live.witnesses import PEER_TIMEOUT, require_empty, wait_for_members
 from vstream.plan.pipeline import require_nothing_lost
 from vstream.servers.find_servers import Servers, find_servers, render_lab
@@ -75,13 +76,13 @@ def command(
 
 def _runs_in_lab(name: str, topology: Topology, region: str, how_many: Callable[[Iterable[bool]], bool]) -> bool:
     """Whether all, or any, servers of *region* run."""
-    running = {server.name for server in labs.read_status(name).servers if server.pid}
+    running = {server.name for server in read_status(name).servers if server.pid}
     return how_many(seat.server.name in running for seat in topology.all_seats if seat.region == region)
 
 
 def _start_in_lab(name: str, topology: Topology) -> None:
     with show_progress("starting") as show:
-        run(labs.up(name, topology, partial(render_lab, name, topology, None), on_progress=show, timeout=PEER_TIMEOUT))
+        run(lab.up(name, topology, partial(render_lab, name, topology, None), on_progress=show, timeout=PEER_TIMEOUT))
 
 
 def _check_servers(topology: Topology, region: str, *, is_new: bool, is_waiting: bool) -> None:

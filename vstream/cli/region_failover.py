@@ -22,8 +22,7 @@ from vstream.cli.views import plan as plan_view
 from vstream.cli.views import region as view
 from vstream.cli.views.json_output import print_json
 from vstream.errors import RefusedError
-from vstream.lab import lab as labs
-from vstream.lab.status import find_system_endpoint
+from vstream.lab.status import find_system_endpoint, list_addresses
 from vstream.plan.live.lost_region import give_up
 from vstream.plan.live.witnesses import DeathProof, hear_witnesses, remove_peers
 from vstream.plan.pipeline import require_nothing_lost
@@ -164,7 +163,7 @@ async def _prove(topology: Topology, regions: Sequence[str], where: Servers) -> 
 def find_system_endpoints(where: Servers, regions: list[str]) -> Mapping[str, Endpoint]:
     """How the system account is reached in *regions*, as far as that is known."""
     if where.lab is not None:
-        living = {address.region for address in labs.list_addresses(where.lab)} & {*regions}
+        living = {address.region for address in list_addresses(where.lab)} & {*regions}
         return {region: find_system_endpoint(where.lab, region) for region in sorted(living)}
     logins = {region: where.endpoints[region].system for region in regions if region in where.endpoints}
     return {region: login for region, login in logins.items() if login is not None}

@@ -23,35 +23,12 @@ from vstream.lab.readiness import ReadinessProgress, trust_monitors
 from vstream.lab.server import NatsServer, stop_all
 from vstream.lab.start import AS_BEFORE, LabSetup
 from vstream.lab.state import LabDirectory, lab_directory
-from vstream.lab.status import (
-    LabStatus,
-    find_recorded_lab,
-    is_running,
-    list_addresses,
-    list_client_endpoints,
-    list_endpoints,
-    list_lab_names,
-    list_labs,
-    read_log_tail,
-    read_status,
-)
+from vstream.lab.status import LabStatus, find_recorded_lab, is_running, read_status
 from vstream.plan.live.loaded_rules import find_unserved_accounts
 from vstream.topology.accounts import Account
 from vstream.topology.bundle import Bundle, ServerAddress
 from vstream.topology.model import Topology
 from vstream.value_class import value_class
-
-__all__ = [
-    "LabSetup",
-    "is_running",
-    "list_addresses",
-    "list_client_endpoints",
-    "list_endpoints",
-    "list_lab_names",
-    "list_labs",
-    "read_log_tail",
-    "read_status",
-]
 
 _RELOAD_TIMEOUT = 10.0
 """Seconds for one server. It needs 5 ms."""

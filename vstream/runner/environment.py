@@ -17,8 +17,9 @@ from vstream.health.live.rescue import choose_groups, find_groups, rescue
 from vstream.lab import lab
 from vstream.lab.binaries import find_or_fetch_binaries
 from vstream.lab.links.state import Backend
+from vstream.lab.start import LabSetup
 from vstream.lab.state import lab_directory
-from vstream.lab.status import find_system_endpoint
+from vstream.lab.status import find_system_endpoint, list_addresses, list_client_endpoints, list_endpoints, read_status
 from vstream.lint.parse_topology import parse_topology
 from vstream.plan.live.connections import choose_connection, connect_all
 from vstream.plan.live.lost_region import give_up, measure_losses
@@ -93,7 +94,7 @@ async def prepare_lab(scenario: Scenario, topology: Topology, name: str, report:
         name,
         topology,
         partial(render_lab, name, topology, templates),
-        lab.LabSetup(binaries=binaries, links=_choose_backend(scenario.lab.links)),
+        LabSetup(binaries=binaries, links=_choose_backend(scenario.lab.links)),
         on_progress=lambda step: report(f"waiting for {step.stage.value}"),
         timeout=_UP,
     )
@@ -108,14 +109,14 @@ async def prepare_lab(scenario: Scenario, topology: Topology, name: str, report:
 
 def _build_environment(name: str, edit: TopologyEdit, templates: Path | None) -> Environment:
     seats = {seat.server.name for seat in edit.topology.all_seats}
-    addresses = [address for address in lab.list_addresses(name) if address.server.name in seats]
+    addresses = [address for address in list_addresses(name) if address.server.name in seats]
     return Environment(
         lab=name,
         topology=edit.topology,
         bundle=render_lab(name, edit.topology, templates, addresses),
-        endpoints=lab.list_endpoints(name),
+        endpoints=list_endpoints(name),
         logs=lab_directory(name).log,
-        clients=lab.list_client_endpoints(name),
+        clients=list_client_endpoints(name),
         edit=edit,
         templates=templates,
     )
@@ -137,7 +138,7 @@ async def _apply_topology(environment: Environment) -> None:
         topology=environment.topology,
         bundle=environment.bundle,
         endpoints=environment.endpoints,
-        leaving=tuple(server.name for server in lab.read_status(environment.lab).servers if server.name not in seats),
+        leaving=tuple(server.name for server in read_status(environment.lab).servers if server.name not in seats),
         lost=lost,
     )
     plan = await make_plan(request)

@@ -28,6 +28,7 @@ from vstream.lab import lab
 from vstream.lab.server_records import OwnServers
 from vstream.lab.start import shield_from_cancellation
 from vstream.lab.state import lab_directory
+from vstream.lab.status import list_lab_names
 from vstream.runner import manifest
 from vstream.runner.client_checks import OperationChecks
 from vstream.runner.convergence import ConvergenceWait
@@ -92,7 +93,7 @@ async def run(
     if it is cancelled: then it heals and takes everything down first. *keep_lab* leaves the lab running.
     """
     topology = topology_of(scenario)
-    if lab_name in lab.list_lab_names():
+    if lab_name in list_lab_names():
         raise VstreamError(
             f"lab `{lab_name}` already exists", hint="a scenario needs a lab of its own: choose another name"
         )

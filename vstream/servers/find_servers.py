@@ -14,8 +14,8 @@ from vstream.formatting import list_names
 from vstream.jetstream import monitoring
 from vstream.jetstream.keyring import Keyring, default_key_directory
 from vstream.lab import keys as lab_keys
-from vstream.lab import status as lab
 from vstream.lab.readiness import trust_monitors
+from vstream.lab.status import is_running, list_addresses, list_endpoints, read_status
 from vstream.render import account_view
 from vstream.render.pipeline import render_bundle
 from vstream.topology.accounts import inbox_of, password_variable, regional_user, regional_variable
@@ -56,13 +56,13 @@ def find_servers(topology: Topology, lab_name: str | None) -> Servers:
         urls = [endpoint.context or ", ".join(endpoint.urls) for endpoint in connect.values()]
         return Servers(endpoints=connect, lab=None, description="; ".join(urls))
     name = lab_name or topology.name
-    if lab.is_running(name):
+    if is_running(name):
         _check_servers(topology, name)
         seats = {seat.server.name for seat in topology.all_seats}
-        addresses = lab.list_addresses(name)
+        addresses = list_addresses(name)
         trust_monitors(addresses)
         leaving = tuple(sorted({address.server.name for address in addresses} - seats))
-        return Servers(endpoints=lab.list_endpoints(name), lab=name, description=f"lab {name}", leaving=leaving)
+        return Servers(endpoints=list_endpoints(name), lab=name, description=f"lab {name}", leaving=leaving)
     if lab_name is not None:
         raise LabError(f"lab `{name}` is not running", hint=f"`vstream lab up --lab {name}` starts it")
     raise VstreamError(
@@ -92,7 +92,7 @@ def endpoints_as_user(topology: Topology, servers: Servers, user: str) -> Mappin
     if not topology.has_accounts:
         return servers.endpoints
     if servers.lab is not None:
-        return lab.list_endpoints(servers.lab, user)
+        return list_endpoints(servers.lab, user)
     if topology.security is not Security.PASSWORDS:
         return _with_key_files(topology, servers, user)
     profile = profile_of(topology)
@@ -128,10 +128,10 @@ def _with_key_files(topology: Topology, servers: Servers, user: str) -> Mapping[
 
 def _check_servers(topology: Topology, lab_name: str) -> None:
     """Raises LabError unless the lab has the servers of *topology*; it may also have regions that leave."""
-    running = {(address.region, address.server.name) for address in lab.list_addresses(lab_name)}
+    running = {(address.region, address.server.name) for address in list_addresses(lab_name)}
     expected = {(seat.region, seat.server.name) for seat in topology.all_seats}
     staying = {region for region, _ in expected}
-    is_same_topology = lab.read_status(lab_name).topology == topology.name  # else its other servers are somebody's
+    is_same_topology = read_status(lab_name).topology == topology.name  # else its other servers are somebody's
     in_staying_regions = {(region, server) for region, server in running if region in staying}
     if running == expected or (is_same_topology and in_staying_regions == expected):
         return
@@ -175,7 +175,7 @@ def build_bundle(
     seats = {seat.server.name for seat in topology.all_seats}
     addresses = None
     if servers.lab is not None:
-        addresses = tuple(address for address in lab.list_addresses(servers.lab) if address.server.name in seats)
+        addresses = tuple(address for address in list_addresses(servers.lab) if address.server.name in seats)
     signer = find_signer(topology, servers.lab)
     written = None if is_for_servers or templates else ()
     return render_bundle(topology, addresses=addresses, written=written, templates=templates, signer=signer)

@@ -15,9 +15,9 @@ from tests.support import connectivity
 from tests.support.command import vstream
 from tests.support.labs import processes_in
 from vstream.jetstream import monitoring
-from vstream.lab import lab
 from vstream.lab.links import control
 from vstream.lab.links.state import Cut, LinkState
+from vstream.lab.status import list_addresses
 
 pytestmark = pytest.mark.lab
 
@@ -54,7 +54,7 @@ def routes() -> dict[str, set[str]]:
     async def ask() -> dict[str, set[str]]:
         return {
             address.region: set(await monitoring.list_routed_servers(address.monitor_url))
-            for address in lab.list_addresses("wide")
+            for address in list_addresses("wide")
             if address.is_stretch
         }
 

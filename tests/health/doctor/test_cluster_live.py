@@ -18,7 +18,7 @@ from vstream.errors import VstreamError
 from vstream.health.doctor.examine import examine
 from vstream.health.live.collect import collect_snapshot
 from vstream.jetstream.connection import Connection, connect
-from vstream.lab import lab
+from vstream.lab.status import list_endpoints
 from vstream.lint import parse_topology
 from vstream.render.pipeline import render_bundle
 from vstream.topology.model import Topology
@@ -61,7 +61,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 async def west(file: Path) -> AsyncIterator[Connection]:
     """A connection to west, where all is well but for what is always so; faults are undone afterwards."""
     await until_found()
-    async with connect(lab.list_endpoints(LAB)["west"], "west") as connection:
+    async with connect(list_endpoints(LAB)["west"], "west") as connection:
         yield connection
     healed = vstream("chaos", "heal", "--lab", LAB)
     assert healed.code == 0, healed.err
@@ -73,7 +73,7 @@ def topology(text: str = TEXT) -> Topology:
 
 
 async def look(wanted: Topology) -> dict[str, list[Finding]]:
-    facts = await collect_snapshot(wanted, lab.list_endpoints(LAB), timeout=15, is_deep=True)
+    facts = await collect_snapshot(wanted, list_endpoints(LAB), timeout=15, is_deep=True)
     result: dict[str, list[Finding]] = {}
     for finding in examine(wanted, render_bundle(wanted), facts).findings:
         result.setdefault(finding.code, []).append(finding)
@@ -95,7 +95,7 @@ async def until_found(
 
 async def test_doctor_reports_two_server_versions(west: Connection) -> None:
     """Mixed is a note. Older than what the topology promises is an error, whoever is connected to which."""
-    facts = await collect_snapshot(topology(), lab.list_endpoints(LAB), timeout=15, is_deep=True)
+    facts = await collect_snapshot(topology(), list_endpoints(LAB), timeout=15, is_deep=True)
     assert {server.storage_limit for server in facts.servers} == {10 << 30}
     assert {bool(server.config_digest) for server in facts.servers} == {True}
     assert {bool(server.flags) for server in facts.servers if server.region == "east"} == {False}

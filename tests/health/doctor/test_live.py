@@ -23,8 +23,8 @@ from vstream.health.repair.live import refill
 from vstream.health.repair.refill import Copy, LostEnd, Refill
 from vstream.jetstream import direct
 from vstream.jetstream.source_header import origin_of
-from vstream.lab import lab
 from vstream.lab.state import lab_directory
+from vstream.lab.status import list_endpoints
 from vstream.servers.find_servers import find_servers
 
 KEPT = 40
@@ -34,7 +34,7 @@ pytestmark = pytest.mark.lab
 
 
 async def look(world: World) -> Diagnosis:
-    facts = await collect_snapshot(topology(), lab.list_endpoints(LAB), timeout=15, is_deep=True)
+    facts = await collect_snapshot(topology(), list_endpoints(LAB), timeout=15, is_deep=True)
     return examine(
         topology(), world.bundle, facts, server_configs.read_configs(topology(), find_servers(topology(), LAB), None)
     )

@@ -20,7 +20,7 @@ from tests.support.labs import pids
 from tests.support.publish_load import Load, identities, under_load
 from tests.support.shared_lab import shared_lab
 from vstream.jetstream.connection import connect
-from vstream.lab import lab
+from vstream.lab.status import list_client_endpoints, list_endpoints
 
 pytestmark = pytest.mark.lab
 
@@ -50,12 +50,12 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 async def ask(region: str, subject: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
-    async with connect(lab.list_endpoints(NAME)[region], region) as connection:
+    async with connect(list_endpoints(NAME)[region], region) as connection:
         return await connection.request_json(subject, body)
 
 
 async def publish(region: str, number: int, stream: str = "foo") -> None:
-    async with connect(lab.list_client_endpoints(NAME)[region], region) as connection:
+    async with connect(list_client_endpoints(NAME)[region], region) as connection:
         for index in range(number):
             answer = await connection.request_json(f"{stream}.{region}.{index}")
             assert answer["stream"] == (f"foo-write-{region}" if stream == "foo" else stream), answer
@@ -120,7 +120,7 @@ async def test_five_of_nine_servers_die_under_load(version: str, tmp_path_factor
     with shared_lab(tmp_path_factory.mktemp("nine"), document(3), "--server-version", version) as file:
         require_success(await asyncio.to_thread(vstream, "apply", file, "--yes"))
         load = Load(200)
-        async with under_load(load, lab.list_client_endpoints(NAME)):
+        async with under_load(load, list_client_endpoints(NAME)):
             await load.wait_for_acknowledged(400)
             for server in ("west-1", "west-2", "west-3", "central-1", "central-2"):
                 process = pids(NAME)[server]

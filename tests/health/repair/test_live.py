@@ -22,7 +22,8 @@ from vstream.health.doctor.examine import examine
 from vstream.health.live.collect import collect_snapshot
 from vstream.jetstream import direct
 from vstream.jetstream.source_header import parse_provenance
-from vstream.lab import binaries, lab
+from vstream.lab import binaries
+from vstream.lab.status import list_endpoints
 
 pytestmark = pytest.mark.lab
 
@@ -126,7 +127,7 @@ async def healthy(world: World, *left: str) -> None:
     """Nothing is wrong any more, but for the codes that are *left*."""
 
     async def complaint() -> str | None:
-        facts = await collect_snapshot(topology(), lab.list_endpoints(LAB), timeout=15, is_deep=True)
+        facts = await collect_snapshot(topology(), list_endpoints(LAB), timeout=15, is_deep=True)
         findings = [finding for finding in examine(topology(), world.bundle, facts).findings if finding.code != "VD102"]
         return None if {diagnostic.code for diagnostic in findings} == set(left) else str(findings)
 

@@ -19,7 +19,9 @@ from vstream.lab.links import control
 from vstream.lab.links.proxy_process import ProxyProcess
 from vstream.lab.links.state import Backend, Cut, LinkState, Pair
 from vstream.lab.readiness import ReadinessProgress, ReadinessStage
+from vstream.lab.start import LabSetup
 from vstream.lab.state import lab_directory
+from vstream.lab.status import list_addresses, read_status
 
 pytestmark = pytest.mark.lab
 
@@ -36,7 +38,7 @@ def lab_a(binary: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[No
     state = tmp_path_factory.mktemp("links") / "state"
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("VSTREAM_STATE_DIR", str(state))
-        asyncio.run(lab.up("a", topology(3, 1), render, lab.LabSetup(binary=binary), on_progress=ignore_progress))
+        asyncio.run(lab.up("a", topology(3, 1), render, LabSetup(binary=binary), on_progress=ignore_progress))
         try:
             yield
         finally:
@@ -50,7 +52,7 @@ async def up(lab_a: None, binary: Path) -> None:
     """Lab `a` runs, and all its links are as they were, whatever the last test did to them."""
     for fault in control.read_links("a").overlays:
         await control.remove_overlay("a", fault)
-    await lab.up("a", topology(3, 1), render, lab.LabSetup(binary=binary), on_progress=ignore_progress)
+    await lab.up("a", topology(3, 1), render, LabSetup(binary=binary), on_progress=ignore_progress)
     await control.reset_shape("a", control.read_links("a").pairs)
 
 
@@ -77,7 +79,7 @@ async def test_a_cut_is_felt_by_those_whom_it_cuts_off_and_by_nobody_else() -> N
 
 
 async def test_in_a_cluster_of_three_no_connection_goes_around_the_proxy(binary: Path, state: Path) -> None:
-    await lab.up("a", topology(3, 3), render, lab.LabSetup(binary=binary), on_progress=ignore_progress)
+    await lab.up("a", topology(3, 3), render, LabSetup(binary=binary), on_progress=ignore_progress)
     async with connectivity.ears("a") as ears:
         await ears.require(ears.everybody())
         assert connectivity.direct("a") == []
@@ -146,10 +148,10 @@ async def test_a_proxy_that_died_is_seen_and_started_again_with_what_it_did(bina
             await control.put_overlay("a", "another", cut(LINK, Cut.RESET))
         assert "vstream lab up" in str(caught.value.hint)
         assert set(control.read_links("a").overlays) == {"fault"}
-        servers = {server.name: server.pid for server in lab.read_status("a").servers}
+        servers = {server.name: server.pid for server in read_status("a").servers}
 
-        await lab.up("a", topology(3, 1), render, lab.LabSetup(binary=binary), on_progress=ignore_progress)
-        assert {server.name: server.pid for server in lab.read_status("a").servers} == servers
+        await lab.up("a", topology(3, 1), render, LabSetup(binary=binary), on_progress=ignore_progress)
+        assert {server.name: server.pid for server in read_status("a").servers} == servers
         await ears.require(ears.everybody() - LINK)
         await control.remove_overlay("a", "fault")
         await ears.require(ears.everybody())
@@ -162,7 +164,7 @@ async def test_a_proxy_that_dies_while_the_lab_starts_is_named_and_nothing_is_le
             process.kill()
 
     with pytest.raises(LabError, match="the link proxy of lab `a` died: it said nothing"):
-        await lab.up("a", topology(3, 1), render, lab.LabSetup(binary=binary), on_progress=kill)
+        await lab.up("a", topology(3, 1), render, LabSetup(binary=binary), on_progress=kill)
     assert processes_in(state) == []
 
 
@@ -179,7 +181,7 @@ async def test_a_lab_that_starts_has_the_shape_that_was_asked_for_and_no_faults(
     await control.put_overlay("a", "fault", cut(LINK, Cut.DROP))
     await lab.down("a")
     shape = {(WEST, EAST): LinkState(delay=0.05), (EAST, WEST): LinkState(delay=0.05)}
-    await lab.up("a", topology(3, 1), render, lab.LabSetup(binary=binary, shape=shape), on_progress=ignore_progress)
+    await lab.up("a", topology(3, 1), render, LabSetup(binary=binary, shape=shape), on_progress=ignore_progress)
     assert control.read_links("a").overlays == {}
     async with connectivity.ears("a") as ears:
         await ears.require(ears.everybody())
@@ -190,7 +192,7 @@ async def test_a_lab_that_starts_has_the_shape_that_was_asked_for_and_no_faults(
         "a",
         topology(3, 1),
         render,
-        lab.LabSetup(binary=binary, shape={(WEST, EAST): LinkState(loss=0.01)}),
+        LabSetup(binary=binary, shape={(WEST, EAST): LinkState(loss=0.01)}),
         on_progress=ignore_progress,
     )
     assert control.read_links("a").base == {
@@ -208,13 +210,11 @@ async def test_what_a_lab_cannot_do_is_said_and_changes_nothing(binary: Path, up
         await control.put_overlay("a", "fault", {(WEST, WEST): LinkState(cut=Cut.DROP)})
     with pytest.raises(LabError, match="runs with `--links proxy`"):
         await lab.up(
-            "a", topology(3, 1), render, lab.LabSetup(binary=binary, links=Backend.NONE), on_progress=ignore_progress
+            "a", topology(3, 1), render, LabSetup(binary=binary, links=Backend.NONE), on_progress=ignore_progress
         )
     assert control.read_links("a").overlays == {}
 
-    await lab.up(
-        "b", topology(2, 1), render, lab.LabSetup(binary=binary, links=Backend.NONE), on_progress=ignore_progress
-    )
+    await lab.up("b", topology(2, 1), render, LabSetup(binary=binary, links=Backend.NONE), on_progress=ignore_progress)
     assert ProxyProcess(lab_directory("b")).process() is None
     with pytest.raises(UnsupportedError, match="its servers dial each other"):
         await control.put_overlay("b", "fault", {("r0", "r1"): LinkState(cut=Cut.DROP)})
@@ -223,13 +223,13 @@ async def test_what_a_lab_cannot_do_is_said_and_changes_nothing(binary: Path, up
 
 async def test_labs_beside_each_other_have_fronts_of_their_own(binary: Path, state: Path) -> None:
     await asyncio.gather(
-        lab.up("a", topology(2, 1), render, lab.LabSetup(binary=binary), on_progress=ignore_progress),
-        lab.up("b", topology(2, 1), render, lab.LabSetup(binary=binary), on_progress=ignore_progress),
+        lab.up("a", topology(2, 1), render, LabSetup(binary=binary), on_progress=ignore_progress),
+        lab.up("b", topology(2, 1), render, LabSetup(binary=binary), on_progress=ignore_progress),
     )
     used = [
         port
         for name in ("a", "b")
-        for address in lab.list_addresses(name)
+        for address in list_addresses(name)
         for port in (*ports.server_ports(address), *ports.front_ports(address))
     ]
     assert len(used) == len(set(used)) == 20
@@ -241,7 +241,7 @@ async def test_labs_beside_each_other_have_fronts_of_their_own(binary: Path, sta
 
 
 async def test_a_process_that_is_no_server_of_the_lab_is_not_let_through(up: None) -> None:
-    front, before = lab.list_addresses("a")[0].gateway_front, (await control.read_traffic("a")).refused
+    front, before = list_addresses("a")[0].gateway_front, (await control.read_traffic("a")).refused
     reader, writer = await asyncio.open_connection("127.0.0.1", front)
     with pytest.raises(ConnectionResetError):
         await reader.read(1)

@@ -15,7 +15,7 @@ from tests.support.command import vstream
 from tests.support.labs import processes_in
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.connection import connect
-from vstream.lab import lab
+from vstream.lab.status import list_addresses, list_endpoints
 from vstream.syntax.document import Json
 from vstream.topology.consumer_config import ConsumerConfig
 from vstream.topology.stream_config import StreamConfig
@@ -63,14 +63,14 @@ def made_directory(state: Path, tmp_path: Path) -> Iterator[Path]:
 
 def addresses(regions: tuple[str, ...] = ("west", "central", "east")) -> list[str]:
     """The options that name the servers of the lab as if they were real ones."""
-    servers = [option for region in regions for option in ("--server", lab.list_endpoints(LAB)[region].urls[0])]
-    return servers + [option for address in lab.list_addresses(LAB) for option in ("--monitor", address.monitor_url)]
+    servers = [option for region in regions for option in ("--server", list_endpoints(LAB)[region].urls[0])]
+    return servers + [option for address in list_addresses(LAB) for option in ("--monitor", address.monitor_url)]
 
 
 async def test_the_topology_comes_back_from_its_servers_alone_and_as_a_whole(made_directory: Path) -> None:
     plain: dict[str, Json] = {"name": "orders", "subjects": ["orders.>"], "placement": {"cluster": "west"}}
     mine: dict[str, Json] = {"durable_name": "mine", "ack_policy": "explicit"}
-    async with connect(lab.list_endpoints(LAB)["west"], "west") as connection:
+    async with connect(list_endpoints(LAB)["west"], "west") as connection:
         admin = JetStreamAdmin(connection)
         await admin.create(StreamConfig(name="orders", fields=plain))
         await admin.create_consumer(ConsumerConfig(stream="sensors-read-west", durable="mine", fields=mine))

@@ -19,7 +19,7 @@ from tests.support.jetstream import JetStreamServer, fill
 from tests.support.labs import eventually, pids
 from vstream.errors import VstreamError
 from vstream.jetstream.connection import connect
-from vstream.lab import lab
+from vstream.lab.status import list_addresses, list_endpoints
 from vstream.plan.live import gate_checks
 from vstream.plan.live.gate_checks import LiveGateChecker
 from vstream.plan.plan import Gate, GateKind
@@ -173,12 +173,10 @@ async def test_a_stream_that_is_scaled_is_there_when_all_of_its_replicas_are_cur
     for arguments in (("lab", "up", file), ("apply", file, "--yes")):
         ran = await asyncio.to_thread(vstream, *arguments)
         assert ran.code == 0, ran.err
-    west = lab.list_endpoints("scaled")["west"]
+    west = list_endpoints("scaled")["west"]
     async with connect(west, "west") as connection:
         info = await connection.request_json(f"$JS.API.STREAM.INFO.{name}")
-    leader = next(
-        address for address in lab.list_addresses("scaled") if address.server.name == info["cluster"]["leader"]
-    )
+    leader = next(address for address in list_addresses("scaled") if address.server.name == info["cluster"]["leader"])
     async with connect(replace(west, urls=(f"nats://127.0.0.1:{leader.client}",)), "west") as connection:
         checker, gate = LiveGateChecker(connection), Gate(kind=GateKind.SETTLED, stream=name)
         assert await checker.find_missing(gate) is None

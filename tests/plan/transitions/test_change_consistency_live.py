@@ -17,7 +17,7 @@ import pytest_asyncio
 from tests.support.killed_apply import apply_until_done, plan_lab, run, running_lab
 from tests.support.night import repetitions, with_night
 from tests.support.publish_load import Load, check_contents, under_load
-from vstream.lab import lab
+from vstream.lab.status import list_endpoints
 from vstream.lint.parse_topology import parse_topology
 from vstream.topology.model import Topology
 
@@ -69,7 +69,7 @@ async def test_read_streams_that_mirrored_source_from_where_they_are(version: st
     assert "add `takes_over: bar`" in short.blocked[0].hint
 
     foo, bar, baz = Load(RATE), Load(RATE, prefix="bar"), Load(RATE, prefix="baz")
-    endpoints = lab.list_endpoints(NAME)
+    endpoints = list_endpoints(NAME)
     async with under_load(baz, endpoints):
         await baz.wait_for_acknowledged(10)
     async with under_load(foo, endpoints), under_load(bar, endpoints):

@@ -20,7 +20,7 @@ from tests.support.killed_apply import apply_until_done, plan_lab, run, running_
 from tests.support.night import repetitions
 from tests.support.publish_load import Load, check_contents, under_load
 from vstream.jetstream.connection import connect
-from vstream.lab import lab
+from vstream.lab.status import list_client_endpoints
 from vstream.lint.parse_topology import parse_topology
 from vstream.topology.model import Topology
 
@@ -61,7 +61,7 @@ async def mover(state: object, request: pytest.FixtureRequest) -> AsyncIterator[
 
 async def much(sent: Load) -> None:
     """More than accounts pass on to each other without flow control: sourcing stalls for good after some 2 MB."""
-    endpoint = lab.list_client_endpoints(NAME)["west"]
+    endpoint = list_client_endpoints(NAME)["west"]
     client = await nats.connect(list(endpoint.urls), user=endpoint.user, password=endpoint.password, connect_timeout=30)
     identities = [f"west-h{number}" for number in range(3000)]
     for batch in (identities[at : at + 250] for at in range(0, len(identities), 250)):
@@ -82,7 +82,7 @@ async def test_clients_go_on_while_the_profile_changes_in_steps_that_die() -> No
     assert all("`moves_to: accounts`" in blocker.hint for blocker in early.blocked)
 
     sent = Load(RATE)
-    async with under_load(sent, lab.list_client_endpoints(NAME)):
+    async with under_load(sent, list_client_endpoints(NAME)):
         await sent.wait_for_acknowledged(RATE)
         await much(sent)  # what is there before comes along
         made = await apply_until_done(AHEAD, NAME)
@@ -106,7 +106,7 @@ async def test_clients_go_on_while_the_profile_changes_in_steps_that_die() -> No
     assert ended[-1] == "load mappings"
 
     await check_contents(NAME, {region: f"R_{region}/foo" for region in REGIONS}, sent)
-    for region, endpoint in lab.list_client_endpoints(NAME).items():
+    for region, endpoint in list_client_endpoints(NAME).items():
         # Nothing is left of what the account of clients had, and `foo` means the new stream there.
         async with connect(endpoint, region) as client:
             info = await client.request_json("$JS.API.STREAM.INFO.foo")

@@ -23,7 +23,7 @@ from vstream.apply.mappings import LabMappings
 from vstream.errors import VstreamError
 from vstream.jetstream.admin import JetStreamAdmin, ask_until_available
 from vstream.jetstream.connection import Connection, connect
-from vstream.lab import lab
+from vstream.lab.status import list_addresses, list_endpoints
 from vstream.lint.parse_topology import parse_topology
 from vstream.render.pipeline import render_bundle
 from vstream.topology.model import Role, Topology
@@ -46,7 +46,7 @@ def topology(**over: Any) -> Topology:
 async def connection(state: Path, request: pytest.FixtureRequest) -> AsyncIterator[Connection]:
     """To a lab of two regions, of the version that the test is for."""
     small = topology(naming="isolated", streams={})
-    async with running_lab(NAME, small, request.param), connect(lab.list_endpoints(NAME)["west"], "west") as connection:
+    async with running_lab(NAME, small, request.param), connect(list_endpoints(NAME)["west"], "west") as connection:
         yield connection
 
 
@@ -59,9 +59,9 @@ async def test_a_plain_stream_is_taken_over_in_steps_that_die(connection: Connec
     plain: dict[str, Any] = {"name": "foo", "subjects": ["foo.>"], "placement": {"cluster": "west"}}
     await ask_until_available(lambda: admin.create(StreamConfig(name="foo", fields=plain)))
     first, sent = Load(RATE / 2, tag="f"), Load(RATE)
-    async with under_load(first, lab.list_endpoints(NAME)):
+    async with under_load(first, list_endpoints(NAME)):
         await first.wait_for_acknowledged(20)  # so that the other region has heard of the new stream
-    async with under_load(sent, lab.list_endpoints(NAME)):
+    async with under_load(sent, list_endpoints(NAME)):
         await sent.wait_for_acknowledged(RATE)
         done = await apply_until_done(over, NAME)
         await sent.wait_for_acknowledged(RATE)
@@ -84,7 +84,7 @@ async def test_the_published_layout_becomes_the_safe_one_in_steps_that_die(
     state: object, connection: Connection
 ) -> None:
     desired = topology()
-    rendered = render_bundle(desired, addresses=lab.list_addresses(NAME))
+    rendered = render_bundle(desired, addresses=list_addresses(NAME))
     admin = JetStreamAdmin(connection)
     for stream in sorted(rendered.streams, key=lambda one: one.role is Role.READ):
         bare = {key: value for key, value in stream.config.fields.items() if key != "metadata"}
@@ -93,7 +93,7 @@ async def test_the_published_layout_becomes_the_safe_one_in_steps_that_die(
         await ask_until_available(partial(admin.create, config))  # the lab has just started: it may elect a leader
     await LabMappings(NAME, rendered).ensure_loaded()
     sent = Load(RATE)
-    async with under_load(sent, lab.list_endpoints(NAME)):
+    async with under_load(sent, list_endpoints(NAME)):
         await sent.wait_for_acknowledged(RATE)
         done = await apply_until_done(desired, NAME, adopt=frozenset({"all"}))
         await sent.wait_for_acknowledged(RATE)

@@ -15,7 +15,7 @@ from tests.support.publish_load import Load, check_contents, under_load
 from tests.support.recipe import DOCUMENT, run_recipe
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.connection import connect
-from vstream.lab import lab
+from vstream.lab.status import list_endpoints
 from vstream.topology.stream_config import StreamConfig
 
 pytestmark = pytest.mark.lab
@@ -31,7 +31,7 @@ async def test_the_published_layout_is_imported_and_becomes_the_safe_one(
     file = tmp_path / "imported.yaml"
     await run_recipe(tmp_path / "recipe.yaml", version)
     sent = Load(RATE)
-    async with under_load(sent, lab.list_endpoints("blog")):
+    async with under_load(sent, list_endpoints("blog")):
         await sent.wait_for_acknowledged(2 * RATE)
         imported = await asyncio.to_thread(vstream, "init", file, "--lab", "blog", "--format", "json")
         assert imported.code == 0, imported.out + imported.err
@@ -65,14 +65,14 @@ async def test_a_write_stream_that_somebody_deleted_is_made_again_and_its_reader
     assert (await asyncio.to_thread(vstream, "apply", file, "--yes")).code == 0
     reads = {region: f"foo-read-{region}" for region in ("west", "east")}
     before, after = Load(RATE), Load(RATE, tag="b")
-    async with under_load(before, lab.list_endpoints("gone")):
+    async with under_load(before, list_endpoints("gone")):
         await before.wait_for_acknowledged(RATE)
     await check_contents("gone", reads, before)
-    async with connect(lab.list_endpoints("gone")["west"], "west") as connection:
+    async with connect(list_endpoints("gone")["west"], "west") as connection:
         await JetStreamAdmin(connection).delete("foo-write-west")
     applied = await asyncio.to_thread(vstream, "apply", file, "--yes", timeout=240)
     assert applied.code == 0, applied.out + applied.err
-    async with under_load(after, lab.list_endpoints("gone")):
+    async with under_load(after, list_endpoints("gone")):
         await after.wait_for_acknowledged(RATE // 2)
     # Fewer than before: from sequence 1 on, none of them would arrive.
     assert 0 < len(after.acked["west"]) < len(before.acked["west"])
@@ -95,13 +95,13 @@ async def test_a_plain_stream_becomes_a_virtual_one(state: Path, tmp_path: Path,
     blocked = await asyncio.to_thread(vstream, "plan", file)
     assert (blocked.code, "takes over `foo`, which does not exist" in blocked.out) == (1, True), blocked.out
     plain: dict[str, Any] = {"name": "foo", "subjects": ["foo.>"], "placement": {"cluster": "west"}}
-    async with connect(lab.list_endpoints("plain")["west"], "west") as connection:
+    async with connect(list_endpoints("plain")["west"], "west") as connection:
         await JetStreamAdmin(connection).create(StreamConfig(name="foo", fields=plain))
     reads = {region: f"foo-read-{region}" for region in ("west", "east")}
     first, sent = Load(50, tag="f"), Load(RATE)
-    async with under_load(first, lab.list_endpoints("plain")):
+    async with under_load(first, list_endpoints("plain")):
         await first.wait_for_acknowledged(20)  # so that the other region has heard of the new stream
-    async with under_load(sent, lab.list_endpoints("plain")):
+    async with under_load(sent, list_endpoints("plain")):
         await sent.wait_for_acknowledged(RATE)
         planned = (await asyncio.to_thread(vstream, "plan", file, "--format", "json")).json()
         (mappings,) = [stage for stage in planned["stages"] if stage["stage"] == "mappings"]
@@ -119,7 +119,7 @@ async def test_a_plain_stream_becomes_a_virtual_one(state: Path, tmp_path: Path,
         assert "have everything of `foo`" in ended.out
         await sent.wait_for_acknowledged(RATE // 2)
     assert (sent.refused, sent.unknown) == ({"west": 0, "east": 0}, set())
-    async with connect(lab.list_endpoints("plain")["west"], "west") as connection:
+    async with connect(list_endpoints("plain")["west"], "west") as connection:
         admin = JetStreamAdmin(connection)
         left = int((await admin.info_from_list("foo"))["state"]["messages"])
         assert 0 < left < len(sent.everything)

@@ -18,7 +18,9 @@ from vstream.errors import RefusedError
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.connection import connect
 from vstream.lab import binaries, lab
+from vstream.lab.start import LabSetup
 from vstream.lab.state import lab_directory
+from vstream.lab.status import list_endpoints
 from vstream.lint.parse_topology import parse_topology
 from vstream.plan.live import gate_checks
 from vstream.render.pipeline import render_bundle
@@ -59,13 +61,13 @@ async def test_a_region_comes_and_goes_while_apply_dies_again_and_again(version:
         "killed",
         small,
         lambda addresses: render_bundle(small, addresses=addresses),
-        lab.LabSetup(binary=binaries.find_or_fetch(version)),
+        LabSetup(binary=binaries.find_or_fetch(version)),
         on_progress=ignore_progress,
         timeout=120,
     )
     await run(small, "killed")
     sent, later = Load(RATE), Load(RATE, tag="b")
-    endpoints = lab.list_endpoints("killed")
+    endpoints = list_endpoints("killed")
     async with under_load(sent, {region: endpoints[region] for region in TWO}):
         await sent.wait_for_acknowledged(RATE)
         added = await apply_until_done(topology(ALL), "killed")
@@ -118,7 +120,7 @@ async def dies_for_good(whole: Path, before: Load) -> None:
     """A region dies while one of the others could not hear it: it is given up, and what is lost is said before."""
     gone = topology(TWO, TWO)
     await asyncio.to_thread(whole.write_text, document(ALL, ALL))
-    endpoints = lab.list_endpoints("killed")
+    endpoints = list_endpoints("killed")
     cut = await asyncio.to_thread(vstream, "chaos", "partition", "central | east", "-t", whole, "--yes-really")
     assert cut.code == 0, cut.err
     unheard = Load(RATE, tag="u")

@@ -14,7 +14,7 @@ from tests.support.moving_region import comes_and_goes, starts
 from tests.support.night import IS_NIGHT, repetitions, with_night
 from tests.support.publish_load import Load, check_contents, under_load
 from vstream.jetstream import monitoring
-from vstream.lab import lab
+from vstream.lab.status import list_endpoints
 
 pytestmark = pytest.mark.lab
 
@@ -45,7 +45,7 @@ async def test_a_region_leaves_under_load(state: Path, tmp_path: Path) -> None:
     assert (await command("lab", "up", file)).code == 0
     assert (await command("apply", file, "--yes")).code == 0
     load = Load(RATE)
-    async with under_load(load, lab.list_endpoints("moving")) as tasks:
+    async with under_load(load, list_endpoints("moving")) as tasks:
         await load.wait_for_acknowledged(RATE)
         file.write_text(document(["west", "central", "east"], ["west", "central"]))
         planned = await command("plan", file, "--format", "json")
@@ -107,7 +107,7 @@ async def test_a_region_joins_with_the_whole_history_and_no_restart(state: Path,
     assert (await command("lab", "up", file, "--server-version", version)).code == 0
     assert (await command("apply", file, "--yes")).code == 0
     load = Load(RATE)
-    async with under_load(load, lab.list_endpoints("moving")):
+    async with under_load(load, list_endpoints("moving")):
         await load.wait_for_acknowledged(2 * RATE)
         # Long ago: the write streams have forgotten it, the read streams have not.
         forgotten = await purge_stream("foo-write-west")
@@ -121,7 +121,7 @@ async def test_a_region_joins_with_the_whole_history_and_no_restart(state: Path,
         assert {(await monitoring.read_meta(url)).cluster_size for url in monitors()} == {3}  # type: ignore[union-attr]
         applied = await command("apply", file, "--yes")
         assert applied.code == 0, applied.out + applied.err
-        east = {"east": lab.list_endpoints("moving")["east"]}
+        east = {"east": list_endpoints("moving")["east"]}
         east_load = Load(RATE)
         async with under_load(east_load, east):
             await east_load.wait_for_acknowledged(RATE)
@@ -141,7 +141,7 @@ async def test_a_region_takes_the_place_of_another_in_two_plans(state: Path, tmp
     file.write_text(document(all_regions, ["west", "central"]))
     assert (await command("lab", "up", file)).code == 0
     assert (await command("apply", file, "--yes")).code == 0
-    load, endpoints = Load(RATE), lab.list_endpoints("moving")
+    load, endpoints = Load(RATE), list_endpoints("moving")
     async with under_load(load, {region: endpoints[region] for region in ("west", "central")}):
         await load.wait_for_acknowledged(RATE)
         for streams, code in ((["west", "east"], 1), (all_regions, 0), (["west", "east"], 0)):
@@ -154,12 +154,12 @@ async def test_a_region_takes_the_place_of_another_in_two_plans(state: Path, tmp
 
 
 def monitors() -> list[str]:
-    return [url for endpoint in lab.list_endpoints("moving").values() for url in endpoint.monitor]
+    return [url for endpoint in list_endpoints("moving").values() for url in endpoint.monitor]
 
 
 async def purge_stream(stream: str) -> int:
     """Purge *stream*, but for what its readers may not have: how many messages have gone."""
-    client = await nats.connect(list(lab.list_endpoints("moving")["west"].urls), connect_timeout=30)
+    client = await nats.connect(list(list_endpoints("moving")["west"].urls), connect_timeout=30)
     try:
         info = json.loads((await client.request(f"$JS.API.STREAM.INFO.{stream}", timeout=60)).data)
         body = json.dumps({"seq": info["state"]["last_seq"] - RATE}).encode()

@@ -24,8 +24,8 @@ from tests.support.profile_checks import check_audit_reads_everything, check_imp
 from tests.support.publish_load import Load, check_contents, under_load
 from tests.support.shared_lab import own_lab
 from vstream.health.live.cross_region_listener import CrossRegionListener
-from vstream.lab import lab
 from vstream.lab.state import lab_directory
+from vstream.lab.status import list_client_endpoints, list_endpoints, read_status
 from vstream.lint import parse_topology
 from vstream.topology.model import Topology
 
@@ -167,10 +167,10 @@ async def a_user_stays_in_its_region(topology: Topology) -> None:
     named: list[str] = []
     unheard: list[str] = []
     listener, forbidden = CrossRegionListener(named.append), CrossRegionListener(unheard.append)
-    listener.follow(topology, lab.list_endpoints("regional"))
-    forbidden.follow(topology, lab.list_endpoints("regional", "app"))
-    elsewhere = lab.list_endpoints("regional", "app")["east"]
-    mine = lab.list_endpoints("regional", "app")["west"]
+    listener.follow(topology, list_endpoints("regional"))
+    forbidden.follow(topology, list_endpoints("regional", "app"))
+    elsewhere = list_endpoints("regional", "app")["east"]
+    mine = list_endpoints("regional", "app")["west"]
     connection = await nats.connect(list(elsewhere.urls), user=mine.user, password=mine.password, connect_timeout=30)
 
     async def is_named() -> str | None:
@@ -209,14 +209,14 @@ async def test_regions_join_and_leave_while_clients_publish(file: Path) -> None:
     assert (await command("lab", "up", file)).code == 0
     assert (await command("apply", file, "--yes")).code == 0
     load, east_load = Load(RATE, prefix="v.foo"), Load(RATE, prefix="v.foo")
-    async with under_load(load, lab.list_client_endpoints("regional")):
+    async with under_load(load, list_client_endpoints("regional")):
         await load.wait_for_acknowledged(RATE)
         says(file, moving(three, three))
         grown = await command("lab", "up", file)
         assert grown.code == 0, grown.err
         joined = await command("apply", file, "--yes", "--allow-many")
         assert joined.code == 0, joined.out + joined.err
-        async with under_load(east_load, {"east": lab.list_client_endpoints("regional")["east"]}):
+        async with under_load(east_load, {"east": list_client_endpoints("regional")["east"]}):
             await east_load.wait_for_acknowledged(RATE)
         await load.wait_for_acknowledged(RATE)
         # First out of the streams, then out of the topology: its account must outlive its streams.
@@ -227,7 +227,7 @@ async def test_regions_join_and_leave_while_clients_publish(file: Path) -> None:
         gone = await command("apply", file, "--yes", "--allow-destructive", "--allow-many")
         assert gone.code == 0, gone.out + gone.err
         await load.wait_for_acknowledged(RATE)
-    assert {server.region for server in lab.read_status("regional").servers} == {*two}
+    assert {server.region for server in read_status("regional").servers} == {*two}
     assert (load.unknown, east_load.unknown) == (set(), set())
     assert (load.refused["west"], load.refused["central"], east_load.refused["east"]) == (0, 0, 0)
     load.acked |= east_load.acked

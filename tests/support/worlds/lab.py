@@ -26,7 +26,7 @@ from vstream.audit.request import AuditProgress, AuditRequest
 from vstream.audit.scratch import scratch_directory
 from vstream.cli.audit import open_target
 from vstream.jetstream.connection import connect
-from vstream.lab import lab
+from vstream.lab.status import list_endpoints
 from vstream.lint.parse_topology import parse_topology
 from vstream.topology.replication import physical_streams
 
@@ -103,7 +103,7 @@ class WorldsLab:
         async with AsyncExitStack() as stack:
             connections = {
                 region: await stack.enter_async_context(connect(endpoint, region, timeout=30))
-                for region, endpoint in lab.list_endpoints(self.name).items()
+                for region, endpoint in list_endpoints(self.name).items()
             }
             for stream in topology.streams:
                 name = stream.name.removeprefix("KV_")

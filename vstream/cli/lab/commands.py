@@ -32,8 +32,17 @@ from vstream.lab import lab
 from vstream.lab.binaries import find_or_fetch_binaries
 from vstream.lab.doctor import examine
 from vstream.lab.links.state import Backend
+from vstream.lab.start import LabSetup
 from vstream.lab.state import lab_directory
-from vstream.lab.status import LabStatus, ServerState, find_recorded_lab
+from vstream.lab.status import (
+    LabStatus,
+    ServerState,
+    find_recorded_lab,
+    list_addresses,
+    list_labs,
+    read_log_tail,
+    read_status,
+)
 from vstream.servers import target_servers
 from vstream.servers.find_servers import render_lab
 
@@ -106,7 +115,7 @@ def up(
                 name or loaded.name,
                 loaded,
                 partial(render_lab, name or loaded.name, loaded, templates),
-                lab.LabSetup(binaries=binaries, links=links, shape=shape, tls=tls),
+                LabSetup(binaries=binaries, links=links, shape=shape, tls=tls),
                 on_progress=show,
                 timeout=timeout,
             )
@@ -142,7 +151,7 @@ def status(name: LabArgument = None, same: SameLab = None, output: options.TextO
     Examples: `vstream lab status`, `vstream lab status acme --format json`
     """
     chosen = choose_name(name, same)
-    labs = (lab.read_status(chosen),) if chosen else lab.list_labs()
+    labs = (read_status(chosen),) if chosen else list_labs()
     faults = {status.name: _list_states(status) for status in labs}
     if output == "json":
         print_json("lab-status", {"labs": view.as_dict(labs, faults)})
@@ -188,11 +197,11 @@ def logs(
     """
     chosen = choose_lab(name)
     if server is not None:
-        console.print_lines(lab.read_log_tail(chosen, server, lines or _LINES))
+        console.print_lines(read_log_tail(chosen, server, lines or _LINES))
         return
-    for address in lab.list_addresses(chosen):
+    for address in list_addresses(chosen):
         console.stdout().print(f"==> {address.server.name} <==")
-        console.print_lines(lab.read_log_tail(chosen, address.server.name, lines or _LINES_OF_EACH))
+        console.print_lines(read_log_tail(chosen, address.server.name, lines or _LINES_OF_EACH))
 
 
 @app.command("doctor")

@@ -12,8 +12,8 @@ from vstream.cli import options
 from vstream.cli.lazy_group import TOPOLOGY_VARIABLE, chosen_overlays
 from vstream.cli.views.console import print_note, set_log
 from vstream.errors import LabError
-from vstream.lab import lab
 from vstream.lab.state import lab_directory
+from vstream.lab.status import list_lab_names, read_status
 
 Name = Annotated[
     str | None, typer.Option("--lab", help="The lab's name; by default the topology's.", envvar="VSTREAM_LAB")
@@ -40,7 +40,7 @@ def choose_lab(name: str | None, *, is_argument: bool = False) -> str:
     """The lab that is meant by `--lab`, or by an argument. Raises LabError if that is not clear."""
     if name is not None:
         return name
-    names = lab.list_lab_names()
+    names = list_lab_names()
     if len(names) == 1:
         return names[0]
     if not names:
@@ -71,7 +71,7 @@ def find_topology(path: Path, name: str | None) -> Path:
         return path
     link = lab_directory(name).topology
     if not link.is_symlink():
-        lab.read_status(name)  # raises LabError if there is none, and names the others
+        read_status(name)  # raises LabError if there is none, and names the others
         raise LabError(f"{path} does not exist", hint=f"name the file of the topology that lab `{name}` runs")
     print_note(f"topology: {link.readlink()}, from which lab {name} was started")
     return link.readlink()
