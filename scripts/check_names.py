@@ -41,7 +41,7 @@ LIMITS = {
     "value class written out": 0,
     "noqa": 43,
     "line": 96_412,
-    "file": 525,
+    "file": 526,
     "vague local in tests": 0,
     "participle as a function name in tests": 0,
 }

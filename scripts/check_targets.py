@@ -31,7 +31,7 @@ from vstream.lab import binaries
 from vstream.lint.parse_topology import parse_topology
 from vstream.render.pipeline import render_bundle
 from vstream.render.targets import render_target
-from vstream.servers.find_servers import find_signer
+from vstream.servers.bundles import find_signer
 from vstream.syntax import natsconf
 from vstream.topology.bundle import loaded_path, placeholder_for
 from vstream.topology.model import Security

@@ -29,7 +29,8 @@ from vstream.cli.audit import open_target
 from vstream.cli.views import audit as view
 from vstream.diagnostics import Severity
 from vstream.errors import NotReachableError
-from vstream.servers.find_servers import build_bundle, endpoints_as_user, find_servers
+from vstream.servers.bundles import build_bundle
+from vstream.servers.find_servers import endpoints_as_user, find_servers
 from vstream.topology.accounts import AUDIT_USER
 
 pytestmark = [
@@ -199,9 +200,11 @@ def test_what_is_read_while_spark_starts_is_read_once_whatever_breaks(
             TOPOLOGY.format(west=f"nats://127.0.0.1:{port}", east=servers["east"].url), encoding="utf-8"
         )
         topology = options.load_topology(tmp_path / "two.yaml").require()
-        target = find_servers(topology, None)
-        streams = build_bundle(topology, target, None).streams
-        messages = extract(plan_extraction(streams, endpoints_as_user(topology, target, AUDIT_USER), tmp_path)).messages
+        audited = find_servers(topology, None)
+        streams = build_bundle(topology, audited, None).streams
+        messages = extract(
+            plan_extraction(streams, endpoints_as_user(topology, audited, AUDIT_USER), tmp_path)
+        ).messages
     assert len(broken) == len(MESSAGES)
     rows = Counter(zip(messages["stream"].to_pylist(), messages["seq"].to_pylist(), strict=True))
     assert rows == {

@@ -43,7 +43,7 @@ def test_the_file_says_lost_until_the_lab_has_the_servers(tmp_path: Path, monkey
 
     async def plan(*_: object) -> ServerPlan:
         request = PlanRequest(topology=TOPOLOGY, bundle=render_bundle(TOPOLOGY), endpoints={})
-        return ServerPlan(where=Servers(endpoints={}, lab=None, description=""), request=request, plan=plans.pop(0))
+        return ServerPlan(servers=Servers(endpoints={}, lab=None, description=""), request=request, plan=plans.pop(0))
 
     monkeypatch.setattr(
         region_failback, "find_servers", lambda *_: Servers(endpoints={}, lab="lost", description="lab lost")
@@ -82,7 +82,7 @@ def test_what_nobody_answered_for_is_not_said_to_differ(
             region_failover.report_end_or_exit(TOPOLOGY, replace(plan, blocked=blocked), False, "in again")
         assert ended.value.exit_code == code
     request = PlanRequest(topology=TOPOLOGY, bundle=render_bundle(TOPOLOGY), endpoints={})
-    planned = ServerPlan(where=Servers(endpoints={}, lab=None, description=""), request=request, plan=plan)
+    planned = ServerPlan(servers=Servers(endpoints={}, lab=None, description=""), request=request, plan=plan)
 
     async def make_plan(*_: object, **__: object) -> ServerPlan:
         return planned

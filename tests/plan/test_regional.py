@@ -156,8 +156,8 @@ def test_a_command_logs_in_to_each_region_as_its_own_user(monkeypatch: pytest.Mo
         region: Endpoint(urls=("nats://x",), user=f"vstream-{region}", password_env="OTHER")
         for region in ("west", "east")
     }
-    where = Servers(endpoints=connect, lab=None, description="")
-    endpoints = endpoints_as_user(topology({"foo": MODELS["foo"]}, **OVER), where, "probe")
+    servers = Servers(endpoints=connect, lab=None, description="")
+    endpoints = endpoints_as_user(topology({"foo": MODELS["foo"]}, **OVER), servers, "probe")
     assert endpoints["east"] == replace(
         connect["east"],
         user="probe-east",

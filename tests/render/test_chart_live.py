@@ -21,7 +21,7 @@ from vstream import resources
 from vstream.lint.parse_topology import parse_topology
 from vstream.render.pipeline import render_bundle
 from vstream.render.targets import render_target
-from vstream.servers.find_servers import find_signer
+from vstream.servers.bundles import find_signer
 from vstream.topology.bundle import loaded_path
 
 pytestmark = pytest.mark.server

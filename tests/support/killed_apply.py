@@ -111,8 +111,8 @@ async def plan_lab(
     wanted: Topology, name: str, *, adopt: frozenset[str] = frozenset(), lost: tuple[str, ...] = ()
 ) -> Plan:
     """What is left to do on lab *name*, once its servers say so: with a link cut, they may elect for longer than a plan waits."""
-    where = find_servers(wanted, name)
-    planned = await ask_until_available(lambda: make_server_plan(wanted, where, None, adopt=adopt, lost=lost))
+    servers = find_servers(wanted, name)
+    planned = await ask_until_available(lambda: make_server_plan(wanted, servers, None, adopt=adopt, lost=lost))
     return planned.plan
 
 
@@ -125,21 +125,21 @@ async def run(
     lost: tuple[str, ...] = (),
 ) -> Plan:
     """One run of `apply`, which dies after a few requests, added to *done*, if that is given. The plan that it had."""
-    where = find_servers(wanted, name)
-    planned = await make_server_plan(wanted, where, None, adopt=adopt, lost=lost)
+    servers = find_servers(wanted, name)
+    planned = await make_server_plan(wanted, servers, None, adopt=adopt, lost=lost)
     plan = planned.plan
     assert not plan.blocked, plan.blocked
-    async with connect_all(wanted, where.endpoints) as connections:
+    async with connect_all(wanted, servers.endpoints) as connections:
         connection = choose_connection(connections)
         admin, mappings = JetStreamAdmin(connection), LabMappings(name, planned.request.bundle, lost=lost)
-        servers = LabServerAdmin(name)
-        mortal = None if done is None else Mortal(admin, mappings, servers, done)
+        server_admin = LabServerAdmin(name)
+        mortal = None if done is None else Mortal(admin, mappings, server_admin, done)
         applied = await module.execute_plan(
             plan,
             mortal or admin,
             mortal or mappings,
             LiveGateChecker(connection),
-            servers=mortal or servers,
+            servers=mortal or server_admin,
             watch=module.ApplyWatch(gate_timeout=120),
         )
         assert applied.is_complete, (applied.failure, applied.gate_timeouts, applied)

@@ -12,7 +12,8 @@ from vstream.lab import keys, lab
 from vstream.lab.status import find_system_endpoint, list_addresses
 from vstream.plan.pipeline import PlanRequest
 from vstream.plan.plan import Plan
-from vstream.servers.find_servers import Servers, find_signer
+from vstream.servers.bundles import find_signer
+from vstream.servers.find_servers import Servers
 from vstream.topology.accounts import SYSTEM_USER
 from vstream.topology.bundle import Bundle
 from vstream.topology.model import Security

@@ -88,7 +88,7 @@ def command(
     """
     planned = run(_plan(path, lab, templates, adopt=frozenset(adopt or ()), lost=tuple(sorted(lost or ()))))
     plan, file = planned.plan, loaded_path(planned.request.topology)
-    console.print_note(planned.where.describe_with(planned.request.topology))
+    console.print_note(planned.servers.describe_with(planned.request.topology))
     console.print_lines(plan_view.render_plan(plan, is_verbose=verbose))
     if plan.blocked:
         console.print_note("Nothing was changed: resolve what is blocked first.", style="bold red")
@@ -176,15 +176,15 @@ async def apply_with_progress(
     planned: ServerPlan, gate_timeout: float, shipping: ShippingOptions
 ) -> tuple[ApplyResult, Plan | None]:
     """Apply, then plan again: what is left is what counts."""
-    topology, where = planned.request.topology, planned.where
+    topology, servers = planned.request.topology, planned.servers
     with progress_bar() as progress:
         task = progress.add_task("applying", total=len(planned.plan.changes))
         return await apply_and_replan(
             planned.request,
             planned.plan,
-            choose_mapping_admin(planned.request, planned.plan, where, shipping),
-            lambda: target_topology(topology, where.lab),
-            lab_name=where.lab,
+            choose_mapping_admin(planned.request, planned.plan, servers, shipping),
+            lambda: target_topology(topology, servers.lab),
+            lab_name=servers.lab,
             watch=ApplyWatch(
                 on_done=lambda _change: progress.update(task, description="applying", advance=1),
                 on_wait=lambda _gate, missing: progress.update(task, description=f"waiting: {missing}"),
@@ -202,7 +202,7 @@ def _print_emptied_regions(planned: ServerPlan, applied: ApplyResult) -> None:
         if region.name not in emptied:
             continue
         console.print_note(f"Region {region.name} holds no stream of {topology.name} any more.")
-        if planned.where.lab is not None:
+        if planned.servers.lab is not None:
             console.print_note("Take it out of the topology and apply again to stop its servers.")
             continue
         names = ", ".join(server.name for server in region.servers)

@@ -17,7 +17,8 @@ from vstream.cli.views import backup as view
 from vstream.cli.views import console
 from vstream.cli.views.json_output import print_json
 from vstream.cli.views.progress import show_steps
-from vstream.servers.find_servers import build_bundle, find_servers
+from vstream.servers.bundles import build_bundle
+from vstream.servers.find_servers import find_servers
 
 Directory = Annotated[Path, typer.Argument(help="The directory of the backup.", metavar="DIR")]
 
@@ -39,9 +40,9 @@ def take(
     """
     text = options.read_bytes(topology, limit=-1)
     loaded = options.load_topology(topology).require()
-    names, where = options.choose_streams(loaded, stream), find_servers(loaded, lab)
-    streams = [part for part in build_bundle(loaded, where, None).streams if part.virtual in names]
-    request = BackupRequest(topology=loaded, text=text, streams=streams, endpoints=where.endpoints)
+    names, servers = options.choose_streams(loaded, stream), find_servers(loaded, lab)
+    streams = [part for part in build_bundle(loaded, servers, None).streams if part.virtual in names]
+    request = BackupRequest(topology=loaded, text=text, streams=streams, endpoints=servers.endpoints)
     with show_steps() as show:
         record = run(take_backup(request, BackupDirectory(directory), show))
     if output == "json":
@@ -76,10 +77,10 @@ def restore(
     record = source.read()
     source.verify(record)
     loaded = options.load_topology(topology or directory / "topology.yaml").require()
-    where = find_servers(loaded, lab)
-    streams = build_bundle(loaded, where, None).streams
+    servers = find_servers(loaded, lab)
+    streams = build_bundle(loaded, servers, None).streams
     request = RestoreRequest(
-        directory=source, record=record, topology=loaded, streams=streams, endpoints=where.endpoints
+        directory=source, record=record, topology=loaded, streams=streams, endpoints=servers.endpoints
     )
     state = run(read_state(request))
     if yes:
@@ -88,4 +89,4 @@ def restore(
     if output == "json":
         print_json("restore", view.restore_as_dict(record, state, is_done=yes))
         return
-    console.print_lines(view.describe_restore(record, state, where.description, is_done=yes))
+    console.print_lines(view.describe_restore(record, state, servers.description, is_done=yes))

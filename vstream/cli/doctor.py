@@ -17,7 +17,8 @@ from vstream.cli.views.json_output import print_json
 from vstream.cli.views.progress import progress_bar
 from vstream.health.doctor.examine import Health
 from vstream.health.pipeline import diagnose
-from vstream.servers.find_servers import build_bundle, find_servers
+from vstream.servers.bundles import build_bundle
+from vstream.servers.find_servers import find_servers
 
 _EXIT_CODES = {Health.HEALTHY: OK, Health.UNHEALTHY: NO, Health.UNKNOWN: UNKNOWN}
 

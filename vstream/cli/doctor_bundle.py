@@ -23,7 +23,8 @@ from vstream.health.redact import find_secrets, redact
 from vstream.jetstream.monitoring import read_raw_answers
 from vstream.lab.state import lab_directory
 from vstream.plan import saved
-from vstream.servers.find_servers import Servers, build_bundle, find_servers
+from vstream.servers.bundles import build_bundle
+from vstream.servers.find_servers import Servers, find_servers
 from vstream.servers.server_plan import make_server_plan
 from vstream.topology.model import Topology
 
@@ -63,7 +64,7 @@ def _gather(
 ) -> tuple[dict[str, str], dict[str, str], frozenset[str]]:
     """The files by name, why others are missing, and the secrets that may stand in them."""
     files, problems = {"topology.yaml": text}, dict[str, str]()
-    where: Servers | None = None
+    servers = Servers(endpoints={}, lab=None, description="")
     secret_texts: list[str] = []
 
     def add(name: str, make: Callable[[], Mapping[str, str]]) -> None:
@@ -76,10 +77,9 @@ def _gather(
         add(f"{name}.json", lambda: {f"{name}.json": format_json(name, make()) + "\n"})
 
     try:
-        where = find_servers(topology, lab)
+        servers = find_servers(topology, lab)
     except VstreamError as error:
         problems["servers"] = error.message
-    servers = where or Servers(endpoints={}, lab=None, description="")
     if servers.lab is not None:
         conf = lab_directory(servers.lab).conf
         secret_texts = [path.read_text(encoding="utf-8") for path in sorted(conf.glob("**/*password*.cfg"))]
@@ -87,11 +87,11 @@ def _gather(
         "rendered",
         lambda: {f"rendered/{part.path}": part.text for part in build_bundle(topology, servers, templates).artifacts},
     )
-    if where is not None:
-        add_json("status", lambda: run(find_source(topology, where, templates).read(timeout)).as_dict())
-        add_json("doctor", lambda: run(_run_doctor(topology, where, templates, timeout)))
-        add_json("plan", lambda: saved.to_dict(run(make_server_plan(topology, where, templates)).plan))
-        answers, silent = run(read_raw_answers(where.endpoints, timeout=timeout))
+    if "servers" not in problems:
+        add_json("status", lambda: run(find_source(topology, servers, templates).read(timeout)).as_dict())
+        add_json("doctor", lambda: run(_run_doctor(topology, servers, templates, timeout)))
+        add_json("plan", lambda: saved.to_dict(run(make_server_plan(topology, servers, templates)).plan))
+        answers, silent = run(read_raw_answers(servers.endpoints, timeout=timeout))
         files |= {f"servers/{name}.json": json.dumps(answer, indent=1) + "\n" for name, answer in answers.items()}
         problems |= silent
     # Also of servers that are not used: those of `connect` while a lab is.
@@ -99,9 +99,9 @@ def _gather(
     return files, problems, find_secrets(endpoints, secret_texts)
 
 
-async def _run_doctor(topology: Topology, where: Servers, templates: Path | None, timeout: float) -> dict[str, Any]:
-    expected = build_bundle(topology, where, templates)
-    return (await diagnose(topology, where.endpoints, expected, {}, timeout=timeout)).as_dict()
+async def _run_doctor(topology: Topology, servers: Servers, templates: Path | None, timeout: float) -> dict[str, Any]:
+    expected = build_bundle(topology, servers, templates)
+    return (await diagnose(topology, servers.endpoints, expected, {}, timeout=timeout)).as_dict()
 
 
 def _write(target: Path, files: Mapping[str, str]) -> None:

@@ -39,17 +39,17 @@ def print_trace(
     for name in regions:
         if name not in names:
             raise UnknownNameError(f"there is no region `{name}`", hint=f"there are {', '.join(names)}")
-    where = find_servers(loaded, lab)
+    servers = find_servers(loaded, lab)
     expected = []
     for name in regions or names:
         account = client_account(loaded, name) if loaded.has_accounts else None
         simulation = find_client(workspace, name, account).publish(subject)
         expected.append(expect_publish(loaded, name, subject, simulation))
-    traces = run(trace_publish(subject, expected, where.endpoints, timeout=timeout))
+    traces = run(trace_publish(subject, expected, servers.endpoints, timeout=timeout))
     if is_json:
         print_json("trace", view.as_dict(loaded.name, subject, expected, traces))
     else:
-        console.print_note(where.describe_with(loaded))
+        console.print_note(servers.describe_with(loaded))
         console.print_lines(view.render(subject, expected, traces))
     if any(trace.is_expected is False for trace in traces):
         raise typer.Exit(NO)

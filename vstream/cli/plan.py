@@ -86,9 +86,7 @@ def command(
     if files is not None:
         raise typer.BadParameter("needs --drift", param_hint="--configs")
     adopted, regions = frozenset(adopt or ()), tuple(sorted(lost or ()))
-    planned = run(
-        plan_with_progress(loaded.require(), lab, templates, adopt=adopted, lost=regions, is_for_servers=False)
-    )
+    planned = run(plan_with_progress(loaded.require(), lab, templates, adopt=adopted, lost=regions, with_files=False))
     if out is not None:
         _save_plan(out, topology, loaded.text, planned)
     _print_plan(planned, output, is_verbose=verbose)
@@ -105,7 +103,7 @@ def _save_plan(path: Path, topology: Path, text: str, planned: ServerPlan) -> No
         plan=planned.plan,
         topology_file=str(topology),
         topology_text=text,
-        lab=planned.where.lab,
+        lab=planned.servers.lab,
         adopt=tuple(sorted(planned.request.adopt)),
         lost=planned.request.lost,
     )
@@ -119,7 +117,7 @@ def _print_plan(planned: ServerPlan, output: str, *, is_verbose: bool) -> None:
     elif output == "markdown":
         typer.echo(view.render_markdown(plan, view.describe_routing(request.topology, request.bundle)), nl=False)
     else:
-        console.print_note(planned.where.describe_with(request.topology))
+        console.print_note(planned.servers.describe_with(request.topology))
         console.print_note(view.describe_routing(request.topology, request.bundle))
         console.print_lines(view.render_plan(plan, is_verbose=is_verbose))
 
@@ -131,11 +129,11 @@ async def plan_with_progress(
     *,
     adopt: frozenset[str] = frozenset(),
     lost: tuple[str, ...] = (),
-    is_for_servers: bool = True,
+    with_files: bool = True,
 ) -> ServerPlan:
     """`make_server_plan` of the lab *lab_name*, or of the servers that *topology* means. Raises VstreamError."""
-    where = find_servers(topology, lab_name)
+    servers = find_servers(topology, lab_name)
     with show_steps() as show:
         return await make_server_plan(
-            topology, where, templates, adopt=adopt, lost=lost, is_for_servers=is_for_servers, on_progress=show
+            topology, servers, templates, adopt=adopt, lost=lost, with_files=with_files, on_progress=show
         )

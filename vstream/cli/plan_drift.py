@@ -34,14 +34,14 @@ def check_drift(
     servers have loaded. *timeout*: seconds for each server. *files*: a directory with configuration files. Exits with
     3 if no difference was found but not everything could be compared. Raises VstreamError.
     """
-    where = find_servers(topology, lab)
-    config_files = server_configs.read_configs(topology, where, files)
+    servers = find_servers(topology, lab)
+    config_files = server_configs.read_configs(topology, servers, files)
     with show_steps() as show:
-        drift = run(find_drift(topology, where, templates, config_files, timeout=timeout, on_progress=show))
+        drift = run(find_drift(topology, servers, templates, config_files, timeout=timeout, on_progress=show))
     if is_json:
         print_json("plan-drift", _as_dict(drift))
     else:
-        console.print_note(where.describe_with(topology))
+        console.print_note(servers.describe_with(topology))
         _print_drift(drift)
     if drift.has_drifted:
         raise typer.Exit(NO)

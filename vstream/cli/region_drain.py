@@ -84,7 +84,7 @@ def command(
 def _drain_region(edit: TopologyEdit, region: str, planned: ServerPlan, how: EditOptions, *, is_undone: bool) -> None:
     topology, is_json = edit.topology, how.is_json
     if not is_json:
-        console.print_note(planned.where.describe_with(topology))
+        console.print_note(planned.servers.describe_with(topology))
         console.print_lines(plan_view.render_plan(planned.plan, is_allowed=True))
     left, is_done = carry_out_edit(edit, planned, how)
     if is_undone or not (is_done or left.is_empty):
@@ -100,7 +100,7 @@ def _drain_region(edit: TopologyEdit, region: str, planned: ServerPlan, how: Edi
             raise typer.Exit(NO)
         return
     within = how.gate_timeout if how.is_allowed else _LOOK
-    target = target_topology(topology, planned.where.lab)
+    target = target_topology(topology, planned.servers.lab)
     seen = run(empty_region(topology, target, region, within=within, moves=how.is_allowed))
     if unread := left.unknown_servers:
         rules = f"whether the rules that lead publishes away from {region} are loaded on {', '.join(unread)}"

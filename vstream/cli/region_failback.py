@@ -21,7 +21,8 @@ from vstream.lab import lab
 from vstream.lab.status import read_status
 from vstream.plan.live.witnesses import PEER_TIMEOUT, require_empty, wait_for_members
 from vstream.plan.pipeline import require_nothing_lost
-from vstream.servers.find_servers import Servers, find_servers, render_lab
+from vstream.servers.bundles import render_lab
+from vstream.servers.find_servers import Servers, find_servers
 from vstream.topology.model import Topology
 
 
@@ -49,17 +50,17 @@ def command(
     """
     current = options.load_topology(topology).require()
     edit = load_edit(topology, current).take_in(region)
-    where = find_servers(current, lab)
+    servers = find_servers(current, lab)
     is_json = output == "json"
-    if where.lab is None:
+    if servers.lab is None:
         _check_servers(edit.topology, region, is_new=edit.topology is not current, is_waiting=yes)
     elif yes:
-        if not _runs_in_lab(where.lab, edit.topology, region, any):
+        if not _runs_in_lab(servers.lab, edit.topology, region, any):
             require_nothing_lost(run(plan_with_progress(current, lab, templates)).plan, current)
         # The file comes second: a lab without servers that its file has is refused. Those that an earlier run has started may
         # not be let in yet.
-        _start_in_lab(where.lab, edit.topology)
-    elif not _runs_in_lab(where.lab, edit.topology, region, all):
+        _start_in_lab(servers.lab, edit.topology)
+    elif not _runs_in_lab(servers.lab, edit.topology, region, all):
         if is_json:
             print_json("failback", view.as_dict(None, (region,), {}, None, is_done=False))
         console.print_note(f"The lab will start the servers of {region}. Nothing was changed: pass `--yes` to do it.")
@@ -87,12 +88,12 @@ def _start_in_lab(name: str, topology: Topology) -> None:
 
 def _check_servers(topology: Topology, region: str, *, is_new: bool, is_waiting: bool) -> None:
     """The servers of *region* must run, with empty disks if they come now, and be let in by the others."""
-    where: Servers = find_servers(topology, None)
-    endpoint = where.endpoints.get(region)
+    servers: Servers = find_servers(topology, None)
+    endpoint = servers.endpoints.get(region)
     if endpoint is None:
         raise RefusedError(f"no address is known for region `{region}`", hint=f"add `{region}` to `connect`")
     if is_new:
         run(require_empty(region, endpoint))
     if is_waiting:
-        monitors = [url for endpoint in where.endpoints.values() for url in endpoint.monitor]
+        monitors = [url for endpoint in servers.endpoints.values() for url in endpoint.monitor]
         run(wait_for_members(topology.servers_in(region), monitors))

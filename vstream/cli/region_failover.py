@@ -68,7 +68,7 @@ def carry_out_edit(edit: TopologyEdit, planned: ServerPlan, how: EditOptions) ->
     applied, left = run(apply_with_progress(planned, how.gate_timeout, shipping))
     if not how.is_json or not applied.is_complete or (left is not None and not left.is_empty):
         report_applied_or_exit(planned, applied, left, is_verbose=False)
-    behind = run(resume_reading(edit.topology, target_topology(edit.topology, planned.where.lab)))
+    behind = run(resume_reading(edit.topology, target_topology(edit.topology, planned.servers.lab)))
     if behind:
         console.print_note(f"{', '.join(behind)} will source again later: `vstream repair sources` says when.")
     return planned.plan if left is None else left, True
@@ -109,12 +109,12 @@ def command(
     Examples: `vstream region failover west`, `vstream region failover west acme.yaml --also central --yes`
     """
     current = options.load_topology(topology).require()
-    where = find_servers(current, lab)
+    servers = find_servers(current, lab)
     regions = tuple(dict.fromkeys((region, *(also or ()))))
-    proof = run(_prove(current, regions, where))
+    proof = run(_prove(current, regions, servers))
     is_json = output == "json"
     if not is_json:
-        console.print_note(where.describe_with(current))
+        console.print_note(servers.describe_with(current))
         console.print_lines(view.describe_proof(proof))
     if proof.alive or (proof.unknown and not is_declared):
         if is_json:
@@ -125,14 +125,14 @@ def command(
                 "Nothing was changed."
             )
         raise typer.Exit(NO if proof.alive else UNKNOWN)
-    edit, homes = run(give_up(load_edit(topology, current), regions, where.endpoints))
+    edit, homes = run(give_up(load_edit(topology, current), regions, servers.endpoints))
     planned = run(plan_with_progress(edit.topology, lab, templates))
     if not is_json:
         console.print_lines((*view.describe_homes(homes), *plan_view.render_plan(planned.plan, is_allowed=True)))
     how = EditOptions(is_allowed=yes, gate_timeout=gate_timeout, ship_with=ship_with, is_json=is_json)
     left, is_done = carry_out_edit(edit, planned, how)
     if is_done:
-        _remove_from_meta_group(edit.topology, regions, where)
+        _remove_from_meta_group(edit.topology, regions, servers)
     if is_json:
         print_json("failover", view.as_dict(proof, regions, homes, planned.plan, is_done=is_done))
     report_end_or_exit(edit.topology, left, is_done, f"Given up: {', '.join(regions)}. {topology} says so: commit it.")
@@ -153,28 +153,29 @@ def report_end_or_exit(topology: Topology, plan: Plan, is_done: bool, success: s
     console.print_note("Nothing was changed: pass `--yes` to do it.")
 
 
-async def _prove(topology: Topology, regions: Sequence[str], where: Servers) -> DeathProof:
+async def _prove(topology: Topology, regions: Sequence[str], servers: Servers) -> DeathProof:
     witnesses = [candidate.name for candidate in topology.regions if candidate.name not in regions]
     if not witnesses:
         raise RefusedError(f"there is no region besides `{'`, `'.join(regions)}`", hint="nothing could take its place")
-    return await hear_witnesses(topology, regions, where.endpoints, witnesses, find_system_endpoints(where, witnesses))
+    system = find_system_endpoints(servers, witnesses)
+    return await hear_witnesses(topology, regions, servers.endpoints, witnesses, system)
 
 
-def find_system_endpoints(where: Servers, regions: list[str]) -> Mapping[str, Endpoint]:
+def find_system_endpoints(servers: Servers, regions: list[str]) -> Mapping[str, Endpoint]:
     """How the system account is reached in *regions*, as far as that is known."""
-    if where.lab is not None:
-        living = {address.region for address in list_addresses(where.lab)} & {*regions}
-        return {region: find_system_endpoint(where.lab, region) for region in sorted(living)}
-    logins = {region: where.endpoints[region].system for region in regions if region in where.endpoints}
+    if servers.lab is not None:
+        living = {address.region for address in list_addresses(servers.lab)} & {*regions}
+        return {region: find_system_endpoint(servers.lab, region) for region in sorted(living)}
+    logins = {region: servers.endpoints[region].system for region in regions if region in servers.endpoints}
     return {region: login for region, login in logins.items() if login is not None}
 
 
-def _remove_from_meta_group(topology: Topology, regions: Sequence[str], where: Servers) -> None:
+def _remove_from_meta_group(topology: Topology, regions: Sequence[str], servers: Servers) -> None:
     """Their servers have no vote any more. A lab's are gone by now."""
-    if where.lab is not None:
+    if servers.lab is not None:
         return
     names = [server for region in regions for server in topology.servers_in(region)]
-    system = find_system_endpoints(where, [living.name for living in topology.regions])
+    system = find_system_endpoints(servers, [living.name for living in topology.regions])
     if system:
         run(remove_peers(system, names))
         return

@@ -18,7 +18,7 @@ from vstream.render.pipeline import list_template_directories, render_bundle
 from vstream.render.targets import render_target
 from vstream.render.targets.hosts import list_missing_files
 from vstream.render.write_bundle import write_bundle
-from vstream.servers.find_servers import find_signer
+from vstream.servers.bundles import find_signer
 from vstream.topology.bundle import loaded_path
 from vstream.topology.model import Topology
 

@@ -139,12 +139,12 @@ def repair_meta(
     Examples: `vstream repair meta`, `vstream repair meta acme.yaml --yes`
     """
     loaded = options.load_topology(topology).require()
-    where = find_servers(loaded, lab)
-    system = find_system_endpoints(where, [region.name for region in loaded.regions])
-    groups = run(find_groups(loaded, where.endpoints, system))
+    servers = find_servers(loaded, lab)
+    system = find_system_endpoints(servers, [region.name for region in loaded.regions])
+    groups = run(find_groups(loaded, servers.endpoints, system))
     is_json = output == "json"
     if not is_json:
-        console.print_note(where.describe_with(loaded))
+        console.print_note(servers.describe_with(loaded))
         console.print_lines(view.render_groups(groups))
     chosen = choose_groups(groups)
     for group in chosen if yes else ():
@@ -163,10 +163,10 @@ def repair_meta(
     console.print_note(
         "The JetStream API is back. Never start the dead servers again with their old disks.", style="bold green"
     )
-    _refresh(loaded, where, chosen)
+    _refresh(loaded, servers, chosen)
 
 
-def _refresh(topology: Topology, where: Servers, groups: Sequence[MetaGroup]) -> None:
+def _refresh(topology: Topology, servers: Servers, groups: Sequence[MetaGroup]) -> None:
     """Make every read stream source again; a region that died as a whole has write streams that nobody leads."""
     dead = {server for group in groups for server in group.dead}
     gone = [region.name for region in topology.regions if {server.name for server in region.servers} <= dead]
@@ -175,7 +175,7 @@ def _refresh(topology: Topology, where: Servers, groups: Sequence[MetaGroup]) ->
         console.print_note(f"Dead: {', '.join(gone)}. Go on with `vstream region failover {command}`.")
         return
     try:
-        run(refresh_readers(topology, target_topology(topology, where.lab), timeout=_SOURCE_TIMEOUT))
+        run(refresh_readers(topology, target_topology(topology, servers.lab), timeout=_SOURCE_TIMEOUT))
     except VstreamError as error:
         console.print_note(
             f"Not all read streams were refreshed: {error.message}. `vstream repair sources` tries again."

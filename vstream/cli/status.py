@@ -25,7 +25,8 @@ from vstream.errors import InvalidInputError, NotReachableError, VstreamError
 from vstream.health.pipeline import read_status
 from vstream.health.status import Status, StatusVerdict
 from vstream.render.pipeline import render_loaded
-from vstream.servers.find_servers import Servers, build_bundle, find_servers, find_signer
+from vstream.servers.bundles import build_bundle, find_signer
+from vstream.servers.find_servers import Servers, find_servers
 from vstream.topology.bundle import Bundle
 from vstream.topology.model import Topology
 from vstream.value_class import value_class

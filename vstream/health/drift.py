@@ -39,7 +39,7 @@ class DriftReport:
 
 async def find_drift(
     topology: Topology,
-    where: Servers,
+    servers: Servers,
     templates: Path | None,
     files: Mapping[str, ConfigFile],
     *,
@@ -48,8 +48,8 @@ async def find_drift(
 ) -> DriftReport:
     """Compare *topology* and the configuration *files* of servers with what these have. Raises VstreamError."""
     planned, snapshot = await asyncio.gather(
-        make_server_plan(topology, where, templates, on_progress=on_progress),
-        collect_snapshot(topology, where.endpoints, timeout=timeout, is_deep=True),
+        make_server_plan(topology, servers, templates, on_progress=on_progress),
+        collect_snapshot(topology, servers.endpoints, timeout=timeout, is_deep=True),
     )
     diagnosis = examine(topology, planned.request.bundle, snapshot, files)
     return DriftReport(

@@ -31,7 +31,7 @@ from vstream.plan.transitions.remove_region import RegionLoss
 from vstream.probe import checks
 from vstream.probe.report import CheckStatus
 from vstream.scenario.model import ChangeRegion, RegionCommand, Scenario
-from vstream.servers.find_servers import render_lab
+from vstream.servers.bundles import render_lab
 from vstream.servers.target_servers import target_lab_of_topology
 from vstream.topology import physical
 from vstream.topology.bundle import Bundle

@@ -1,25 +1,20 @@
-"""The servers of a topology, those under its `connect` or its running lab: endpoints, keys and bundle."""
+"""The servers of a topology, those under its `connect` or its running lab, and how they are reached."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from vstream.credentials import find_secret_file
 from vstream.errors import LabError, VstreamError
-from vstream.formatting import list_names
 from vstream.jetstream import monitoring
 from vstream.jetstream.keyring import Keyring, default_key_directory
-from vstream.lab import keys as lab_keys
 from vstream.lab.readiness import trust_monitors
 from vstream.lab.status import is_running, list_addresses, list_endpoints, read_status
 from vstream.render import account_view
-from vstream.render.pipeline import render_bundle
 from vstream.topology.accounts import inbox_of, password_variable, regional_user, regional_variable
-from vstream.topology.bundle import Bundle, ServerAddress
 from vstream.topology.model import Endpoint, Security, Topology
 from vstream.topology.profiles import profile_of
 from vstream.value_class import value_class
@@ -141,48 +136,4 @@ def _check_servers(topology: Topology, lab_name: str) -> None:
         f"lab `{lab_name}` was started from other servers than topology `{topology.name}` has: it {' and '.join(listed)}",
         hint=f"`vstream lab up --lab {lab_name}` starts the servers of new regions; after any other change, run "
         f"`vstream lab down {lab_name} --purge` first, or choose another `--lab`",
-    )
-
-
-def find_signer(topology: Topology, lab_name: str | None) -> Keyring | None:
-    """
-    The keys of *topology* for its servers, or for those of lab *lab_name*; None if its users have no keys.
-
-    Raises VstreamError if keys are missing.
-    """
-    if not topology.security.has_keys:
-        return None
-    if lab_name is not None:
-        return lab_keys.provide_keyring(lab_name, topology)
-    ring = Keyring(default_key_directory(topology.name))
-    if missing := ring.find_missing(topology):
-        raise VstreamError(
-            f"topology `{topology.name}` needs keys that are not in {ring.directory}: {list_names(list(missing))}",
-            hint="`vstream keys create` makes what is missing; $VSTREAM_KEYS names another directory",
-        )
-    return ring
-
-
-def build_bundle(
-    topology: Topology, servers: Servers, templates: Path | None, *, is_for_servers: bool = True
-) -> Bundle:
-    """
-    The bundle of *topology* as *servers* need it: those of a lab have addresses of their own.
-
-    Without *is_for_servers* it is only compared with what they have: without their files, if these are of vstream's own
-    templates.
-    """
-    seats = {seat.server.name for seat in topology.all_seats}
-    addresses = None
-    if servers.lab is not None:
-        addresses = tuple(address for address in list_addresses(servers.lab) if address.server.name in seats)
-    signer = find_signer(topology, servers.lab)
-    written = None if is_for_servers or templates else ()
-    return render_bundle(topology, addresses=addresses, written=written, templates=templates, signer=signer)
-
-
-def render_lab(name: str, topology: Topology, templates: Path | None, addresses: Sequence[ServerAddress]) -> Bundle:
-    """The bundle of *topology* for the lab *name*, which has or gets servers at *addresses*."""
-    return render_bundle(
-        topology, addresses=addresses, templates=templates, signer=lab_keys.provide_keyring(name, topology)
     )

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from vstream.plan.pipeline import PlanRequest, make_plan
 from vstream.plan.plan import Plan
-from vstream.servers.find_servers import Servers, build_bundle
+from vstream.servers.bundles import build_bundle
+from vstream.servers.find_servers import Servers
 from vstream.topology.model import Topology
 from vstream.value_class import value_class
 
@@ -16,32 +17,32 @@ from vstream.value_class import value_class
 class ServerPlan:
     """A plan, what it was made from, and the servers that are meant."""
 
-    where: Servers
+    servers: Servers
     request: PlanRequest
     plan: Plan
 
 
 async def make_server_plan(
     topology: Topology,
-    where: Servers,
+    servers: Servers,
     templates: Path | None,
     *,
     adopt: frozenset[str] = frozenset(),
     lost: tuple[str, ...] = (),
-    is_for_servers: bool = True,
+    with_files: bool = True,
     on_progress: Callable[[str], None] = lambda _text: None,
 ) -> ServerPlan:
     """
-    Read the servers *where* and compare them with *topology*; unless *is_for_servers*, without files of servers.
+    Read *servers* and compare them with *topology*; unless *with_files*, without the files of servers.
 
     Raises as `make_plan`.
     """
     request = PlanRequest(
         topology=topology,
-        bundle=build_bundle(topology, where, templates, is_for_servers=is_for_servers),
-        endpoints=where.endpoints,
-        leaving=where.leaving,
+        bundle=build_bundle(topology, servers, templates, with_files=with_files),
+        endpoints=servers.endpoints,
+        leaving=servers.leaving,
         adopt=adopt,
         lost=tuple(sorted({*lost, *(region.name for region in topology.lost)})),
     )
-    return ServerPlan(where=where, request=request, plan=await make_plan(request, on_progress=on_progress))
+    return ServerPlan(servers=servers, request=request, plan=await make_plan(request, on_progress=on_progress))

@@ -44,7 +44,7 @@ from vstream.lab.status import (
     read_status,
 )
 from vstream.servers import target_servers
-from vstream.servers.find_servers import render_lab
+from vstream.servers.bundles import render_lab
 
 app = typer.Typer(
     help="Run the servers of a topology on this machine, on loopback, to try things out.", no_args_is_help=True
