@@ -433,6 +433,10 @@ async def test_a_write_stream_that_is_made_again_begins_after_what_its_readers_t
         "starts after the last message that foo-read-central, foo-read-west sourced" in line.plain
         for line in view.render_plan(plan)
     )
+    # Also those of which everything has expired know how far they were.
+    empty = replace(servers.streams_by_name["foo-read-west"], messages=0, last_seq=41)
+    servers.streams_by_name["foo-read-west"] = empty
+    assert plan_change(servers, regions(TWO)) == plan
     assert (await run(servers, regions(TWO))).is_complete
     assert servers.streams_by_name["foo-write-west"].config.fields["first_seq"] == 41
     # That is no drift, and later changes keep it.

@@ -100,6 +100,23 @@ async def test_a_note_is_taken_instead_of_reading_back_unless_it_may_be_old(
         assert await checker.start_sequences("foo") == {origin: 4}
 
 
+async def test_an_origin_of_which_readers_hold_nothing_more_goes_on_after_all_that_they_can_have_taken(
+    old: JetStreamServer,
+) -> None:
+    origin = "foo-write-west"
+    written: list[tuple[str, bytes, dict[str, str] | None]] = [(f"{origin}.a", b"", None)] * 5
+    await asyncio.to_thread(fill, old, origin, written)
+    await asyncio.to_thread(fill, old, "foo", [], sources=[{"name": origin, "opt_start_seq": 3}])
+    await eventually(lambda: count(old) == 3)
+    await asyncio.to_thread(old.api, "STREAM.PURGE.foo")
+    async with connect(Endpoint(urls=(old.url,)), "east") as connection:
+        checker = LiveGateChecker(connection)
+        # At least after 5: it sources nothing before 3, and it has stored three messages.
+        assert await checker.sequence_after(origin, ["foo"]) == 3 + 3 + 1
+        # Who never sourced it can have taken nothing.
+        assert await checker.sequence_after("foo-write-north", ["foo"]) == 1
+
+
 async def test_a_lost_origins_end_is_found_however_much_others_have_published_since(tmp_path: Path) -> None:
     server = JetStreamServer(tmp_path)
     server.start()

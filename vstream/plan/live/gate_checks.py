@@ -113,9 +113,14 @@ class LiveGateChecker:
         return {**starts, mirrored: stream.last_seq + 1} if mirrored is not None and mirrored in noted else starts
 
     async def sequence_after(self, origin: str, readers: Sequence[str]) -> int:
-        """See GateChecker. 1 if no message of it is left in any: then their position is lost."""
+        """See GateChecker. If no message of it is left in any, as many are left out as they can have taken."""
         cursors, _ = await self.cursors(origin, readers)
-        return max((seq or 0 for seq in cursors.values()), default=0) + 1
+        if last := max((seq or 0 for seq in cursors.values()), default=0):
+            return last + 1
+        # Servers before 2.15 still know how far they were, and do not say it.
+        streams = [await self._read_stream(name) for name in readers]
+        sourcing = [stream for stream in streams if origin in stream.config.source_names]
+        return max((stream.config.start_seq_of(origin) + stream.last_seq for stream in sourcing), default=0) + 1
 
     async def sequences_after_mirrors(self, origins: Sequence[str], mirrors: Sequence[str]) -> Mapping[str, int]:
         """See GateChecker."""

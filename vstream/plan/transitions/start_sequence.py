@@ -41,7 +41,7 @@ def attach_readers(outcomes: Sequence[Outcome], context: DiffContext) -> Iterabl
     mirrors: dict[str, set[str]] = {}
     for reader in context.streams.values():
         name, sources = reader.config.name, reader.config.source_names
-        if reader.messages and sources:
+        if (reader.messages or reader.last_seq) and sources:
             for source in {*sources, *desired.get(name, ())}:
                 readers.setdefault(source, set()).add(name)
         elif reader.last_seq and (mirrored := reader.config.mirror_name) is not None:
