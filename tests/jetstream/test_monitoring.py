@@ -12,6 +12,8 @@ from tests.support.ports import free_port
 from tests.support.single_server import NAME, SingleServer
 from vstream.errors import ServerError
 from vstream.jetstream import monitoring
+from vstream.syntax import natsconf
+from vstream.syntax.natsconf.digest import digest
 
 NOT_READY = b'{"status":"error","error":"failed to be ready for connections after 1ms: server"}'
 
@@ -50,5 +52,24 @@ async def test_a_server_is_asked_below_its_own_path_with_a_slash_at_the_end_or_w
         assert (await monitoring.read_varz(f"http://127.0.0.1:{port}/nats{ending}")).server_name == NAME
         with pytest.raises(ServerError):
             await monitoring.read_varz(f"http://127.0.0.1:{port}{ending}")
+    finally:
+        server.kill()
+
+
+@pytest.mark.server
+@pytest.mark.parametrize(("version", "is_counted"), [("2.11.11", False), ("2.12.8", True)])
+async def test_a_digest_that_leaves_out_variables_is_not_compared(
+    tmp_path: Path, version: str, is_counted: bool
+) -> None:
+    """As every lab has one, all files of servers before 2.12 would look as if they had not been loaded."""
+    url = f"127.0.0.1:{free_port()}"
+    text = f'ADDRESS: "{url}"\nhttp: $ADDRESS\n'
+    expected = digest(natsconf.parse(text, ""))
+    server = SingleServer(tmp_path, version, more=text)
+    await server.start()
+    try:
+        reported = (await monitoring.get(f"http://{url}", "/varz"))["config_digest"]
+        assert (reported == expected) == is_counted
+        assert (await monitoring.read_varz(f"http://{url}")).config_digest == (expected if is_counted else None)
     finally:
         server.kill()

@@ -23,6 +23,7 @@ from vstream.errors import HangingError, MalformedAnswerError, NotReachableError
 from vstream.jetstream import answers
 from vstream.topology.model import Endpoint
 from vstream.topology.naming import probe_subject
+from vstream.topology.units import Version, parse_version
 from vstream.value_class import value_class
 
 TIMEOUT = 2.0
@@ -33,6 +34,8 @@ MOST_AT_ONCE = 3 * answers.MOST_JSON
 _CHUNK, _SMALL, _TURN = 65_536, 1 << 20, 0.01
 _sizes: dict[asyncio.StreamReader, int] = {}
 """Bytes of each answer that is being read now."""
+_DIGESTS_VARIABLES: Version = (2, 12, 0)
+"""Digests of servers before this leave out variables: they cannot be compared with others."""
 _OK = 200
 _HEALTH = frozenset({_OK, 500, 503})
 """Statuses of /healthz: 500 means that the server does not accept connections yet (server/monitor.go, healthz)."""
@@ -109,16 +112,18 @@ async def read_varz(url_base: str, timeout: float = TIMEOUT) -> Varz:
     with answers.convert_malformed_errors(url):
         cluster = answer.get("cluster") or {}
         flags = answer.get("feature_flags") or {}
+        version = answers.require_text(answer["version"])
+        has_digest = (parse_version(version) or _DIGESTS_VARIABLES) >= _DIGESTS_VARIABLES
         return Varz(
             server_name=answers.require_text(answer["server_name"]),
-            version=answers.require_text(answer["version"]),
+            version=version,
             config_load_time=answers.require_text(answer["config_load_time"]),
             was_reloaded=answer.get("start") != answer["config_load_time"],
             cluster=cluster.get("name") or None,
             # A cluster may have no more than a name, which placement asks for.
             is_clustered="cluster_port" in cluster,
             now=answer.get("now"),
-            config_digest=answer.get("config_digest") or None,
+            config_digest=(answer.get("config_digest") or None) if has_digest else None,
             flags={str(name): bool(value) for name, value in flags.items()},
         )
 
