@@ -401,7 +401,8 @@ class Maker:
     def _plant_twin(self) -> None:
         row, twin = self._any("read"), self._any("read")
         if row and twin:
-            twin["msg_id"] = row["msg_id"]
+            # An empty id is none.
+            row["msg_id"] = twin["msg_id"] = self.random.choice([row["msg_id"], row["msg_id"], ""])
 
     def _plant_lost_to_twin(self) -> None:
         row = self._any("read")

@@ -126,7 +126,7 @@ class Audit:
                 row["seq"],
                 row["time_ns"],
                 digest,
-                row["msg_id"],
+                row["msg_id"] or None,
                 row["subject"],
                 time_to_live(row["ttl"]),
                 total=total,

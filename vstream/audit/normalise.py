@@ -302,7 +302,9 @@ def _parse_headers(rows: DataFrame, hidden: DataFrame | None) -> DataFrame:
         return F.when(~is_ack, F.get(words, F.lit(position)))
 
     return _resolve_origin(rows, hidden).select(
-        *("virtual", "stream", "region", "is_origin", "seq", "time_ns", "subject", "msg_id", "digest"),
+        *("virtual", "stream", "region", "is_origin", "seq", "time_ns", "subject", "digest"),
+        # To servers, an empty id is none.
+        F.when(F.col("msg_id") != "", F.col("msg_id")).alias("msg_id"),
         _ttl_ns(F.col("ttl")).alias("ttl_ns"),
         F.lower("rollup").alias("rolls_up"),
         F.when(is_mirrored, F.col("mirror")).when(is_good, F.col("origin")).alias("origin"),

@@ -61,8 +61,14 @@ payloads = st.one_of(
     ),
 )
 values = st.one_of(st.none(), st.text("abc019 >.:", min_size=1, max_size=12).map(lambda text: text.strip().encode()))
+lookalikes = st.one_of(
+    values, st.sampled_from([b"y\nNats-Stream-Source: other 3", b"y\nNats-Msg-Id: z", b"y\nNats-TTL: 5"])
+)
+"""Of headers that say nothing to servers, although they may look like some that do: lines end with both characters."""
 noises = st.sampled_from([b"", b"", b"", b"PING\r\n", b"+OK\r\n", b"MSG other 1 2\r\nok\r\n", b"INFO {}\r\n"])
-messages = st.lists(st.builds(Sent, subjects, payloads, values, values, values, noises, values, values), max_size=12)
+messages = st.lists(
+    st.builds(Sent, subjects, payloads, values, values, lookalikes, noises, values, values), max_size=12
+)
 cuts = st.lists(st.integers(1, 60), min_size=1, max_size=30)
 
 
@@ -216,11 +222,25 @@ def test_a_region_that_does_not_answer_is_waited_for_once() -> None:
             silent.accept()
 
 
-def test_bytes_that_are_not_text_are_replaced() -> None:
+@pytest.mark.parametrize("number", [1, 99])
+def test_what_a_server_says_of_a_source_stands_behind_what_a_client_said(number: int) -> None:
+    """Servers before 2.12 leave a second header of that name where it is. Of one id, they take the first."""
+    forged = b"y\r\nNats-Stream-Source: other 3 > >\r\nNats-Msg-Id: first"
+    sent = [Sent(b"a", b"x", b"second", b"w 5 > >", forged)] * number
+    pulled, columns = PullScanner(MessageColumns()), MessageColumns()
+    feed(pulled, pull_bytes(sent), [10**6])
+    feed(DirectScanner(columns, f"{INBOX}.1", "foo"), direct_bytes(sent), [10**6])
+    for block in (pulled.columns.block(), columns.block()):
+        assert block["source"].to_pylist() == ["w 5 > >"] * number
+        assert block["msg_id"].to_pylist() == ["first"] * number
+
+
+def test_bytes_that_are_not_text_are_escaped() -> None:
+    """Two names that differ only in these are still two."""
     pulled = PullScanner(MessageColumns())
     feed(pulled, pull_bytes([Sent(b"a.\xff", b"", b"\xfe", None, None), Sent(b"b", b"", b"c", None, None)]), [10])
-    assert pulled.columns.block()["subject"].to_pylist() == ["a.\ufffd", "b"]
-    assert pulled.columns.block()["msg_id"].to_pylist() == ["\ufffd", "c"]
+    assert pulled.columns.block()["subject"].to_pylist() == ["a.\\xff", "b"]
+    assert pulled.columns.block()["msg_id"].to_pylist() == ["\\xfe", "c"]
 
 
 def test_a_message_that_the_server_dropped_is_noticed() -> None:

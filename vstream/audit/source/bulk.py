@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 _CRLF = b"\r\n"
 _NUMBERS = 160
 """Maximum number of bytes in the rest of a message's line: four numbers, a random token, two lengths."""
-_SOURCE = b"\nNats-Stream-Source:"
-_MSG_ID = b"\nNats-Msg-Id:"
-_TTL = b"\nNats-TTL:"
-_ROLLUP = b"\nNats-Rollup:"
+_SOURCE = b"\r\nNats-Stream-Source:"
+_MSG_ID = b"\r\nNats-Msg-Id:"
+_TTL = b"\r\nNats-TTL:"
+_ROLLUP = b"\r\nNats-Rollup:"
 _WITH_HEADERS = b"HMSG"
 _WITHOUT = b"MSG"
 
@@ -119,20 +119,29 @@ def parse_headers(header: pa.Array) -> tuple[pa.Array, pa.Array, pa.Array, pa.Ar
     lines = pc.split_pattern(header, _CRLF, max_splits=3)
     if pc.all(pc.equal(pc.list_value_length(lines), 4)).as_py():
         named, after = pc.list_element(lines, 1), pc.list_element(lines, 2)
-        if pc.all(pc.and_(pc.starts_with(named, _SOURCE[1:]), pc.equal(pc.binary_length(after), 0))).as_py():
+        if pc.all(pc.and_(pc.starts_with(named, _SOURCE[2:]), pc.equal(pc.binary_length(after), 0))).as_py():
             _, source = _split_once(named, b":")
             nothing = pa.nulls(len(header), pa.string())
             return pc.ascii_trim_whitespace(decode_text(source)), nothing, nothing, nothing
-    source, msg_id, ttl, rollup = (_header_value(header, name) for name in (_SOURCE, _MSG_ID, _TTL, _ROLLUP))
-    return source, msg_id, ttl, rollup
+    msg_id, ttl, rollup = (_header_value(header, name) for name in (_MSG_ID, _TTL, _ROLLUP))
+    return _last_header_value(header, _SOURCE), msg_id, ttl, rollup
 
 
 def _header_value(header: pa.Array, name: bytes) -> pa.Array:
     """The value of one header in each block, null if missing."""
     # With another one at the end, it is everywhere: what is between the first and an end of line is its value.
-    _, after = _split_once(pc.binary_join_element_wise(header, b"\r" + name + b"\r", b""), name)
+    _, after = _split_once(pc.binary_join_element_wise(header, name + b"\r", b""), name)
     value, rest = _split_once(after, b"\r")
     result = pc.if_else(pc.equal(pc.binary_length(rest), 0), pa.scalar(None, pa.binary()), value)
+    return pc.ascii_trim_whitespace(decode_text(result))
+
+
+def _last_header_value(header: pa.Array, name: bytes) -> pa.Array:
+    """As `_header_value`, of the last header *name*: what a server adds stands behind what a client sent."""
+    # With another one in front, which has no value, it is everywhere.
+    _, after = _split_once(pc.binary_join_element_wise(name + b"\r", header, b""), name, reverse=True)
+    value, _ = _split_once(after, b"\r")
+    result = pc.if_else(pc.equal(pc.binary_length(value), 0), pa.scalar(None, pa.binary()), value)
     return pc.ascii_trim_whitespace(decode_text(result))
 
 

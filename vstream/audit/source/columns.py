@@ -164,12 +164,13 @@ def _nanoseconds(times: list[bytes]) -> pa.Array:
 
 
 def decode_text(values: pa.Array) -> pa.Array:
-    """Decode UTF-8; invalid bytes become replacement characters."""
+    """Decode UTF-8; invalid bytes are escaped, so that texts that differ stay different."""
     try:
         return values.cast(pa.string())
     except pa.ArrowInvalid:
         return pa.array(
-            [None if value is None else value.decode(errors="replace") for value in values.to_pylist()], pa.string()
+            [None if value is None else value.decode(errors="backslashreplace") for value in values.to_pylist()],
+            pa.string(),
         )
 
 

@@ -17,10 +17,10 @@ from vstream.jetstream.answers import convert_malformed_errors
 _CRLF = b"\r\n"
 _HMSG = 72
 """The byte H: only messages with headers begin with it."""
-_SOURCE = b"\nNats-Stream-Source:"
-_MSG_ID = b"\nNats-Msg-Id:"
-_TTL = b"\nNats-TTL:"
-_ROLLUP = b"\nNats-Rollup:"
+_SOURCE = b"\r\nNats-Stream-Source:"
+_MSG_ID = b"\r\nNats-Msg-Id:"
+_TTL = b"\r\nNats-TTL:"
+_ROLLUP = b"\r\nNats-Rollup:"
 _BLANK_LINE = b"\r\n\r\n"
 _DIRECT = b"\r\nNats-Stream: "
 _DIRECT_LINES = 9
@@ -89,7 +89,7 @@ class PullScanner:
                 start = after
             columns.headers.append(header)
             columns.subjects.append(head[4 if header is None else 5 :])
-            columns.sources.append(_value(header or b"", _SOURCE))
+            columns.sources.append(_last_value(header or b"", _SOURCE))
             columns.msg_ids.append(_value(header or b"", _MSG_ID))
             columns.ttls.append(_value(header or b"", _TTL))
             columns.rollups.append(_value(header or b"", _ROLLUP))
@@ -181,7 +181,7 @@ class DirectScanner:
             columns.seqs.append(lines[3][15:])
             columns.times.append(lines[4][17:])
             stored = header[:direct_headers]
-            columns.sources.append(_value(stored, _SOURCE))
+            columns.sources.append(_last_value(stored, _SOURCE))
             columns.msg_ids.append(_value(stored, _MSG_ID))
             columns.ttls.append(_value(stored, _TTL))
             columns.rollups.append(_value(stored, _ROLLUP))
@@ -211,6 +211,12 @@ def _drop_incomplete(pieces: list[bytes], prefix: bytes) -> int:
 def _value(header: bytes, name: bytes) -> bytes | None:
     """The value of the header *name*, None if missing. Every header block ends with a line end."""
     _, is_there, value = header.partition(name)
+    return value.partition(_CRLF)[0] if is_there else None
+
+
+def _last_value(header: bytes, name: bytes) -> bytes | None:
+    """As `_value`, of the last header *name*: what a server adds stands behind what a client sent."""
+    _, is_there, value = header.rpartition(name)
     return value.partition(_CRLF)[0] if is_there else None
 
 
