@@ -92,6 +92,14 @@ def test_what_was_passed_is_missing_and_what_may_come_is_not() -> None:
     ]
 
 
+def test_what_its_origin_has_no_more_does_not_come() -> None:
+    gone = SequenceSet([(1, 8)])
+    for position in (None, 2):
+        reach = Reach(position=position, is_whole=True)
+        assert list(find_missing_sequences(make_held(1, 2, 7), reach, EVERYWHERE, gone)) == [3, 4, 5, 6, 8]
+    assert list(find_missing_sequences(make_held(5), Reach(position=5, is_whole=False), EVERYWHERE, gone)) == [6, 7, 8]
+
+
 def test_what_limits_have_dropped_is_not_missing() -> None:
     assert list(find_missing_sequences(make_held(3, 5), Reach(position=6, is_whole=False), EVERYWHERE)) == [4, 6]
     assert list(find_missing_sequences(make_held(3, 5), Reach(position=6, is_whole=True), EVERYWHERE)) == [1, 2, 4, 6]

@@ -434,3 +434,20 @@ async def test_what_was_purged_comes_back_where_age_cannot_have_removed_it(regio
     await regions.until_held({later})
     assert await regions.repair() == 5
     await regions.until_held({*sent, later})
+
+
+async def test_what_a_write_stream_has_no_more_comes_back_before_it_stores_anything_else(regions: Regions) -> None:
+    """As of a region that was away for longer than `max_age`: nothing that arrives says how far it is."""
+    await regions.create()
+    sent = {await regions.publish("west", f"foo.{number}") for number in range(3)}
+    await regions.until_held(sent)
+    config = regions.configs[EAST]
+    others = [source for source in config["sources"] if source["name"] != WEST]
+    await regions.api(f"STREAM.UPDATE.{EAST}", {**config, "sources": others})
+    missed = {await regions.publish("west", f"foo.{number}") for number in range(3, 5)}
+    await regions.until_held({*sent, *missed}, "foo-read-west")
+    await regions.api(f"STREAM.PURGE.{WEST}")
+    await regions.api(f"STREAM.UPDATE.{EAST}", config)
+    assert await regions.repair() == 2
+    await regions.until_held({*sent, *missed})
+    assert await regions.repair() == 0

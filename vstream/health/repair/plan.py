@@ -7,6 +7,7 @@ other streams hold and a reader has passed is missing; one that a reader holds t
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -66,15 +67,20 @@ class Reach:
     """Whether its beginning is complete: no limit removed any of it, and it was not created later."""
 
 
-def find_missing_sequences(held: Held, reach: Reach, elsewhere: SequenceSet) -> SequenceSet:
+def find_missing_sequences(
+    held: Held, reach: Reach, elsewhere: SequenceSet, gone: SequenceSet | None = None
+) -> SequenceSet:
     """
-    Sequences that are held *elsewhere*, and that this reader has passed without taking them.
+    Sequences that are held *elsewhere*, and that this reader has passed without taking them, or that are *gone*.
 
-    Not what may still come, and where its beginning is not whole, not what may have been dropped.
+    Those are what its origin has no more. Not what may still come, and where its beginning is not whole, not what may
+    have been dropped.
     """
     first = 1 if reach.is_whole else held.least
     last = held.greatest if reach.position is None else reach.position
-    return (elsewhere - held.runs).restrict_to(first, last) if first else SequenceSet()
+    lacks = elsewhere - held.runs
+    passed = lacks.restrict_to(first, last) | (lacks & (gone or SequenceSet())).restrict_to(first, sys.maxsize)
+    return passed if first else SequenceSet()
 
 
 @value_class

@@ -79,12 +79,12 @@ async def find_missing(
     replays: list[Replay] = []
     if for_replay:
         fetcher = Fetcher(topology, stream, connections, tick)
-        written = await _find_written(origins, connections, unread, tick)
-        if any(_find_missing(scans, written, stream)):
+        written, gone = await _find_written(origins, connections, unread, tick)
+        if any(_find_missing(scans, written, gone, stream)):
             await asyncio.sleep(SETTLE)
             for scan in scans:
                 await scan.go_on(tick)
-        for scan, origin, lacks in _find_missing(scans, written, stream):
+        for scan, origin, lacks in _find_missing(scans, written, gone, stream):
             replays.append(await fetcher.plan_replay(scan, find_origin(stream, origin), lacks, written, scans))
         for scan in scans:
             replays = await fetcher.leave_older(scan, replays)
@@ -107,21 +107,22 @@ async def _find_written(
     connections: Mapping[str, ReconnectingConnection],
     unread: dict[str, str],
     tick: Tick,
-) -> dict[str, SequenceSet]:
-    """What each origin holds itself."""
-    written = {}
+) -> tuple[dict[str, SequenceSet], dict[str, SequenceSet]]:
+    """What each origin holds itself, and what it has no more."""
+    written, gone = {}, {}
     for part in origins.values():
         try:
-            written[part.name] = await list_sequences(
-                lag.choose_connection_to(connections, part.place), part.name, tick
-            )
+            connection = lag.choose_connection_to(connections, part.place)
+            written[part.name], last = await list_sequences(connection, part.name, tick)
         except VstreamError as error:
             unread[part.name] = error.message
-    return written
+        else:
+            gone[part.name] = SequenceSet([(1, last)]) - written[part.name]
+    return written, gone
 
 
 def _find_missing(
-    scans: list[Scan], whole: Mapping[str, SequenceSet], stream: VirtualStream
+    scans: list[Scan], whole: Mapping[str, SequenceSet], gone: Mapping[str, SequenceSet], stream: VirtualStream
 ) -> list[tuple[Scan, str, SequenceSet]]:
     fed = {(feed.reader.name, feed.origin.name) for feed in replication_pairs(stream)}
     missing = []
@@ -135,7 +136,10 @@ def _find_missing(
             for other_scan in scans:
                 if other_scan is not scan and origin in other_scan.held:
                     elsewhere |= other_scan.held[origin].runs
-            if lacks := find_missing_sequences(held, scan.reach(origin), elsewhere):
+            # What was replaced there must not come behind the newer message of its subject, which may be on its way.
+            is_replaced = newest.kept_of_subject(scan) or scan.info["config"].get("allow_rollup_hdrs")
+            never = None if is_replaced else gone.get(origin)
+            if lacks := find_missing_sequences(held, scan.reach(origin), elsewhere, never):
                 missing.append((scan, origin, lacks))
     return missing
 

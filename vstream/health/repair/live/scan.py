@@ -160,23 +160,25 @@ def _is_missing(error: ServerError) -> bool:
     raise error
 
 
-async def list_sequences(connection: ReconnectingConnection, stream: str, tick: Tick) -> SequenceSet:
-    """The sequences that *stream* holds itself: by arithmetic where few are deleted, else by reading it."""
+async def list_sequences(connection: ReconnectingConnection, stream: str, tick: Tick) -> tuple[SequenceSet, int]:
+    """The sequences that *stream* holds itself, and its last one: by arithmetic where few are deleted, else by reading it."""
     subject = naming.api_subject("STREAM.INFO", stream)
     info = await connection.request_json(subject, {}, timeout=TIMEOUT)
     if (error := api_error(info, subject)) is not None:
         raise error
     with convert_malformed_errors(subject):
         state = info["state"]
+        last = int(state["last_seq"])
         if not state["messages"]:
-            return SequenceSet()
+            return SequenceSet(), last
         deleted = SequenceSet()
         if state.get("num_deleted"):
             if int(state["num_deleted"]) > _LISTED:
                 sequences = SequenceSet()
                 async for message, _ in read_provenances(connection, stream, int(state["first_seq"]), tick):
                     sequences.add(message.seq)
-                return sequences
+                return sequences, last
             state = (await connection.request_json(subject, {"deleted_details": True}, timeout=TIMEOUT))["state"]
             deleted = SequenceSet((int(seq), int(seq)) for seq in state.get("deleted") or ())
-        return SequenceSet([(int(state["first_seq"]), int(state["last_seq"]))]) - deleted
+        last = int(state["last_seq"])
+        return SequenceSet([(int(state["first_seq"]), last)]) - deleted, last
