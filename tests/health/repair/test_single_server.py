@@ -16,9 +16,11 @@ import pytest_asyncio
 from tests.support import single_server
 from tests.support.probe_lab import REGIONS, render, topology
 from vstream.errors import RefusedError, VstreamError
+from vstream.health.live import gaps, lag
 from vstream.health.repair.live import duplicates, missing, newest, replay
 from vstream.health.repair.live.missing import Contents
 from vstream.health.repair.plan import Duplicates
+from vstream.health.snapshot import Gap, Lag, StreamSnapshot, parse_stream
 from vstream.jetstream import direct
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.reconnecting import ReconnectingConnection
@@ -87,6 +89,14 @@ class Regions:
 
     async def look(self) -> Contents:
         return await missing.find_missing(topology(), STREAM, self.connections, silent)
+
+    async def read_states(self) -> dict[str, StreamSnapshot]:
+        return {name: parse_stream(await self.api(f"STREAM.INFO.{name}"), name) for name in self.configs}
+
+    async def find_lag(self, origin: str) -> Lag:
+        """Of the read stream of the east."""
+        lags = await lag.measure_lag(topology(), await self.read_states(), self.connections, time.monotonic() + 60)
+        return lags[origin, EAST]
 
     async def repair(self) -> int:
         """Put in what is missing; returns how many messages that were."""
@@ -442,12 +452,36 @@ async def test_what_a_write_stream_has_no_more_comes_back_before_it_stores_anyth
     sent = {await regions.publish("west", f"foo.{number}") for number in range(3)}
     await regions.until_held(sent)
     config = regions.configs[EAST]
-    others = [source for source in config["sources"] if source["name"] != WEST]
-    await regions.api(f"STREAM.UPDATE.{EAST}", {**config, "sources": others})
+    other_sources = [source for source in config["sources"] if source["name"] != WEST]
+    await regions.api(f"STREAM.UPDATE.{EAST}", {**config, "sources": other_sources})
     missed = {await regions.publish("west", f"foo.{number}") for number in range(3, 5)}
-    await regions.until_held({*sent, *missed}, "foo-read-west")
+    await regions.until_held({*sent, *missed}, "foo-read-west", "foo-read-central")
     await regions.api(f"STREAM.PURGE.{WEST}")
     await regions.api(f"STREAM.UPDATE.{EAST}", config)
     assert await regions.repair() == 2
     await regions.until_held({*sent, *missed})
     assert await regions.repair() == 0
+
+
+async def test_what_was_dropped_as_a_duplicate_is_neither_late_nor_skipped_nor_missing(
+    regions: Regions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client that got no answer publishes again in another region. What has only the same id is lost."""
+    monkeypatch.setattr(lag, "BEHIND_AFTER", 0.0)
+    await regions.create({EAST: {"duplicate_window": 120 * 10**9}})
+    sent = {await regions.publish("west", "foo.a", msg_id="same")}
+    sent |= {await regions.publish(region, "foo.a") for region in REGIONS}
+    await regions.until_held(sent)
+    await regions.publish("central", "foo.a", msg_id="same")
+    assert (await regions.find_lag("foo-write-central")).oldest_seq is None
+    await regions.publish("east", "foo.a", b"other", msg_id="same")
+    assert (await regions.find_lag("foo-write-east")).oldest_seq == 2
+    for number, region in ((5, "central"), (6, "east")):
+        await regions.publish(region, "foo.b")
+        await regions.until_count(number)
+    skipped = await gaps.find_gaps(topology(), await regions.read_states(), regions.connections, time.monotonic() + 60)
+    assert [gap for gap in skipped if gap.reader == EAST] == [
+        Gap(reader=EAST, origin="foo-write-east", first=2, last=2)
+    ]
+    replays = [planned for planned in (await regions.look()).replays if planned.reader == EAST]
+    assert [(planned.origin, list(planned.sequences)) for planned in replays] == [("foo-write-east", [2])]

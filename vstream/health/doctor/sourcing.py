@@ -80,7 +80,7 @@ def skipped_messages(patient: Patient) -> Iterator[Symptom]:
     ## What to do
     `vstream repair messages --kind replay` shows all missing messages in each region, and with `--yes` adds them at the end of
     the read stream. Causes: the layout of VD101 after an outage, an `opt_start_seq` or a source that was removed and
-    added again, or one `Nats-Msg-Id` used in two regions while the stream deduplicates.
+    added again, or one `Nats-Msg-Id` used for two payloads while the stream deduplicates.
     """
     for gap in patient.snapshot.gaps:
         count = gap.last - gap.first + 1

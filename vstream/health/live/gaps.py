@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 
 from vstream.errors import VstreamError
 from vstream.health.live import lag
@@ -20,6 +21,7 @@ from vstream.health.snapshot import Gap, Repeat, StreamSnapshot, to_unix_seconds
 from vstream.jetstream.connection import Connection
 from vstream.jetstream.direct import DirectMessage
 from vstream.jetstream.source_header import origin_of, parse_replay
+from vstream.topology import physical
 from vstream.topology.model import Topology
 from vstream.topology.replication import ReplicationPair, replication_pairs
 
@@ -51,7 +53,7 @@ async def find_gaps(
             if time.monotonic() > deadline:
                 return ()
             try:
-                return await _find_gaps(by_reader[name], streams[name], connections, deadline)
+                return await _find_gaps(topology, by_reader[name], streams[name], connections, deadline)
             except VstreamError:
                 return ()  # it is not known: other findings say that it does not answer
 
@@ -59,7 +61,11 @@ async def find_gaps(
 
 
 async def _find_gaps(
-    feeding: Sequence[ReplicationPair], reader: StreamSnapshot, connections: Mapping[str, Connection], deadline: float
+    topology: Topology,
+    feeding: Sequence[ReplicationPair],
+    reader: StreamSnapshot,
+    connections: Mapping[str, Connection],
+    deadline: float,
 ) -> list[Gap | Repeat]:
     connection = lag.choose_connection_to(connections, feeding[0].reader.place)
     seqs = range(max(reader.first_seq, reader.last_seq - WINDOW + 1), reader.last_seq + 1)
@@ -93,22 +99,44 @@ async def _find_gaps(
             )
             if held is not None and _is_same(held, earlier):
                 proven.append(Repeat(reader=reader.name, origin=origin, seq=seq, later=last))
+    is_dropped = partial(_is_dropped, topology, feeding[0].virtual, reader, connection, deadline)
     for origin, first, end in passed:
         # What a repair has put in stands behind it.
         lacks = SequenceSet([(first, end)]) - replayed.get(origin, SequenceSet())
         proven += await _keep_stored_gaps(
-            reader.name, origin, lacks, lag.choose_connection_to(connections, places[origin]), deadline
+            reader.name, origin, lacks, lag.choose_connection_to(connections, places[origin]), deadline, is_dropped
         )
     return proven
 
 
+async def _is_dropped(
+    topology: Topology,
+    virtual: str,
+    reader: StreamSnapshot,
+    connection: Connection,
+    deadline: float,
+    held: DirectMessage,
+) -> bool:
+    """Whether *reader* may have dropped *held* as a duplicate. Where it cannot be told, nothing is claimed."""
+    stream = next(candidate for candidate in topology.streams if candidate.name == virtual)
+    subject = physical.published_subject(topology.naming, stream, held.subject)
+    return await lag.is_duplicate(held, subject, reader, connection, _get_remaining(deadline)) is not False
+
+
 async def _keep_stored_gaps(
-    reader: str, origin: str, lacks: SequenceSet, connection: Connection, deadline: float
+    reader: str,
+    origin: str,
+    lacks: SequenceSet,
+    connection: Connection,
+    deadline: float,
+    is_dropped: Callable[[DirectMessage], Awaitable[bool]],
 ) -> list[Gap]:
-    """The parts of *lacks* in which *origin* still holds a message."""
+    """The parts of *lacks* in which *origin* still holds a message that *is_dropped* does not explain."""
     gaps = []
     for first, last in lacks.runs():
         held = await lag.read_next_message(connection, origin, first, _get_remaining(deadline))
+        while held is not None and held.seq <= last and await is_dropped(held):
+            held = await lag.read_next_message(connection, origin, held.seq + 1, _get_remaining(deadline))
         if held is not None and held.seq <= last:
             gaps.append(Gap(reader=reader, origin=origin, first=held.seq, last=last))
     return gaps

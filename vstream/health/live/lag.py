@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from vstream.errors import NoRespondersError, VstreamError
-from vstream.health.pairs import has_taken_all
+from vstream.health.pairs import BEHIND_AFTER, has_taken_all
 from vstream.health.snapshot import NS, Lag, StreamSnapshot, parse_stream, to_unix_seconds
 from vstream.jetstream import direct
 from vstream.jetstream.admin import JetStreamAdmin
@@ -33,6 +33,11 @@ MOST = 1_000
 _BACK = 32
 """Number of a reader's newest messages that are searched for the last one of each origin."""
 _IN_FLIGHT = 32
+_MSG_ID = "Nats-Msg-Id"
+_SKEW = 1.0
+"""Seconds by which clocks of servers may differ."""
+_CANDIDATES = 64
+"""Maximum number of messages on one subject among which one with the same id is looked for."""
 
 
 async def measure_lag(
@@ -95,6 +100,8 @@ class _Search:
             oldest = await read_next_message(
                 connection, feed.origin.name, max(cursor + 1, origin.first_seq), self._remaining()
             )
+            if oldest is not None and await self._has_dropped(feed, oldest, origin.last_seq, connection):
+                oldest = None
         return Lag(
             last=origin.last_seq,
             first=origin.first_seq,
@@ -105,6 +112,25 @@ class _Search:
             max_age=int(info["config"].get("max_age") or 0) / NS,
             begins=int(info["config"].get("first_seq") or 1),
         )
+
+    async def _has_dropped(
+        self, feed: ReplicationPair, oldest: DirectMessage, last: int, connection: Connection
+    ) -> bool:
+        """Whether the reader has dropped the *oldest* message that it has not taken, and the *last* one, as duplicates."""
+        if to_unix_seconds(oldest.stored_at) + BEHIND_AFTER > time.time():
+            return False  # it is on its way
+        stream = next(virtual_stream for virtual_stream in self.topology.streams if virtual_stream.name == feed.virtual)
+        with suppress(VstreamError):
+            newest = (
+                oldest if oldest.seq == last else await get_message(connection, oldest.stream, last, self._remaining())
+            )
+            for message in (oldest, newest or oldest):
+                subject = physical.published_subject(self.topology.naming, stream, message.subject)
+                reader, by = self.streams[feed.reader.name], self._connection_to(feed.reader.place)
+                if not await is_duplicate(message, subject, reader, by, self._remaining()):
+                    return False
+            return True
+        return False
 
     async def _ask_leader(self, origin: PhysicalStream) -> tuple[Connection, dict[str, Any]] | None:
         """What the leader of *origin* says, else a replica, and the connection over which it did; None if nobody answers."""
@@ -177,6 +203,43 @@ async def get_message(connection: Connection, stream: str, seq: int, patience: f
         return await direct.get_by_seq(connection, stream, seq, timeout=patience)
     except NoRespondersError:
         return await direct.get_by_seq_from_leader(connection, stream, seq, timeout=patience)
+
+
+async def is_duplicate(
+    message: DirectMessage, subject: str, reader: StreamSnapshot, connection: Connection, patience: float
+) -> bool | None:
+    """
+    Whether *reader* has the same as *message*, published on *subject*, under the same id and within its window.
+
+    None if there are too many messages on that subject to tell. Raises as `direct`.
+    """
+    window, msg_id = (reader.config or {}).get("duplicate_window"), message.headers.get(_MSG_ID)
+    if not isinstance(window, int) or not window or not msg_id:
+        return False
+    since = to_unix_seconds(message.stored_at) - window / NS - _SKEW
+    stored = await direct.get_newest(connection, reader.name, subject, timeout=patience)
+    if stored is None or to_unix_seconds(stored.stored_at) < since:
+        return False
+    seq = 0
+    for _ in range(_CANDIDATES):
+        if stored is None or stored.headers.get(_MSG_ID) == msg_id:
+            return stored is not None and stored.data == message.data
+        seq = stored.seq + 1 if seq else await _find_first_since(since, reader, connection, patience)
+        stored = await direct.get_next(connection, reader.name, subject, seq, timeout=patience)
+    return None
+
+
+async def _find_first_since(since: float, reader: StreamSnapshot, connection: Connection, patience: float) -> int:
+    """The sequence of the first message that *reader* has stored at *since* or later, by bisection."""
+    low, high = reader.first_seq, reader.last_seq + 1
+    while low < high:
+        middle = (low + high) // 2
+        stored = await read_next_message(connection, reader.name, middle, patience)
+        if stored is None or to_unix_seconds(stored.stored_at) >= since:
+            high = middle
+        else:
+            low = stored.seq + 1
+    return max(1, low)
 
 
 async def read_next_message(connection: Connection, stream: str, seq: int, patience: float) -> DirectMessage | None:

@@ -12,6 +12,7 @@ import time
 from collections import defaultdict
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
+from hashlib import sha256
 
 from vstream.errors import VstreamError
 from vstream.health.live import lag
@@ -32,6 +33,7 @@ from vstream.value_class import value_class
 SETTLE = 1.0
 """Seconds until a second check: a message that counts as taken may not be stored yet."""
 _AT_ONCE = 64
+_MSG_ID = "Nats-Msg-Id"
 _NS = 1_000_000_000
 _UNFIT = {
     "nats-rollup": "it has `Nats-Rollup`, and would remove later messages",
@@ -78,8 +80,9 @@ async def find_missing(
             scans.append(scan)
     replays: list[Replay] = []
     if for_replay:
-        fetcher = Fetcher(topology, stream, connections, tick)
         written, gone = await _find_written(origins, connections, unread, tick)
+        stored = sum(map(len, (*written.values(), *gone.values())))
+        fetcher = Fetcher(topology, stream, connections, tick, stored)
         if any(_find_missing(scans, written, gone, stream)):
             await asyncio.sleep(SETTLE)
             for scan in scans:
@@ -155,12 +158,21 @@ class Fetcher:
     """Fetches messages of *stream* by origin and sequence."""
 
     def __init__(
-        self, topology: Topology, stream: VirtualStream, connections: Mapping[str, ReconnectingConnection], tick: Tick
+        self,
+        topology: Topology,
+        stream: VirtualStream,
+        connections: Mapping[str, ReconnectingConnection],
+        tick: Tick,
+        stored: int = 0,
     ) -> None:
+        """*stored* is how many messages all origins have ever stored."""
         self._topology = topology
         self._stream = stream
         self._connections = connections
         self._tick = tick
+        self._stored = stored
+        self._by_id = defaultdict[str, list[tuple[int, float, bytes]]](list)
+        """Sequence, time and content of the messages that were found fit."""
         self._places = {part.name: part.place for part in physical_streams(stream)}
         self._origins = [part.name for part in physical_streams(stream) if part.role is Role.WRITE]
         self._missing = defaultdict[str, dict[str, list[newest.MissingMessage]]](lambda: defaultdict(list))
@@ -208,9 +220,25 @@ class Fetcher:
                     fit.add(seq)
                 elif reason:
                     irreparable[reason].add(seq)
+            fit -= await self._find_duplicates(scan)
             if fit:
                 by_holder[holder] = fit
         return replace(planned, irreparable=dict(irreparable))
+
+    async def _find_duplicates(self, scan: Scan) -> SequenceSet:
+        """Those messages with an id that the stream of *scan* dropped, as it has the same under that id."""
+        by_id, self._by_id = self._by_id, defaultdict(list)
+        window, dropped = int(scan.info["config"].get("duplicate_window") or 0) / _NS, SequenceSet()
+        # One that has stored as many as all origins has dropped none.
+        if not by_id or not window or int(scan.info["state"]["last_seq"]) >= self._stored:
+            return dropped
+        async for message, _ in read_provenances(scan.connection, scan.name, 1, self._tick):
+            for seq, time_stored, content in by_id.get(message.headers.get(_MSG_ID, ""), ()):
+                if message.time / _NS + window + SETTLE >= time_stored:
+                    same = await direct.get_by_seq_from_leader(scan.connection, scan.name, message.seq, timeout=TIMEOUT)
+                    if same is not None and sha256(same.data).digest() == content:
+                        dropped.add(seq)
+        return dropped
 
     async def leave_older(self, scan: Scan, replays: list[Replay]) -> list[Replay]:
         """*replays*, of which into *scan* only the last message of each subject: one that came behind it would replace it."""
@@ -298,6 +326,8 @@ class Fetcher:
             return ""
         reasons = (reason for name in names for unfit, reason in _UNFIT.items() if name.startswith(unfit))
         obstacle = next(reasons, None)
+        if obstacle is None and (msg_id := message.headers.get(_MSG_ID)):
+            self._by_id[msg_id].append((seq, stored, sha256(message.data).digest()))
         if rank is None:
             return obstacle
         missing = newest.MissingMessage(stored, origin, seq, obstacle or "", *rank)
