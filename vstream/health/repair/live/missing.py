@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import defaultdict
-from collections.abc import AsyncIterator, Mapping
+from collections import Counter, defaultdict
+from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import replace
 from hashlib import sha256
 
@@ -84,9 +84,13 @@ async def find_missing(
         stored = sum(map(len, (*written.values(), *gone.values())))
         fetcher = Fetcher(topology, stream, connections, tick, stored)
         if any(_find_missing(scans, written, gone, stream)):
+            before = _count_held(scans)
             await asyncio.sleep(SETTLE)
             for scan in scans:
                 await scan.go_on(tick)
+            after = _count_held(scans)
+            # Of an origin of which something came meanwhile, more may be on its way that it has no more.
+            gone = {origin: seqs for origin, seqs in gone.items() if before[origin] == after[origin]}
         for scan, origin, lacks in _find_missing(scans, written, gone, stream):
             replays.append(await fetcher.plan_replay(scan, find_origin(stream, origin), lacks, written, scans))
         for scan in scans:
@@ -122,6 +126,14 @@ async def _find_written(
         else:
             gone[part.name] = SequenceSet([(1, last)]) - written[part.name]
     return written, gone
+
+
+def _count_held(scans: Iterable[Scan]) -> Counter[str]:
+    """How many messages of each origin the streams of *scans* hold."""
+    counts = Counter[str]()
+    for scan in scans:
+        counts.update({origin: len(held.runs) for origin, held in scan.held.items()})
+    return counts
 
 
 def _find_missing(
