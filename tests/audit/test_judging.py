@@ -37,7 +37,7 @@ pytestmark = [
 ]
 
 HISTORIES = repetitions(150, night=1500)
-RARE = (160, 206, 231, 247, 266, 324, 1404)
+RARE = (160, 206, 231, 247, 266, 324, 583, 763, 945, 1240, 1404, 2156, 3632, 5596, 7025, 8610, 10642)
 """Seeds of histories with the differences that few have."""
 BUCKET = 4
 """So that a history of a dozen messages has several."""
@@ -175,7 +175,8 @@ def is_ordered(name: str) -> bool:
 
 
 def is_failing(differences: Iterable[reference.Difference]) -> bool:
-    return any(BY_KIND[difference.kind].severity is Severity.ERROR for difference in differences)
+    codes = (BY_KIND[difference.kind] for difference in differences)
+    return any(code.severity is Severity.ERROR and not code.leaves_open for code in codes)
 
 
 def is_last_value_wrong(one: History, audited: reference.Audit) -> bool:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from threading import Event
@@ -611,3 +613,120 @@ def test_a_column_more_does_no_harm(spark: SparkSession, tmp_path: Path) -> None
             judge_tables(spark, uri)
         assert "damaged: extract" in str(raised.value.hint)
         assert "\n" not in raised.value.message
+
+
+def make_capped(server: JetStreamServer, most: int, planned: int) -> list[RenderedStream]:
+    """The streams of `make_streams`, whose read streams keep *most* messages, and should keep so many as *planned*."""
+    for region in REGIONS:
+        fill(server, f"w-{region}", [(f"w-{region}.k{n % 5}", b"%d" % n, None) for n in range(MESSAGES_EACH)])
+    physical = []
+    for item in streams():
+        fields = dict(item.config.fields)
+        if item.role is Role.READ:
+            server.api(f"STREAM.CREATE.{item.config.name}", fields | {"storage": "memory", "max_msgs": most})
+            fields["max_msgs"] = planned
+        physical.append(replace(item, config=StreamConfig(name=item.config.name, fields=fields)))
+    for region in REGIONS:
+        wait_for_last(server, region, 2 * MESSAGES_EACH)
+        if most != planned:
+            raised = {"name": f"r-{region}", "storage": "memory", "sources": sources(), "max_msgs": planned}
+            server.api(f"STREAM.UPDATE.r-{region}", raised)
+    return physical
+
+
+def judge_capped(
+    spark: SparkSession, server: JetStreamServer, physical: list[RenderedStream], scratch: Path
+) -> tuple[AuditVerdict, dict[tuple[str, str | None], int]]:
+    live = frames.read_live(spark, extract.plan_extraction(physical, endpoints(server), scratch), scratch)
+    pipeline = AuditPipeline(store=TableStore(spark), context=AuditContext(subject="test", models={"foo": "virtual"}))
+    report = pipeline.run(live.messages, live.streams)
+    counts = Counter[tuple[str, str | None]]()
+    for finding in report.findings:
+        if finding.stream is not None:
+            counts[finding.name, finding.stream] += finding.count
+    return report.verdict(), dict(counts)
+
+
+@pytest.mark.parametrize(
+    ("purge", "verdict", "lost", "unclear", "removed"),
+    [
+        (None, AuditVerdict.PASS, 0, 0, 20),
+        # Its limit may have been raised from this.
+        ({"keep": 10}, AuditVerdict.UNKNOWN, 0, 30, 20),
+        ({"seq": 46}, AuditVerdict.UNKNOWN, 0, 25, 20),
+        # Every limit leaves one.
+        ({}, AuditVerdict.FAIL, 40, 0, 20),
+    ],
+)
+def test_a_limit_of_messages_explains_only_what_is_beyond_it(
+    spark: SparkSession,
+    server: JetStreamServer,
+    tmp_path: Path,
+    purge: dict[str, int] | None,
+    verdict: AuditVerdict,
+    lost: int,
+    unclear: int,
+    removed: int,
+) -> None:
+    physical = make_capped(server, 40, 40)
+    if purge is not None:
+        server.api("STREAM.PURGE.r-east", purge)
+    expected = Counter({("removed", f"r-{region}"): removed for region in REGIONS})
+    expected += Counter({("lost-prefix", "r-east"): lost, ("removed-early", "r-east"): unclear})
+    assert judge_capped(spark, server, physical, tmp_path) == (verdict, dict(expected))
+
+
+@pytest.mark.parametrize(("raised", "removed"), [(40, 20), (100, 0)])
+def test_what_a_smaller_limit_removed_before_it_was_raised_is_not_called_lost(
+    spark: SparkSession, server: JetStreamServer, tmp_path: Path, raised: int, removed: int
+) -> None:
+    physical = make_capped(server, MESSAGES_EACH, raised)
+    expected = {("removed-early", f"r-{region}"): MESSAGES_EACH - removed for region in REGIONS}
+    expected |= {("removed", f"r-{region}"): removed for region in REGIONS if removed}
+    assert judge_capped(spark, server, physical, tmp_path) == (AuditVerdict.UNKNOWN, expected)
+
+
+def test_who_purges_a_stream_that_never_reached_its_limit_is_found_by_what_another_region_has(
+    spark: SparkSession, server: JetStreamServer, tmp_path: Path
+) -> None:
+    physical = make_capped(server, 100, 100)
+    server.api("STREAM.PURGE.r-east", {"seq": 2})
+    assert judge_capped(spark, server, physical, tmp_path) == (AuditVerdict.FAIL, {("lost-prefix", "r-east"): 1})
+
+
+def test_a_write_stream_that_lacks_what_its_limit_leaves_does_not_pass(
+    spark: SparkSession, filled_server: JetStreamServer, tmp_path: Path
+) -> None:
+    config = filled_server.api("STREAM.INFO.w-east")["config"]
+    filled_server.api("STREAM.UPDATE.w-east", config | {"max_msgs": 20})
+    filled_server.api("STREAM.PURGE.w-east", {"keep": 5})
+    assert judge_capped(spark, filled_server, streams(), tmp_path) == (
+        AuditVerdict.UNKNOWN,
+        {("removed-early", "w-east"): 15},
+    )
+
+
+def test_a_mirror_made_late_never_had_what_its_stream_had_removed(
+    spark: SparkSession, server: JetStreamServer, tmp_path: Path
+) -> None:
+    last = 2 * MESSAGES_EACH
+    fill(server, "w-east", [("w-east.k", b"%d" % n, None) for n in range(last)])
+    mirror = {"storage": "memory", "allow_direct": True, "max_msgs": 50, "mirror": {"name": "w-east"}}
+    server.api("STREAM.CREATE.r-east", mirror | {"name": "r-east"})
+    wait_for_last(server, "east", last)
+    config = server.api("STREAM.INFO.w-east")["config"]
+    server.api("STREAM.UPDATE.w-east", config | {"max_msgs": 30})
+    server.api("STREAM.CREATE.r-west", mirror | {"name": "r-west"})
+    wait_for_last(server, "west", last)
+    physical = []
+    for role, name, region in ((Role.ORIGIN, "w-east", "east"), *((Role.READ, f"r-{name}", name) for name in REGIONS)):
+        fields = server.api(f"STREAM.INFO.{name}")["config"]
+        stream = StreamConfig(name=name, fields=fields)
+        physical.append(RenderedStream(config=stream, virtual="foo", region=region, role=role, path=""))
+    older = {("removed", "r-west"): 20}
+    assert judge_capped(spark, server, physical, tmp_path) == (AuditVerdict.PASS, older)
+    server.api("STREAM.PURGE.r-west", {"keep": 10})
+    assert judge_capped(spark, server, physical, tmp_path) == (
+        AuditVerdict.UNKNOWN,
+        older | {("removed-early", "r-west"): 20},
+    )

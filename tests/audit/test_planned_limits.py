@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 
@@ -53,3 +54,48 @@ def test_a_limit_that_is_out_of_reach_has_removed_nothing(
     stream = StreamRef(stream="foo-read-west", region="west", virtual="foo", role="read")
     cut = StreamCut(stream_ref=stream, cut_at_ns=0, messages=9, bytes=size, last_seq=last, limits=limits)
     assert stream_row(cut)[STREAMS.names.index("limits")] == judged
+
+
+@pytest.mark.parametrize(
+    ("limits", "first", "mirror", "judged"),
+    [
+        ({"max_msgs": 60}, 2, None, {"max_msgs": 60}),
+        ({"max_msgs": 60}, 1, None, {}),
+        ({"max_msgs": 60, "first_seq": 2}, 2, None, {"first_seq": 2}),
+        ({"max_msgs": 60, "first_seq": 2}, 3, None, {"max_msgs": 60, "first_seq": 2}),
+        ({"max_msgs": 60, "max_bytes": GIB}, 2, None, {}),
+        # It begins where its stream began when it was made.
+        ({"max_msgs": 60}, 2, "foo-write-west", {}),
+    ],
+)
+def test_a_limit_that_is_out_of_reach_now_may_have_been_smaller(
+    limits: Mapping[str, int], first: int, mirror: str | None, judged: Mapping[str, int]
+) -> None:
+    stream = StreamRef(stream="foo-read-west", region="west", virtual="foo", role="read")
+    cut = StreamCut(
+        stream_ref=stream, cut_at_ns=0, messages=9, first_seq=first, last_seq=60, limits=limits, mirror=mirror
+    )
+    assert stream_row(cut)[STREAMS.names.index("limits")] == judged
+
+
+@pytest.mark.parametrize(
+    ("first", "later_first", "later_last", "has_lost"),
+    [
+        (41, 41, 80, False),
+        (61, 61, 80, False),
+        # What came since has removed the first ones, also where only what is there by now was read.
+        (41, 46, 85, True),
+        (46, 46, 85, True),
+        # It has come too late for that.
+        (47, 47, 85, False),
+    ],
+)
+def test_a_limit_that_was_reached_after_the_cut_has_removed_more(
+    first: int, later_first: int, later_last: int, has_lost: bool
+) -> None:
+    stream = StreamRef(stream="foo-read-west", region="west", virtual="foo", role="read")
+    cut = StreamCut(
+        stream_ref=stream, cut_at_ns=0, messages=81 - first, first_seq=first, last_seq=80, limits={"max_msgs": 40}
+    )
+    later = replace(cut, first_seq=later_first, last_seq=later_last, messages=later_last - later_first + 1)
+    assert ("lost_oldest" in stream_row(cut, later=later)[STREAMS.names.index("limits")]) == has_lost

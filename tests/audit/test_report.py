@@ -95,6 +95,7 @@ BROKEN = replace(CLEAN, findings=(LOST, finding("conflicts", examples=("`k`: one
         (("pending", "removed", "conflicts", "disputes"), AuditVerdict.PASS),
         (("unreadable",), AuditVerdict.UNKNOWN),
         (("nothing",), AuditVerdict.UNKNOWN),
+        (("removed-early",), AuditVerdict.UNKNOWN),
         (("incomplete",), AuditVerdict.UNKNOWN),
         (("unreadable", "late"), AuditVerdict.FAIL),
         (("duplicated",), AuditVerdict.FAIL),

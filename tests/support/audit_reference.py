@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 SKEW = 1_000_000_000
 BUCKET = 4096
 MINUTE = 60 * SKEW
+LIMITS = {"max_age", "max_msgs", "max_bytes", "max_msgs_per_subject", "allow_msg_ttl", "allow_rollup_hdrs", "retention"}
 MISSING = {"lost-prefix", "lost-middle", "lost-tail", "expired", "late", "displaced"}
 REPLAY = re.compile(":Rpl[0-9A-Za-z]{5}$")
 EXTERNAL = re.compile("(:[0-9A-Za-z]{8})?(:C=[0-9A-Za-z]{8})?$")
@@ -259,8 +260,11 @@ class Audit:
             self._add("row-twice", origin, message, own[0].seq, len(own) - 1)
         ttl = least(row.ttl for rows in [own, *at_readers.values()] for row in rows)
         may_be_gone = former != "" or may_be_gone_at_origin(info, seq, written, ttl, self.oldest.get(origin))
-        if not own and former == "" and info["last_seq"] is not None and not may_be_gone:
-            self._add("not-at-origin", origin, message)
+        if not own and former == "" and info["last_seq"] is not None:
+            if not may_be_gone:
+                self._add("not-at-origin", origin, message)
+            elif info["first_seq"] - removed_early(info) <= seq < info["first_seq"]:
+                self._add("removed-early", origin, message)
         for name, reader in self.readers.items():
             rows = at_readers.get(name)
             if rows:
@@ -341,6 +345,11 @@ class Audit:
             may_be_removed = True
         if cursor is None and may_be_removed:
             return "removed"
+        is_passed = cursor is None or seq <= reached
+        is_oldest = not sourced or seq < min(sourced)
+        is_kept = self._is_kept(reader, message, written, rows) and not self._is_purged(reader)
+        if is_passed and is_oldest and is_kept and not may_be_removed:
+            return "removed-early"
         if seq > reached:
             if own or info["last_seq"] is None:
                 is_late = reader["path"] == "capture" or written + 30 * SKEW <= reader["cut_at_ns"]
@@ -361,6 +370,44 @@ class Audit:
         if not sourced or seq < min(sourced):
             return "lost-prefix"
         return "lost-middle" if seq < max(mine) else "lost-tail"
+
+    def _is_kept(self, reader: dict[str, Any], message: tuple[str, str, int], written: int, rows: list[Copy]) -> bool:
+        """Whether a reader's `max_msgs` leaves this message, which it lacks: it is among the youngest that are gone."""
+        number = self._count_removed_early(reader)
+        if not number:
+            return False
+        younger = 0
+        for fact, (holders, _, msg_id, time) in self.facts.items():
+            if reader["stream"] in holders or (time, *fact) <= (written, *message):
+                continue
+            has = [row for row in rows if (row.origin, row.former) == fact[:2] and self._is_compared(row)]
+            cursor = self.cursor(reader, fact[0])
+            is_passed = cursor is None or fact[2] <= max([cursor, *(row.origin_seq for row in has)])
+            is_oldest = all(row.is_replay or fact[2] < row.origin_seq for row in has)
+            younger += is_passed and is_oldest and not self._twins(reader, fact, msg_id, time, rows)
+        return younger < number
+
+    def _is_purged(self, reader: dict[str, Any]) -> bool:
+        """Whether no smaller `max_msgs` has removed it either: the reader is empty, or another has lost none."""
+        if not reader["messages"]:
+            return True
+        is_below = reader["last_seq"] <= reader["limits"]["max_msgs"]
+        return is_below and any(
+            whole["first_seq"] == 1
+            and whole["last_seq"] >= reader["first_seq"]
+            and whole["limits"] is not None
+            and LIMITS & whole["limits"].keys() in (set(), {"max_msgs"})
+            for whole in self.readers.values()
+        )
+
+    def _count_removed_early(self, reader: dict[str, Any]) -> int:
+        """As `removed_early`, without what a mirror never had."""
+        if reader["mirror"] is None:
+            return removed_early(reader)
+        through = self.streams.get(reader["mirror"])
+        if through is None or through["error"] is not None:
+            return 0
+        return max(0, min(removed_early(reader), int(reader["first_seq"] - through["first_seq"])))
 
     def _may_be_removed(
         self,
@@ -389,10 +436,11 @@ class Audit:
         has_lost_oldest = reader["first_seq"] > 1 or "lost_oldest" in (limits or ())
         if (limits is None or removes(limits, oldest=True)) and has_lost_oldest and is_oldest:
             is_age_only = limits is not None and not {"max_msgs", "max_bytes"} & limits.keys()
-            if limits is None or not is_age_only:
+            if limits is None or (not is_age_only and not self._is_kept(reader, message, written, rows)):
                 return True
-            on_its_way = 0 if is_own else 30 * SKEW + limits["max_age"] // 10
-            if written + limits["max_age"] - on_its_way <= reader["read_at_ns"]:
+            max_age = limits.get("max_age", 0)
+            on_its_way = 0 if is_own else 30 * SKEW + max_age // 10
+            if is_age_only and written + max_age - on_its_way <= reader["read_at_ns"]:
                 return True
         keeps = 1 if limits is None else limits.get("max_msgs_per_subject")
         if keeps is not None and key is None:
@@ -696,6 +744,17 @@ def find_contested(audit: Audit) -> set[str]:
     for copy in arrivals(audit):
         origins[copy.key or ""].add(copy.origin or "")
     return {key for key, origin in origins.items() if len(origin) > 1}
+
+
+def removed_early(stream: dict[str, Any]) -> int:
+    """The number of the youngest messages that are gone from the front of a stream although its `max_msgs` leaves them."""
+    limits = stream["limits"] or {}
+    if LIMITS & limits.keys() != {"max_msgs"} or "lost_oldest" in limits:
+        return 0
+    if stream["path"] == "capture" or stream["error"] is not None:
+        return 0
+    first_by_limit = max(stream["last_seq"] - limits["max_msgs"] + 1, limits.get("first_seq", 1))
+    return max(0, int(stream["first_seq"] - first_by_limit))
 
 
 def find_reached(audit: Audit, reader: str, origin: str, former: str) -> int:

@@ -6,6 +6,7 @@ Unlike `audit_histories`, most of what is written here is right, and most troubl
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
@@ -201,10 +202,18 @@ class ScriptedTimeline(Timeline):
     regions = REGIONS
 
     def __init__(
-        self, virtual: str, deliveries: list[Delivery], *, max_msgs: int | None = None, behind: str | None = None
+        self,
+        virtual: str,
+        deliveries: list[Delivery],
+        *,
+        max_msgs: int | None = None,
+        purged: int = 0,
+        behind: str | None = None,
     ) -> None:
         self._deliveries = deliveries
         self._max_msgs = max_msgs
+        self._purged = purged
+        """The last sequence that somebody removes from the east's read stream at second 120."""
         self._behind = behind
         """The region whose write stream has a clock that is twenty seconds behind."""
         super().__init__(1, virtual)
@@ -238,6 +247,9 @@ class ScriptedTimeline(Timeline):
         if self._max_msgs is not None:
             for log in self.logs:
                 self._keep(log, self._max_msgs)
+        removed = self.readers["east"].removed
+        for seq in range(1, self._purged + 1):
+            removed[seq] = min(removed.get(seq, sys.maxsize), NOW + 120 * SECOND)
 
 
 def everywhere(at: float, **others: float) -> dict[str, float]:
@@ -276,4 +288,6 @@ SCRIPTED = {
         [(101, "west", "k", everywhere(101.1, east=-101.2)), (102, "west", "k", everywhere(102.1))],
         max_msgs=20,
     ),
+    # Its limit leaves these.
+    "purged": ScriptedTimeline("purged", [], max_msgs=20, purged=14),
 }

@@ -124,7 +124,8 @@ def _classify_present(grid: DataFrame) -> DataFrame:
 def _classify_at_origins(grid: DataFrame, cut: CutTables, extents: DataFrame) -> DataFrame:
     """Messages that readers have and the origin lacks although no limit removes them there, and duplicated rows."""
     number = F.col("own.number")
-    is_gone = number.isNull() & (F.col("former") == "") & F.col("origin_last").isNotNull() & ~_may_be_gone_at_origin()
+    is_missing = number.isNull() & (F.col("former") == "") & F.col("origin_last").isNotNull()
+    is_gone = is_missing & ~_may_be_gone_at_origin()
     return (
         grid.join(F.broadcast(cut.origins), ["virtual", "origin"])
         .join(F.broadcast(_find_oldest_at_origins(extents)), ["virtual", "origin"], how="left")
@@ -133,7 +134,10 @@ def _classify_at_origins(grid: DataFrame, cut: CutTables, extents: DataFrame) ->
             *MESSAGE,
             F.col("origin").alias("stream"),
             F.col("origin_region").alias("region"),
-            F.when(is_gone, F.lit("not-at-origin")).when(number > 1, F.lit("row-twice")).alias("kind"),
+            F.when(is_gone, F.lit("not-at-origin"))
+            .when(is_missing & _is_early_at_origin(), F.lit("removed-early"))
+            .when(number > 1, F.lit("row-twice"))
+            .alias("kind"),
             F.col("own.seq").alias("seq"),
             F.when(number > 1, number - 1).otherwise(F.lit(1)).cast("bigint").alias("number"),
             "time_ns",
@@ -152,6 +156,12 @@ def _may_be_gone_at_origin() -> Column:
     )
     was_before = F.col("origin_seq") < F.col("origin_began")
     return was_before | by_limit | (F.col("origin_has_ttl") & _is_ttl_over("origin_read_ns"))
+
+
+def _is_early_at_origin() -> Column:
+    """Whether a message is gone that the origin's `max_msgs` leaves: no limit has removed it, unless that was smaller."""
+    is_kept = F.col("origin_seq").between(F.col("origin_first_kept"), F.col("origin_first") - 1)
+    return F.coalesce(is_kept, F.lit(False))
 
 
 def _find_oldest_at_origins(extents: DataFrame) -> DataFrame:
@@ -192,7 +202,7 @@ def _classify_absent(
         .withColumn("key", F.coalesce("usual_key", F.col("own.keys")[0]))
     )
     return (
-        _with_newer_absent(_with_twins(_with_key_counts(cells, copies, cut), copies, ids))
+        _with_younger_absent(_with_newer_absent(_with_twins(_with_key_counts(cells, copies, cut), copies, ids)), cut)
         .withColumn("kind", _explain_absence())
         .where(F.col("kind").isNotNull())
         .selectExpr(
@@ -312,23 +322,45 @@ def _with_newer_absent(cells: DataFrame) -> DataFrame:
 
     These were stored and removed older ones: if a reader lost one of them, it did not lose those removed for it.
     """
-    cursor = F.greatest(F.coalesce("cursor", F.lit(0)), F.coalesce("greatest", F.lit(0)))
-    was_there = F.col("twins").isNull() & (F.col("origin_seq") <= cursor)
+    was_there = F.col("twins").isNull() & (F.col("origin_seq") <= _find_reached())
+    return cells.withColumn("newer_absent", _count_younger(was_there, "key"))
+
+
+def _with_younger_absent(cells: DataFrame, cut: CutTables) -> DataFrame:
+    """Add to *cells* how many younger messages of any key the reader has removed in front of what it has of their origins."""
+    if not cut.has_removed_early:
+        return cells.withColumn("younger_absent", F.lit(None).cast("bigint"))
+    is_passed = F.col("cursor").isNull() | (F.col("origin_seq") <= _find_reached())
+    return cells.withColumn("younger_absent", _count_younger(F.col("twins").isNull() & _is_oldest() & is_passed))
+
+
+def _count_younger(is_counted: Column, *by: str) -> Column:
+    """For each cell: the number of younger ones of its reader (and the same *by*) for which *is_counted* is true."""
     newest_first = [F.col(name).desc() for name in ("time_ns", "origin", "former", "origin_seq")]
-    newer = (
-        Window.partitionBy("virtual", "stream", "key").orderBy(*newest_first).rowsBetween(Window.unboundedPreceding, -1)
+    younger = (
+        Window.partitionBy("virtual", "stream", *by).orderBy(*newest_first).rowsBetween(Window.unboundedPreceding, -1)
     )
-    return cells.withColumn("newer_absent", F.coalesce(F.sum(was_there.cast("bigint")).over(newer), F.lit(0)))
+    return F.coalesce(F.sum(is_counted.cast("bigint")).over(younger), F.lit(0))
+
+
+def _find_reached() -> Column:
+    """How far a reader has come in an origin, by its cursor or its messages."""
+    return F.greatest(F.coalesce("cursor", F.lit(0)), F.coalesce("greatest", F.lit(0)))
+
+
+def _is_oldest() -> Column:
+    """Whether a message stands before all that its reader has of its origin."""
+    return F.coalesce(F.col("origin_seq") < F.col("least"), F.lit(True))
 
 
 def _explain_absence() -> Column:
     """Why a message is absent; null if it is counted without looking at messages (`find_expired_before_read`)."""
     seq, first, has_no_cursor = F.col("origin_seq"), F.col("origin_first"), F.col("cursor").isNull()
-    cursor = F.greatest(F.coalesce("cursor", F.lit(0)), F.coalesce("greatest", F.lit(0)))
+    cursor = _find_reached()
     is_there = F.col("own").isNotNull()
     is_readable = F.col("origin_last").isNotNull()
     may_be_gone = (F.col("former") != "") | _may_be_gone_at_origin()
-    is_oldest = F.coalesce(seq < F.col("least"), F.lit(True))
+    is_oldest = _is_oldest()
     # What its origin no longer has was written before it came to the region that still has it.
     slack = F.when(is_there, F.lit(0)).otherwise(_longest_delay("max_age"))
     old_since = F.col("time_ns") + F.col("max_age") - slack
@@ -353,10 +385,13 @@ def _explain_absence() -> Column:
     is_rolled_up = F.col("may_roll_up") & F.when(is_told, _is_rolled_up(is_oldest, is_older_kept, are_newer)).otherwise(
         is_guessed
     )
+    # Its `max_msgs` has removed none of the youngest.
+    is_kept = F.coalesce(F.col("younger_absent") < F.col("removed_early"), F.lit(False))
+    is_early = is_oldest & is_kept & ~F.col("is_purged")
     by_age = F.col("may_lose_oldest") & is_oldest & is_newly_old
     by_limit = by_age | F.col("has_holes") & (
         F.col("may_lose_any")
-        | (F.col("may_lose_oldest") & F.col("lost_oldest") & is_oldest & is_old)
+        | (F.col("may_lose_oldest") & F.col("lost_oldest") & is_oldest & is_old & ~is_kept)
         | (F.col("keeps").isNotNull() & F.coalesce(is_newer_kept, F.lit(False)))
         | is_rolled_up
     )
@@ -373,6 +408,8 @@ def _explain_absence() -> Column:
         .when(F.col("twins").isNotNull(), F.lit("displaced"))
         # Who does not say how far it has come may have come past what its limits explain.
         .when(has_no_cursor & may_be_removed, F.lit("removed"))
+        # No limit explains it, except one that was smaller once.
+        .when(is_early & ~may_be_removed & (has_no_cursor | (seq <= cursor)), F.lit("removed-early"))
         .when((seq > cursor) & ~is_readable & F.col("takes_no_more"), F.lit("expired"))
         .when((seq > cursor) & (is_there | ~is_readable), F.when(is_late, F.lit("late")).otherwise(F.lit("pending")))
         .when((seq > cursor) & (seq < F.col("replaced_until")), F.lit("removed"))
@@ -412,20 +449,22 @@ def find_expired_before_read(extents: DataFrame, cut: CutTables) -> DataFrame:
 
 def find_purged_buckets(copies: DataFrame, cut: CutTables, *, size: int = BUCKET) -> DataFrame | None:
     """
-    Buckets (virtual, origin, former, bucket) whose messages the origins lack although they are too young to be removed.
+    Buckets (virtual, origin, former, bucket) whose messages the origins lack although no limit has removed them.
 
     None if there are none: the youngest message that is gone decides.
     """
-    aging = cut.origins.where(F.col("origin_max_age").isNotNull() & (F.col("origin_first") > 1))
-    lasts = [(row.origin_first - 1) // size for row in aging.select("origin_first").collect()]
+    is_aging = F.col("origin_max_age").isNotNull() & (F.col("origin_first") > 1)
+    limited = cut.origins.where(is_aging | (F.col("origin_first_kept") < F.col("origin_first")))
+    lasts = [(row.origin_first - 1) // size for row in limited.select("origin_first").collect()]
     if not lasts or cut.is_narrow:
         return None
 
     def select_young(rows: DataFrame) -> DataFrame:
         return (
             rows.where(~F.col("is_origin") & (F.col("former") == ""))
-            .join(F.broadcast(aging), ["virtual", "origin"])
-            .where(F.col("origin_seq").between(F.col("origin_began"), F.col("origin_first") - 1) & ~is_old_at_origin())
+            .join(F.broadcast(limited), ["virtual", "origin"])
+            .where(F.col("origin_seq").between(F.col("origin_began"), F.col("origin_first") - 1))
+            .where(~is_old_at_origin() | _is_early_at_origin())
         )
 
     near = select_rows_near(copies, {bucket for last in lasts for bucket in (last - 1, last)}, size)

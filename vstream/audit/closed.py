@@ -22,8 +22,12 @@ from vstream.value_class import value_class
 SIZES: Final = frozenset({"max_msgs", "max_bytes"})
 OLDEST_FIRST: Final = SIZES | {"max_age"}
 """Limits that remove the oldest messages of a stream."""
+REMOVING: Final = OLDEST_FIRST | {"max_msgs_per_subject", "allow_msg_ttl", "allow_rollup_hdrs", "retention"}
+"""Settings that remove messages."""
 _HARMLESS: Final = OLDEST_FIRST | {"duplicate_window", "first_seq"}
 """Limits that remove no messages but the oldest ones."""
+LOST_OLDEST: Final = "lost_oldest"
+"""Among the limits: after the cut, these have removed the oldest messages."""
 CATALOG: Final = "catalog"
 """The role of a stream that holds nothing: with `accounts`, it is found by subject beside write streams."""
 Key = tuple[str, str]  # a virtual stream, and a stream of it
@@ -183,6 +187,18 @@ def can_close(stream: Any) -> bool:
     return is_whole and stream.limits is not None and _HARMLESS.issuperset(stream.limits)
 
 
+def find_first_kept(stream: Any) -> int | None:
+    """
+    The first sequence that the `max_msgs` of *stream*, a cut or a row of `schema.STREAMS`, leaves there.
+
+    None if other settings may have removed messages, too, or more were removed after the cut.
+    """
+    limits = stream.limits or {}
+    if stream.error is not None or REMOVING & limits.keys() != {"max_msgs"} or LOST_OLDEST in limits:
+        return None
+    return int(max(stream.last_seq - limits["max_msgs"] + 1, limits.get("first_seq", 1)))
+
+
 def _without_removed(stream: ClosedStream, cut: StreamCut, removed: RemovedMessages | None) -> ClosedStream | None:
     """*stream* without the messages *removed* from it; None if its limits do not explain it, or open ones are gone."""
     if cut.first_seq > stream.last_seq + 1 and stream.messages:
@@ -190,7 +206,9 @@ def _without_removed(stream: ClosedStream, cut: StreamCut, removed: RemovedMessa
     if removed is None or not removed.counts:
         return stream
     limits = OLDEST_FIRST & (cut.limits or {}).keys()
-    if not limits or (limits == {"max_age"} and removed.last_ns + (cut.limits or {})["max_age"] > cut.cut_at_ns):
+    is_young = limits == {"max_age"} and removed.last_ns + (cut.limits or {})["max_age"] > cut.cut_at_ns
+    first_kept = find_first_kept(cut)
+    if not limits or is_young or (first_kept is not None and first_kept < cut.first_seq):
         return None
     counts = _count_by_origin(removed.counts, cut, [route.origin for route in stream.routes])
     if counts is None:

@@ -152,7 +152,7 @@ ALL: Final = (
         They were never sourced, or were deleted in this region: no limit that the topology gives the read stream explains it. Typical causes are a source that was added with a start sequence or start time, a purge of the read stream, and a limit that somebody gave it by hand (`vstream plan --drift`).
 
         ## What to do
-        `vstream repair messages --kind replay` shows what the region lacks, and with `--yes` adds it, from the write stream or from the read stream of another region (docs/repair.md says when this works). If you remove and add the source instead, it copies everything that its write stream still has, and duplicates the messages that are already there.
+        `vstream repair messages --kind replay` shows what the region lacks, and with `--yes` adds it, from the write stream or from the read stream of another region (docs/repair.md says when this works). In front of what a read stream with `max_msgs` or `max_bytes` has, it adds nothing: VA111 says what to do then. If you remove and add the source instead, it copies everything that its write stream still has, and duplicates the messages that are already there.
         """,
     ),
     _code(
@@ -281,6 +281,24 @@ ALL: Final = (
         ## What to do
         If this was not intended, find out who may call `STREAM.MSG.DELETE` and `STREAM.PURGE` on the write stream. Only a backup of it can still contain the messages.
         """,
+    ),
+    _code(
+        "removed-early",
+        "VA111",
+        "removed-early",
+        "`{stream}` has removed {n:message|messages} of `{origin}` that its `max_msgs` leaves: by a purge, or when it was smaller",
+        """
+        A stream has removed messages that its `max_msgs` leaves: with `max_msgs: 1000`, the 1,000 newest ones.
+
+        ## What it means
+        Somebody has purged the stream or deleted its first messages (`nats stream purge`); or its `max_msgs` was smaller before, and removed them then. Nothing in the stream tells which, so the verdict is UNKNOWN. If no `max_msgs` explains it, the messages are called lost: the read stream is empty, or it has never stored so many, and another region's read stream has lost none.
+
+        ## What to do
+        If somebody has just raised `max_msgs`, nothing is wrong: the finding goes when so many new messages have come. `vstream plan` shows whether the servers still have a smaller one than the topology.
+
+        Else find out who may call `STREAM.PURGE` and `STREAM.MSG.DELETE` on the stream. Clients find the messages in the read streams of other regions. If you delete this read stream, `vstream apply` creates it again, and it copies everything that the write streams still have; its consumers are deleted with it.
+        """,
+        leaves_open=True,
     ),
     _code(
         "duplicated",

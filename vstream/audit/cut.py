@@ -15,7 +15,15 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from vstream.audit.closed import CATALOG, NOTHING_CLOSED, OLDEST_FIRST, ClosedPart
+from vstream.audit.closed import (
+    CATALOG,
+    LOST_OLDEST,
+    NOTHING_CLOSED,
+    OLDEST_FIRST,
+    REMOVING,
+    ClosedPart,
+    find_first_kept,
+)
 from vstream.audit.local_frames import collect_arrow, make_table, plain_rows
 from vstream.audit.schema import STREAMS, make_schema
 from vstream.topology.stream_config import UNTIL_KEY
@@ -29,11 +37,12 @@ _ANY: Final = frozenset({"retention"})
 TTL: Final = "allow_msg_ttl"
 _COUNTING: Final = "allow_msg_counter"
 _BY_SUBJECT: Final = "max_msgs_per_subject"
+_NUMBER: Final = "max_msgs"
 _ROLL_UPS: Final = "allow_rollup_hdrs"
 REPLACING: Final = frozenset({_BY_SUBJECT, _ROLL_UPS})
 """Settings by which a message removes older ones of its subject."""
-HAS_HOLES, LOST_OLDEST = "has_holes", "lost_oldest"
-"""Both among the limits: after the cut, these have removed messages, or the oldest ones."""
+HAS_HOLES: Final = "has_holes"
+"""Among the limits: after the cut, these have removed messages."""
 _SELECTIVE: Final = _ANY | REPLACING
 """Settings that can remove messages in the middle of a stream."""
 _WINDOW: Final = "duplicate_window"
@@ -48,12 +57,14 @@ _ROLES = make_schema("virtual string, stream string, is_origin boolean, mirror s
 _ORIGINS = make_schema("""
     virtual string, origin string, origin_region string, origin_first bigint, origin_last bigint,
     origin_cut_ns bigint, origin_read_ns bigint, origin_may_lose_oldest boolean, origin_may_lose_any boolean,
-    origin_has_ttl boolean, origin_max_age bigint, origin_began bigint, origin_keeps bigint, readers bigint
+    origin_has_ttl boolean, origin_max_age bigint, origin_began bigint, origin_keeps bigint, origin_first_kept bigint,
+    readers bigint
 """)
 _READERS = make_schema("""
     stream string, region string, cursor bigint, reader_cut_ns bigint, reader_read_ns bigint, is_capture boolean,
     has_holes boolean, lost_oldest boolean, may_lose_oldest boolean, max_age bigint, may_lose_any boolean,
-    has_ttl boolean, may_hide boolean, keeps bigint, may_roll_up boolean, window bigint, takes_no_more boolean
+    has_ttl boolean, may_hide boolean, keeps bigint, may_roll_up boolean, window bigint, takes_no_more boolean,
+    removed_early bigint, is_purged boolean
 """)
 _CLOSED = make_schema("virtual string, stream string, origin string, until bigint, read_to bigint, until_ns bigint")
 _EXPECTED = StructType([*_ORIGINS.fields, *_READERS.fields])
@@ -78,7 +89,8 @@ class CutTables:
     both are true if its limits are unknown. *origin_has_ttl* says whether messages with a time to live are removed when
     it ends. *origin_max_age* is null unless age alone removes messages; *origin_keeps* is as *keeps* of a reader.
     *origin_began* is the first sequence that it could have: a stream that is made again begins after the messages that
-    the region's lost one had sent. *readers* is the number of streams that should have its messages.
+    the region's lost one had sent. *origin_first_kept* is the first sequence that its `max_msgs` leaves (`find_first_kept`).
+    *readers* is the number of streams that should have its messages.
     """
     expected: DataFrame
     """
@@ -89,7 +101,8 @@ class CutTables:
     oldest. *may_hide*: what replaced a message may have ended. *may_roll_up* says whether a message may remove all
     others of its subject. *window* is how long, in nanoseconds, the reader drops a message of the origin with the id of
     another; null if unknown, and 0 if the reader has stored everything that arrived, and so dropped nothing.
-    *takes_no_more*: the origin's region was given up.
+    *takes_no_more*: the origin's region was given up. *removed_early* is the number of removed messages that its
+    `max_msgs` leaves, and *is_purged* says whether a smaller one has not removed them either.
     """
     identities: Mapping[tuple[str, str], str]
     """By *virtual* and origin: the identity that servers since 2.15 give it, if known."""
@@ -115,6 +128,8 @@ class CutTables:
     """Whether only some subjects were read."""
     closed: ClosedPart = NOTHING_CLOSED
     """What is not judged again: origins and limits are those of streams without these messages."""
+    has_removed_early: bool = False
+    """Whether any reader has removed messages that its `max_msgs` leaves."""
 
     @property
     def messages(self) -> int:
@@ -141,7 +156,7 @@ def build_cut(
     by_virtual: dict[str, list[Any]] = {}
     for row in rows:
         by_virtual.setdefault(row.virtual, []).append(closed.narrow(row, is_origin=is_origin(row)))
-    roles, origins, expected, tracks = [], [], [], []
+    roles, origins, expected, tracks, has_removed_early = [], [], [], [], False
     for virtual, rows_of_one in by_virtual.items():
         # Old captures do not say what is mirrored. Where one stream takes all publishes, it is that one.
         alone = next((row.stream for row in rows_of_one if row.role == _ORIGIN), None)
@@ -149,11 +164,17 @@ def build_cut(
             (virtual, row.stream, is_origin(row), row.mirror or (None if row.sources else alone)) for row in rows_of_one
         ]
         readers = [row for row in rows_of_one if not is_origin(row) and row.role != CATALOG and row.error is None]
-        rows_value = _make_origin_rows(virtual, rows_of_one, len(readers))
-        origins += rows_value
+        origin_rows = _make_origin_rows(virtual, rows_of_one, len(readers), is_narrow=is_narrow)
+        origins += origin_rows
         seen = {row.stream: row for row in rows_of_one if row.error is None}
-        expected += [(*origin, *_make_reader_row(row, origin[1], seen)) for origin in rows_value for row in readers]
-        names = [None, *(origin[1] for origin in rows_value)]
+        early = {row.stream: _count_removed_early(row, seen) for row in readers}
+        has_removed_early |= any(early.values())
+        purged = {row.stream for row in readers if early[row.stream] and _is_purged(row, readers)}
+        for origin in origin_rows:
+            for row in readers:
+                removed = early[row.stream], row.stream in purged
+                expected.append((*origin, *_make_reader_row(row, origin[1], seen), *removed))
+        names = [None, *(origin[1] for origin in origin_rows)]
         for row in rows_of_one:
             origin_names = [row.stream] if is_origin(row) else names
             tracks += [(virtual, name, row.stream, row.region, is_origin(row)) for name in origin_names]
@@ -174,6 +195,7 @@ def build_cut(
         is_narrow=is_narrow,
         is_sampled=is_sampled,
         closed=closed,
+        has_removed_early=has_removed_early,
     )
 
 
@@ -215,7 +237,7 @@ def _list_mirrors(streams: Sequence[Any]) -> list[Any]:
     return [row for row in streams if row.mirror is not None or (is_mirrored and row.role == _READ and not row.sources)]
 
 
-def _make_origin_rows(virtual: str, streams: Sequence[Any], readers: int) -> list[tuple[Any, ...]]:
+def _make_origin_rows(virtual: str, streams: Sequence[Any], readers: int, *, is_narrow: bool) -> list[tuple[Any, ...]]:
     rows = []
     for row in (row for row in streams if is_origin(row)):
         keys = row.limits.keys() if row.limits is not None else _SELECTIVE
@@ -225,10 +247,11 @@ def _make_origin_rows(virtual: str, streams: Sequence[Any], readers: int) -> lis
         began = 1 if row.limits is None else row.limits.get("first_seq", 1)
         age = None if may_lose_any else _find_age(row.limits)
         keeps = (row.limits or {}).get(_BY_SUBJECT)
-        rows.append((virtual, row.stream, row.region, *ends, *may_lose, age, began, keeps, readers))
+        first_kept = None if is_narrow or row.path == CAPTURE else find_first_kept(row)
+        rows.append((virtual, row.stream, row.region, *ends, *may_lose, age, began, keeps, first_kept, readers))
     # A migration leaves streams behind that readers still take from; from one that was given up they have taken.
     names = {source.origin for row in streams for source in row.sources} - {row.stream for row in streams}
-    unknown = *(None,) * 5, True, True, False, None, 1, None
+    unknown = *(None,) * 5, True, True, False, None, 1, None, None
     return rows + [(virtual, name, *unknown, readers) for name in sorted(names)]
 
 
@@ -288,6 +311,31 @@ def _make_reader_row(row: Any, origin: str, seen: Mapping[str, Any]) -> tuple[An
         _find_duplicate_window(row, origin, seen),
         f"{UNTIL_KEY}{origin}" in keys,
     )
+
+
+def _count_removed_early(row: Any, seen: Mapping[str, Any]) -> int:
+    """How many of the removed messages of *row* its `max_msgs` leaves; *seen* as in `_find_cursor`."""
+    first_kept = find_first_kept(row)
+    # A capture does not say what the stream held before.
+    if first_kept is None or row.path == CAPTURE:
+        return 0
+    if row.mirror is not None:
+        # A mirror never had what was gone from its stream when it was made.
+        if row.mirror not in seen:
+            return 0
+        first_kept = max(first_kept, seen[row.mirror].first_seq)
+    return max(0, int(row.first_seq) - first_kept)
+
+
+def _is_purged(row: Any, readers: Sequence[Any]) -> bool:
+    """Whether no smaller `max_msgs` of *row* has removed these either: it is empty, or another of *readers* has lost none."""
+    if not row.messages:
+        return True
+    # Beyond the limit, who has lost none has another one, or was made later.
+    if row.last_seq > row.limits[_NUMBER]:
+        return False
+    whole = (sibling for sibling in readers if sibling.first_seq == 1 and sibling.limits is not None)
+    return any(sibling.last_seq >= row.first_seq and {_NUMBER} >= REMOVING & sibling.limits.keys() for sibling in whole)
 
 
 def _find_duplicate_window(row: Any, origin: str, seen: Mapping[str, Any]) -> int | None:

@@ -22,8 +22,8 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from vstream.audit import ship_credentials
-from vstream.audit.closed import OLDEST_FIRST, SIZES
-from vstream.audit.cut import CAPTURE, HAS_HOLES, LOST_OLDEST, REPLACING, SKEW_NS, is_origin
+from vstream.audit.closed import LOST_OLDEST, OLDEST_FIRST, SIZES
+from vstream.audit.cut import CAPTURE, HAS_HOLES, REPLACING, SKEW_NS, is_origin
 from vstream.audit.daemon_executor import DaemonExecutor
 from vstream.audit.sample import sample_subjects
 from vstream.audit.schema import MESSAGES
@@ -273,7 +273,11 @@ _SUDDEN = frozenset({"retention", "allow_msg_ttl", "allow_rollup_hdrs"})
 def _limits_in_reach(cut: StreamCut, limits: Mapping[str, int], later: StreamCut) -> dict[str, int]:
     """*limits* of *cut* without those that *later* had removed nothing of it, and with what they have begun to remove."""
     if later is not cut:
-        began = {HAS_HOLES: later.last_seq > later.messages, LOST_OLDEST: later.first_seq > max(1, cut.first_seq)}
+        # Who follows has read only what *later* still has: what came after the cut may have removed the first ones.
+        number = limits.get("max_msgs", later.last_seq)
+        is_by_number = max(0, cut.last_seq - number) < cut.first_seq - 1 <= later.last_seq - number
+        has_lost = later.first_seq > max(1, cut.first_seq) or is_by_number
+        began = {HAS_HOLES: later.last_seq > later.messages, LOST_OLDEST: has_lost}
         limits = {**limits, **{name: 1 for name, has_begun in began.items() if has_begun}}
     if cut.path == CAPTURE or not _SUDDEN.isdisjoint(limits):
         return dict(limits)
@@ -281,7 +285,15 @@ def _limits_in_reach(cut: StreamCut, limits: Mapping[str, int], later: StreamCut
     reached = {"max_msgs": later.last_seq, "max_bytes": 4 * later.bytes + _LARGEST}
     if later.first_seq < cut.first_seq and later.messages and not is_origin(cut.stream_ref):
         reached = dict.fromkeys(SIZES, 0)
+    elif _is_raised(cut, limits, later):
+        del reached["max_msgs"]
     return {name: limit for name, limit in limits.items() if name not in reached or limit < reached[name]}
+
+
+def _is_raised(cut: StreamCut, limits: Mapping[str, int], later: StreamCut) -> bool:
+    """Whether `max_msgs` alone may have removed the first messages of *cut* when it was smaller; a mirror may begin late."""
+    is_alone = _REMOVING & limits.keys() == {"max_msgs"} and cut.mirror is None
+    return is_alone and cut.first_seq == later.first_seq > limits.get("first_seq", 1)
 
 
 _ALPHABET: Final = digits + ascii_uppercase + ascii_lowercase

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from vstream.audit.classify import MISSING, RANGED
-from vstream.audit.closed import NO_ROUTE
+from vstream.audit.closed import NO_ROUTE, REMOVING
 from vstream.audit.codes import BY_KIND, Count
 from vstream.audit.cut import CutTables, is_origin
 from vstream.audit.local_frames import collect_arrow, plain_rows, select_virtuals
@@ -44,9 +44,6 @@ _RUN: Final = 10
 """Average number of adjacent copies from which on whole ranges count as repeated."""
 _ANEW: Final = "whole ranges repeat: its source has started over, as after a restart in the published layout"
 _LATELY: Final = "only recent messages were checked: a longer `--since` may find some"
-_LIMITS: Final = frozenset(
-    {"max_age", "max_msgs", "max_bytes", "max_msgs_per_subject", "allow_msg_ttl", "allow_rollup_hdrs", "retention"}
-)
 
 
 @value_class
@@ -166,7 +163,7 @@ def _judge_streams(
 ) -> Iterator[MessageFinding]:
     keeping = set()
     for row in evidence.cut.rows:
-        if row.limits is not None and not _LIMITS & row.limits.keys():
+        if row.limits is not None and not REMOVING & row.limits.keys():
             keeping.add((row.virtual, row.stream))
     by_virtual: dict[str, list[StreamState]] = {virtual: [] for virtual in virtuals}
     for stream in streams:

@@ -77,8 +77,8 @@ that sources others; *last_seq* in them is null if unknown, as servers before 2.
 sourced yet.
 
 Settings that may explain a difference; null if unknown. *limits* contains `max_age`, `max_msgs_per_subject`, and `max_msgs`
-and `max_bytes` if in reach, if they are set (an empty map: nothing was removed automatically); `duplicate_window`, 0
-if off, absent if unknown; and as 1 `allow_msg_ttl`, `allow_rollup_hdrs`, `retention` if it is not `limits`, and
+and `max_bytes` if in reach, if they are set (an empty map: nothing was removed automatically); a lone `max_msgs` also if the
+first messages are gone: it may have been smaller. It contains `duplicate_window`, 0 if off, absent if unknown; and as 1 `allow_msg_ttl`, `allow_rollup_hdrs`, `retention` if it is not `limits`, and
 `allow_msg_counter`, whose messages have a different payload in each stream. *identity* is the value that servers since
 2.15 write into the header of messages sourced from the stream (`identity_of`), empty if it is from a backup: then all
 are its own. *mirror* is the stream that it mirrors, *transform* its own `subject_transform`.
