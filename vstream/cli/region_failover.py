@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -22,17 +22,16 @@ from vstream.cli.views import plan as plan_view
 from vstream.cli.views import region as view
 from vstream.cli.views.json_output import print_json
 from vstream.errors import RefusedError
-from vstream.lab.status import find_system_endpoint, list_addresses
 from vstream.plan.live.lost_region import give_up
 from vstream.plan.live.witnesses import DeathProof, hear_witnesses, remove_peers
 from vstream.plan.pipeline import require_nothing_lost
 from vstream.plan.plan import Plan
 from vstream.plan.topology_edit import TopologyEdit
-from vstream.servers.find_servers import Servers, find_servers
+from vstream.servers.find_servers import Servers, find_servers, find_system_endpoints
 from vstream.servers.server_plan import ServerPlan
 from vstream.servers.target_servers import target_topology
 from vstream.topology.bundle import loaded_path
-from vstream.topology.model import Endpoint, Topology
+from vstream.topology.model import Topology
 from vstream.value_class import value_class
 
 RegionName = Annotated[str, typer.Argument(help="The region.", metavar="REGION")]
@@ -159,15 +158,6 @@ async def _prove(topology: Topology, regions: Sequence[str], servers: Servers) -
         raise RefusedError(f"there is no region besides `{'`, `'.join(regions)}`", hint="nothing could take its place")
     system = find_system_endpoints(servers, witnesses)
     return await hear_witnesses(topology, regions, servers.endpoints, witnesses, system)
-
-
-def find_system_endpoints(servers: Servers, regions: list[str]) -> Mapping[str, Endpoint]:
-    """How the system account is reached in *regions*, as far as that is known."""
-    if servers.lab is not None:
-        living = {address.region for address in list_addresses(servers.lab)} & {*regions}
-        return {region: find_system_endpoint(servers.lab, region) for region in sorted(living)}
-    logins = {region: servers.endpoints[region].system for region in regions if region in servers.endpoints}
-    return {region: login for region, login in logins.items() if login is not None}
 
 
 def _remove_from_meta_group(topology: Topology, regions: Sequence[str], servers: Servers) -> None:

@@ -10,7 +10,6 @@ import typer
 from vstream.cli import options
 from vstream.cli.asyncio_runner import run
 from vstream.cli.exit_codes import NO, UNKNOWN
-from vstream.cli.region_failover import find_system_endpoints
 from vstream.cli.views import console
 from vstream.cli.views import repair as view
 from vstream.cli.views.json_output import print_json
@@ -19,7 +18,7 @@ from vstream.cli.views.repair import RepairView, render_end
 from vstream.errors import VstreamError
 from vstream.health.live.refresh_readers import refresh_readers
 from vstream.health.live.refresh_watch import Refresher, watch
-from vstream.health.live.rescue import MetaGroup, choose_groups, find_groups, rescue
+from vstream.health.live.rescue import MetaGroup, choose_groups, rescue_groups
 from vstream.health.repair.pipeline import RepairKind, RepairRequest, choose_repairs, repair
 from vstream.servers.find_servers import Servers, find_servers
 from vstream.servers.target_servers import target_topology
@@ -140,15 +139,18 @@ def repair_meta(
     """
     loaded = options.load_topology(topology).require()
     servers = find_servers(loaded, lab)
-    system = find_system_endpoints(servers, [region.name for region in loaded.regions])
-    groups = run(find_groups(loaded, servers.endpoints, system))
     is_json = output == "json"
-    if not is_json:
-        console.print_note(servers.describe_with(loaded))
-        console.print_lines(view.render_groups(groups))
+
+    def show(groups: Sequence[MetaGroup]) -> None:
+        if not is_json:
+            console.print_note(servers.describe_with(loaded))
+            console.print_lines(view.render_groups(groups))
+
+    def show_step(step: str) -> None:
+        console.print_note(f"  {step}")
+
+    groups = run(rescue_groups(loaded, servers, is_approved=yes, on_groups=show, on_step=show_step))
     chosen = choose_groups(groups)
-    for group in chosen if yes else ():
-        run(rescue(loaded, group, system, lambda step: console.print_note(f"  {step}")))
     if is_json:
         print_json("rescue", view.as_dict(loaded.name, groups, is_done=yes and bool(chosen)))
     if not chosen and any(group.refusal is None for group in groups):

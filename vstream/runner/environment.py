@@ -13,13 +13,13 @@ from vstream.apply.mappings import make_mapping_admin
 from vstream.apply.pipeline import apply_and_replan, resume_reading
 from vstream.errors import UnsupportedError, VstreamError
 from vstream.health.live.drain import empty_region
-from vstream.health.live.rescue import choose_groups, find_groups, rescue
+from vstream.health.live.rescue import choose_groups, rescue_groups
 from vstream.lab import lab
 from vstream.lab.binaries import find_or_fetch_binaries
 from vstream.lab.links.state import Backend
 from vstream.lab.start import LabSetup
 from vstream.lab.state import lab_directory
-from vstream.lab.status import find_system_endpoint, list_addresses, list_client_endpoints, list_endpoints, read_status
+from vstream.lab.status import list_addresses, list_client_endpoints, list_endpoints, read_status
 from vstream.lint.parse_topology import parse_topology
 from vstream.plan.live.connections import choose_connection, connect_all
 from vstream.plan.live.lost_region import give_up, measure_losses
@@ -32,6 +32,7 @@ from vstream.probe import checks
 from vstream.probe.report import CheckStatus
 from vstream.scenario.model import ChangeRegion, RegionCommand, Scenario
 from vstream.servers.bundles import render_lab
+from vstream.servers.find_servers import find_servers, find_system_endpoints
 from vstream.servers.target_servers import target_lab_of_topology
 from vstream.topology import physical
 from vstream.topology.bundle import Bundle
@@ -200,27 +201,23 @@ async def change_region(environment: Environment, action: ChangeRegion) -> Chang
 
 
 async def repair_meta(environment: Environment) -> None:
-    """Do what `vstream repair meta` does with `--yes`, by the same functions. Raises VstreamError."""
-    system = {
-        region.name: find_system_endpoint(environment.lab, region.name) for region in environment.topology.regions
-    }
+    """Do what `vstream repair meta` does with `--yes`, once it can. Raises VstreamError."""
+    topology = environment.topology
     deadline = time.monotonic() + _WORKS
     while True:
-        groups = await find_groups(environment.topology, environment.endpoints, system)
-        if chosen := choose_groups(groups):
-            break
+        groups = await rescue_groups(topology, find_servers(topology, environment.lab), is_approved=True)
+        if choose_groups(groups):
+            return
         if time.monotonic() > deadline:
             reasons = [reason for group in groups for reason in (group.refusal, *group.unknown) if reason is not None]
             raise VstreamError(f"the meta group cannot be repaired: {'; '.join(reasons)}")
         await asyncio.sleep(_PAUSE)
-    for group in chosen:
-        await rescue(environment.topology, group, system, lambda _step: None)
 
 
 async def _give_up(environment: Environment, regions: Sequence[str]) -> tuple[TopologyEdit, tuple[RegionLoss, ...]]:
     """The topology without *regions*, which must be dead, and what is lost with them."""
     living = [candidate.name for candidate in environment.topology.regions if candidate.name not in regions]
-    system = {name: find_system_endpoint(environment.lab, name) for name in living}
+    system = find_system_endpoints(find_servers(environment.topology, environment.lab), living)
     proof = await hear_witnesses(environment.topology, regions, environment.endpoints, living, system)
     if not proof.is_dead:
         raise VstreamError(f"not proved dead: {'; '.join((*proof.alive, *proof.unknown))}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +12,7 @@ from vstream.errors import LabError, VstreamError
 from vstream.jetstream import monitoring
 from vstream.jetstream.keyring import Keyring, default_key_directory
 from vstream.lab.readiness import trust_monitors
-from vstream.lab.status import is_running, list_addresses, list_endpoints, read_status
+from vstream.lab.status import find_system_endpoint, is_running, list_addresses, list_endpoints, read_status
 from vstream.render import account_view
 from vstream.topology.accounts import inbox_of, password_variable, regional_user, regional_variable
 from vstream.topology.model import Endpoint, Security, Topology
@@ -100,6 +100,15 @@ def endpoints_as_user(topology: Topology, servers: Servers, user: str) -> Mappin
             name = profile.user_name(user, region)
             endpoints[region] = replace(endpoint, user=name, password=None, password_env=variable, inbox=inbox_of(name))
     return endpoints
+
+
+def find_system_endpoints(servers: Servers, regions: Sequence[str]) -> Mapping[str, Endpoint]:
+    """How the system account is reached in *regions*, as far as that is known."""
+    if servers.lab is not None:
+        living = {address.region for address in list_addresses(servers.lab)} & {*regions}
+        return {region: find_system_endpoint(servers.lab, region) for region in sorted(living)}
+    logins = {region: servers.endpoints[region].system for region in regions if region in servers.endpoints}
+    return {region: login for region, login in logins.items() if login is not None}
 
 
 def _with_key_files(topology: Topology, servers: Servers, user: str) -> Mapping[str, Endpoint]:

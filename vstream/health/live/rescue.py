@@ -26,6 +26,7 @@ from vstream.jetstream.answers import api_error, convert_malformed_errors, decod
 from vstream.jetstream.connection import Connection, Reply, connect_to_system, open_connection
 from vstream.jetstream.endpoints import resolve_context
 from vstream.plan.live.witnesses import ANSWER_TIMEOUT, DIAL_TIMEOUT, is_listening
+from vstream.servers.find_servers import Servers, find_system_endpoints
 from vstream.topology.model import Endpoint, Topology
 from vstream.topology.units import parse_version
 from vstream.value_class import value_class
@@ -258,14 +259,31 @@ async def _collect(connection: Connection, subject: str, body: object, note: Cal
         pass  # nobody says which answer is the last
 
 
-async def rescue(
+async def rescue_groups(
+    topology: Topology,
+    servers: Servers,
+    *,
+    is_approved: bool,
+    on_groups: Callable[[Sequence[MetaGroup]], None] = lambda _groups: None,
+    on_step: Callable[[str], None] = lambda _step: None,
+) -> tuple[MetaGroup, ...]:
+    """
+    Find the meta groups of *topology*, which *on_groups* hears, and rescue those that `choose_groups` chooses, if *is_approved*.
+
+    *on_step* hears what has happened. Returns the groups as they were found. Stopped anywhere, the next run goes on.
+    """
+    system = find_system_endpoints(servers, [region.name for region in topology.regions])
+    groups = await find_groups(topology, servers.endpoints, system)
+    on_groups(groups)
+    for group in choose_groups(groups) if is_approved else ():
+        await _rescue(topology, group, system, on_step)
+    return groups
+
+
+async def _rescue(
     topology: Topology, group: MetaGroup, system: Mapping[str, Endpoint], on_step: Callable[[str], None]
 ) -> None:
-    """
-    Make the servers that are left elect a leader, and have them forget those that are dead.
-
-    *on_step* hears what has happened. Stopped anywhere, the next run goes on. Raises VstreamError.
-    """
+    """Make the servers that are left elect a leader, and have them forget those that are dead. Raises VstreamError."""
     connection = await connect_to_system({region: system[region] for region in group.system})
     try:
         if not group.is_going_on:
