@@ -34,11 +34,11 @@ def test_the_file_says_lost_until_the_lab_has_the_servers(tmp_path: Path, monkey
     file.write_text(lost)
     started: list[str] = []
 
-    def die(_lab: str, topology: Topology) -> None:
+    async def die(_lab: str, topology: Topology, *_: object) -> None:
         started.extend(region.name for region in topology.regions)
         raise LabError("killed")
 
-    monkeypatch.setattr(region_failback, "_start_in_lab", die)
+    monkeypatch.setattr(region_failback, "start_region", die)
     plans = [_plan_deletion("foo"), _plan_deletion("prices"), _plan_deletion("prices")]
 
     async def plan(*_: object) -> ServerPlan:

@@ -38,7 +38,7 @@ class LabMappings:
             raise LabError(f"the mappings were not loaded on every server: {reasons}")
 
 
-def make_mapping_admin(name: str, bundle: Bundle, *, lost: Collection[str] = ()) -> MappingAdmin:
+def _make_lab_admin(name: str, bundle: Bundle, *, lost: Collection[str]) -> MappingAdmin:
     """How the servers of lab *name*, outside *lost* regions, get *bundle*: by a reload or by a push."""
     if not bundle.claims:
         return LabMappings(name, bundle, lost=lost)
@@ -63,7 +63,7 @@ def choose_mapping_admin(
     """How *servers* come to load what is planned; None where only whoever runs them can make them. Raises VstreamError."""
     topology, lost = request.topology, request.lost
     if servers.lab is not None:
-        return make_mapping_admin(servers.lab, request.bundle, lost=lost)
+        return _make_lab_admin(servers.lab, request.bundle, lost=lost)
     ring = find_signer(topology, None)
     if ring is None or topology.security is not Security.OPERATOR:
         return make_shipped_mappings(request, plan, shipping)

@@ -4,18 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
 
 from vstream.apply.execute import WITHOUT_WATCH, ApplyResult, ApplyWatch, execute_plan
-from vstream.apply.port import MappingAdmin
+from vstream.apply.mappings import choose_mapping_admin
+from vstream.apply.shipping import ShippingOptions
+from vstream.errors import RefusedError
 from vstream.health.live.refresh_readers import refresh_readers
 from vstream.jetstream.admin import JetStreamAdmin
+from vstream.lab import lab
+from vstream.lab.readiness import ReadinessProgress
 from vstream.lab.remove_servers import LabServerAdmin
 from vstream.lab.status import list_endpoints
 from vstream.plan.live.connections import choose_connection, connect_all
 from vstream.plan.live.gate_checks import LiveGateChecker
-from vstream.plan.pipeline import PlanRequest, make_plan
+from vstream.plan.live.witnesses import PEER_TIMEOUT, DeathProof, hear_witnesses
+from vstream.plan.pipeline import make_plan
 from vstream.plan.plan import Plan
-from vstream.servers.target_servers import TargetServers
+from vstream.servers.bundles import render_lab
+from vstream.servers.find_servers import Servers, find_system_endpoints
+from vstream.servers.server_plan import ServerPlan
+from vstream.servers.target_servers import target_topology
 from vstream.topology.model import Topology
 
 _REFRESH_TIMEOUT = 30.0
@@ -25,28 +35,20 @@ _REGION_TIMEOUT = 120.0
 
 
 async def apply_and_replan(
-    request: PlanRequest,
-    plan: Plan,
-    mappings: MappingAdmin | None,
-    find_target: Callable[[], TargetServers],
-    *,
-    lab_name: str | None,
-    watch: ApplyWatch = WITHOUT_WATCH,
+    planned: ServerPlan, shipping: ShippingOptions, *, watch: ApplyWatch = WITHOUT_WATCH
 ) -> tuple[ApplyResult, Plan | None]:
-    """
-    Apply *plan*, made from *request*, then plan again: what is left is what counts; None where apply was stopped.
-
-    *find_target* finds the servers whose streams source again; the rest as in `execute_plan`.
-    """
+    """Carry out *planned*, then plan again: what is left is what counts; None where apply was stopped."""
+    request, lab_name = planned.request, planned.servers.lab
+    mappings = choose_mapping_admin(request, planned.plan, planned.servers, shipping)
     async with connect_all(request.topology, request.endpoints) as connections:
         connection = choose_connection(connections)
         applied = await execute_plan(
-            plan,
+            planned.plan,
             JetStreamAdmin(connection),
             mappings,
             LiveGateChecker(connection),
             servers=LabServerAdmin(lab_name) if lab_name is not None else None,
-            readers=_LiveReaderAdmin(request.topology, find_target),
+            readers=_LiveReaderAdmin(request.topology, lab_name),
             watch=watch,
         )
     if applied.gate_timeouts or applied.failure is not None:
@@ -57,8 +59,26 @@ async def apply_and_replan(
     return applied, await make_plan(replace(request, adopt=frozenset()))
 
 
-async def resume_reading(topology: Topology, target: TargetServers) -> tuple[str, ...]:
+async def prove_dead(topology: Topology, regions: Sequence[str], servers: Servers) -> DeathProof:
+    """What everybody outside of *regions* knows of them. Raises RefusedError if there is nobody."""
+    witnesses = [candidate.name for candidate in topology.regions if candidate.name not in regions]
+    if not witnesses:
+        raise RefusedError(f"there is no region besides `{'`, `'.join(regions)}`", hint="nothing could take its place")
+    system = find_system_endpoints(servers, witnesses)
+    return await hear_witnesses(topology, regions, servers.endpoints, witnesses, system)
+
+
+async def start_region(
+    name: str, topology: Topology, templates: Path | None, on_progress: Callable[[ReadinessProgress], None]
+) -> None:
+    """Start the servers of a region that lab *name* takes in again: others may let them in only minutes later."""
+    render = partial(render_lab, name, topology, templates)
+    await lab.up(name, topology, render, on_progress=on_progress, timeout=PEER_TIMEOUT)
+
+
+async def resume_reading(topology: Topology, lab_name: str | None) -> tuple[str, ...]:
     """Make read streams that stand still source again at once. Returns those that will do so later."""
+    target = target_topology(topology, lab_name)
     result = await refresh_readers(topology, target, timeout=_REGION_TIMEOUT, spares=True)
     return tuple(stream.stream for stream in result.streams if stream.active is None)
 
@@ -68,10 +88,11 @@ class _LiveReaderAdmin:
     """ReaderAdmin: what `vstream repair sources` does, for some streams."""
 
     topology: Topology
-    find_target: Callable[[], TargetServers]
+    lab: str | None
 
     async def refresh(self, readers: Sequence[str]) -> tuple[str, ...]:
         """See ReaderAdmin."""
-        result = await refresh_readers(self.topology, self.find_target(), timeout=_REFRESH_TIMEOUT, only=readers)
+        target = target_topology(self.topology, self.lab)
+        result = await refresh_readers(self.topology, target, timeout=_REFRESH_TIMEOUT, only=readers)
         silent = [stream for stream in result.streams if stream.active is None or not stream.is_stepped_down]
         return tuple(f"`{stream.stream}`: {stream.note}" for stream in silent)

@@ -47,9 +47,9 @@ _POLL = 0.25
 class ShippingOptions:
     """What `apply` was told about files."""
 
-    command: str | None
+    command: str | None = None
     """Run for each server, with `{server}`, `{host}`, `{region}` and `{directory}` filled in."""
-    loaded_timeout: float | None
+    loaded_timeout: float | None = None
     """Seconds to wait until rules are loaded that somebody else has servers load."""
 
 

@@ -10,7 +10,6 @@ from typing import Annotated
 import typer
 
 from vstream.apply.execute import GATE_TIMEOUT, ApplyResult, ApplyWatch
-from vstream.apply.mappings import choose_mapping_admin
 from vstream.apply.pipeline import apply_and_replan
 from vstream.apply.shipping import ShippingOptions
 from vstream.cli import options
@@ -26,7 +25,6 @@ from vstream.plan import saved
 from vstream.plan.pipeline import make_plan, require_same
 from vstream.plan.plan import Delete, Plan
 from vstream.servers.server_plan import ServerPlan
-from vstream.servers.target_servers import target_topology
 from vstream.topology.bundle import loaded_path
 
 GateTimeout = Annotated[float, typer.Option("--gate-timeout", help="Wait this long for each gate, such as 5m.", min=0)]
@@ -176,21 +174,14 @@ async def apply_with_progress(
     planned: ServerPlan, gate_timeout: float, shipping: ShippingOptions
 ) -> tuple[ApplyResult, Plan | None]:
     """Apply, then plan again: what is left is what counts."""
-    topology, servers = planned.request.topology, planned.servers
     with progress_bar() as progress:
         task = progress.add_task("applying", total=len(planned.plan.changes))
-        return await apply_and_replan(
-            planned.request,
-            planned.plan,
-            choose_mapping_admin(planned.request, planned.plan, servers, shipping),
-            lambda: target_topology(topology, servers.lab),
-            lab_name=servers.lab,
-            watch=ApplyWatch(
-                on_done=lambda _change: progress.update(task, description="applying", advance=1),
-                on_wait=lambda _gate, missing: progress.update(task, description=f"waiting: {missing}"),
-                gate_timeout=gate_timeout,
-            ),
+        watch = ApplyWatch(
+            on_done=lambda _change: progress.update(task, description="applying", advance=1),
+            on_wait=lambda _gate, missing: progress.update(task, description=f"waiting: {missing}"),
+            gate_timeout=gate_timeout,
         )
+        return await apply_and_replan(planned, shipping, watch=watch)
 
 
 def _print_emptied_regions(planned: ServerPlan, applied: ApplyResult) -> None:

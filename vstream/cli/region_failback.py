@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from functools import partial
 
 from vstream.apply.execute import GATE_TIMEOUT
+from vstream.apply.pipeline import start_region
 from vstream.cli import options
 from vstream.cli.apply import GateTimeout
 from vstream.cli.asyncio_runner import run
@@ -17,11 +17,9 @@ from vstream.cli.views import region as view
 from vstream.cli.views.json_output import print_json
 from vstream.cli.views.progress import show_progress
 from vstream.errors import RefusedError
-from vstream.lab import lab
 from vstream.lab.status import read_status
-from vstream.plan.live.witnesses import PEER_TIMEOUT, require_empty, wait_for_members
+from vstream.plan.live.witnesses import require_empty, wait_for_members
 from vstream.plan.pipeline import require_nothing_lost
-from vstream.servers.bundles import render_lab
 from vstream.servers.find_servers import Servers, find_servers
 from vstream.topology.model import Topology
 
@@ -59,7 +57,8 @@ def command(
             require_nothing_lost(run(plan_with_progress(current, lab, templates)).plan, current)
         # The file comes second: a lab without servers that its file has is refused. Those that an earlier run has started may
         # not be let in yet.
-        _start_in_lab(servers.lab, edit.topology)
+        with show_progress("starting") as show:
+            run(start_region(servers.lab, edit.topology, None, show))
     elif not _runs_in_lab(servers.lab, edit.topology, region, all):
         if is_json:
             print_json("failback", view.as_dict(None, (region,), {}, None, is_done=False))
@@ -79,11 +78,6 @@ def _runs_in_lab(name: str, topology: Topology, region: str, how_many: Callable[
     """Whether all, or any, servers of *region* run."""
     running = {server.name for server in read_status(name).servers if server.pid}
     return how_many(seat.server.name in running for seat in topology.all_seats if seat.region == region)
-
-
-def _start_in_lab(name: str, topology: Topology) -> None:
-    with show_progress("starting") as show:
-        run(lab.up(name, topology, partial(render_lab, name, topology, None), on_progress=show, timeout=PEER_TIMEOUT))
 
 
 def _check_servers(topology: Topology, region: str, *, is_new: bool, is_waiting: bool) -> None:

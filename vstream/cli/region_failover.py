@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from vstream.apply.execute import GATE_TIMEOUT
-from vstream.apply.pipeline import resume_reading
+from vstream.apply.pipeline import prove_dead, resume_reading
 from vstream.apply.shipping import ShippingOptions
 from vstream.cli import options
 from vstream.cli.apply import GateTimeout, apply_with_progress, report_applied_or_exit
@@ -21,15 +21,13 @@ from vstream.cli.views import console
 from vstream.cli.views import plan as plan_view
 from vstream.cli.views import region as view
 from vstream.cli.views.json_output import print_json
-from vstream.errors import RefusedError
 from vstream.plan.live.lost_region import give_up
-from vstream.plan.live.witnesses import DeathProof, hear_witnesses, remove_peers
+from vstream.plan.live.witnesses import remove_peers
 from vstream.plan.pipeline import require_nothing_lost
 from vstream.plan.plan import Plan
 from vstream.plan.topology_edit import TopologyEdit
 from vstream.servers.find_servers import Servers, find_servers, find_system_endpoints
 from vstream.servers.server_plan import ServerPlan
-from vstream.servers.target_servers import target_topology
 from vstream.topology.bundle import loaded_path
 from vstream.topology.model import Topology
 from vstream.value_class import value_class
@@ -63,11 +61,11 @@ def carry_out_edit(edit: TopologyEdit, planned: ServerPlan, how: EditOptions) ->
     if not how.is_allowed or planned.plan.blocked:
         return planned.plan, False
     edit.save()
-    shipping = ShippingOptions(command=how.ship_with, loaded_timeout=None)
+    shipping = ShippingOptions(command=how.ship_with)
     applied, left = run(apply_with_progress(planned, how.gate_timeout, shipping))
     if not how.is_json or not applied.is_complete or (left is not None and not left.is_empty):
         report_applied_or_exit(planned, applied, left, is_verbose=False)
-    behind = run(resume_reading(edit.topology, target_topology(edit.topology, planned.servers.lab)))
+    behind = run(resume_reading(edit.topology, planned.servers.lab))
     if behind:
         console.print_note(f"{', '.join(behind)} will source again later: `vstream repair sources` says when.")
     return planned.plan if left is None else left, True
@@ -110,7 +108,7 @@ def command(
     current = options.load_topology(topology).require()
     servers = find_servers(current, lab)
     regions = tuple(dict.fromkeys((region, *(also or ()))))
-    proof = run(_prove(current, regions, servers))
+    proof = run(prove_dead(current, regions, servers))
     is_json = output == "json"
     if not is_json:
         console.print_note(servers.describe_with(current))
@@ -150,14 +148,6 @@ def report_end_or_exit(topology: Topology, plan: Plan, is_done: bool, success: s
         console.print_note("Nothing was changed: resolve what is blocked first.", style="bold red")
         raise typer.Exit(NO if plan.is_refused else UNKNOWN)
     console.print_note("Nothing was changed: pass `--yes` to do it.")
-
-
-async def _prove(topology: Topology, regions: Sequence[str], servers: Servers) -> DeathProof:
-    witnesses = [candidate.name for candidate in topology.regions if candidate.name not in regions]
-    if not witnesses:
-        raise RefusedError(f"there is no region besides `{'`, `'.join(regions)}`", hint="nothing could take its place")
-    system = find_system_endpoints(servers, witnesses)
-    return await hear_witnesses(topology, regions, servers.endpoints, witnesses, system)
 
 
 def _remove_from_meta_group(topology: Topology, regions: Sequence[str], servers: Servers) -> None:

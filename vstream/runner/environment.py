@@ -9,8 +9,8 @@ from functools import partial
 from pathlib import Path
 
 from vstream.apply.execute import GATE_TIMEOUT
-from vstream.apply.mappings import make_mapping_admin
-from vstream.apply.pipeline import apply_and_replan, resume_reading
+from vstream.apply.pipeline import apply_and_replan, prove_dead, resume_reading, start_region
+from vstream.apply.shipping import ShippingOptions
 from vstream.errors import UnsupportedError, VstreamError
 from vstream.health.live.drain import empty_region
 from vstream.health.live.rescue import choose_groups, rescue_groups
@@ -19,21 +19,20 @@ from vstream.lab.binaries import find_or_fetch_binaries
 from vstream.lab.links.state import Backend
 from vstream.lab.start import LabSetup
 from vstream.lab.state import lab_directory
-from vstream.lab.status import list_addresses, list_client_endpoints, list_endpoints, read_status
+from vstream.lab.status import list_client_endpoints
 from vstream.lint.parse_topology import parse_topology
 from vstream.plan.live.connections import choose_connection, connect_all
 from vstream.plan.live.lost_region import give_up, measure_losses
 from vstream.plan.live.observe import observe
-from vstream.plan.live.witnesses import PEER_TIMEOUT, hear_witnesses
-from vstream.plan.pipeline import PlanRequest, make_plan
 from vstream.plan.topology_edit import TopologyEdit
 from vstream.plan.transitions.remove_region import RegionLoss
 from vstream.probe import checks
 from vstream.probe.report import CheckStatus
 from vstream.scenario.model import ChangeRegion, RegionCommand, Scenario
-from vstream.servers.bundles import render_lab
-from vstream.servers.find_servers import find_servers, find_system_endpoints
-from vstream.servers.target_servers import target_lab_of_topology
+from vstream.servers.bundles import build_bundle, render_lab
+from vstream.servers.find_servers import find_servers
+from vstream.servers.server_plan import make_server_plan
+from vstream.servers.target_servers import target_topology
 from vstream.topology import physical
 from vstream.topology.bundle import Bundle
 from vstream.topology.model import Endpoint, Topology, VirtualStream
@@ -102,20 +101,19 @@ async def prepare_lab(scenario: Scenario, topology: Topology, name: str, report:
     edit = TopologyEdit(file=scenario.topology_file, text=scenario.topology_text, topology=topology)
     environment = _build_environment(name, edit, templates)
     report("applying the topology")
-    await _apply_topology(environment)
+    await _apply_topology(topology, name, templates)
     report("probing")
     await _wait_until_probe_passes(environment)
     return environment
 
 
 def _build_environment(name: str, edit: TopologyEdit, templates: Path | None) -> Environment:
-    seats = {seat.server.name for seat in edit.topology.all_seats}
-    addresses = [address for address in list_addresses(name) if address.server.name in seats]
+    servers = find_servers(edit.topology, name)
     return Environment(
         lab=name,
         topology=edit.topology,
-        bundle=render_lab(name, edit.topology, templates, addresses),
-        endpoints=list_endpoints(name),
+        bundle=build_bundle(edit.topology, servers, templates),
+        endpoints=servers.endpoints,
         logs=lab_directory(name).log,
         clients=list_client_endpoints(name),
         edit=edit,
@@ -132,28 +130,12 @@ def _choose_backend(name: str) -> Backend:
         ) from None
 
 
-async def _apply_topology(environment: Environment) -> None:
-    seats = {seat.server.name for seat in environment.topology.all_seats}
-    lost = tuple(sorted(region.name for region in environment.topology.lost))
-    request = PlanRequest(
-        topology=environment.topology,
-        bundle=environment.bundle,
-        endpoints=environment.endpoints,
-        leaving=tuple(server.name for server in read_status(environment.lab).servers if server.name not in seats),
-        lost=lost,
-    )
-    plan = await make_plan(request)
-    if plan.blocked:
-        first = plan.blocked[0]
+async def _apply_topology(topology: Topology, name: str, templates: Path | None) -> None:
+    planned = await make_server_plan(topology, find_servers(topology, name), templates)
+    if planned.plan.blocked:
+        first = planned.plan.blocked[0]
         raise VstreamError(f"the topology cannot be applied: stream `{first.name}`: {first.reason}", hint=first.hint)
-    mappings = make_mapping_admin(environment.lab, environment.bundle, lost=lost)
-    applied, left = await apply_and_replan(
-        request,
-        plan,
-        mappings,
-        lambda: target_lab_of_topology(environment.topology, environment.lab),
-        lab_name=environment.lab,
-    )
+    applied, left = await apply_and_replan(planned, ShippingOptions())
     if not applied.is_complete or left is None or not left.is_empty:
         reason = applied.failure.message if applied.failure is not None else "some changes were not made"
         raise VstreamError(f"the topology was not applied: {reason}")
@@ -180,22 +162,15 @@ async def change_region(environment: Environment, action: ChangeRegion) -> Chang
             edit = environment.edit.undo_drain(region)
         case RegionCommand.FAILBACK:
             edit = environment.edit.take_in(region)
-            await lab.up(
-                environment.lab,
-                edit.topology,
-                partial(render_lab, environment.lab, edit.topology, environment.templates),
-                on_progress=lambda _step: None,
-                timeout=PEER_TIMEOUT,
-            )
+            await start_region(environment.lab, edit.topology, environment.templates, lambda _step: None)
         case RegionCommand.FAILOVER:
             edit, losses = await _give_up(environment, (region, *action.also))
+    await _apply_topology(edit.topology, environment.lab, environment.templates)
     changed = _build_environment(environment.lab, edit, environment.templates)
-    await _apply_topology(changed)
-    changed = _build_environment(environment.lab, edit, environment.templates)  # there may be fewer servers now
-    target = target_lab_of_topology(changed.topology, changed.lab)
-    await resume_reading(changed.topology, target)
+    await resume_reading(changed.topology, changed.lab)
     if action.command is not RegionCommand.DRAIN:
         return ChangedRegion(environment=changed, losses=losses)
+    target = target_topology(changed.topology, changed.lab)
     seen = await empty_region(changed.topology, target, region, within=GATE_TIMEOUT, moves=True)
     return ChangedRegion(environment=changed, problem="; ".join((*seen.missing, *seen.unknown)) or None)
 
@@ -216,9 +191,7 @@ async def repair_meta(environment: Environment) -> None:
 
 async def _give_up(environment: Environment, regions: Sequence[str]) -> tuple[TopologyEdit, tuple[RegionLoss, ...]]:
     """The topology without *regions*, which must be dead, and what is lost with them."""
-    living = [candidate.name for candidate in environment.topology.regions if candidate.name not in regions]
-    system = find_system_endpoints(find_servers(environment.topology, environment.lab), living)
-    proof = await hear_witnesses(environment.topology, regions, environment.endpoints, living, system)
+    proof = await prove_dead(environment.topology, regions, find_servers(environment.topology, environment.lab))
     if not proof.is_dead:
         raise VstreamError(f"not proved dead: {'; '.join((*proof.alive, *proof.unknown))}")
     edit, _ = await give_up(environment.edit, regions, environment.endpoints)
