@@ -48,7 +48,7 @@ def target(directory: Path) -> TargetServers:
 
 def order(where: TargetServers, *, is_forced: bool = False) -> drill.InjectionRequest:
     return drill.InjectionRequest(
-        target=where, topology=topology(3, 1), command="kill-server r0-0", is_forced=is_forced, on_impact=lambda _: None
+        target=where, topology=topology(3, 1), command="kill-server r0-0", is_forced=is_forced
     )
 
 

@@ -65,6 +65,8 @@ class PartitionSide:
 class Impact:
     """Everything that the fault takes away, and why that would be more than was asked for."""
 
+    missing: frozenset[str]
+    """Servers that are lost already."""
     regions: tuple[RegionEffect, ...]
     meta: GroupEffect | None
     """
@@ -126,6 +128,7 @@ def assess_impact(
     majority = 0 if meta is None else meta.peers // 2 + 1
     sides = [PartitionSide(regions=side, servers=count, has_meta_majority=count >= majority) for side, count in counted]
     return Impact(
+        missing=frozenset(lost),
         regions=effects,
         meta=meta,
         stretch=stretch,

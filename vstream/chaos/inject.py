@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 import time
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 
 from vstream.chaos.blast_radius import Impact, assess_impact
@@ -18,7 +18,6 @@ from vstream.chaos.faults.base import Fault, LabFault
 from vstream.chaos.journal import Journal, OpenFault, read_journal, write_journal
 from vstream.chaos.recovery import wait_until_healthy
 from vstream.errors import RefusedError, UnknownNameError
-from vstream.lab.links.state import Pair
 from vstream.lab.readiness import ReadinessProgress
 from vstream.lab.start import shield_from_cancellation
 from vstream.servers.target_servers import TargetServers
@@ -34,8 +33,10 @@ class InjectionRequest:
     topology: Topology
     command: str
     is_forced: bool
-    on_impact: Callable[[Impact], None]
-    """Called before anything happens."""
+    on_impact: Callable[[Impact], None] = lambda _impact: None
+    """Told what will be left, before anything happens."""
+    on_begin: Callable[[], None] = lambda: None
+    """Called right before servers or links are taken away."""
     also_confirm: Callable[[], Awaitable[str]] | None = None
     """What else must be observed before the fault counts as confirmed, such as a new leader."""
 
@@ -67,9 +68,8 @@ async def inject_and_journal(request: InjectionRequest, fault: LabFault) -> Inje
     target = request.target
     async with target.directory.lock():
         journal = prune_journal(target)
-        require_allowed(
-            request, journal, servers=fault.counted_as_lost, cuts=fault.cuts, permanent_losses=fault.permanent_losses
-        )
+        require_allowed(request, announce_impact(request, journal, fault))
+        request.on_begin()
         journal, entry = journal.add(request.command, fault)
         write_journal(target.directory, journal)  # before the first signal: from here on a crash can be healed
         try:
@@ -180,34 +180,28 @@ def _close_fault(target: TargetServers, journal: Journal, entry: OpenFault) -> J
     return journal.remove(entry.id)
 
 
-def require_allowed(
-    request: InjectionRequest,
-    journal: Journal,
-    *,
-    servers: Collection[str] = (),
-    cuts: Collection[Pair] = (),
-    permanent_losses: Sequence[str] = (),
-) -> None:
-    """
-    Announce the effect of taking *servers* and *cuts*.
-
-    Raises RefusedError if that is more than was asked for, unless it was forced.
-    """
+def announce_impact(request: InjectionRequest, journal: Journal, fault: LabFault) -> Impact:
+    """Tell what *fault* will leave."""
     lost = request.target.unavailable() | {server for entry in journal.faults for server in entry.fault.counted_as_lost}
     impact = assess_impact(
         request.topology,
         lost=lost,
-        servers=servers,
+        servers=fault.counted_as_lost,
         silent=request.target.cuts(),
-        cut=cuts,
-        permanent_losses=permanent_losses,
+        cut=fault.cuts,
+        permanent_losses=fault.permanent_losses,
     )
     request.on_impact(impact)
+    return impact
+
+
+def require_allowed(request: InjectionRequest, impact: Impact) -> None:
+    """Raises RefusedError if *impact* is more than was asked for, unless it was forced."""
     if impact.refusals and not request.is_forced:
         raise RefusedError(
             f"refused `{request.command}`: {'; '.join(impact.refusals)}",
             hint="heal what is open (`vstream chaos status`), or force it with `--yes-really`"
-            if lost
+            if impact.missing
             else "`--yes-really` forces it",
         )
 

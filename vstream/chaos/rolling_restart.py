@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from vstream.chaos.faults.restart import Restart
-from vstream.chaos.inject import InjectionRequest, prune_journal, require_allowed
+from vstream.chaos.inject import InjectionRequest, announce_impact, prune_journal, require_allowed
 from vstream.chaos.journal import write_journal
 from vstream.chaos.recovery import wait_until_caught_up, wait_until_healthy
 from vstream.errors import LabError
@@ -55,15 +55,17 @@ async def restart(
     async with target.directory.lock():
         journal = prune_journal(target)
     for server in servers:
-        require_allowed(replace(request, command=f"{request.command}: {server}"), journal, servers=(server,))
+        step = replace(request, command=f"{request.command}: {server}")
+        require_allowed(step, announce_impact(step, journal, Restart(servers=(server,))))
+    request.on_begin()
     done = []
     for server in servers:
         began = time.monotonic()
-        step = asyncio.ensure_future(_restart_server(request, server, is_lame_duck=is_lame_duck, program=program))
+        restarting = asyncio.ensure_future(_restart_server(request, server, is_lame_duck=is_lame_duck, program=program))
         try:
-            watch = await asyncio.shield(step)
+            watch = await asyncio.shield(restarting)
         except asyncio.CancelledError:
-            await shield_from_cancellation(step)
+            await shield_from_cancellation(restarting)
             raise
         stopped = time.monotonic()
         await wait_until_healthy(target, timeout=timeout, watch=watch, on_progress=on_progress)

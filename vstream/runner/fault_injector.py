@@ -97,13 +97,13 @@ class FaultInjector:
     async def _inject_fault(self, step: Inject, begun: FaultRecord, pause: Pause) -> StepResult:
         target = self._target_lab
         injection = await faults.resolve(step.fault, target, self._environment.topology, is_forced=False)
-        signals: list[int] = []
+        began: list[int] = []
         request = InjectionRequest(
             target=target,
             topology=self._environment.topology,
             command=begun.asked,
             is_forced=True,
-            on_impact=lambda _impact: signals.append(self._now()),
+            on_begin=lambda: began.append(self._now()),
         )
         match injection:
             case LastingInjection():
@@ -111,7 +111,7 @@ class FaultInjector:
                     replace(request, also_confirm=injection.also_confirm), injection.fault
                 )
                 assert injected.entry is not None
-                record = self._confirm(begun, injection.regions, signals, injected.evidence)
+                record = self._confirm(begun, injection.regions, began, injected.evidence)
                 self._open[step.id] = _OpenFault(record=record, entry=injected.entry.id)
                 if step.lasting is not None:
                     await pause(step.lasting)
@@ -122,7 +122,7 @@ class FaultInjector:
             case LeaderChange():
                 injected = await change_leader(request, injection.fault)
                 regions = () if injection.region is None else (injection.region,)
-                record = self._confirm(begun, regions, signals, injected.evidence)
+                record = self._confirm(begun, regions, began, injected.evidence)
                 self._record_end(record, FaultState.HEALED)
                 return StepResult(window=(record.injected, self._now()))
             case RollingRestart():
@@ -141,18 +141,18 @@ class FaultInjector:
                     f"the slowest was {slowest.server}, after which all were healthy within {slowest.recovering:.1f} s"
                 )
                 restarted = tuple(dict.fromkeys(target.servers[server] for server in injection.servers))
-                record = self._confirm(begun, restarted, signals, evidence)
+                record = self._confirm(begun, restarted, began, evidence)
                 self._record_end(replace(record, healed=self._now()), FaultState.HEALED)
                 return StepResult(window=(record.injected, self._now()))
 
     def _confirm(
-        self, begun: FaultRecord, regions: tuple[str, ...], signals: Sequence[int], evidence: str
+        self, begun: FaultRecord, regions: tuple[str, ...], began: Sequence[int], evidence: str
     ) -> FaultRecord:
         record = replace(
             begun,
             regions=regions,
             outcome=FaultOutcome.CONFIRMED,
-            injected=signals[0] if signals else begun.injected,
+            injected=began[0] if began else begun.injected,
             confirmed=self._now(),
             evidence=evidence,
         )
