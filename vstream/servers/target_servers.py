@@ -44,12 +44,12 @@ class TargetServers:
     @property
     def directory(self) -> LabDirectory:
         """The lab's directory. Raises LabError if this is not a lab."""
-        return self._required_lab()[0]
+        return self.require_lab()[0]
 
     @property
     def record(self) -> LabRecord:
         """The record of the lab. Raises LabError if this is not a lab."""
-        return self._required_lab()[1]
+        return self.require_lab()[1]
 
     @property
     def regions(self) -> tuple[str, ...]:
@@ -198,7 +198,8 @@ class TargetServers:
         urls = tuple(address.client_url for address in addresses)
         return replace(self.endpoints[region], urls=urls)
 
-    def _required_lab(self) -> tuple[LabDirectory, LabRecord]:
+    def require_lab(self) -> tuple[LabDirectory, LabRecord]:
+        """The lab's directory and record. Raises LabError if this is not a lab."""
         if self.lab is None:
             raise LabError(
                 "these servers were not started by vstream, so it does not touch their processes",

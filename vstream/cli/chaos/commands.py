@@ -106,7 +106,7 @@ def _inject(spec: FaultSpec, settings: _Settings) -> None:
     topology = options.load_topology(settings.topology).require()
     target = target_topology(topology, settings.lab, settings.system_context)
     if not spec.type.works_outside_labs:
-        _ = target.directory  # servers that are not a lab are refused before anything is asked of them
+        target.require_lab()  # before anything is asked of servers that are not one
     injection = run(faults.resolve(spec, target, topology, is_forced=settings.force))
     session = ChaosSession(
         target=target,
