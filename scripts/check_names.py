@@ -216,7 +216,9 @@ def find_problems(tree: ast.AST, path: str) -> Iterator[Problem]:
                 yield from find_vague_parameters(node)
             case ast.ClassDef() if VALUE_CLASS in map(ast.unparse, node.decorator_list):
                 yield Problem(node.lineno, "value class written out", node.name)
-            case ast.keyword(arg="timeout") | ast.BinOp(op=ast.Add()) if has_operand(node, "deadline"):
+            case ast.keyword(arg="timeout") | ast.BinOp(op=ast.Add()) | ast.Assign(value=ast.Constant()) if has_operand(
+                node, "deadline"
+            ):
                 yield Problem(node.lineno, "length called a deadline", ast.unparse(node))
             case ast.IfExp() if isinstance(node.body, ast.IfExp) or isinstance(node.orelse, ast.IfExp):
                 yield Problem(node.lineno, "nested conditional")
@@ -228,7 +230,8 @@ def find_problems(tree: ast.AST, path: str) -> Iterator[Problem]:
 def has_operand(node: ast.AST, name: str) -> bool:
     """Whether a variable or an attribute of that name stands right in *node*."""
     parts = ast.iter_child_nodes(node)
-    return any((getattr(part, "id", None) or getattr(part, "attr", "")).strip("_") == name for part in parts)
+    names = (getattr(part, "id", None) or getattr(part, "attr", "") for part in parts)
+    return any(each.strip("_").lower() == name for each in names)
 
 
 def find_function_problems(function: ast.FunctionDef | ast.AsyncFunctionDef, path: str) -> Iterator[Problem]:

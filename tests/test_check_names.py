@@ -23,7 +23,7 @@ CASES = {
     "nested conditional": ["1 if a else 2 if b else 3"],
     "comprehension over three lines": ["[\n a\n for a in b\n if a\n]"],
     "import inside a function": ["def f():\n if a:\n  import b"],
-    "length called a deadline": ["until = now + deadline", "f(timeout=options.deadline)"],
+    "length called a deadline": ["until = now + deadline", "f(timeout=options.deadline)", "DEADLINE = 10.0"],
     "value class written out": ["@dataclass(frozen=True, slots=True, kw_only=True)\nclass Plan: ..."],
     "import_module inside a function": ["def f():\n return import_module('a').b"],
 }

@@ -1,4 +1,8 @@
-"""Carry out a plan on the servers. Decides nothing: the plan says what to do, and in which order."""
+"""
+Carry out a plan on the servers: it says what to do, and in which order.
+
+Only where a source goes on, and where one ended, nobody knows before: that is measured right before a change or after it.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,7 @@ from typing import TypeVar
 from vstream.apply.port import GateChecker, MappingAdmin, ReaderAdmin, ServerAdmin, StreamAdmin
 from vstream.errors import NoRespondersError, NotPermittedError, NotReachableError, ServerError, VstreamError
 from vstream.jetstream import error_codes
-from vstream.lab.readiness import ELECTION_TIMEOUT
+from vstream.jetstream.error_codes import ELECTION_TIMEOUT
 from vstream.plan.consumer_failover import continue_from
 from vstream.plan.plan import (
     Change,

@@ -179,7 +179,7 @@ class ShippedMappings:
         """See MappingAdmin."""
         if self.ship is not None:
             for reload in self.reloads:
-                await reload.run(None, only=())  # a login that is refused is said before anything is shipped
+                await reload.check_login()  # before anything is shipped
             await asyncio.to_thread(self.ship)
         # What somebody else brings may not be there yet.
         if self.ship is not None or self.loaded_timeout is None:
@@ -248,6 +248,10 @@ class RemoteReload:
         self._system = system
         self._servers = servers
         self._times = times
+
+    async def check_login(self) -> None:
+        """Raises VstreamError unless servers answer on the system account. Tells none of them anything."""
+        await self.run(None, only=())
 
     async def run(
         self, check_canary: Callable[[str], Awaitable[None]] | None, *, only: Collection[str] | None = None

@@ -30,7 +30,7 @@ from vstream.topology.consumer_config import ConsumerConfig, ObservedConsumer
 from vstream.topology.stream_config import ACCOUNT_SEPARATOR, ObservedStream, StreamConfig, short_hash, source_name
 
 _Answer = TypeVar("_Answer")
-DEADLINE = 10.0
+REQUEST_TIMEOUT = 10.0
 """Seconds for one change. A leader election takes 4 to 9."""
 PAGES_IN_FLIGHT = 8
 _PAGE = 256
@@ -120,10 +120,10 @@ class JetStreamAdmin:
 
     async def forget(self, name: str) -> None:
         """See StreamAdmin. No server answers this request; the stream's own servers carry it out."""
-        until = time.monotonic() + 2 * DEADLINE
+        until = time.monotonic() + 2 * REQUEST_TIMEOUT
         while await self._is_known(name):
             if time.monotonic() > until:
-                raise NotReachableError(f"the meta group still knows `{name}` after {2 * DEADLINE:g} s")
+                raise NotReachableError(f"the meta group still knows `{name}` after {2 * REQUEST_TIMEOUT:g} s")
             try:
                 await self._ask_api("STREAM.DELETE", name, None, timeout=_UNANSWERED_TIMEOUT)
             except NotPermittedError:
@@ -162,7 +162,7 @@ class JetStreamAdmin:
         """See StreamAdmin."""
         await self._ask(f"{naming.api_subject('CONSUMER.DELETE', config.stream)}.{config.durable}", None)
 
-    async def consumer(self, stream: str, durable: str, *, timeout: float = DEADLINE) -> ObservedConsumer:
+    async def consumer(self, stream: str, durable: str, *, timeout: float = REQUEST_TIMEOUT) -> ObservedConsumer:
         """The consumer *durable* of *stream*, as its leader describes it. Raises ServerError 10014 if missing."""
         subject = f"{naming.api_subject('CONSUMER.INFO', stream)}.{durable}"
         return _parse_consumer(await self._ask(subject, None, timeout=timeout), stream)
@@ -201,7 +201,7 @@ class JetStreamAdmin:
             if not entries or offset >= parse_total(answer, subject):
                 return
 
-    async def info(self, name: str, *, timeout: float = DEADLINE) -> dict[str, Any]:
+    async def info(self, name: str, *, timeout: float = REQUEST_TIMEOUT) -> dict[str, Any]:
         """STREAM.INFO of stream *name* from its leader, with the API's field names."""
         return check_source_infos(
             await self._ask_api("STREAM.INFO", name, None, timeout=timeout), f"STREAM.INFO {name}"
@@ -228,12 +228,12 @@ class JetStreamAdmin:
         await self._ask(f"{naming.API}.SERVER.REMOVE", {"peer": server, "peer_id": peer_id(server)})
 
     async def _ask_api(
-        self, verb: str, stream: str, body: dict[str, Any] | None, *, timeout: float = DEADLINE
+        self, verb: str, stream: str, body: dict[str, Any] | None, *, timeout: float = REQUEST_TIMEOUT
     ) -> dict[str, Any]:
         return await self._ask(naming.api_subject(verb, stream), body, timeout=timeout)
 
     async def _ask(
-        self, full: str, body: dict[str, Any] | None, *, timeout: float = DEADLINE, **options: Any
+        self, full: str, body: dict[str, Any] | None, *, timeout: float = REQUEST_TIMEOUT, **options: Any
     ) -> dict[str, Any]:
         answer = await self._connection.request_json(full, body, timeout=timeout, **options)
         if (error := api_error(answer, full)) is not None:
@@ -255,9 +255,9 @@ async def ask_until_available(request: Callable[[], Awaitable[_Answer]]) -> _Ans
     The result of *request*, which must be safe to repeat.
 
     Right after the meta leader is lost, servers refuse or ignore requests until a new one is elected. They are repeated
-    for `2 * DEADLINE` seconds; after that, the last error is raised.
+    for `2 * REQUEST_TIMEOUT` seconds; after that, the last error is raised.
     """
-    until = time.monotonic() + 2 * DEADLINE
+    until = time.monotonic() + 2 * REQUEST_TIMEOUT
     while True:
         try:
             return await request()

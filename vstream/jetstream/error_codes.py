@@ -8,6 +8,8 @@ CLUSTER_NOT_LEADER = 10009
 """JSClusterNotLeaderErr: the server that answered is no longer the leader."""
 TEMPORARILY_UNAVAILABLE = frozenset({CLUSTER_NOT_AVAILABLE, CLUSTER_NOT_LEADER})
 """The request was refused and nothing has happened: asking again is safe."""
+ELECTION_TIMEOUT = 20.0
+"""Seconds until they end. An election takes 4 to 9 after a leader was killed, and milliseconds after a step-down."""
 CONSUMER_NOT_FOUND = 10014
 MESSAGE_NOT_FOUND = 10037
 CLUSTER_MEMBER_NOT_FOUND = 10044

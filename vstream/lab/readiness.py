@@ -17,9 +17,6 @@ from vstream.lab.links.state import Pair
 from vstream.topology.bundle import ServerAddress
 from vstream.value_class import value_class
 
-ELECTION_TIMEOUT = 20.0
-"""Seconds for an election. It takes 4 to 9 after a leader was killed, and milliseconds after a step-down."""
-
 _POLL = 0.1
 
 

@@ -20,12 +20,13 @@ from platformdirs import user_cache_path
 
 from vstream.errors import LabError
 from vstream.files import write_private
+from vstream.jetstream.error_codes import ELECTION_TIMEOUT
 from vstream.lab import add_regions, certificates, conf, passwords, ports, readiness, server_records
 from vstream.lab.binaries import Program
 from vstream.lab.links import choose
 from vstream.lab.links.proxy_process import PortTakenError, ProxyProcess
 from vstream.lab.links.state import Backend, LinkState, Pair
-from vstream.lab.readiness import ELECTION_TIMEOUT, Member, ReadinessProgress, ReadinessStage
+from vstream.lab.readiness import Member, ReadinessProgress, ReadinessStage
 from vstream.lab.server import NatsServer, stop_all
 from vstream.lab.state import LabDirectory, LabRecord, hold_lock, labs_directory, list_lab_directories
 from vstream.topology.bundle import Artifact, Bundle, ServerAddress

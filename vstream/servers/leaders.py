@@ -11,7 +11,7 @@ from vstream.errors import LabError, NotPermittedError, NotReachableError, Serve
 from vstream.jetstream import error_codes, monitoring
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.connection import Connection
-from vstream.lab.readiness import ELECTION_TIMEOUT
+from vstream.jetstream.error_codes import ELECTION_TIMEOUT
 from vstream.servers.target_servers import TargetServers
 from vstream.value_class import value_class
 

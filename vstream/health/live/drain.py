@@ -17,7 +17,7 @@ from vstream.errors import LabError, NoRespondersError, NotReachableError, Serve
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.answers import convert_malformed_errors, parse_list, require_text
 from vstream.jetstream.connection import Connection
-from vstream.lab.readiness import ELECTION_TIMEOUT
+from vstream.jetstream.error_codes import ELECTION_TIMEOUT
 from vstream.plan.live.gate_checks import LiveGateChecker
 from vstream.plan.plan import Gate, GateKind
 from vstream.servers import leaders

@@ -17,7 +17,7 @@ from vstream.errors import LabError, NotPermittedError, NotReachableError, Serve
 from vstream.jetstream import monitoring
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.connection import Connection
-from vstream.lab.readiness import ELECTION_TIMEOUT
+from vstream.jetstream.error_codes import ELECTION_TIMEOUT
 from vstream.servers import leaders
 from vstream.servers.leaders import StreamLeadership
 from vstream.servers.target_servers import TargetServers

@@ -29,7 +29,7 @@ from vstream.topology import naming
 from vstream.topology.stream_config import source_name
 
 PERIOD = 0.5
-DEADLINE = 2.0
+ANSWER_TIMEOUT = 2.0
 """Seconds for each answer."""
 _API = "$JS.API"
 _SAMPLE = TypeAdapter(Sample)
@@ -113,7 +113,7 @@ def parse_cursors(info: dict[str, Any], reader: str) -> dict[str, int]:
 async def _measure_control_plane(connection: ReconnectingConnection) -> tuple[int | None, str | None]:
     began = time.monotonic_ns()
     try:
-        answer = await connection.request_json(_CONTROL, {"subject": _NOBODY}, timeout=DEADLINE)
+        answer = await connection.request_json(_CONTROL, {"subject": _NOBODY}, timeout=ANSWER_TIMEOUT)
     except VstreamError as error:
         return None, error.message
     failure = api_error(answer, _CONTROL)
@@ -122,7 +122,7 @@ async def _measure_control_plane(connection: ReconnectingConnection) -> tuple[in
 
 async def _read_stream_info(connection: ReconnectingConnection, stream: str) -> dict[str, Any] | None:
     try:
-        answer = await connection.request_json(naming.api_subject("STREAM.INFO", stream), timeout=DEADLINE)
+        answer = await connection.request_json(naming.api_subject("STREAM.INFO", stream), timeout=ANSWER_TIMEOUT)
     except VstreamError:
         return None
     return answer if "state" in answer else None
@@ -131,7 +131,7 @@ async def _read_stream_info(connection: ReconnectingConnection, stream: str) -> 
 async def _read_links(region: SampledRegion) -> dict[str, int]:
     async def read_gateways(url: str) -> Mapping[str, int]:
         try:
-            return await monitoring.list_outbound_gateways(url, DEADLINE)
+            return await monitoring.list_outbound_gateways(url, ANSWER_TIMEOUT)
         except VstreamError:
             return {}
 
