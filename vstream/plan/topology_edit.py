@@ -69,11 +69,8 @@ class TopologyEdit:
 
     def add_key(self, region: str, key: str, value: str | Mapping[str, str]) -> TopologyEdit:
         """*region* has *key*."""
-        spelled: object = value
-        if not isinstance(value, str):
-            spelled = f"{{{', '.join(f'{name}: {home}' for name, home in sorted(value.items()))}}}"
         edited = add_region_key(self.text, region, key, value)
-        return self._edit(edited, f"write `{key}: {spelled}` into region `{region}` yourself")
+        return self._edit(edited, f"write `{key}: {_spell(value)}` into region `{region}` yourself")
 
     def remove_key(self, region: str, key: str) -> TopologyEdit:
         """*region* has no *key* any more."""
