@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _CRLF = b"\r\n"
 _NUMBERS = 160
 """Maximum number of bytes in the rest of a message's line: four numbers, a random token, two lengths."""
-_SOURCE = b"\r\nNats-Stream-Source:"
+_SOURCE = b"\nNats-Stream-Source:"  # behind a line of a client that servers of 2.10 have cut
 _MSG_ID = b"\r\nNats-Msg-Id:"
 _TTL = b"\r\nNats-TTL:"
 _ROLLUP = b"\r\nNats-Rollup:"
@@ -119,7 +119,7 @@ def parse_headers(header: pa.Array) -> tuple[pa.Array, pa.Array, pa.Array, pa.Ar
     lines = pc.split_pattern(header, _CRLF, max_splits=3)
     if pc.all(pc.equal(pc.list_value_length(lines), 4)).as_py():
         named, after = pc.list_element(lines, 1), pc.list_element(lines, 2)
-        if pc.all(pc.and_(pc.starts_with(named, _SOURCE[2:]), pc.equal(pc.binary_length(after), 0))).as_py():
+        if pc.all(pc.and_(pc.starts_with(named, _SOURCE[1:]), pc.equal(pc.binary_length(after), 0))).as_py():
             _, source = _split_once(named, b":")
             nothing = pa.nulls(len(header), pa.string())
             return pc.ascii_trim_whitespace(decode_text(source)), nothing, nothing, nothing

@@ -17,7 +17,7 @@ from vstream.jetstream.answers import convert_malformed_errors
 _CRLF = b"\r\n"
 _HMSG = 72
 """The byte H: only messages with headers begin with it."""
-_SOURCE = b"\r\nNats-Stream-Source:"
+_SOURCE = b"\nNats-Stream-Source:"  # behind a line of a client that servers of 2.10 have cut
 _MSG_ID = b"\r\nNats-Msg-Id:"
 _TTL = b"\r\nNats-TTL:"
 _ROLLUP = b"\r\nNats-Rollup:"
