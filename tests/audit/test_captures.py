@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 from tests.support.captures import SECOND, WALL, History, Shape, clean
 from vstream.audit import keys
 from vstream.audit.classify import DIFFERENCES
-from vstream.audit.client_journal import journal_table
+from vstream.audit.client_journal import make_journal_table
 from vstream.audit.context import AuditContext, read_context, read_journal, save_context, save_journal
 from vstream.audit.extract import ExtractedTables
 from vstream.audit.frames import read_tables, to_spark, write_tables
@@ -30,7 +30,7 @@ from vstream.audit.report import AuditVerdict, Report
 from vstream.audit.request import AuditStage
 from vstream.audit.schema import STREAMS
 from vstream.audit.session import without_codegen
-from vstream.audit.spark_errors import explain_spark_errors
+from vstream.audit.spark_errors import convert_spark_errors
 from vstream.audit.stages import AuditPipeline
 from vstream.audit.table_store import RESULTS, TableStore, check_catalog, publish
 from vstream.capture.records import OperationOutcome
@@ -122,7 +122,9 @@ def planted_report(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
     names = {make.__name__.removeprefix("make_"): make for make in PLANTED}
     captures = {name: make().write(place / name) for name, make in names.items()}
     tables = [rename_virtual(extract_capture(capture), name) for name, capture in captures.items()]
-    journals = [journal_table(spark, capture).withColumn("virtual", F.lit(name)) for name, capture in captures.items()]
+    journals = [
+        make_journal_table(spark, capture).withColumn("virtual", F.lit(name)) for name, capture in captures.items()
+    ]
     every = ExtractedTables(
         messages=pa.concat_tables(table.messages for table in tables),
         streams=[row for table in tables for row in table.streams],
@@ -213,7 +215,7 @@ def test_an_audit_is_done_again_from_any_stage_that_was_kept(spark: SparkSession
     shelf = TableStore(spark, uri)
     save_context(shelf, context)
     first = AuditPipeline(store=shelf, context=context).run(
-        extracted.messages, extracted.streams, save_journal(shelf, journal_table(spark, capture))
+        extracted.messages, extracted.streams, save_journal(shelf, make_journal_table(spark, capture))
     )
     assert first.verdict() is AuditVerdict.FAIL
     for stage in (AuditStage.RECONCILE, AuditStage.JUDGE):
@@ -239,7 +241,7 @@ def test_an_audit_is_done_again_from_any_stage_that_was_kept(spark: SparkSession
     }
 
     def catch_refusal(read: Callable[[], object]) -> tuple[str, str | None]:
-        with pytest.raises(VstreamError) as caught, explain_spark_errors():
+        with pytest.raises(VstreamError) as caught, convert_spark_errors():
             read()
         assert "\n" not in caught.value.message
         shutil.rmtree(tables)

@@ -29,7 +29,7 @@ from vstream.audit.request import uri_of
 from vstream.audit.schema import MESSAGES, STREAMS
 from vstream.audit.source import cut, datasource
 from vstream.audit.source.values import SourceCursor, StreamCut, StreamRef
-from vstream.audit.spark_errors import explain_spark_errors
+from vstream.audit.spark_errors import convert_spark_errors
 from vstream.audit.stages import AuditPipeline
 from vstream.audit.table_store import TableStore
 from vstream.diagnostics import Severity
@@ -436,7 +436,7 @@ def fill_more(server: JetStreamServer, region: str, number: int) -> None:
 
 
 def judge_tables(spark: SparkSession, uri: str) -> Report:
-    with explain_spark_errors():
+    with convert_spark_errors():
         tables = frames.read_tables(spark, uri)
         return AuditPipeline(store=TableStore(spark), context=AuditContext(subject="test")).run(
             tables.messages, tables.streams

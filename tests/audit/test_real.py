@@ -21,7 +21,7 @@ from pyspark.sql import SparkSession
 from tests.support.labs import processes_in
 from tests.support.night import repetitions
 from tests.support.scenario_runs import NS, run_scenario, scenario
-from vstream.audit.client_journal import JOURNAL, journal_table
+from vstream.audit.client_journal import JOURNAL, make_journal_table
 from vstream.audit.context import AuditContext
 from vstream.audit.frames import to_spark
 from vstream.audit.from_capture import extract_capture
@@ -106,7 +106,7 @@ def test_one_row_or_line_deleted_doubled_swapped_or_altered_flips_the_verdict(
     frames_ = to_spark(spark, extract_capture(capture))
     clean: Rows = [row.asDict() for row in frames_.messages.collect()]
     streams = [row.asDict() for row in frames_.streams.collect()]
-    operations = [row.asDict() for row in journal_table(spark, capture).collect()]
+    operations = [row.asDict() for row in make_journal_table(spark, capture).collect()]
     assert len(clean) > 4 * EACH
     variants, where = {"foo": clean}, {}
     for title, change in CHANGES.items():

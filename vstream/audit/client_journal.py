@@ -30,7 +30,7 @@ ANSWERS = make_schema("""
 """By region and outcome: the number of publishes, and of those whose payload is stored anywhere."""
 
 
-def journal_table(spark: SparkSession, capture: Capture) -> DataFrame:
+def make_journal_table(spark: SparkSession, capture: Capture) -> DataFrame:
     """The publishes of *capture*, as a DataFrame of JOURNAL."""
     wall = capture.manifest().wall
     rows = []

@@ -24,7 +24,7 @@ from pyspark.sql import functions as F
 
 from vstream.audit.closed import NO_ROUTE, ClosedPart, ClosedRoute, ClosedStream, ClosedVirtual, can_close
 from vstream.audit.codes import BY_KIND
-from vstream.audit.cut import CutTables, closed_routes, is_origin
+from vstream.audit.cut import CutTables, is_origin, tabulate_routes
 from vstream.audit.local_frames import collect_arrow, make_table, plain_rows
 from vstream.audit.report import Report
 from vstream.audit.schema import make_schema
@@ -87,7 +87,7 @@ def find_disturbed(closed: ClosedPart, copies: DataFrame, report: Report, cut: C
     origins = make_table(copies.sparkSession, firsts, make_schema("virtual string, origin string, first bigint"))
     rows = (
         _select(copies, names)
-        .join(F.broadcast(closed_routes(copies.sparkSession, closed)), ["virtual", "stream", "origin"], how="left")
+        .join(F.broadcast(tabulate_routes(copies.sparkSession, closed)), ["virtual", "stream", "origin"], how="left")
         .join(F.broadcast(origins), ["virtual", "origin"], how="left")
         .where(F.coalesce(is_early, F.lit(True)))
     )
@@ -98,7 +98,7 @@ def find_disturbed(closed: ClosedPart, copies: DataFrame, report: Report, cut: C
 def find_known_ids(copies: DataFrame, closed: ClosedPart, messages: DataFrame) -> set[str]:
     """The virtual streams in which a new one of *copies* has the id of a closed one; *messages* are the closed ones."""
     marks = (
-        closed_routes(copies.sparkSession, closed).groupBy("virtual", "stream").agg(F.max("read_to").alias("read_to"))
+        tabulate_routes(copies.sparkSession, closed).groupBy("virtual", "stream").agg(F.max("read_to").alias("read_to"))
     )
     fresh = (
         copies.where(F.col("msg_id").isNotNull())

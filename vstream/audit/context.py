@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame
 from vstream.audit import client_journal
 from vstream.audit.local_frames import make_table
 from vstream.audit.schema import make_schema
-from vstream.audit.spark_errors import rebuild_hint
+from vstream.audit.spark_errors import suggest_rebuild
 from vstream.audit.table_store import TableStore
 from vstream.errors import VstreamError
 from vstream.topology.model import Consistency
@@ -66,7 +66,7 @@ def read_context(store: TableStore, subject: str) -> AuditContext:
             Consistency(model)
     except ValueError as error:
         raise VstreamError(
-            "the table `context` is damaged or was written by another version", hint=rebuild_hint("context")
+            "the table `context` is damaged or was written by another version", hint=suggest_rebuild("context")
         ) from error
     return replace(stored, subject=subject)
 

@@ -199,7 +199,7 @@ def build_cut(
     )
 
 
-def closed_routes(spark: SparkSession, closed: ClosedPart) -> DataFrame:
+def tabulate_routes(spark: SparkSession, closed: ClosedPart) -> DataFrame:
     """Each stream with each origin of it: how far its messages are *closed*, and when that was."""
     rows = []
     for item in closed.virtuals:

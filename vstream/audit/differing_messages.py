@@ -122,13 +122,13 @@ def count_rows(buckets: pa.Table, suspects: Collection[tuple[str, str, str, int]
     return sum(copies for *bucket, copies in rows if tuple(bucket) in suspects)
 
 
-def misplaced_buckets(buckets: pa.Table) -> set[tuple[str, int]]:
+def find_misplaced_buckets(buckets: pa.Table) -> set[tuple[str, int]]:
     """Part and number of the *buckets* whose copies cannot exist there (`ahead` or `foreign`)."""
     those = buckets.filter(pc.is_in(buckets["part"], value_set=pa.array(["ahead", "foreign"])))
     return {(item["part"], item["bucket"]) for item in those.select(["part", "bucket"]).to_pylist()}
 
 
-def stream_extents(spark: SparkSession, buckets: pa.Table) -> DataFrame:
+def measure_extents(spark: SparkSession, buckets: pa.Table) -> DataFrame:
     """By stream and origin: the lowest and highest sequence of the origin that was read from the stream."""
     result = (
         buckets.filter(pc.equal(buckets["part"], "cut"))

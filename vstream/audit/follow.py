@@ -33,7 +33,7 @@ from vstream.audit.source import register
 from vstream.audit.source.datasource import narrow_cut
 from vstream.audit.source.pushdown import Bounds
 from vstream.audit.source.values import Access, StreamCut, StreamRef
-from vstream.audit.spark_errors import explain_spark_errors
+from vstream.audit.spark_errors import convert_spark_errors
 from vstream.audit.stages import AuditPipeline
 from vstream.audit.table_store import TableStore
 from vstream.topology.bundle import RenderedStream
@@ -89,7 +89,7 @@ class Follower:
         asked_at = time.monotonic()
         cuts = take_planned_cuts(self.streams, access)
         since_ns = to_server_clock(time.time_ns(), cuts) - self.window_ns
-        with explain_spark_errors():
+        with convert_spark_errors():
             fresh = self._read(cuts, access, since_ns)
             plan = ExtractPlan(cuts=tuple(cuts), read=tuple(fresh), access=access, asked_at=asked_at)
             schema = to_arrow_schema(MESSAGES)

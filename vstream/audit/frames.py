@@ -29,9 +29,9 @@ from vstream.audit.session import is_local
 from vstream.audit.source import register
 from vstream.audit.source.options import ROWS
 from vstream.audit.source.reading import read_groups
-from vstream.audit.source.spark_types import convert_schema
+from vstream.audit.source.spark_types import make_arrow_schema
 from vstream.audit.source.values import Access, ReadTask, StreamCut, group_tasks, split_tasks
-from vstream.audit.spark_errors import error_line, is_damaged_file, rebuild_hint
+from vstream.audit.spark_errors import error_line, is_damaged_file, suggest_rebuild
 from vstream.errors import VstreamError
 from vstream.value_class import value_class
 
@@ -115,7 +115,7 @@ def _read_groups(
 ) -> DataFrame:
     # The data source `jetstream` would be planned in processes of its own.
     numbers = spark.range(0, len(groups), 1, max(1, len(groups)))
-    return numbers.mapInArrow(read_groups(groups, convert_schema(columns), directory), columns)
+    return numbers.mapInArrow(read_groups(groups, make_arrow_schema(columns), directory), columns)
 
 
 def virtual_names(tables: AuditTables) -> set[str]:
@@ -232,13 +232,13 @@ def read_checked(
     except Exception as error:
         if is_damaged_file(error):
             raise
-        raise VstreamError(f"there is no table `{place}`", hint=rebuild_hint(name)) from error
+        raise VstreamError(f"there is no table `{place}`", hint=suggest_rebuild(name)) from error
     for entry in schema.fields:
         if entry.name not in result:
-            raise VstreamError(f"the table `{place}` has no column `{entry.name}`", hint=rebuild_hint(name))
+            raise VstreamError(f"the table `{place}` has no column `{entry.name}`", hint=suggest_rebuild(name))
         if result[entry.name].simpleString() != entry.dataType.simpleString():
             kinds = f"{result[entry.name].simpleString()}, not {entry.dataType.simpleString()}"
-            raise VstreamError(f"column `{entry.name}` of the table `{place}` is {kinds}", hint=rebuild_hint(name))
+            raise VstreamError(f"column `{entry.name}` of the table `{place}` is {kinds}", hint=suggest_rebuild(name))
     more = [item for item in optional if item.name in result]
     return spark.read.schema(StructType([*schema.fields, *more])).parquet(place)
 

@@ -38,7 +38,7 @@ def add(spark: SparkSession, uri: str, tables: Mapping[str, Sequence[str]]) -> N
     rows.coalesce(1).write.mode("append").json(f"{uri}/files")
 
 
-def known_files(spark: SparkSession, uri: str) -> dict[str, list[str]]:
+def list_known_files(spark: SparkSession, uri: str) -> dict[str, list[str]]:
     """The listed files by table; empty if there is no list. Raises VstreamError if the list cannot be read."""
     return {row.name: row.files for row in sorted(_rows(spark, uri), key=lambda item: item.number or 0)}
 

@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from vstream.audit import frames
-from vstream.audit.client_journal import journal_table
+from vstream.audit.client_journal import make_journal_table
 from vstream.audit.closed import ClosedPart
 from vstream.audit.closing import judge_open
 from vstream.audit.context import AuditContext, read_context, read_journal, save_context, save_journal
@@ -38,7 +38,7 @@ from vstream.audit.report import Report
 from vstream.audit.request import HERE, SMALL, AuditedServers, AuditProgress, AuditRequest, check_streams, uri_of
 from vstream.audit.schema import MESSAGES, STREAMS
 from vstream.audit.source import register
-from vstream.audit.spark_errors import explain_spark_errors, is_read_error
+from vstream.audit.spark_errors import convert_spark_errors, is_read_error
 from vstream.audit.stages import AuditPipeline
 from vstream.audit.state import AuditState, StateAdvance, UnusableStateError
 from vstream.audit.table_store import TableStore, check_catalog, publish
@@ -210,14 +210,14 @@ class TopologyTarget(AuditTarget):
         """What *read* returns; it is called again, and plans again, if a server ends in the midst."""
         progress.begin("extract")
         try:
-            with explain_spark_errors():
+            with convert_spark_errors():
                 return read(reading)
         except VstreamError as error:
             if isinstance(error, NotReachableError | UnusableStateError) or not is_read_error(error):
                 raise
             # A region that went down meanwhile is one that cannot be read: the next cut says so.
             progress.note(f"reading was interrupted and starts again: {error.message}")
-            with explain_spark_errors():
+            with convert_spark_errors():
                 return read(Reading())
 
     def prepare_rounds(self, spark: Any, scratch: Path) -> Callable[[], Report]:
@@ -298,7 +298,7 @@ class TopologyTarget(AuditTarget):
                 on_stage=lambda stage: begin(stage.value),
             )
 
-        with explain_spark_errors():
+        with convert_spark_errors():
             try:
                 return judge_open(stored.state, stored.advance.closed, stored.streams, stored.arrivals, make_pipeline)
             finally:
@@ -306,7 +306,7 @@ class TopologyTarget(AuditTarget):
 
     def _follow_state(self, spark: Any, scratch: Path, place: Path) -> Report:
         """A round: read what is new, and judge what is not closed."""
-        with explain_spark_errors():
+        with convert_spark_errors():
             stored = self.advance(spark, scratch, place, lambda _: None, Reading())
         return self._judge_with_state(spark, stored, scratch, lambda _: None)
 
@@ -369,7 +369,7 @@ class CaptureTarget(AuditTarget):
         )
         assert reading.background is not None
         result = frames.to_spark(spark, reading.background.result())
-        return AuditInput(result, context, journal_table(spark, self._capture))
+        return AuditInput(result, context, make_journal_table(spark, self._capture))
 
 
 class TablesTarget(AuditTarget):

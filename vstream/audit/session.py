@@ -24,7 +24,7 @@ from vstream.audit import HINT, java, java_class_cache, load_connect, source
 from vstream.audit import scratch as temporary
 from vstream.audit.java import find_gateway, forget_gateway, use_gateway
 from vstream.audit.request import SMALL
-from vstream.audit.spark_errors import explain_spark_errors
+from vstream.audit.spark_errors import convert_spark_errors
 from vstream.errors import NotReachableError, VstreamError
 
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
@@ -93,7 +93,7 @@ def open_session(
         raise VstreamError("use either `--master` or `--remote`, not both")
     with temporary.scratch_directory() as scratch:
         opened = _connect(remote, conf or {}) if remote else _start_session(master, scratch, conf or {}, on_keeping)
-        with opened as spark, explain_spark_errors():
+        with opened as spark, convert_spark_errors():
             if not is_local(spark):
                 source.ship_package(spark, scratch)
             yield spark

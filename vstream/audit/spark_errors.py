@@ -36,7 +36,7 @@ _LONGEST: Final = 400
 
 
 @contextmanager
-def explain_spark_errors() -> Iterator[None]:
+def convert_spark_errors() -> Iterator[None]:
     """Convert errors of Spark inside the block to a VstreamError of one line, without Spark's stack."""
     try:
         yield
@@ -67,7 +67,7 @@ def is_read_error(error: VstreamError) -> bool:
     return not isinstance(cause, PySparkException | Py4JError) or OURS.search(str(cause)) is not None
 
 
-def rebuild_hint(table: str) -> str:
+def suggest_rebuild(table: str) -> str:
     """A hint how to create the stored *table* again."""
     stage = _MADE_BY.get(table)
     return f"`--from {stage}` creates it again" if stage else "extract the tables again"
@@ -76,7 +76,7 @@ def rebuild_hint(table: str) -> str:
 def _damage_hint(text: str) -> str:
     matches = _TABLE_FILE.findall(text)
     return (
-        f"a file of the table `{matches[-1]}` is damaged: {rebuild_hint(matches[-1])}"
+        f"a file of the table `{matches[-1]}` is damaged: {suggest_rebuild(matches[-1])}"
         if matches
         else "a file is damaged"
     )

@@ -231,7 +231,7 @@ class AuditPipeline:
         suspects: DataFrame | None,
     ) -> DataFrame:
         """DIFFERENCES of the differing messages. Skips Spark queries that are known to return nothing."""
-        extents = differing_messages.stream_extents(copies.sparkSession, folded.buckets)
+        extents = differing_messages.measure_extents(copies.sparkSession, folded.buckets)
         # With streams that were read from a moment on, the oldest messages of origins are not what is gone from them.
         result = (
             classify.find_expired_before_read(extents, cut)
@@ -242,7 +242,7 @@ class AuditPipeline:
             result = result.unionByName(
                 classify.find_differences(messages, copies, cut, extents, suspects, size=self.bucket)
             )
-        strange = differing_messages.misplaced_buckets(folded.buckets)
+        strange = differing_messages.find_misplaced_buckets(folded.buckets)
         if {part for part, _ in strange} & {"foreign", "ahead"}:
             ahead = {bucket for part, bucket in strange if part == "ahead"}
             result = result.unionByName(classify.find_misplaced(copies, cut, ahead, size=self.bucket))

@@ -16,7 +16,7 @@ from vstream.audit.frames import read_checked
 from vstream.audit.local_frames import make_table
 from vstream.audit.scratch import is_scratch
 from vstream.audit.session import is_local
-from vstream.audit.spark_errors import explain_spark_errors, rebuild_hint
+from vstream.audit.spark_errors import convert_spark_errors, suggest_rebuild
 from vstream.errors import VstreamError
 
 
@@ -79,15 +79,15 @@ class TableStore:
         """The table *name* of an earlier audit. Raises VstreamError if it is missing, incomplete or changed."""
         rows = read_checked(self.spark, f"{self._reads}/{name}", schema)
         if self._known is None:
-            self._known = inventory.known_files(self.spark, self._reads) if self._reads is not None else {}
+            self._known = inventory.list_known_files(self.spark, self._reads) if self._reads is not None else {}
         if name not in self._known:
             raise VstreamError(
                 f"the table `{self._reads}/{name}` is not in the list `files`: the audit was stopped early, or the list is damaged",
-                hint=rebuild_hint(name),
+                hint=suggest_rebuild(name),
             )
         if _files(rows) != self._known[name]:
             raise VstreamError(
-                f"the table `{self._reads}/{name}` has files other than those written", hint=rebuild_hint(name)
+                f"the table `{self._reads}/{name}` has files other than those written", hint=suggest_rebuild(name)
             )
         if self._virtuals and "virtual" in schema.names:
             rows = rows.where(F.col("virtual").isin(self._virtuals))
@@ -122,7 +122,7 @@ def check_catalog(spark: SparkSession, into: str, kind: str) -> None:
     Raises VstreamError with Spark's message if the format or the schema does not exist or cannot be written, and if
     the schema belongs to a local session (`session`), whose catalog and files are removed at its end.
     """
-    with explain_spark_errors():
+    with convert_spark_errors():
         make_table(spark, [], classify.DIFFERENCES).write.format(kind).mode("overwrite").saveAsTable(f"{into}.{_TRIED}")
         place = _table_location(spark, f"{into}.{_TRIED}") if is_local(spark) else ""
         spark.sql(f"DROP TABLE {into}.{_TRIED}")
@@ -147,7 +147,7 @@ def publish(store: TableStore, into: str, kind: str) -> None:
     cluster: `delta`, `iceberg` or `parquet`. Raises VstreamError with Spark's message if the format or schema
     does not exist.
     """
-    with explain_spark_errors():
+    with convert_spark_errors():
         for name, schema in RESULTS.items():
             rows = store.table(name) if store.has(name) else make_table(store.spark, [], schema)
             rows.write.format(kind).mode("overwrite").saveAsTable(f"{into}.{name}")

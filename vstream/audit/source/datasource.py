@@ -21,7 +21,7 @@ from vstream.audit.source.options import (
 )
 from vstream.audit.source.pushdown import Bounds, push_filters
 from vstream.audit.source.reading import read_ranges
-from vstream.audit.source.spark_types import COLUMNS, ReadPartition, convert_schema, find_columns
+from vstream.audit.source.spark_types import COLUMNS, ReadPartition, find_columns, make_arrow_schema
 from vstream.audit.source.values import CONSUMER, Access, StreamCut, StreamRef, group_tasks, split_tasks
 from vstream.audit.source.writing import JetStreamStreamWriter, JetStreamWriter
 from vstream.errors import NotReachableError, ServerError, VstreamError
@@ -77,7 +77,7 @@ class JetStreamReader(DataSourceReader):
     """Plans ranges of sequences on the driver, and reads them on executors."""
 
     def __init__(self, schema: StructType, options: Options) -> None:
-        self._schema = convert_schema(schema)
+        self._schema = make_arrow_schema(schema)
         self._options = options
         self._bounds = Bounds(
             first=options.start_seq,

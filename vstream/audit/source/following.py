@@ -22,7 +22,7 @@ from vstream.audit.source import cut
 from vstream.audit.source.client import api_request, connect
 from vstream.audit.source.options import Options
 from vstream.audit.source.reading import read_range
-from vstream.audit.source.spark_types import ReadPartition, convert_schema
+from vstream.audit.source.spark_types import ReadPartition, make_arrow_schema
 from vstream.audit.source.values import ABSENT, ReadTask, StreamCut, StreamRef, split_tasks
 from vstream.errors import VstreamError
 from vstream.jetstream.answers import convert_malformed_errors
@@ -42,7 +42,7 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     """Follows streams. Offsets are by region and stream."""
 
     def __init__(self, schema: StructType, options: Options) -> None:
-        self._schema = convert_schema(schema)
+        self._schema = make_arrow_schema(schema)
         self._options = options
         if options.since_ns or options.until_ns or options.end_seq:
             raise VstreamError(

@@ -58,7 +58,7 @@ def find_columns(names: Sequence[str]) -> list[StructField]:
     return [_KNOWN[name] for name in names]
 
 
-def convert_schema(schema: StructType) -> pa.Schema:
+def make_arrow_schema(schema: StructType) -> pa.Schema:
     """Convert *schema* to Arrow. Raises VstreamError for a column that does not exist or has another type."""
     for field in schema.fields:
         kind = _KNOWN.get(field.name)
