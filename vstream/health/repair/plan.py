@@ -8,16 +8,26 @@ other streams hold and a reader has passed is missing; one that a reader holds t
 from __future__ import annotations
 
 import sys
-from collections import Counter
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from itertools import pairwise
+from typing import NamedTuple
 
 from vstream.health.repair.sequence_set import SequenceSet
 from vstream.syntax.document import Json
 from vstream.value_class import value_class
 
 _NAMED = 10
+MADE_AGAIN = "the write stream was made again since, with sequences from 1"
+ADDITION = "it is an addition to a counter"
+_UNFIT = {
+    "nats-rollup": "it has `Nats-Rollup`, and would remove later messages",
+    "nats-ttl": "it has `Nats-TTL`, and may have expired",
+    "nats-incr": ADDITION,
+    "nats-schedule": "it is a schedule",
+}
+"""Header prefixes of messages that are not put back late."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -91,7 +101,7 @@ class Replay:
     reader: str
     place: str
     origin: str
-    by_holder: Mapping[str, SequenceSet]
+    by_holder: Mapping[str, SequenceSet] = field(default_factory=dict)
     """Sequences in the origin, by the stream that holds them."""
     irreparable: Mapping[str, SequenceSet] = field(default_factory=dict)
     """Sequences that must stay missing, by reason."""
@@ -120,6 +130,62 @@ class Replay:
             "from": {name: len(sequences) for name, sequences in sorted(self.by_holder.items())},
             "left": {reason: len(sequences) for reason, sequences in sorted(self.irreparable.items())},
         }
+
+
+def find_obstacle(headers: Iterable[str]) -> str:
+    """Why a message with *headers* cannot be put back, whatever else is there; empty if it can."""
+    names = [name.lower() for name in headers]
+    reasons = (reason for name in names for unfit, reason in _UNFIT.items() if name.startswith(unfit))
+    return next(reasons, "")
+
+
+class MissingMessage(NamedTuple):
+    """A message that its reader may have lost. They are sorted by when they were written."""
+
+    written: float
+    origin: str
+    seq: int
+    subject: str
+    obstacle: str
+    """Why it cannot be put back, whatever else is there; empty if it can."""
+    is_newest: bool = True
+    is_behind: bool = False
+
+
+class ReplayPlanner:
+    """Plans message by message what comes back of what one reader lacks of one origin."""
+
+    def __init__(self, nothing: Replay) -> None:
+        self.replay = nothing
+        """The reader and the origin, with nothing that comes back."""
+        self.ranked: list[MissingMessage] = []
+        """Those of which only the newest of each subject comes back."""
+        self._by_holder = defaultdict[str, SequenceSet](SequenceSet)
+        self._irreparable = defaultdict[str, SequenceSet](SequenceSet)
+
+    def give_up(self, lacks: SequenceSet, reason: str) -> None:
+        """Nothing of *lacks* comes back."""
+        self._irreparable[reason] = lacks
+
+    def take(self, holder: str, message: MissingMessage, *, is_ranked: bool) -> None:
+        """Add a message that *holder* has. Whether one that *is_ranked* comes back is told by `plan`."""
+        if is_ranked:
+            self.ranked.append(message)
+        if message.obstacle and not is_ranked:
+            self._irreparable[message.obstacle].add(message.seq)
+        else:
+            self._by_holder[holder].add(message.seq)
+
+    def drop(self, holder: str, duplicates: SequenceSet) -> None:
+        """Of those that *holder* has, *duplicates* do not come back: the reader has the same under another sequence."""
+        self._by_holder[holder] -= duplicates
+
+    def plan(self, passed: Mapping[str, SequenceSet], lost: Mapping[str, Mapping[str, SequenceSet]]) -> Replay:
+        """What comes back, without what *passed* has by origin; of that, what is *lost* is named, by origin and reason."""
+        origin = self.replay.origin
+        fit = {holder: sequences - passed[origin] for holder, sequences in self._by_holder.items()}
+        by_holder = {holder: sequences for holder, sequences in fit.items() if sequences}
+        return replace(self.replay, by_holder=by_holder, irreparable={**self._irreparable, **lost[origin]})
 
 
 @value_class

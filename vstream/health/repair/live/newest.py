@@ -8,12 +8,12 @@ messages that newer ones have replaced are not missing.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from math import inf
-from typing import NamedTuple
 
 from vstream.health.repair.live.scan import TIMEOUT, Scan
+from vstream.health.repair.plan import MissingMessage
 from vstream.health.repair.sequence_set import SequenceSet
 from vstream.health.snapshot import to_unix_seconds
 from vstream.jetstream import direct
@@ -79,26 +79,17 @@ class NewestMessages:
         return ranks
 
 
-class MissingMessage(NamedTuple):
-    """A message that its reader may have lost. They are sorted by when they were written."""
-
-    written: float
-    origin: str
-    seq: int
-    obstacle: str
-    """Why it cannot be put back, whatever else is there; empty if it can."""
-    is_newest: bool
-    is_behind: bool
-
-
 async def sort_missing(
-    scan: Scan, by_subject: Mapping[str, list[MissingMessage]], origins: Mapping[str, ReconnectingConnection]
+    scan: Scan, messages: Iterable[MissingMessage], connections: Mapping[str, ReconnectingConnection]
 ) -> tuple[dict[str, SequenceSet], dict[str, dict[str, SequenceSet]]]:
     """
     By origin, what does not come back; and by origin and reason, what of it the stream of *scan* has lost for good.
 
     As an audit sees it, that is what the stream would still hold, and what is newer than a message that it does hold.
     """
+    by_subject = defaultdict[str, list[MissingMessage]](list)
+    for message in messages:
+        by_subject[message.subject].append(message)
     passed = defaultdict[str, SequenceSet](SequenceSet)
     lost = defaultdict[str, dict[str, SequenceSet]](lambda: defaultdict(SequenceSet))
     for subject, candidates in by_subject.items():
@@ -107,7 +98,7 @@ async def sort_missing(
             is_lost = newer + count < kept_of_subject(scan) or missing.is_behind or since + _SKEW < missing.written
             # Where one value counts, all regions get the last one. Of several, which are there is a matter of arrival.
             is_wanted = newer == 0 and missing.is_newest and (is_lost or kept_of_subject(scan) == 1)
-            if is_wanted and not missing.obstacle and not await _has_newer(scan, missing, subject, origins):
+            if is_wanted and not missing.obstacle and not await _has_newer(scan, missing, connections):
                 continue
             passed[missing.origin].add(missing.seq)
             if is_lost:
@@ -124,22 +115,20 @@ async def _look_at(scan: Scan, subject: str) -> tuple[int, float]:
     return count, inf if first is None else to_unix_seconds(first.stored_at)
 
 
-async def _has_newer(
-    scan: Scan, missing: MissingMessage, subject: str, origins: Mapping[str, ReconnectingConnection]
-) -> bool:
+async def _has_newer(scan: Scan, missing: MissingMessage, connections: Mapping[str, ReconnectingConnection]) -> bool:
     """
-    Whether the stream of *scan* has a newer message on *subject* than *missing*.
+    Whether the stream of *scan* has a newer message on the subject of *missing* than that.
 
     Of one origin, sequences tell. Of another, when it was written: where that is no longer known, when it arrived.
     """
-    last = await direct.get_newest_from_leader(scan.connection, scan.name, subject, timeout=TIMEOUT)
+    last = await direct.get_newest_from_leader(scan.connection, scan.name, missing.subject, timeout=TIMEOUT)
     if last is None:
         return False
     provenance = parse_provenance(last.headers)
     if provenance is not None and provenance.origin == missing.origin:
         return provenance.seq > missing.seq
     written: DirectMessage | None = None
-    if provenance is not None and provenance.origin in origins:
-        connection = origins[provenance.origin]
+    if provenance is not None and provenance.origin in connections:
+        connection = connections[provenance.origin]
         written = await direct.get_by_seq_from_leader(connection, provenance.origin, provenance.seq, timeout=TIMEOUT)
     return to_unix_seconds((written or last).stored_at) >= missing.written

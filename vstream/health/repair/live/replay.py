@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from vstream.errors import NoRespondersError, NotReachableError, RefusedError, ServerError, VstreamError
-from vstream.health.repair.live.missing import Fetcher, find_origin
-from vstream.health.repair.live.scan import TIMEOUT, Tick, read_provenances
+from vstream.health.repair.live.missing import find_origin
+from vstream.health.repair.live.scan import TIMEOUT, Fetcher, Tick, read_provenances
 from vstream.health.repair.plan import Leftover, Replay
 from vstream.health.repair.sequence_set import SequenceSet
 from vstream.jetstream import direct, error_codes

@@ -1,24 +1,31 @@
-"""Read a stream once: which sequences of each origin it holds, and which of them twice."""
+"""Read a stream once: which sequences of each origin it holds, and which of them twice. Then fetch single messages."""
 
 from __future__ import annotations
 
 import asyncio
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Collection
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from dataclasses import replace
 from http import HTTPStatus
+from itertools import islice
 from typing import Any
 
 from vstream.errors import ServerError
+from vstream.health.live import lag
 from vstream.health.repair.plan import Held, Reach
 from vstream.health.repair.sequence_set import SequenceSet
 from vstream.health.snapshot import to_unix_seconds
+from vstream.jetstream import direct
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.answers import api_error, convert_malformed_errors
+from vstream.jetstream.direct import DirectMessage
 from vstream.jetstream.read_stream import StoredMessage, read_messages
 from vstream.jetstream.reconnecting import ReconnectingConnection
 from vstream.jetstream.source_header import Provenance, parse_provenance
-from vstream.topology import naming
+from vstream.topology import naming, physical
+from vstream.topology.model import Topology, VirtualStream
+from vstream.topology.replication import PhysicalStream, physical_streams
 from vstream.topology.stream_config import UNTIL_KEY, parse_positions
 
 Tick = Callable[[int, int], None]
@@ -26,6 +33,7 @@ Tick = Callable[[int, int], None]
 
 TIMEOUT = 30.0
 """Seconds to wait for the next message."""
+_AT_ONCE = 64
 _LISTED = 50_000
 """Deleted sequences of an origin that are listed in one answer; where there are more, it is read."""
 _TICK = 512
@@ -182,3 +190,53 @@ async def list_sequences(connection: ReconnectingConnection, stream: str, tick: 
             deleted = SequenceSet((int(seq), int(seq)) for seq in state.get("deleted") or ())
         last = int(state["last_seq"])
         return SequenceSet([(int(state["first_seq"]), last)]) - deleted, last
+
+
+class Fetcher:
+    """Fetches messages of *stream* by origin and sequence."""
+
+    def __init__(
+        self, topology: Topology, stream: VirtualStream, connections: Mapping[str, ReconnectingConnection], tick: Tick
+    ) -> None:
+        self.topology = topology
+        self.stream = stream
+        self.connections = {
+            part.name: lag.choose_connection_to(connections, part.place) for part in physical_streams(stream)
+        }
+        """By the physical stream that is read."""
+        self.tick = tick
+
+    async def fetch(
+        self, origin: PhysicalStream, holder: str, seqs: SequenceSet
+    ) -> AsyncIterator[tuple[int, DirectMessage]]:
+        """The messages *seqs* of *origin*, ascending, from *holder*, with the subjects that *origin* has."""
+        positions: dict[int, int] = {}
+        if holder != origin.name:
+            async for seq, message in self.read_headers(origin.name, holder):
+                if seq in seqs:
+                    positions.setdefault(seq, message.seq)
+        remaining, done = iter(seqs), 0
+        while block := list(islice(remaining, _AT_ONCE)):
+            if holder != origin.name:
+                block = [seq for seq in block if seq in positions]
+            requests = (self._get_message(origin, holder, positions.get(seq, seq)) for seq in block)
+            for seq, fetched in zip(block, await asyncio.gather(*requests), strict=True):
+                if fetched is not None:
+                    done += 1
+                    self.tick(done, len(seqs))
+                    yield seq, fetched
+
+    async def _get_message(self, origin: PhysicalStream, holder: str, at: int) -> DirectMessage | None:
+        message = await direct.get_by_seq_from_leader(self.connections[holder], holder, at, timeout=TIMEOUT)
+        if message is None or holder == origin.name:
+            return message
+        subject = physical.stored_subject(self.topology.naming, self.stream, origin.place, message.subject)
+        return replace(message, subject=subject)
+
+    async def read_headers(self, origin: str, holder: str) -> AsyncIterator[tuple[int, StoredMessage]]:
+        """All that *holder* has of *origin*, without contents, each with its sequence there."""
+        async for message, provenance in read_provenances(self.connections[holder], holder, 1, self.tick):
+            if holder == origin:
+                yield message.seq, message
+            elif provenance is not None and provenance.origin == origin:
+                yield provenance.seq, message
