@@ -103,6 +103,8 @@ class GateKind(Enum):
 
     SETTLED = "settled"
     """*stream* has moved, with all of its replicas. If its leader changed, *counterparts*, its readers, are refreshed."""
+    ARRIVED = "arrived"
+    """The same, where copies of *stream*, or servers that may still hold it, go afterwards."""
     COPIED = "copied"
     """*stream* holds all that the one of *counterparts*, which it mirrors, holds, and it is known where each source goes on."""
     AT_REST = "at rest"
@@ -134,7 +136,7 @@ class Gate:
         """What must hold, as a clause that follows `until`."""
         names = quote_names(self.counterparts)
         match self.kind:
-            case GateKind.SETTLED:
+            case GateKind.SETTLED | GateKind.ARRIVED:
                 return f"`{self.stream}` is where it is placed, with all of its replicas"
             case GateKind.COPIED:
                 return f"`{self.stream}` holds all that {names} holds"
@@ -150,6 +152,7 @@ class Gate:
 
 _BEFORE = {
     GateKind.SETTLED: Stage.REFRESHED_READERS,
+    GateKind.ARRIVED: Stage.DELETED_READ_STREAMS,
     GateKind.COPIED: Stage.STOPPED_COPIES,
     GateKind.AT_REST: Stage.SOURCED_COPIES,
     GateKind.FED: Stage.MAPPINGS,

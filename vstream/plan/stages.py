@@ -68,6 +68,7 @@ def gates_of(changes: Sequence[Change], context: DiffContext) -> tuple[Gate, ...
     """What *changes* must wait for, in the order of the stages."""
     gates = [
         *_list_settled_gates(changes, context),
+        *_list_arrived_gates(changes, context),
         *_copy_gates(changes, context),
         *_drain_gates(changes),
         *_list_unchanged_gates(changes, context),
@@ -89,6 +90,17 @@ def _list_settled_gates(changes: Sequence[Change], context: DiffContext) -> Iter
             continue
         if readers := _readers_of(change.config.name, context):
             yield Gate(kind=GateKind.SETTLED, stream=change.config.name, counterparts=readers)
+
+
+def _list_arrived_gates(changes: Sequence[Change], context: DiffContext) -> Iterator[Gate]:
+    """What moves, in this run or an earlier one, is all there before anything goes that may be all that holds it."""
+    going = {change.config.metadata.get(STREAM_KEY) for change in changes if isinstance(change, Delete)}
+    for rendered in context.desired_streams:
+        observed, place = context.streams.get(rendered.config.name), rendered.config.placement_cluster
+        if observed is None or observed.cluster is None or not (context.observed.leaving or rendered.virtual in going):
+            continue
+        if place not in {None, observed.cluster} or _is_moving(observed):
+            yield Gate(kind=GateKind.ARRIVED, stream=rendered.config.name)
 
 
 def list_resumed_gates(changes: Sequence[Change], context: DiffContext) -> Iterator[Gate]:

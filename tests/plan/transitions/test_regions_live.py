@@ -153,6 +153,35 @@ async def test_a_region_takes_the_place_of_another_in_two_plans(state: Path, tmp
     assert (await command("lab", "down", "moving", "--purge")).code == 0
 
 
+async def test_a_home_that_leaves_stays_until_its_stream_has_moved(state: Path, tmp_path: Path) -> None:
+    """Nothing else holds all of it: the copy in its new home goes, too."""
+    file = tmp_path / "moving.yaml"
+
+    def write(regions: list[str], home: str, places: list[str]) -> None:
+        document_of_homed = {
+            "version": 1,
+            "name": "moving",
+            "server_version": "2.12",
+            "regions": {region: {"servers": 1} for region in regions},
+            "defaults": {"write": {"max_age": "unlimited"}},
+            "streams": {"foo": {"subjects": ["foo.>"], "consistency": "homed", "home": home, "regions": places}},
+        }
+        file.write_text(json.dumps(document_of_homed))
+
+    write(["west", "central", "east"], "east", ["west", "east"])
+    assert (await command("lab", "up", file)).code == 0
+    assert (await command("apply", file, "--yes")).code == 0
+    load, endpoints = Load(500), list_endpoints("moving")
+    async with under_load(load, {"east": endpoints["east"]}):
+        await load.wait_for_acknowledged(1000)
+    write(["west", "central"], "west", ["west"])
+    applied = await command("apply", file, "--yes", "--allow-destructive")
+    assert applied.code == 0, applied.out + applied.err
+    assert "east-1 stopped" in applied.out
+    await check_contents("moving", {"west": "foo"}, load)
+    assert (await command("lab", "down", "moving", "--purge")).code == 0
+
+
 def monitors() -> list[str]:
     return [url for endpoint in list_endpoints("moving").values() for url in endpoint.monitor]
 

@@ -86,7 +86,7 @@ class LiveGateChecker:
 
     async def _check_gate(self, gate: Gate) -> str | None:
         match gate.kind:
-            case GateKind.SETTLED:
+            case GateKind.SETTLED | GateKind.ARRIVED:
                 return await self._check_settled(gate)
             case GateKind.COPIED:
                 return await self._check_copy(gate)
