@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -22,7 +23,7 @@ from vstream.chaos.faults.links import LinkShape, Partition
 from vstream.chaos.faults.pause import Pause
 from vstream.chaos.faults.restart import Restart
 from vstream.chaos.journal import Journal
-from vstream.errors import LabError, UnsupportedError, VstreamError
+from vstream.errors import LabError, RefusedError, UnsupportedError, VstreamError
 from vstream.lab import ports
 from vstream.lab.binaries import Program
 from vstream.lab.links.state import Cut, LinkState
@@ -101,6 +102,28 @@ def test_killed_before_the_first_signal(tmp_path: Path, when: str, opened: list[
     assert ended.returncode == -signal.SIGKILL
     book = journal.read_journal(target(tmp_path).directory)
     assert [fault.id for fault in (book.faults if book else ())] == opened
+
+
+async def test_a_fault_begins_once_it_is_allowed_and_before_its_first_signal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    happened: list[str] = []
+
+    async def inject(self: Kill, at: TargetServers, name: str) -> str:
+        happened.append("signal")
+        return "gone"
+
+    monkeypatch.setattr(Kill, "inject", inject)
+    request = replace(
+        order(target(tmp_path), is_forced=True),
+        on_impact=lambda _: happened.append("impact"),
+        on_begin=lambda: happened.append("begin"),
+    )
+    await drill.inject_and_journal(request, Kill(servers=("r0-0",)))
+    assert happened == ["impact", "begin", "signal"]
+    with pytest.raises(RefusedError):
+        await drill.inject_and_journal(replace(request, is_forced=False), Kill(servers=("r0-0",)))
+    assert happened[3:] == ["impact"]
 
 
 async def test_a_fault_that_does_not_bite_is_undone_and_not_left_open(
