@@ -122,7 +122,7 @@ async def heal(
     ids: Sequence[str] | None,
     *,
     timeout: float,
-    on_progress: Callable[[ReadinessProgress], None],
+    on_progress: Callable[[ReadinessProgress], None] = lambda _step: None,
     skips_healed: bool = False,
 ) -> HealResult:
     """

@@ -38,8 +38,8 @@ async def restart(
     is_lame_duck: bool = False,
     program: Program | None = None,
     timeout: float,
-    on_restarted: Callable[[RestartResult], None],
-    on_progress: Callable[[ReadinessProgress], None],
+    on_restarted: Callable[[RestartResult], None] = lambda _restarted: None,
+    on_progress: Callable[[ReadinessProgress], None] = lambda _step: None,
 ) -> tuple[RestartResult, ...]:
     """
     Stop and start *servers* in turn. The next one waits until all servers are healthy and all streams current.

@@ -132,8 +132,6 @@ class FaultInjector:
                     is_lame_duck=injection.is_lame_duck,
                     program=injection.program,
                     timeout=_RESTART_TIMEOUT,
-                    on_restarted=lambda _one: None,
-                    on_progress=lambda _step: None,
                 )
                 slowest = max(done, key=lambda restart: restart.recovering)
                 evidence = (
@@ -180,7 +178,6 @@ class FaultInjector:
                 self._target_lab,
                 [open_fault.entry for open_fault in chosen.values()],
                 timeout=within,
-                on_progress=lambda _step: None,
                 skips_healed=True,
             )
         except LabError as error:
