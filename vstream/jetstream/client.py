@@ -94,6 +94,10 @@ class TidyClient(Client):
             self.expect(subject, answer)
         await super().publish(subject, payload, reply, headers)
 
+    def _build_message(self, sid: int, subject: bytes, *parts: Any) -> Any:
+        """Like the library's, which ends the connection at a subject that is not UTF-8: here, such bytes are escaped."""
+        return super()._build_message(sid, subject.decode(errors="backslashreplace").encode(), *parts)
+
     async def _process_err(self, err_msg: str) -> None:
         if refused := REFUSED.search(err_msg):
             if len(self.refusals) < _MOST_REFUSALS:

@@ -502,3 +502,21 @@ async def test_what_was_dropped_as_a_duplicate_is_neither_late_nor_skipped_nor_m
     ]
     replays = [planned for planned in (await regions.look()).replays if planned.reader == EAST]
     assert [(planned.origin, list(planned.sequences)) for planned in replays] == [("foo-write-east", [2])]
+
+
+async def test_a_subject_that_is_no_text_hides_nothing_else_and_is_not_put_in_under_another(regions: Regions) -> None:
+    await regions.create()
+    reader, writer = await asyncio.open_connection("127.0.0.1", regions.server.port)
+    writer.write(b"CONNECT {}\r\nPUB _vs.foo.west.foo.\xff 1\r\nx\r\nPING\r\n")
+    await reader.readuntil(b"PONG")
+    writer.close()
+    await regions.publish("west", "foo.a")
+    await regions.until_count(2)
+    assert await regions.repair() == 0
+    await regions.api(f"STREAM.PURGE.{EAST}")
+    await regions.publish("west", "foo.b")
+    await regions.until_count(1)
+    (planned,) = [planned for planned in (await regions.look()).replays if planned.reader == EAST]
+    assert (planned.count, list(planned.irreparable)) == (1, ["its subject is not UTF-8"])
+    assert await regions.repair() == 1
+    await regions.until_count(2)

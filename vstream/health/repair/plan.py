@@ -132,8 +132,11 @@ class Replay:
         }
 
 
-def find_obstacle(headers: Iterable[str]) -> str:
-    """Why a message with *headers* cannot be put back, whatever else is there; empty if it can."""
+def find_obstacle(subject: str, headers: Iterable[str]) -> str:
+    """Why a message on *subject*, with *headers*, cannot be put back, whatever else is there; empty if it can."""
+    # What servers write into JSON for bytes that are not UTF-8.
+    if "\ufffd" in subject:
+        return "its subject is not UTF-8"
     names = [name.lower() for name in headers]
     reasons = (reason for name in names for unfit, reason in _UNFIT.items() if name.startswith(unfit))
     return next(reasons, "")

@@ -200,7 +200,10 @@ async def _examine_gap(fetcher: Fetcher, gap: _Gap, stored: int) -> ReplayPlanne
             subject = physical.published_subject(fetcher.topology.naming, fetcher.stream, message.subject)
             if not _is_missing(scan, fetcher.stream, message, subject):
                 continue
-            stored_at, obstacle = to_unix_seconds(message.stored_at), plan.find_obstacle(message.headers)
+            stored_at, obstacle = (
+                to_unix_seconds(message.stored_at),
+                plan.find_obstacle(message.subject, message.headers),
+            )
             if not obstacle and (msg_id := message.headers.get(_MSG_ID)):
                 by_id[msg_id].append((seq, stored_at, sha256(message.data).digest()))
             missing = MissingMessage(stored_at, origin.name, seq, subject, obstacle, *ranks.get(seq, ()))
