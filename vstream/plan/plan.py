@@ -104,7 +104,7 @@ class GateKind(Enum):
     SETTLED = "settled"
     """*stream* has moved, with all of its replicas. If its leader changed, *counterparts*, its readers, are refreshed."""
     ARRIVED = "arrived"
-    """The same, where copies of *stream*, or servers that may still hold it, go afterwards."""
+    """The same, where servers that may still hold it go afterwards, or *counterparts*, its copies, which hold no more than it."""
     COPIED = "copied"
     """*stream* holds all that the one of *counterparts*, which it mirrors, holds, and it is known where each source goes on."""
     AT_REST = "at rest"
@@ -137,7 +137,8 @@ class Gate:
         names = quote_names(self.counterparts)
         match self.kind:
             case GateKind.SETTLED | GateKind.ARRIVED:
-                return f"`{self.stream}` is where it is placed, with all of its replicas"
+                also = f", and holds what {names} holds" if self.kind is GateKind.ARRIVED and names else ""
+                return f"`{self.stream}` is where it is placed, with all of its replicas{also}"
             case GateKind.COPIED:
                 return f"`{self.stream}` holds all that {names} holds"
             case GateKind.AT_REST:

@@ -93,14 +93,23 @@ def _list_settled_gates(changes: Sequence[Change], context: DiffContext) -> Iter
 
 
 def _list_arrived_gates(changes: Sequence[Change], context: DiffContext) -> Iterator[Gate]:
-    """What moves, in this run or an earlier one, is all there before anything goes that may be all that holds it."""
-    going = {change.config.metadata.get(STREAM_KEY) for change in changes if isinstance(change, Delete)}
+    """
+    What moves, in this run or an earlier one, is all there before anything goes that may be all that holds it.
+
+    A copy in the new home shows that an earlier run did not end. A server that dies meanwhile may have lost the rest.
+    """
+    deleted = [change for change in changes if isinstance(change, Delete)]
+    going = {change.config.metadata.get(STREAM_KEY) for change in deleted}
+    copies: defaultdict[tuple[str | None, str | None], list[str]] = defaultdict(list)
+    for change in deleted:
+        copies[change.config.mirror_name, change.region].append(change.config.name)
     for rendered in context.desired_streams:
         observed, place = context.streams.get(rendered.config.name), rendered.config.placement_cluster
         if observed is None or observed.cluster is None or not (context.observed.leaving or rendered.virtual in going):
             continue
-        if place not in {None, observed.cluster} or _is_moving(observed):
-            yield Gate(kind=GateKind.ARRIVED, stream=rendered.config.name)
+        replaced = copies.get((rendered.config.name, rendered.region), ())
+        if replaced or place not in {None, observed.cluster} or _is_moving(observed):
+            yield Gate(kind=GateKind.ARRIVED, stream=rendered.config.name, counterparts=tuple(replaced))
 
 
 def list_resumed_gates(changes: Sequence[Change], context: DiffContext) -> Iterator[Gate]:

@@ -32,9 +32,9 @@ OTHERS = 70_000
 """More than were looked through once."""
 
 
-def count(server: JetStreamServer) -> int:
+def count(server: JetStreamServer, stream: str = "foo") -> int:
     with ThreadPoolExecutor(1) as pool:  # it has an event loop of its own
-        return int(pool.submit(server.api, "STREAM.INFO.foo").result()["state"]["messages"])
+        return int(pool.submit(server.api, f"STREAM.INFO.{stream}").result()["state"]["messages"])
 
 
 @pytest.fixture
@@ -154,6 +154,35 @@ async def test_a_copy_holds_all_of_a_stream_whose_newest_messages_were_deleted(t
             await asyncio.to_thread(server.api, "STREAM.UPDATE.foo", cut)
             await asyncio.to_thread(fill, server, "donor", [("donor.a", b"", None)])
             assert await checker.find_missing(gate) == "`foo` is at 5 of 8"
+    finally:
+        server.stop()
+
+
+@pytest.mark.parametrize("version", ["2.12.8", None], ids=["2.12.8", "newest"])
+async def test_a_copy_goes_only_if_its_origin_holds_the_same(version: str | None, tmp_path: Path) -> None:
+    """A server that dies while a stream moves to it may have a part of it, and go on with that."""
+    server = JetStreamServer(tmp_path, version)
+    server.start()
+    gate = Gate(kind=GateKind.ARRIVED, stream="foo", counterparts=("foo-read-west",))
+
+    async def publish(number: int) -> None:
+        await asyncio.to_thread(fill, server, "foo", [("foo.a", b"", None)] * number)
+
+    try:
+        await publish(900)
+        await asyncio.to_thread(fill, server, "foo-read-west", [], subjects=None, mirror={"name": "foo"})
+        async with connect(Endpoint(urls=(server.url,)), "west") as connection:
+            checker = LiveGateChecker(connection)
+            await eventually(lambda: count(server, "foo-read-west") == 900)
+            assert await checker.find_missing(gate) is None
+            await asyncio.to_thread(server.api, "STREAM.DELETE.foo", {})
+            await publish(700)
+            missing = await checker.find_missing(gate)
+            assert missing == "`foo-read-west` holds messages up to 900, and `foo` ends at 700"
+            await publish(300)
+            missing = await checker.find_missing(gate)
+            assert missing is not None
+            assert "has another message at" in missing
     finally:
         server.stop()
 

@@ -12,6 +12,7 @@ import asyncio
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import aclosing
+from functools import partial
 from typing import Any, assert_never
 
 from vstream.errors import NoRespondersError, NotReachableError, ServerError, VstreamError
@@ -35,6 +36,8 @@ SCANNED = 4096
 _READ_TIMEOUT = 30.0
 """Seconds without a message, where a whole stream is read."""
 _AT_ONCE = 64
+_SAMPLES = 64
+"""Messages of a copy that are compared with its origin's."""
 _TIMEOUT = 5.0
 
 
@@ -87,7 +90,8 @@ class LiveGateChecker:
     async def _check_gate(self, gate: Gate) -> str | None:
         match gate.kind:
             case GateKind.SETTLED | GateKind.ARRIVED:
-                return await self._check_settled(gate)
+                copies = gate.counterparts if gate.kind is GateKind.ARRIVED else ()
+                return await self._check_settled(gate) or await self._compare_copies(gate.stream, copies)
             case GateKind.COPIED:
                 return await self._check_copy(gate)
             case GateKind.AT_REST:
@@ -190,6 +194,21 @@ class LiveGateChecker:
             return f"`{gate.stream}` has {number} replicas on its way to {target}"
         if not all(replica.get("current") for replica in replicas):
             return f"not all replicas of `{gate.stream}` are current"
+        return None
+
+    async def _compare_copies(self, stream: str, copies: Sequence[str]) -> str | None:
+        """What *stream* lacks of *copies*, which have its very sequences and times; None if nothing is seen."""
+        get = partial(direct.get_by_seq_from_leader, self._connection)
+        for name in copies:
+            copy, origin = await self._read_stream(name), await self._read_stream(stream)
+            if copy.last_seq > origin.last_seq:
+                return f"`{name}` holds messages up to {copy.last_seq:,}, and `{stream}` ends at {origin.last_seq:,}"
+            seqs = _choose_samples(max(copy.first_seq, origin.first_seq), copy.last_seq)
+            copied = await asyncio.gather(*(get(name, seq) for seq in seqs))
+            stored = await asyncio.gather(*(get(stream, seq) for seq in seqs))
+            for seq, copied_message, message in zip(seqs, copied, stored, strict=True):
+                if copied_message and message and copied_message.stored_at != message.stored_at:
+                    return f"`{name}` has another message at {seq:,} than `{stream}`, which may have lost it"
         return None
 
     async def _check_copy(self, gate: Gate) -> str | None:
@@ -378,6 +397,12 @@ class LiveGateChecker:
             lags={source_name(source, name): int(source.get("lag") or 0) for source in sources},
             is_settled=all(replica.get("current") for replica in cluster.get("replicas") or ()),
         )
+
+
+def _choose_samples(first: int, last: int) -> Sequence[int]:
+    """Some of the sequences *first* to *last*: evenly spread, and more and more towards the end, where most is lost."""
+    spread = range(first, last + 1, max(1, (last - first) // _SAMPLES))
+    return sorted({*spread, *(last + 1 - 2**power for power in range((last - first + 1).bit_length()))})
 
 
 _BEACON = "publish a message in that region, and it will be"
