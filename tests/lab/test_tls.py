@@ -160,13 +160,21 @@ def test_a_lab_keeps_what_it_speaks(sealed_file: Path) -> None:
 
 
 @pytest.mark.night
-def test_a_new_region_joins_over_tls(sealed_file: Path, tmp_path: Path) -> None:
-    grown = tmp_path / "grown.yaml"
-    grown.write_text(TOPOLOGY.replace("east: {servers: 1}", "east: {servers: 1}, north: {servers: 1}"))
-    run("lab", "up", grown)
-    run("apply", grown, "--yes")
-    run("repair", "sources", grown)
-    run("probe", grown)
+def test_a_new_region_joins_over_tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a lab of its own: other tests want the regions of theirs."""
+    monkeypatch.setenv("VSTREAM_STATE_DIR", str(tmp_path / "state"))
+    file = tmp_path / "growing.yaml"
+    file.write_text(TOPOLOGY)
+    try:
+        run("lab", "up", file, "--tls")
+        run("apply", file, "--yes")
+        file.write_text(TOPOLOGY.replace("east: {servers: 1}", "east: {servers: 1}, north: {servers: 1}"))
+        run("lab", "up", file)
+        run("apply", file, "--yes")
+        run("repair", "sources", file)
+        run("probe", file)
+    finally:
+        vstream("lab", "down", LAB, "--purge")
 
 
 @pytest.mark.night
