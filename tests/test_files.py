@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from vstream.errors import VstreamError
-from vstream.files import check_writable, save_output, write_atomically
+from vstream.files import ensure_writable, save_output, write_atomically
 
 
 def test_a_file_is_replaced_as_a_whole_and_nothing_is_left_over(tmp_path: Path) -> None:
@@ -89,7 +89,7 @@ def test_a_directory_for_what_messages_say_is_its_owners(tmp_path: Path) -> None
     """Tables of an audit: subjects, headers and message ids, in files that Spark makes readable."""
     before = os.umask(0)
     try:
-        check_writable(tmp_path / "tables")
+        ensure_writable(tmp_path / "tables")
     finally:
         os.umask(before)
     assert stat.S_IMODE((tmp_path / "tables").stat().st_mode) == 0o700

@@ -53,7 +53,7 @@ def save_output(path: Path, text: str, *, is_private: bool = False) -> None:
         raise VstreamError(f"{path} cannot be written: {reason}", hint="name a file that you may write") from error
 
 
-def check_writable(directory: Path) -> None:
+def ensure_writable(directory: Path) -> None:
     """
     Create *directory* if needed, and make sure that files can be written in it, before work that takes long.
 

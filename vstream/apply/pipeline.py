@@ -25,7 +25,7 @@ from vstream.plan.plan import Plan
 from vstream.servers.bundles import render_lab
 from vstream.servers.find_servers import Servers, find_system_endpoints
 from vstream.servers.server_plan import ServerPlan
-from vstream.servers.target_servers import target_topology
+from vstream.servers.target_servers import find_target_servers
 from vstream.topology.model import Topology
 
 _REFRESH_TIMEOUT = 30.0
@@ -78,9 +78,9 @@ async def start_region(
 
 async def resume_reading(topology: Topology, lab_name: str | None) -> tuple[str, ...]:
     """Make read streams that stand still source again at once. Returns those that will do so later."""
-    target = target_topology(topology, lab_name)
+    target = find_target_servers(topology, lab_name)
     result = await refresh_readers(topology, target, timeout=_REGION_TIMEOUT, spares=True)
-    return tuple(stream.stream for stream in result.streams if stream.active is None)
+    return tuple(stream.stream for stream in result.silent)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ class _LiveReaderAdmin:
 
     async def refresh(self, readers: Sequence[str]) -> tuple[str, ...]:
         """See ReaderAdmin."""
-        target = target_topology(self.topology, self.lab)
+        target = find_target_servers(self.topology, self.lab)
         result = await refresh_readers(self.topology, target, timeout=_REFRESH_TIMEOUT, only=readers)
         silent = [stream for stream in result.streams if stream.active is None or not stream.is_stepped_down]
         return tuple(f"`{stream.stream}`: {stream.note}" for stream in silent)

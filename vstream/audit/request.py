@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from vstream.errors import VstreamError
-from vstream.files import check_writable
+from vstream.files import ensure_writable
 from vstream.topology.bundle import RenderedStream
 from vstream.topology.model import Endpoint, Topology
 from vstream.value_class import value_class
@@ -124,12 +124,12 @@ def reserve_outputs(tables: str | None, html: Path | None) -> Iterator[None]:
     the audit may take an hour.
     """
     if html is not None and (html.is_file() or not html.exists()):
-        check_writable(html.resolve().parent)
+        ensure_writable(html.resolve().parent)
     if tables is None or not tables.startswith(HERE):
         yield
         return
     place = Path(tables.removeprefix(HERE))
-    check_writable(place)
+    ensure_writable(place)
     held = os.open(place, os.O_RDONLY)
     try:
         with suppress(OSError):  # file systems that cannot lock

@@ -26,7 +26,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from vstream.capture.store import Capture
 from vstream.errors import MalformedAnswerError, RefusedError, VstreamError
-from vstream.files import check_writable, write_private
+from vstream.files import ensure_writable, write_private
 from vstream.jetstream.answers import check_config, check_state
 from vstream.value_class import value_class
 
@@ -103,7 +103,7 @@ class BackupDirectory:
     def create(self, topology_text: bytes) -> None:
         """Make the directory, for its owner alone. Raises RefusedError if something is in it."""
         self.require_empty()
-        check_writable(self.path)
+        ensure_writable(self.path)
         self.path.chmod(0o700)  # an empty one may have been there: it will hold what messages say
         (self.path / "snapshots").mkdir()
         (self.path / "topology.yaml").write_bytes(topology_text)

@@ -29,7 +29,7 @@ from vstream.health.prometheus import CONTENT_TYPE, render_metrics
 from vstream.lab.state import lab_directory
 from vstream.runner.events import ScenarioProgress, read_progress
 from vstream.servers.find_servers import find_servers
-from vstream.servers.target_servers import target_topology
+from vstream.servers.target_servers import find_target_servers
 from vstream.topology.model import Topology
 
 _REFRESH_EVERY = 1.0
@@ -77,7 +77,7 @@ def command(
         typer.echo(render_metrics(source.topology.name, run(source.read(timeout))), nl=False)
     elif is_refreshing:
         both = options.FollowedTopology(
-            topology, lambda newest: (find(newest), Refresher(newest, target_topology(newest, lab)))
+            topology, lambda newest: (find(newest), Refresher(newest, find_target_servers(newest, lab)))
         )
         run(_serve_and_refresh(serve(lambda: both.latest()[0]), lambda: both.latest()[1]))
     else:

@@ -23,7 +23,7 @@ from vstream.health.live.drain import Emptiness, empty_region, empty_server
 from vstream.plan.pipeline import require_nothing_else
 from vstream.plan.topology_edit import TopologyEdit
 from vstream.servers.server_plan import ServerPlan
-from vstream.servers.target_servers import target_topology
+from vstream.servers.target_servers import find_target_servers
 
 _LOOK = 5.0
 """Seconds in which a region that is drained shows that nothing more comes."""
@@ -77,7 +77,7 @@ def command(
         if value:
             raise typer.BadParameter("has no effect for a server", param_hint=option)
     within = gate_timeout if yes else _LOOK
-    seen = run(empty_server(current, target_topology(current, lab), target, within=within, moves=yes))
+    seen = run(empty_server(current, find_target_servers(current, lab), target, within=within, moves=yes))
     _end(target, seen, None, is_json=output == "json", is_done=yes, servers=[target])
 
 
@@ -100,7 +100,7 @@ def _drain_region(edit: TopologyEdit, region: str, planned: ServerPlan, how: Edi
             raise typer.Exit(NO)
         return
     within = how.gate_timeout if how.is_allowed else _LOOK
-    target = target_topology(topology, planned.servers.lab)
+    target = find_target_servers(topology, planned.servers.lab)
     seen = run(empty_region(topology, target, region, within=within, moves=how.is_allowed))
     if unread := left.unknown_servers:
         rules = f"whether the rules that lead publishes away from {region} are loaded on {', '.join(unread)}"

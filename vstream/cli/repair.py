@@ -21,7 +21,7 @@ from vstream.health.live.refresh_watch import Refresher, watch
 from vstream.health.live.rescue import MetaGroup, choose_groups, rescue_groups
 from vstream.health.repair.pipeline import RepairKind, RepairRequest, choose_repairs, repair
 from vstream.servers.find_servers import Servers, find_servers
-from vstream.servers.target_servers import target_topology
+from vstream.servers.target_servers import find_target_servers
 from vstream.topology.model import Topology
 
 _SOURCE_TIMEOUT = 60.0
@@ -55,7 +55,7 @@ def repair_messages(
     request = RepairRequest(
         topology=loaded,
         endpoints=servers.endpoints,
-        target=target_topology(loaded, lab),
+        target=find_target_servers(loaded, lab),
         kinds=kinds,
         streams=streams,
         timeout=timeout,
@@ -103,10 +103,12 @@ def repair_sources(
     console.set_log(log_format, is_quiet=is_quiet)
     if is_watching:
         show = view.RefreshPrinter(is_json=output == "json").show
-        followed = options.FollowedTopology(topology, lambda newest: Refresher(newest, target_topology(newest, lab)))
+        followed = options.FollowedTopology(
+            topology, lambda newest: Refresher(newest, find_target_servers(newest, lab))
+        )
         run(watch(followed.latest, every=every, on_look=show))
     loaded = options.load_topology(topology).require()
-    target = target_topology(loaded, lab)
+    target = find_target_servers(loaded, lab)
     with progress_bar() as bar:
         bar.add_task(f"waiting for gateways, leaders and sources: at most twice {timeout:g} s", total=None)
         result = run(refresh_readers(loaded, target, timeout=timeout, step_down=not wait_only))
@@ -115,7 +117,7 @@ def repair_sources(
     else:
         console.print_note(f"gateways and leaders were ready after {result.waited:.1f} s")
         console.stdout().print(view.refresh_table(result))
-    if not result.is_complete:
+    if result.behind:
         raise typer.Exit(NO)
 
 
@@ -177,8 +179,10 @@ def _refresh(topology: Topology, servers: Servers, groups: Sequence[MetaGroup]) 
         console.print_note(f"Dead: {', '.join(gone)}. Go on with `vstream region failover {command}`.")
         return
     try:
-        run(refresh_readers(topology, target_topology(topology, servers.lab), timeout=_SOURCE_TIMEOUT))
+        target = find_target_servers(topology, servers.lab)
+        behind = run(refresh_readers(topology, target, timeout=_SOURCE_TIMEOUT)).behind
+        reason = "; ".join(f"{stream.stream}: {stream.note}" for stream in behind)
     except VstreamError as error:
-        console.print_note(
-            f"Not all read streams were refreshed: {error.message}. `vstream repair sources` tries again."
-        )
+        reason = error.message
+    if reason:
+        console.print_note(f"Not all read streams were refreshed: {reason}. `vstream repair sources` tries again.")

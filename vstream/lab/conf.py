@@ -65,7 +65,7 @@ def keep_running_files(conf: Path, artifacts: Sequence[Artifact]) -> tuple[Artif
     return tuple(kept_files)
 
 
-def keep_server_files(conf: Path, artifacts: Sequence[Artifact]) -> tuple[Artifact, ...]:
+def with_existing_server_files(conf: Path, artifacts: Sequence[Artifact]) -> tuple[Artifact, ...]:
     """*artifacts*, except that existing server configurations come from *conf*."""
     paths = {f"{_SERVERS}{path.name}": path for path in (conf / "servers").glob("*.conf")}
     held = [Artifact(path=name, text=path.read_text(encoding="utf-8")) for name, path in paths.items()]

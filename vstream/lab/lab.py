@@ -128,7 +128,9 @@ async def reload(name: str, bundle: Bundle) -> ReloadResult:
 async def reload_mappings(name: str, bundle: Bundle) -> ReloadResult:
     """Like `reload`, but each server's own configuration stays as it was at the start, whatever *bundle* says."""
     directory, _ = find_recorded_lab(name)
-    return await reload(name, replace(bundle, artifacts=conf.keep_server_files(directory.conf, bundle.artifacts)))
+    return await reload(
+        name, replace(bundle, artifacts=conf.with_existing_server_files(directory.conf, bundle.artifacts))
+    )
 
 
 async def _reload_server(

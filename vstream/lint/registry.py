@@ -41,7 +41,7 @@ def make_refusal(at: Span, message: str, hint: str) -> Violation:
     return Violation(at=at, message=f"{message}: the server does not start", hint=hint)
 
 
-def find_closest(word: str, names: list[str], label: str) -> str:
+def suggest_closest(word: str, names: list[str], label: str) -> str:
     """A hint about a name that does not exist: the likely one, or all existing ones."""
     return suggest_name(word, names) or f"{label}: {quote_names(names) if names else 'none'}"
 

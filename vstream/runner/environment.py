@@ -32,7 +32,7 @@ from vstream.scenario.model import ChangeRegion, RegionCommand, Scenario
 from vstream.servers.bundles import build_bundle, render_lab
 from vstream.servers.find_servers import find_servers
 from vstream.servers.server_plan import make_server_plan
-from vstream.servers.target_servers import target_topology
+from vstream.servers.target_servers import find_target_servers
 from vstream.topology import physical
 from vstream.topology.bundle import Bundle
 from vstream.topology.model import Endpoint, Topology, VirtualStream
@@ -170,7 +170,7 @@ async def change_region(environment: Environment, action: ChangeRegion) -> Chang
     await resume_reading(changed.topology, changed.lab)
     if action.command is not RegionCommand.DRAIN:
         return ChangedRegion(environment=changed, losses=losses)
-    target = target_topology(changed.topology, changed.lab)
+    target = find_target_servers(changed.topology, changed.lab)
     seen = await empty_region(changed.topology, target, region, within=GATE_TIMEOUT, moves=True)
     return ChangedRegion(environment=changed, problem="; ".join((*seen.missing, *seen.unknown)) or None)
 

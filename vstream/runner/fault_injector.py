@@ -199,8 +199,7 @@ class FaultInjector:
     async def resync(self) -> str | None:
         """As `vstream repair sources`. Returns why it is not complete."""
         result = await refresh_readers(self._environment.topology, self._target_lab, timeout=_RESYNC_TIMEOUT)
-        behind = [f"{stream.stream}: {stream.note}" for stream in result.streams if stream.caught_up is None]
-        return "; ".join(behind) or None
+        return "; ".join(f"{stream.stream}: {stream.note}" for stream in result.behind) or None
 
     async def close(self, *, within: float) -> None:
         """Undo all open faults, waiting at most *within* seconds for healthy servers. Never raises."""

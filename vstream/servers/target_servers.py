@@ -247,7 +247,7 @@ def target_deployment(topology: Topology, endpoints: Mapping[str, Endpoint], sys
     )
 
 
-def target_topology(topology: Topology, lab_name: str | None, system_context: str | None = None) -> TargetServers:
+def find_target_servers(topology: Topology, lab_name: str | None, system_context: str | None = None) -> TargetServers:
     """What may be done to the servers that `find_servers` finds: everything in a lab, elsewhere what their API can do."""
     servers = find_servers(topology, lab_name)
     if servers.lab is not None:

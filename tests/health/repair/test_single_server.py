@@ -25,7 +25,7 @@ from vstream.jetstream import direct
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.reconnecting import ReconnectingConnection
 from vstream.jetstream.source_header import parse_provenance, parse_replay
-from vstream.plan.live.connections import connect_for_reading
+from vstream.plan.live.connections import connect_reconnecting
 
 pytestmark = pytest.mark.server
 
@@ -136,7 +136,7 @@ async def regions(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterat
     """On servers that store how far they are in their sources, and on some that look it up in what they hold."""
     async with single_server.running(tmp_path, request.param) as server:
         endpoints = dict.fromkeys(REGIONS, server.endpoint)
-        async with connect_for_reading(topology(), endpoints) as connections:
+        async with connect_reconnecting(topology(), endpoints) as connections:
             yield Regions(server, connections)
 
 
@@ -190,7 +190,7 @@ async def test_a_killed_repair_goes_on(regions: Regions, tmp_path: Path, monkeyp
     endpoints = dict.fromkeys(REGIONS, regions.server.endpoint)
     for after, readers in ((0, ()), (1, (EAST,)), (4, (EAST,))):
         # A connection of its own, as the process that is killed has it: nobody answers there afterwards.
-        async with connect_for_reading(topology(), endpoints) as connections:
+        async with connect_reconnecting(topology(), endpoints) as connections:
             await until_killed(Regions(regions.server, connections), monkeypatch, after)
         (leftover,) = await replay.find_leftovers(topology(), regions.connection)
         assert (leftover.readers, leftover.is_running) == (readers, False)

@@ -307,7 +307,7 @@ def look_as_dict(look: RefreshLook) -> dict[str, Any]:
 def refresh_as_dict(result: RefreshResult) -> dict[str, Any]:
     """What a refresh of all read streams has done, as plain JSON data."""
     return {
-        "complete": result.is_complete,
+        "complete": not result.behind,
         "waited_seconds": round(result.waited, 3),
         "streams": [_refreshed_as_dict(stream) for stream in result.streams],
     }

@@ -57,9 +57,14 @@ class RefreshResult:
     streams: tuple[RefreshedStream, ...]
 
     @property
-    def is_complete(self) -> bool:
-        """Whether every stream has caught up with its sources."""
-        return all(stream.caught_up is not None for stream in self.streams)
+    def behind(self) -> tuple[RefreshedStream, ...]:
+        """The streams that have not caught up with their sources."""
+        return tuple(stream for stream in self.streams if stream.caught_up is None)
+
+    @property
+    def silent(self) -> tuple[RefreshedStream, ...]:
+        """The streams that have heard nothing from a source yet."""
+        return tuple(stream for stream in self.streams if stream.active is None)
 
 
 async def refresh_readers(
@@ -82,7 +87,7 @@ async def refresh_readers(
     while (missing := await _find_missing_link(target) or await _find_missing_meta_leader(target)) is not None:
         if time.monotonic() - began > timeout:
             raise LabError(
-                f"no resync: after {timeout:g} s {missing}", hint="`vstream chaos heal` undoes the faults of a lab"
+                f"not refreshed: after {timeout:g} s {missing}", hint="`vstream chaos heal` undoes the faults of a lab"
             )
         await asyncio.sleep(_POLL)
     async with target.connect() as connection:
@@ -150,7 +155,7 @@ async def _wait_for_leader(connection: Connection, stream: str, deadline: float)
     while await leaders.find_stream_leader(connection, stream) is None:
         if time.monotonic() > deadline:
             raise LabError(
-                f"no resync: write stream `{stream}` has no leader",
+                f"not refreshed: write stream `{stream}` has no leader",
                 hint="are its servers running? `vstream chaos status` shows open faults",
             )
         await asyncio.sleep(_POLL)

@@ -22,7 +22,7 @@ from vstream.health.repair.resume import Standstill, find_standstills
 from vstream.health.status import PairState, PairStatus
 from vstream.jetstream.connection import Connection, connect
 from vstream.jetstream.reconnecting import ReconnectingConnection
-from vstream.plan.live.connections import choose_connection, connect_all, connect_for_reading
+from vstream.plan.live.connections import choose_connection, connect_all, connect_reconnecting
 from vstream.servers.target_servers import TargetServers
 from vstream.syntax.document import Json
 from vstream.topology.model import Endpoint, Topology
@@ -264,8 +264,7 @@ async def _repair_sourcing(request: RepairRequest, repairs: SourcingRepairs, obs
     if stopped:
         timeout = max(request.timeout, _RESUME_TIMEOUT)
         result = await refresh_readers(request.topology, request.target, timeout=timeout, only=stopped)
-        behind = [stream for stream in result.streams if stream.caught_up is None]
-        still_open += [f"`{stream.stream}` still takes nothing: {stream.note}" for stream in behind]
+        still_open += [f"`{stream.stream}` still takes nothing: {stream.note}" for stream in result.behind]
     for planned in repairs.refills:
         if planned.obstacle is None:
             await _carry_out_refill(request, planned, observer)
@@ -288,7 +287,7 @@ async def _carry_out_refill(request: RepairRequest, planned: Refill, observer: R
 async def _examine_and_repair_contents(
     request: RepairRequest, kinds: frozenset[RepairKind], result: RepairResult, observer: RepairObserver
 ) -> None:
-    async with connect_for_reading(request.topology, request.endpoints) as connections:
+    async with connect_reconnecting(request.topology, request.endpoints) as connections:
         with observer.progress() as ticker:
             result.contents = await _examine_contents(request, kinds, connections, ticker)
         observer.found_contents(result.contents)

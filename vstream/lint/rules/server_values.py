@@ -211,7 +211,7 @@ def split_systems(workspace: Workspace) -> list[Workspace]:
     return [*parts, replace(workspace, servers=rest)]
 
 
-def group_clusters(workspace: Workspace) -> list[tuple[str, ...]]:
+def find_superclusters(workspace: Workspace) -> list[tuple[str, ...]]:
     """The clusters that gateways connect, together with those of the topology; each set in the order of the files."""
     component: dict[str, list[str]] = {}
 

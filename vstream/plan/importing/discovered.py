@@ -110,7 +110,7 @@ def cluster_of(stream: ObservedStream) -> str | None:
     return stream.config.placement_cluster or stream.cluster
 
 
-def servers_in(cluster: str, system: Discovered) -> tuple[int, int]:
+def count_servers(cluster: str, system: Discovered) -> tuple[int, int]:
     """Number of servers of *cluster* that were asked, and the minimum number that it has."""
     asked = sum(server.cluster == cluster for server in system.servers)
     heard = [endpoint.servers for endpoint in system.endpoints if endpoint.cluster == cluster]

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from vstream.errors import VstreamError
 from vstream.formatting import quote_value
 from vstream.plan.importing import settings
-from vstream.plan.importing.discovered import ClusterEndpoint, Discovered, UndescribedItem, servers_in
+from vstream.plan.importing.discovered import ClusterEndpoint, Discovered, UndescribedItem, count_servers
 from vstream.plan.importing.recognise import RecognisedStream, RecognisedTopology
 from vstream.topology import decode, naming
 from vstream.topology.buckets import expand_buckets
@@ -156,7 +156,7 @@ def _write_stream_document(
 
 def _write_region(region: str, cluster: str, system: Discovered) -> Data:
     members = sorted((server for server in system.servers if server.cluster == cluster), key=lambda server: server.name)
-    asked, number = servers_in(cluster, system)
+    asked, number = count_servers(cluster, system)
     # One entry for each server, or none: who was not asked may have others.
     tags = (
         [server.tags[0] if len(server.tags) == 1 else list(server.tags) for server in members]

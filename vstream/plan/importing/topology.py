@@ -12,7 +12,7 @@ from vstream.errors import RefusedError, UnknownNameError
 from vstream.lint.parse_topology import parse_topology
 from vstream.plan.context import Observed
 from vstream.plan.diff import diff
-from vstream.plan.importing.discovered import Discovered, UndescribedItem, servers_in
+from vstream.plan.importing.discovered import Discovered, UndescribedItem, count_servers
 from vstream.plan.importing.document import topology_document
 from vstream.plan.importing.recognise import RecognisedTopology, recognise
 from vstream.plan.plan import RULE, Plan, kind_of
@@ -200,7 +200,7 @@ def _list_head_comments(system: Discovered) -> Iterator[str]:
 def _note_gaps(system: Discovered, seen: RecognisedTopology) -> Iterator[tuple[str, str]]:
     unsure = False
     for region, cluster in seen.places.regions.items():
-        asked, number = servers_in(cluster, system)
+        asked, number = count_servers(cluster, system)
         unsure = unsure or asked != number
         look = [f"are there {number}?"] if asked != number else []
         if not any(region in recognised.regions for recognised in seen.virtual):

@@ -64,7 +64,7 @@ async def connect_all(
 
 
 @asynccontextmanager
-async def connect_for_reading(
+async def connect_reconnecting(
     topology: Topology, endpoints: Mapping[str, Endpoint], *, needs_all: bool = False
 ) -> AsyncIterator[dict[str, ReconnectingConnection]]:
     """

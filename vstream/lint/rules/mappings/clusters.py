@@ -17,7 +17,7 @@ from vstream.lint.rules.server_values import (
     are_copies,
     cluster_of,
     directory_of,
-    group_clusters,
+    find_superclusters,
     group_connected,
     list_whole,
     place_of,
@@ -351,7 +351,7 @@ def servers_map_differently(workspace: Workspace) -> Iterator[Violation]:
     """
     # By name: where two servers differ, the first is taken for right.
     servers = sorted(list_whole(workspace), key=lambda server: server.file)
-    groups = {name: number for number, names in enumerate(group_clusters(workspace)) for name in names}
+    groups = {name: number for number, names in enumerate(find_superclusters(workspace)) for name in names}
     # A cluster without gateways is no super-cluster: its servers are known by their routes.
     connected = group_connected(servers, "cluster")
     alone = {server.file: -number for number, group in enumerate(connected, 1) for server in group}

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from vstream.diagnostics import Severity
 from vstream.formatting import quote_value
-from vstream.lint.registry import Violation, find_closest, rule
+from vstream.lint.registry import Violation, rule, suggest_closest
 from vstream.lint.rules.scenarios.context import ScenarioSubject
 from vstream.scenario.actions import ACTIONS, actions_of
 from vstream.scenario.decode import link_ends
@@ -44,7 +44,7 @@ def unknown_name(subject: ScenarioSubject) -> Iterator[Violation]:
             yield Violation(
                 at=at,
                 message=f"the topology has no {kind} {quote_value(name)}",
-                hint=find_closest(name, names_of[kind], f"there are {'these' if names_of[kind] else 'none'}"),
+                hint=suggest_closest(name, names_of[kind], f"there are {'these' if names_of[kind] else 'none'}"),
                 on_key=on_key,
             )
 
@@ -134,7 +134,7 @@ def unknown_window(subject: ScenarioSubject) -> Iterator[Violation]:
     windows = list(subject.windows)
     for index, group in enumerate(subject.document.expect):
         if group.in_ is not None and group.in_ not in windows:
-            hint = find_closest(group.in_, windows, "named steps") if windows else f"name a step: `as: {group.in_}`"
+            hint = suggest_closest(group.in_, windows, "named steps") if windows else f"name a step: `as: {group.in_}`"
             yield Violation(
                 at=("expect", index, "in"), message=f"no step is called {quote_value(group.in_)}", hint=hint
             )
@@ -163,7 +163,9 @@ def nothing_to_heal(subject: ScenarioSubject) -> Iterator[Violation]:
                 yield Violation(
                     at=(*place, number),
                     message=f"no fault called {quote_value(name)} is open here{_why(subject, name, moment.index)}",
-                    hint=find_closest(name, names, "open here") if names else "no fault that has a name is open here",
+                    hint=suggest_closest(name, names, "open here")
+                    if names
+                    else "no fault that has a name is open here",
                 )
 
 
@@ -194,6 +196,6 @@ def unknown_operation(subject: ScenarioSubject) -> Iterator[Violation]:
                 yield Violation(
                     at=("expect", index, "works", *inside, operation),
                     message=f"no operation is called {quote_value(operation)}",
-                    hint=find_closest(operation, operations, "there are"),
+                    hint=suggest_closest(operation, operations, "there are"),
                     on_key=True,
                 )

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from vstream.diagnostics import Severity
 from vstream.formatting import quote_names, quote_value
-from vstream.lint.registry import Violation, find_closest, rule
+from vstream.lint.registry import Violation, rule, suggest_closest
 from vstream.lint.rules.scenarios.context import ScenarioSubject
 from vstream.scenario.document import ExpectDocument, yaml_key
 from vstream.scenario.expectations import EXPECTED_ZERO
@@ -34,7 +34,7 @@ def bad_publish_subject(subject: ScenarioSubject) -> Iterator[Violation]:
         example = fill_subject(publisher.subject, dict.fromkeys(PLACEHOLDERS, "1"))
         streams = [publisher.stream] if publisher.stream is not None else list(subject.streams)
         if unknown:
-            hint = find_closest(unknown[0], list(PLACEHOLDERS), "there are")
+            hint = suggest_closest(unknown[0], list(PLACEHOLDERS), "there are")
             yield Violation(at=at, message=f"unknown placeholder `{{{unknown[0]}}}`", hint=hint)
         elif brace := next((publisher for publisher in "{}" if publisher in example), None):
             yield Violation(

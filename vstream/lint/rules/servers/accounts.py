@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from vstream.diagnostics import Related, Severity, Span
 from vstream.lint.reading.accounts import AccountImport, ExportIndex, exports_of, imports_of
 from vstream.lint.reading.nodes import entry, list_values, maps_in, option, table
-from vstream.lint.registry import Violation, find_closest, make_refusal, rule
+from vstream.lint.registry import Violation, make_refusal, rule, suggest_closest
 from vstream.lint.rules.mappings.api import is_api
 from vstream.lint.rules.server_values import has_any
 from vstream.lint.rules.servers.option_kinds import is_key
@@ -79,7 +79,7 @@ def _check_unavailable_imports(server: ServerConf) -> Iterator[Violation]:
                 yield make_refusal(
                     account_import.account.span,
                     f"account `{account.name}` imports from `{name}`, which does not exist",
-                    find_closest(name, sorted(exports), "accounts"),
+                    suggest_closest(name, sorted(exports), "accounts"),
                 )
             else:
                 yield from _check_not_exported(account.name, account_import, name, exports[name])
@@ -384,7 +384,7 @@ def _check_unknown_importers(conf: ConfMap, names: list[str]) -> Iterator[Violat
         name = getattr(item, "value", None)
         if isinstance(name, str) and name not in names:
             yield make_refusal(
-                item.span, f"there is no account `{name}` to export to", find_closest(name, names, "accounts")
+                item.span, f"there is no account `{name}` to export to", suggest_closest(name, names, "accounts")
             )
 
 

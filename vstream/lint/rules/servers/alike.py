@@ -10,7 +10,7 @@ from vstream.diagnostics import Related, Severity, Span
 from vstream.formatting import quote_names
 from vstream.lint.reading.leafnodes import LOGINS, hubs_of, list_leaf_users, read_leaf_links, system_of
 from vstream.lint.reading.nodes import entry, maps_in, option, split_url, table
-from vstream.lint.registry import Violation, find_closest, rule
+from vstream.lint.registry import Violation, rule, suggest_closest
 from vstream.lint.rules.server_values import (
     cluster_of,
     directory_of,
@@ -195,7 +195,7 @@ def _compare_leaf_logins(remote: LeafRemote, hub: ServerConf) -> Iterator[Violat
         yield Violation(
             at=url.span,
             message=f"`{hub.file}` has no user `{login}` for leaf nodes: it refuses this one",
-            hint=find_closest(login, sorted(names), "users"),
+            hint=suggest_closest(login, sorted(names), "users"),
         )
     elif not is_open:
         yield Violation(

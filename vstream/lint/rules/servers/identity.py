@@ -194,7 +194,7 @@ def gateway_list_incomplete(workspace: Workspace) -> Iterator[Violation]:
 
 
 def _check_incomplete_lists(workspace: Workspace) -> Iterator[Violation]:
-    belongs = {name: names for names in server_values.group_clusters(workspace) for name in names}
+    belongs = {name: names for names in server_values.find_superclusters(workspace) for name in names}
     linked = {server_values.directory_of(server) for server in server_values.list_whole(workspace) if server.gateway}
     for server in server_values.list_whole(workspace):
         cluster_name = server_values.cluster_of(server)

@@ -13,7 +13,7 @@ from vstream.lint.rules.server_values import (
     count_peers,
     count_servers_by_cluster,
     directory_of,
-    group_clusters,
+    find_superclusters,
     has_any,
     has_jetstream,
     list_whole,
@@ -39,7 +39,7 @@ def jetstream_off(workspace: Workspace) -> Iterator[Violation]:
     needed = set(workspace.topology.clusters if workspace.topology else ())
     beside = {posixpath.dirname(stream.file) for stream in workspace.streams}
     needed.update(stream.config.placement_cluster or "" for stream in workspace.streams)
-    joined = {name for names in group_clusters(workspace) if equipped.intersection(names) for name in names}
+    joined = {name for names in find_superclusters(workspace) if equipped.intersection(names) for name in names}
     lacking: dict[str, list[tuple[Span, ServerConf]]] = {}
     for server in servers:
         written = cluster_of(server)
@@ -217,7 +217,7 @@ def _find_half(voters: Mapping[str, int]) -> list[str]:
 def _list_meta_groups(workspace: Workspace) -> Iterator[tuple[tuple[str, ...], Mapping[str, int]]]:
     """Super-clusters of which all servers are known: their clusters, and how many servers with JetStream each has."""
     sizes = count_servers_by_cluster(workspace)
-    for names in group_clusters(workspace):
+    for names in find_superclusters(workspace):
         voters = count_peers(workspace, names, sizes)
         if voters:
             yield names, _count_by_region(workspace, voters)

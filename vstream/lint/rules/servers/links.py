@@ -9,7 +9,7 @@ from vstream.diagnostics import Related, Severity
 from vstream.formatting import quote_names
 from vstream.lint.reading.accounts import exports_of, imports_of
 from vstream.lint.reading.nodes import entry, list_values, option, split_url, table
-from vstream.lint.registry import Violation, find_closest, rule
+from vstream.lint.registry import Violation, rule, suggest_closest
 from vstream.lint.rules.mappings.entries import index_sources
 from vstream.lint.rules.server_values import (
     OPERATORS,
@@ -277,7 +277,7 @@ def _check_ignored_keys(server: ServerConf) -> Iterator[Violation]:
                 yield Violation(
                     at=written.key_span,
                     message=f"the server does not know `{written.key}` here, and ignores it",
-                    hint=find_closest(written.key.lower(), list(options), "options"),
+                    hint=suggest_closest(written.key.lower(), list(options), "options"),
                 )
 
 
@@ -502,7 +502,7 @@ def _check_unknown_pinned(server: ServerConf) -> Iterator[Violation]:
             yield Violation(
                 at=account.span,
                 message=f"there is no account `{account.text}`, which this route would be for",
-                hint=find_closest(account.text, sorted(names), "accounts"),
+                hint=suggest_closest(account.text, sorted(names), "accounts"),
             )
 
 

@@ -9,7 +9,7 @@ from typing import Final
 
 from vstream.diagnostics import Related, Severity
 from vstream.lint.reading.nodes import entry, list_values, option, table
-from vstream.lint.registry import Violation, find_closest, make_refusal, rule
+from vstream.lint.registry import Violation, make_refusal, rule, suggest_closest
 from vstream.lint.rules.server_values import (
     find_system_account,
     has_any,
@@ -81,7 +81,7 @@ def _check_accounts(server: ServerConf, names: set[str]) -> Iterator[Violation]:
             f"unknown account `{system.text}` in `system_account`",
             "add it to `accounts`, or remove `system_account`"
             if is_to_add
-            else find_closest(system.text, sorted(names), "accounts"),
+            else suggest_closest(system.text, sorted(names), "accounts"),
         )
     for remote in server.leaf_remotes:
         account = remote.account
@@ -89,7 +89,7 @@ def _check_accounts(server: ServerConf, names: set[str]) -> Iterator[Violation]:
             yield make_refusal(
                 account.span,
                 f"unknown account `{account.text}` of this leaf node",
-                find_closest(account.text, sorted(names), "accounts"),
+                suggest_closest(account.text, sorted(names), "accounts"),
             )
 
 
@@ -260,7 +260,7 @@ def _check_compression(server: ServerConf) -> Iterator[Violation]:
             yield make_refusal(
                 mode.span,
                 f"`{mode.text}` is not a compression mode",
-                find_closest(mode.text.lower(), _COMPRESSIONS, "modes"),
+                suggest_closest(mode.text.lower(), _COMPRESSIONS, "modes"),
             )
 
 
@@ -283,7 +283,7 @@ def _check_default_domains(server: ServerConf, names: set[str]) -> Iterator[Viol
             yield make_refusal(
                 domain.key_span,
                 f"there is no account `{domain.key}` for `default_js_domain`",
-                find_closest(domain.key, sorted(names), "accounts"),
+                suggest_closest(domain.key, sorted(names), "accounts"),
             )
 
 

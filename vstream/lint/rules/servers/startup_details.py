@@ -7,7 +7,7 @@ from typing import Final
 
 from vstream.diagnostics import Related, Severity, Span
 from vstream.lint.reading.nodes import entry, list_values, option, table
-from vstream.lint.registry import Violation, find_closest, make_refusal
+from vstream.lint.registry import Violation, make_refusal, suggest_closest
 from vstream.lint.rules.server_values import (
     cluster_of,
     has_any,
@@ -74,7 +74,7 @@ def check_guests(server: ServerConf) -> Iterator[Violation]:
             yield make_refusal(
                 guest.span,
                 f"unknown user `{guest.text}` in `no_auth_user`",
-                find_closest(guest.text, users, "users") if users else "add the user, or remove `no_auth_user`",
+                suggest_closest(guest.text, users, "users") if users else "add the user, or remove `no_auth_user`",
             )
         login = entry(table(conf, "authorization"), "user", "username", "token")
         if login is not None and users and not has_single:
@@ -277,7 +277,7 @@ def _check_jetstream_options(server: ServerConf) -> Iterator[Violation]:
         return
     if hint is not None and hint.text and hint.text.lower() not in _EXTENSION:
         message = f"`{hint.text}` is not a hint that the server knows: it does not start"
-        yield Violation(at=hint.span, message=message, hint=find_closest(hint.text, _EXTENSION, "hints"))
+        yield Violation(at=hint.span, message=message, hint=suggest_closest(hint.text, _EXTENSION, "hints"))
     if catchup is not None and isinstance(catchup.value, int) and catchup.value < 0:
         message = f"`max_outstanding_catchup` is {catchup.value}: below zero the server does not start"
         yield Violation(at=catchup.span, message=message, hint="remove it: the default is 64MB")

@@ -9,7 +9,7 @@ from typing import Final
 from vstream.lint.detect import find_token
 from vstream.lint.reading.accounts import exports_of
 from vstream.lint.reading.nodes import entry, list_values, maps_in, option, split_url, table
-from vstream.lint.registry import Violation, find_closest, make_refusal
+from vstream.lint.registry import Violation, make_refusal, suggest_closest
 from vstream.lint.rules.server_values import OPERATORS, TRUSTED, has_any, has_operator, list_links, read_claims
 from vstream.lint.workspace import ConfValue, ServerConf
 from vstream.subjects.algebra import is_literal, is_valid
@@ -49,7 +49,7 @@ def _resolver_of_files(conf: ConfMap) -> Iterator[Violation]:
     name = str(kind.value).lower() if kind is not None else ""
     if kind is None or name not in {"full", "cache"}:
         at = kind.span if kind is not None else conf.span
-        close = find_closest(name, ["cache", "full"], "types")
+        close = suggest_closest(name, ["cache", "full"], "types")
         hint = close if kind is not None else "add `type: full`"
         yield make_refusal(at, "the resolver's `type` is neither `full` nor `cache`", hint)
         return
@@ -135,7 +135,9 @@ def _check_callout(server: ServerConf) -> Iterator[Violation]:
         yield Violation(
             at=account.span,
             message=f"there is no account `{account.text}`: nobody answers there, so nobody can log in",
-            hint=find_closest(account.text, accounts, "accounts") if accounts else "remove it: the users are in `$G`",
+            hint=suggest_closest(account.text, accounts, "accounts")
+            if accounts
+            else "remove it: the users are in `$G`",
         )
 
 
@@ -212,7 +214,7 @@ def check_leaf_accounts(server: ServerConf, names: set[str]) -> Iterator[Violati
             yield make_refusal(
                 account.span,
                 f"there is no account `{account.text}` for these leaf nodes",
-                find_closest(account.text, sorted(accounts), "accounts"),
+                suggest_closest(account.text, sorted(accounts), "accounts"),
             )
 
 

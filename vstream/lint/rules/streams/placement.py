@@ -9,7 +9,7 @@ from itertools import islice
 from vstream.diagnostics import Related, Severity
 from vstream.formatting import format_count
 from vstream.lint.reading.nodes import entry, list_values
-from vstream.lint.registry import Violation, find_closest, rule
+from vstream.lint.registry import Violation, rule, suggest_closest
 from vstream.lint.rules.server_values import cluster_of, count_servers_by_cluster, find_clusters_alone, list_whole
 from vstream.lint.rules.streams.values import count_replicas, find_misspelt, place_of, read_strings, read_table
 from vstream.lint.workspace import StreamFile, StreamRole, Workspace
@@ -65,7 +65,7 @@ def placed_elsewhere(workspace: Workspace) -> Iterator[Violation]:
             yield Violation(
                 at=stream.locate("placement", "cluster"),
                 message=f"unknown cluster `{placed}`",
-                hint=find_closest(placed, clusters[:100], "clusters"),
+                hint=suggest_closest(placed, clusters[:100], "clusters"),
             )
         elif home in clusters and home != placed:
             yield Violation(
@@ -93,7 +93,7 @@ def _check_unknown_tags(stream: StreamFile, tags: set[str]) -> Iterator[Violatio
             yield Violation(
                 at=stream.locate("placement", "tags", index),
                 message=f"no server of cluster `{_find_cluster(stream)}` has the tag `{tag}`",
-                hint=find_closest(tag, sorted(tags), "tags"),
+                hint=suggest_closest(tag, sorted(tags), "tags"),
             )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from vstream.diagnostics import Severity
 from vstream.formatting import quote_value
-from vstream.lint.registry import Violation, find_closest, rule
+from vstream.lint.registry import Violation, rule, suggest_closest
 from vstream.lint.rules.topology.buckets import buckets_called_like_streams
 from vstream.lint.rules.topology.context import TopologySubject
 from vstream.syntax.yaml import Path
@@ -29,7 +29,7 @@ def unknown_region(subject: TopologySubject) -> Iterator[Violation]:
             yield Violation(
                 at=at,
                 message=f"{title} unknown region {quote_value(region)}",
-                hint=find_closest(region, region_names, "defined regions"),
+                hint=suggest_closest(region, region_names, "defined regions"),
                 on_key=on_key,
             )
 
@@ -84,7 +84,7 @@ def unknown_preset(subject: TopologySubject) -> Iterator[Violation]:
                 yield Violation(
                     at=("streams", name, "extends", index),
                     message=f"stream `{name}` extends unknown preset {quote_value(preset)}",
-                    hint=find_closest(preset, presets, "defined presets"),
+                    hint=suggest_closest(preset, presets, "defined presets"),
                 )
 
 
