@@ -286,7 +286,7 @@ ALL: Final = (
         "removed-early",
         "VA111",
         "removed-early",
-        "`{stream}` has removed {n:message|messages} of `{origin}` that its `max_msgs` leaves: by a purge, or when it was smaller",
+        "`{stream}` has removed {n:message|messages} of `{origin}` that its `max_msgs` keeps: by a purge, or when that was smaller",
         """
         A stream has removed messages that its `max_msgs` leaves: with `max_msgs: 1000`, the 1,000 newest ones.
 

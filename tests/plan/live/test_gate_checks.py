@@ -178,7 +178,8 @@ async def test_a_copy_goes_only_if_its_origin_holds_the_same(version: str | None
             await asyncio.to_thread(server.api, "STREAM.DELETE.foo", {})
             await publish(700)
             missing = await checker.find_missing(gate)
-            assert missing == "`foo-read-west` holds messages up to 900, and `foo` ends at 700"
+            ends = "`foo` ends at 700, and its copy `foo-read-west` at 900"
+            assert missing == f"{ends}: it has lost messages that the copy holds"
             await publish(300)
             missing = await checker.find_missing(gate)
             assert missing is not None

@@ -36,7 +36,9 @@ def render_applied(result: ApplyResult, file: str) -> Iterator[Text]:
         yield Text.assemble(("Stopped before a gate: ", "bold yellow"), f"until {shut.gate}.")
         yield Text(f"  {shut.missing}")
     if result.gate_timeouts:
-        yield Text("Nothing is lost. Run `vstream apply` again once that is fixed: it continues from here.")
+        yield Text(
+            "What comes after it was not begun. Run `vstream apply` again once that is fixed: it continues from here."
+        )
     if result.unread_servers:
         yield Text(
             f"Nothing was removed: could not read whether the mappings of {', '.join(result.unread_servers)} still use it."

@@ -202,13 +202,15 @@ class LiveGateChecker:
         for name in copies:
             copy, origin = await self._read_stream(name), await self._read_stream(stream)
             if copy.last_seq > origin.last_seq:
-                return f"`{name}` holds messages up to {copy.last_seq:,}, and `{stream}` ends at {origin.last_seq:,}"
+                ends = f"`{stream}` ends at {origin.last_seq:,}, and its copy `{name}` at {copy.last_seq:,}"
+                return f"{ends}: it has lost messages that the copy holds"
             seqs = _choose_samples(max(copy.first_seq, origin.first_seq), copy.last_seq)
             copied = await asyncio.gather(*(get(name, seq) for seq in seqs))
             stored = await asyncio.gather(*(get(stream, seq) for seq in seqs))
             for seq, copied_message, message in zip(seqs, copied, stored, strict=True):
                 if copied_message and message and copied_message.stored_at != message.stored_at:
-                    return f"`{name}` has another message at {seq:,} than `{stream}`, which may have lost it"
+                    differ = f"`{stream}` has another message at {seq:,} than its copy `{name}`"
+                    return f"{differ}: it may have lost messages that the copy holds"
         return None
 
     async def _check_copy(self, gate: Gate) -> str | None:
