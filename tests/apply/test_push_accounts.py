@@ -25,7 +25,7 @@ from vstream.lint.parse_topology import parse_topology
 from vstream.plan.live.loaded_rules import read_loaded_rules
 from vstream.plan.plan import USERS
 from vstream.plan.rules import list_account_entries, spell_destinations
-from vstream.render.claims import digest_export_of
+from vstream.render.claims import make_digest_export
 from vstream.render.pipeline import render_bundle
 from vstream.topology.bundle import Bundle, ServerAddress
 from vstream.topology.model import Endpoint, Topology
@@ -114,7 +114,7 @@ async def test_what_is_pushed_is_loaded_and_what_is_there_is_not_pushed_again(ru
         if claim["name"] != "SYS":
             loaded = await read_loaded_claims(running.monitor, claim["sub"], 5)
             assert loaded is not None
-            assert digest_export_of(loaded) == digest_export_of(claim)
+            assert make_digest_export(loaded) == make_digest_export(claim)
     before = [await read_loaded_claims(running.monitor, claim["sub"], 5) for claim in bundle.claims]
     await running.admin(bundle=bundle).ensure_loaded()
     assert [await read_loaded_claims(running.monitor, claim["sub"], 5) for claim in bundle.claims] == before

@@ -57,7 +57,7 @@ def record(directory: BackupDirectory) -> BackupRecord:
         started="2026-11-26T00:00:00+00:00",
         cut={"w": 9},
         streams=(make_saved("w", "write", 9),),
-        checksums=directory.checksums(),
+        checksums=directory.sync_and_hash_files(),
     )
 
 
@@ -110,7 +110,7 @@ def test_a_backup_of_somebody_else_has_no_file_of_this_machine_sent(tmp_path: Pa
     directory = BackupDirectory(tmp_path / "dir")
     directory.create(b"version: 1\n")
     directory.snapshot_file("w").symlink_to(secret)
-    checksums = directory.checksums()
+    checksums = directory.sync_and_hash_files()
     directory.finish(replace(record(directory), checksums=checksums if is_named else {}))
     with pytest.raises(VstreamError, match="damaged" if not is_named else "is a symbolic link"):
         directory.verify(directory.read())

@@ -38,7 +38,7 @@ def test_the_file_says_lost_until_the_lab_has_the_servers(tmp_path: Path, monkey
         started.extend(region.name for region in topology.regions)
         raise LabError("killed")
 
-    monkeypatch.setattr(region_failback, "start_region", die)
+    monkeypatch.setattr(region_failback, "start_missing_servers", die)
     plans = [_plan_deletion("foo"), _plan_deletion("prices"), _plan_deletion("prices")]
 
     async def plan(*_: object) -> ServerPlan:

@@ -66,7 +66,7 @@ def issue_certificates(topology: Topology, files: Path) -> None:
     server = authority.issue_cert("127.0.0.1", "localhost")
     server.cert_chain_pems[0].write_to_path(files / "server.pem")
     server.private_key_pem.write_to_path(files / "server.key")
-    for user in account_view.list_logins(topology):
+    for user in account_view.index_users(topology):
         certificate, key = Keyring(files).certificate_paths(user)
         issued = authority.issue_cert(user)
         issued.cert_chain_pems[0].write_to_path(certificate)

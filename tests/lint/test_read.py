@@ -149,9 +149,8 @@ def test_bytes_that_are_no_text_have_a_place() -> None:
 
 
 def test_a_configuration_with_too_many_values_is_refused_before_it_takes_memory() -> None:
-    assert [diagnostic.code for diagnostic in gather_files(a_conf="port:1\n" * (detect.MAX_MARKS + 1)).diagnostics] == [
-        "VS003"
-    ]
+    gathered = gather_files(a_conf="port:1\n" * (detect.MAX_VALUES + 1))
+    assert [diagnostic.code for diagnostic in gathered.diagnostics] == ["VS003"]
 
 
 def test_included_files_are_read_relative_to_the_file_that_includes_them() -> None:
@@ -191,7 +190,7 @@ def test_cycles_and_missing_files_are_errors_where_they_are_included() -> None:
 
 
 def test_all_that_is_included_counts_towards_the_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(detect, "MAX_MARKS", 1000)
+    monkeypatch.setattr(detect, "MAX_VALUES", 1000)
     lines = "a:1\n" * 500
     result = gather_files("a.conf", a_conf="include b.conf\ninclude b.conf\ninclude b.conf\n", b_conf=lines)
     assert {diagnostic.code for diagnostic in result.diagnostics} == {"VS011"}

@@ -70,7 +70,7 @@ def test_destinations_have_the_places_of_keys_and_values() -> None:
 
 def test_errors_of_the_table_find_their_destination() -> None:
     mappings = block('a: x\n"c.*": ["{{wildcard(9)}}"]\nb.*: [{dest: "x.{{wildcard(3)}}", weight: 100}]')
-    assert [mappings.place(error).line for error in mappings.table.errors] == [4]
+    assert [mappings.locate_error(error).line for error in mappings.table.errors] == [4]
 
 
 SERVER = """\

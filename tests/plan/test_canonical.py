@@ -8,34 +8,34 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.plans import render_streams
-from vstream.plan.canonical import DEFAULTS, Likeness, is_known, to_canonical
+from vstream.plan.canonical import DEFAULTS, Likeness, is_known, to_canonical_stream
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
 def test_a_bare_stream_is_what_the_servers_fill_in() -> None:
-    form = to_canonical({"name": "foo", "subjects": ["foo.>"]})
+    form = to_canonical_stream({"name": "foo", "subjects": ["foo.>"]})
     assert form["max_msgs"] == -1
     assert form["num_replicas"] == 1
     assert form["duplicate_window"] == 120 * 10**9
 
 
 def test_a_short_max_age_caps_the_default_duplicate_window() -> None:
-    assert to_canonical({"name": "foo", "max_age": 10**9})["duplicate_window"] == 10**9
+    assert to_canonical_stream({"name": "foo", "max_age": 10**9})["duplicate_window"] == 10**9
 
 
 def test_a_stream_with_sources_keeps_a_window_of_0() -> None:
-    assert to_canonical({"name": "foo", "sources": [{"name": "bar"}]})["duplicate_window"] == 0
+    assert to_canonical_stream({"name": "foo", "sources": [{"name": "bar"}]})["duplicate_window"] == 0
 
 
 def test_a_stream_without_subjects_listens_on_its_name() -> None:
-    assert to_canonical({"name": "foo"})["subjects"] == ["foo"]
-    assert to_canonical({"name": "foo", "mirror": {"name": "bar"}})["subjects"] == []
+    assert to_canonical_stream({"name": "foo"})["subjects"] == ["foo"]
+    assert to_canonical_stream({"name": "foo", "mirror": {"name": "bar"}})["subjects"] == []
 
 
 def test_the_servers_own_metadata_does_not_count() -> None:
-    assert to_canonical({"name": "foo", "metadata": {"_nats.ver": "2.15.1", "a": "b"}})["metadata"] == {"a": "b"}
+    assert to_canonical_stream({"name": "foo", "metadata": {"_nats.ver": "2.15.1", "a": "b"}})["metadata"] == {"a": "b"}
 
 
 def test_the_order_of_sets_does_not_count_and_that_of_transforms_does() -> None:
@@ -52,21 +52,25 @@ def test_the_order_of_sets_does_not_count_and_that_of_transforms_does() -> None:
         "name": "foo",
         "sources": [{"name": "a", "subject_transforms": transforms[::-1]}, {"name": "x"}],
     }
-    assert to_canonical(config) == to_canonical(reordered)
-    assert to_canonical(config) != to_canonical(swapped)
-    assert to_canonical({"subjects": ["b", "a"]}) == to_canonical({"subjects": ["a", "b"]})
+    assert to_canonical_stream(config) == to_canonical_stream(reordered)
+    assert to_canonical_stream(config) != to_canonical_stream(swapped)
+    assert to_canonical_stream({"subjects": ["b", "a"]}) == to_canonical_stream({"subjects": ["a", "b"]})
 
 
 def test_empty_and_missing_are_the_same() -> None:
-    assert to_canonical({"placement": {"cluster": "", "tags": []}}) == to_canonical({})
-    assert to_canonical({"consumer_limits": {}}) == to_canonical({"consumer_limits": None}) == to_canonical({})
-    assert to_canonical({"sources": [{"name": "x", "filter_subject": "", "opt_start_seq": 0}]}) == to_canonical(
-        {"sources": [{"name": "x"}]}
+    assert to_canonical_stream({"placement": {"cluster": "", "tags": []}}) == to_canonical_stream({})
+    assert (
+        to_canonical_stream({"consumer_limits": {}})
+        == to_canonical_stream({"consumer_limits": None})
+        == to_canonical_stream({})
     )
+    assert to_canonical_stream(
+        {"sources": [{"name": "x", "filter_subject": "", "opt_start_seq": 0}]}
+    ) == to_canonical_stream({"sources": [{"name": "x"}]})
 
 
 def test_what_vstream_does_not_know_is_kept() -> None:
-    assert to_canonical({"name": "foo", "brand_new": {"x": 1}})["brand_new"] == {"x": 1}
+    assert to_canonical_stream({"name": "foo", "brand_new": {"x": 1}})["brand_new"] == {"x": 1}
     assert not is_known("brand_new")
 
 
@@ -87,8 +91,8 @@ _FIELDS = st.dictionaries(
 @given(_FIELDS)
 def test_canonical_form_is_its_own_canonical_form(fields: dict[str, Any]) -> None:
     fields.pop("max_age", None)
-    once = to_canonical(fields)
-    assert to_canonical(once) == once
+    once = to_canonical_stream(fields)
+    assert to_canonical_stream(once) == once
 
 
 _STREAMS = st.fixed_dictionaries(
@@ -110,7 +114,9 @@ def test_what_is_said_to_mean_the_same_does_whatever_was_compared_before(
 ) -> None:
     likeness = Likeness()
     for desired, observed in pairs:
-        assert not likeness.is_certain(desired, observed) or to_canonical(desired) == to_canonical(observed)
+        assert not likeness.is_certain(desired, observed) or to_canonical_stream(desired) == to_canonical_stream(
+            observed
+        )
         assert likeness.is_certain(desired, dict(desired))
 
 
@@ -121,9 +127,9 @@ def test_of_a_thousand_streams_that_are_as_desired_a_few_are_compared_at_length(
 
     def count(fields: Mapping[str, Any]) -> dict[str, Any]:
         compared[fields["name"]] += 1
-        return to_canonical(fields)
+        return to_canonical_stream(fields)
 
-    monkeypatch.setattr("vstream.plan.canonical.to_canonical", count)
+    monkeypatch.setattr("vstream.plan.canonical.to_canonical_stream", count)
     likeness = Likeness()
     for number in range(1000):
         desired: dict[str, Any] = {

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from vstream.errors import PlanError
-from vstream.plan.consumer_failover import BackwardScan, SourcedMessage, read
+from vstream.plan.consumer_failover import BackwardScan, SourcedMessage, parse_position
 
 ORIGINS = ("w", "c", "e")
 
@@ -111,6 +111,6 @@ def test_a_position_that_somebody_else_has_written_is_one_error(change: str) -> 
     """Applications may make consumers, and so what `consumer sync` keeps."""
     good = '{"format": 1, "topology": "t", "stream": "s", "consumer": "c", "region": "r", "at": "", "origins": {}, "unknown": [], '
     good += '"beyond": 0, "unacknowledged": 0, "config": {}'
-    assert read(good + "}", "x").stream == "s"
+    assert parse_position(good + "}", "x").stream == "s"
     with pytest.raises(PlanError, match="does not hold a consumer position"):
-        read(f"{good}, {change}}}", "x")
+        parse_position(f"{good}, {change}}}", "x")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tests.support.plans import unused_consumer
-from vstream.plan.canonical import to_canonical
+from vstream.plan.canonical import to_canonical_stream
 from vstream.plan.importing.discovered import ClusterEndpoint, Discovered, DiscoveredServer
 from vstream.plan.rules import spell_destinations
 from vstream.render.pipeline import render_bundle
@@ -17,7 +17,7 @@ from vstream.topology.stream_config import ObservedStream, StreamConfig
 
 def report_fields(fields: Any) -> dict[str, Any]:
     """A stream's configuration as servers answer it: with their defaults, and metadata of their own."""
-    form: dict[str, Any] = to_canonical(fields)
+    form: dict[str, Any] = to_canonical_stream(fields)
     form["metadata"] = {**form["metadata"], "_nats.level": "1", "_nats.ver": "2.15.1"}
     return {key: value for key, value in form.items() if value not in (None, "", [], {}, False)}
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from vstream.errors import NotReachableError, ServerError
 from vstream.lint.parse_topology import parse_topology
-from vstream.plan.canonical import to_canonical
+from vstream.plan.canonical import to_canonical_stream
 from vstream.plan.context import Observed
 from vstream.plan.diff import diff
 from vstream.plan.plan import Gate, Plan
@@ -122,7 +122,7 @@ class FakeServers:
 
     def _store(self, config: StreamConfig, created: str | None) -> None:
         self._clock += 1
-        fields = to_canonical(config.fields)
+        fields = to_canonical_stream(config.fields)
         metadata = {**config.metadata, "_nats.ver": "2.15.1", "_nats.level": "0"}
         before = self.streams_by_name.get(config.name)
         self.streams_by_name[config.name] = ObservedStream(
@@ -137,7 +137,7 @@ class FakeServers:
         self._answer(f"create {config.name}")
         if existing is None:
             self._store(config, None)
-        elif to_canonical(existing.config.fields) != to_canonical(config.fields):
+        elif to_canonical_stream(existing.config.fields) != to_canonical_stream(config.fields):
             raise ServerError(
                 code=400,
                 err_code=10058,

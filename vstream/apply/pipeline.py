@@ -19,7 +19,7 @@ from vstream.lab.remove_servers import LabServerAdmin
 from vstream.lab.status import list_endpoints
 from vstream.plan.live.connections import choose_connection, connect_all
 from vstream.plan.live.gate_checks import LiveGateChecker
-from vstream.plan.live.witnesses import PEER_TIMEOUT, DeathProof, hear_witnesses
+from vstream.plan.live.witnesses import PEER_TIMEOUT, DeathProof, collect_death_proof
 from vstream.plan.pipeline import make_plan
 from vstream.plan.plan import Plan
 from vstream.servers.bundles import render_lab
@@ -65,10 +65,10 @@ async def prove_dead(topology: Topology, regions: Sequence[str], servers: Server
     if not witnesses:
         raise RefusedError(f"there is no region besides `{'`, `'.join(regions)}`", hint="nothing could take its place")
     system = find_system_endpoints(servers, witnesses)
-    return await hear_witnesses(topology, regions, servers.endpoints, witnesses, system)
+    return await collect_death_proof(topology, regions, servers.endpoints, witnesses, system)
 
 
-async def start_region(
+async def start_missing_servers(
     name: str, topology: Topology, templates: Path | None, on_progress: Callable[[ReadinessProgress], None]
 ) -> None:
     """Start the servers of a region that lab *name* takes in again: others may let them in only minutes later."""

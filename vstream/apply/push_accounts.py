@@ -20,7 +20,7 @@ from vstream.jetstream.answers import convert_malformed_errors, decode_object, r
 from vstream.jetstream.connection import Connection, connect_to_system
 from vstream.jetstream.endpoints import resolve_context
 from vstream.render import jwt
-from vstream.render.claims import digest_export_of, with_loaded_exports
+from vstream.render.claims import make_digest_export, with_loaded_exports
 from vstream.topology.model import Endpoint
 from vstream.topology.signing import SIGNER, SYSTEM_ACCOUNT, Signer
 from vstream.value_class import value_class
@@ -131,7 +131,7 @@ class SignedAccounts:
                 loaded = await read_loaded_claims(url, claims["sub"], monitoring.TIMEOUT)
             except NotReachableError:
                 return  # it has confirmed, so it runs; what cannot be looked at is said by the plan
-            if loaded is not None and digest_export_of(loaded) == digest_export_of(claims):
+            if loaded is not None and make_digest_export(loaded) == make_digest_export(claims):
                 return
             if time.monotonic() > deadline:
                 raise VstreamError(
@@ -194,7 +194,7 @@ def plan_push_stages(
     ):  # that of clients last
         held = stored.get(claims["sub"], ())
         if len(held) >= servers and all(
-            digest_export_of(held_claims) == digest_export_of(claims) for held_claims in held
+            make_digest_export(held_claims) == make_digest_export(claims) for held_claims in held
         ):
             continue
         ours = [held_claims for held_claims in held if held_claims.get("iss") == claims.get("iss")]

@@ -138,7 +138,7 @@ class BackupDirectory:
             raise VstreamError(f"{self.path / _RECORD} is of format {record.format}, this vstream reads {FORMAT}")
         return record
 
-    def checksums(self) -> dict[str, str]:
+    def sync_and_hash_files(self) -> dict[str, str]:
         """SHA-256 of every file but the record, by path, each written to disk for good."""
         files = sorted(file for file in self.path.rglob("*") if file.is_file() and file.name != _RECORD)
         for file in files:

@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from vstream.backup.directory import BackupDirectory, BackupRecord, SavedStream
-from vstream.backup.take import require_one_account
+from vstream.backup.take import refuse_streams_in_accounts
 from vstream.errors import NoRespondersError, NotReachableError, RefusedError, ServerError, VstreamError
 from vstream.health.live.lag import choose_connection_to
 from vstream.health.repair.live.scan import read_provenances
@@ -149,7 +149,7 @@ async def _read_state(request: RestoreRequest, connections: Mapping[str, Reconne
 
 def _check_request(request: RestoreRequest) -> None:
     """Raise RefusedError if the backup is of something else than the topology."""
-    require_one_account(request.streams)
+    refuse_streams_in_accounts(request.streams)
     record, names = request.record, {stream.config.name for stream in request.streams}
     if record.topology != request.topology.name:
         raise RefusedError(f"the backup is of topology `{record.topology}`, not of `{request.topology.name}`")

@@ -57,7 +57,7 @@ class BackupRequest:
     endpoints: Mapping[str, Endpoint]
 
 
-def require_one_account(streams: Iterable[RenderedStream]) -> None:
+def refuse_streams_in_accounts(streams: Iterable[RenderedStream]) -> None:
     """Raise RefusedError for a stream in an account or a domain of its own: no user of vstream may have it sent from there."""
     for stream in streams:
         if stream.account is not None:
@@ -92,7 +92,7 @@ async def take_backup(
 
     Raises RefusedError where that cannot be, NotReachableError if a region does not answer, and as requests do.
     """
-    require_one_account(request.streams)
+    refuse_streams_in_accounts(request.streams)
     started, began = datetime.now(UTC), time.monotonic_ns()
     try:
         directory.require_empty()
@@ -128,7 +128,7 @@ async def take_backup(
             started=started.isoformat(timespec="seconds"),
             cut=cut,
             streams=tuple(saved[stream.config.name] for stream in reversed(order_by_takers(request.streams))),
-            checksums=directory.checksums(),
+            checksums=directory.sync_and_hash_files(),
         )
         directory.finish(record)
     except OSError as error:

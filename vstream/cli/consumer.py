@@ -180,7 +180,8 @@ def failover(
 
 def _load_position(file: Path, meant: tuple[str, str, str]) -> Position:
     """The position in *file*. Raises VstreamError if it is not *meant*: topology, virtual stream and consumer."""
-    position = consumer_failover.read(options.read_bytes(file, limit=-1).decode("utf-8", "replace"), str(file))
+    text = options.read_bytes(file, limit=-1).decode("utf-8", "replace")
+    position = consumer_failover.parse_position(text, str(file))
     recorded = (position.topology, position.stream, position.consumer)
     if recorded != meant:
         raise VstreamError(f"{file} is of {' / '.join(recorded)}, not of {' / '.join(meant)}")

@@ -16,7 +16,7 @@ from vstream.errors import RefusedError, UnknownNameError, VstreamError
 from vstream.jetstream.keyring import Keyring, default_key_directory, keys_of
 from vstream.lab import keys as lab_keys
 from vstream.lab.status import list_addresses
-from vstream.render.account_view import list_logins
+from vstream.render.account_view import index_users
 from vstream.topology.accounts import is_permanent
 from vstream.topology.model import Security, Topology
 from vstream.topology.permissions import COMMANDS, permissions_for
@@ -77,7 +77,7 @@ def show(
     loaded, ring = _load(topology, lab)
     missing = ring.find_missing(loaded)
     public = {name: None if name in missing else ring.public_key(name) for name in keys_of(loaded)}
-    login_files = {user: _write_login_file(loaded, ring, user) for user in list_logins(loaded)}
+    login_files = {user: _write_login_file(loaded, ring, user) for user in index_users(loaded)}
     files = {user: str(path) for user, path in login_files.items() if path.is_file()}
     if output == "json":
         print_json("keys", {"directory": str(ring.directory), "public": public, "credentials": files})
@@ -117,7 +117,7 @@ def rotate(
     Examples: `vstream keys rotate app`, `vstream keys rotate audit acme.yaml`
     """
     loaded, ring = _load(topology, lab)
-    users = list_logins(loaded)
+    users = index_users(loaded)
     if user not in users:
         choices = ", ".join(name for name in users if not is_permanent(name))
         raise UnknownNameError(f"there is no user `{user}`", hint=f"choose one of {choices}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from vstream.apply.execute import GATE_TIMEOUT
-from vstream.apply.pipeline import start_region
+from vstream.apply.pipeline import start_missing_servers
 from vstream.cli import options
 from vstream.cli.apply import GateTimeout
 from vstream.cli.asyncio_runner import run
@@ -58,7 +58,7 @@ def command(
         # The file comes second: a lab without servers that its file has is refused. Those that an earlier run has started may
         # not be let in yet.
         with show_progress("starting") as show:
-            run(start_region(servers.lab, edit.topology, templates, show))
+            run(start_missing_servers(servers.lab, edit.topology, templates, show))
     elif not _runs_in_lab(servers.lab, edit.topology, region, all):
         if is_json:
             print_json("failback", view.as_dict(None, (region,), {}, None, is_done=False))

@@ -50,13 +50,13 @@ def default_key_directory(topology: str) -> Path:
 def keys_of(topology: Topology) -> tuple[str, ...]:
     """The names of all keys that *topology* needs."""
     if topology.security is Security.NKEYS:
-        return tuple(map(signing.user_key, account_view.list_logins(topology)))
+        return tuple(map(signing.user_key, account_view.index_users(topology)))
     accounts = [account.name for account in account_view.accounts_view(topology)["accounts"]]
     return (
         signing.OPERATOR,
         signing.SIGNER,
         *map(signing.account_key, (signing.SYSTEM_ACCOUNT, *accounts)),
-        *map(signing.role_key, account_view.list_logins(topology)),
+        *map(signing.role_key, account_view.index_users(topology)),
     )
 
 
@@ -82,7 +82,7 @@ class Keyring:
             new = self.find_missing(topology)
             for name in new:
                 self._create_key(name)
-            users = account_view.list_logins(topology) if topology.security is Security.OPERATOR else {}
+            users = account_view.index_users(topology) if topology.security is Security.OPERATOR else {}
             for user, account in users.items():
                 if not self._is_current(user):
                     write_atomically(
@@ -102,7 +102,7 @@ class Keyring:
                 self._create_key(signing.user_key(user))
                 return
             self._create_key(signing.role_key(user))
-            fresh = self._sign_credentials(user, account_view.list_logins(topology)[user])
+            fresh = self._sign_credentials(user, account_view.index_users(topology)[user])
             write_atomically(self.credentials_path(user), fresh, mode=_PRIVATE_FILE)
 
     def credentials_path(self, user: str) -> Path:
@@ -125,7 +125,7 @@ class Keyring:
         Raises VstreamError if a certificate is missing or the keyring cannot be written.
         """
         files = [signing.CA_FILE, signing.SERVER_CERTIFICATE, signing.SERVER_KEY]
-        files += [name for user in account_view.list_logins(topology) for name in signing.certificate_files(user)]
+        files += [name for user in account_view.index_users(topology) for name in signing.certificate_files(user)]
         if missing := [name for name in files if not (directory / name).is_file()]:
             raise VstreamError(
                 f"a lab of topology `{topology.name}` needs certificates that are not in {directory}: {', '.join(missing)}",

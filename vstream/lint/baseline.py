@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 
 from vstream.diagnostics import Finding
 from vstream.errors import VstreamError
-from vstream.lint.selection import AS_NAMED, Anchor, is_fixed
+from vstream.lint.selection import AS_NAMED, Anchor, is_always_reported
 from vstream.syntax.document import object_or_empty
 from vstream.value_class import value_class
 
@@ -62,7 +62,7 @@ class Baseline:
         for finding in findings:
             key = finding_key(finding, self.anchor)
             # What says that a file cannot be read is never old: without it, silence would mean nothing.
-            if is_fixed(finding.code) or not remaining.get(key):
+            if is_always_reported(finding.code) or not remaining.get(key):
                 new.append(finding)
             else:
                 remaining[key] -= 1
@@ -71,7 +71,7 @@ class Baseline:
     def update(self, findings: Iterable[Finding], keeps: Callable[[FindingKey], bool]) -> Baseline:
         """The baseline of *findings*, with the old entries that *keeps* names: those that were not looked for."""
         counts = Counter({key: count for key, count in self.counts.items() if keeps(key)})
-        counts.update(finding_key(finding, self.anchor) for finding in findings if not is_fixed(finding.code))
+        counts.update(finding_key(finding, self.anchor) for finding in findings if not is_always_reported(finding.code))
         return Baseline(counts=counts, anchor=self.anchor)
 
     def as_json(self) -> dict[str, Any]:

@@ -16,10 +16,10 @@ from vstream.syntax.document import Json, object_or_empty
 
 MAX_BYTES: Final = 32 * 1024 * 1024
 """What one file may hold, and what one configuration may hold together with everything it includes."""
-MAX_MARKS: Final = 2_000_000
+MAX_VALUES: Final = 2_000_000
 """How many values a configuration may have, counted by what ends them: fifty thousand rules have half of it."""
 
-_MARKS: Final = ("\n", ",", ";", "}")
+_ENDS_OF_VALUES: Final = ("\n", ",", ";", "}")
 _BLANKS: Final = "\ufeff \t\r\n"
 _TOKEN: Final = re.compile(r"(?<![\w.-])eyJ[\w-]+\.([\w-]+)\.[\w-]+(?![\w.-])")
 _DECORATION: Final = re.compile(r"-----BEGIN NATS [A-Z ]*JWT-----")
@@ -97,9 +97,9 @@ def unreadable_file(file: str, message: str, hint: str, span: Span | None = None
     return Finding(code="VS004", severity=Severity.ERROR, message=message, where=place, hint=hint)
 
 
-def count_marks(text: str) -> int:
+def count_values_at_most(text: str) -> int:
     """How many values *text* has at most, as a configuration."""
-    return sum(map(text.count, _MARKS))
+    return sum(map(text.count, _ENDS_OF_VALUES))
 
 
 def detect(text: str, file: str, *, is_named: bool = True) -> FileKind:
@@ -111,7 +111,7 @@ def detect(text: str, file: str, *, is_named: bool = True) -> FileKind:
     name = file.lower()
     text = text.lstrip(_BLANKS)
     start = text[:1]
-    if _DECORATION.search(text) or (start == "e" and find_token(text.rstrip(_BLANKS)) is not None):
+    if _DECORATION.search(text) or (start == "e" and find_claims(text.rstrip(_BLANKS)) is not None):
         return FileKind.TOKEN
     is_begun = is_named and _FIRST_OF_SCENARIO.match(text) is not None and name.endswith((".yaml", ".yml"))
     if start not in {"{", "["} and (is_begun or len({match[1] for match in _SCENARIO.finditer(text)}) > 1):
@@ -160,13 +160,13 @@ def nearest_option(key: str) -> str | None:
     return next(iter(get_close_matches(key.lower(), _TOP_OPTIONS, n=1, cutoff=_ALIKE)), None)
 
 
-def looks_like_nats(text: str) -> bool:
+def looks_checkable(text: str) -> bool:
     """Whether JSON that cannot be read was meant to be something that is checked here."""
     return _STREAM.search(text) is not None
 
 
-def find_token(text: str) -> tuple[str, int, int] | None:
-    """The claims, as text, of the first JWT in *text*, and where the token begins and ends."""
+def find_claims(text: str) -> tuple[str, int, int] | None:
+    """The claims, decoded to text, of the first JWT in *text*, and where the token begins and ends in it."""
     match = _TOKEN.search(text)
     if match is None:
         return None

@@ -130,7 +130,7 @@ def _check_gathered(
 ) -> _CheckedFiles:
     """What is wrong with the files *named*, except for topologies and scenarios. Servers have *loaded* now."""
     # What a rule says about a value that nobody knows is a guess.
-    unknown = secrets.find_unknown_places(named.references, env)
+    unknown = secrets.find_undefined_variables(named.references, env)
     judged = (finding for finding in _run_rules(workspace) if finding.span not in unknown)
     return _CheckedFiles(
         findings=[*named.diagnostics, *loaded.diagnostics, *judged],

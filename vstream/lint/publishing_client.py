@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from vstream.errors import InvalidInputError, UnknownNameError, VstreamError
 from vstream.lint.parse_topology import ParsedTopology
 from vstream.lint.read import Read, Source, gather_sources
-from vstream.lint.reading.accounts import find_account_flow, find_accounts_without_rules, make_empty_block
+from vstream.lint.reading.accounts import find_account_flow, index_accounts_without_rules, make_empty_block
 from vstream.lint.reading.leafnodes import read_leaf_links, read_leaf_side
 from vstream.lint.rules.server_values import has_operator
 from vstream.lint.simulate import ListeningStream, Simulation, simulate
@@ -140,7 +140,7 @@ def _find_block(workspace: Workspace, account: str | None, server: ServerConf | 
         blocks = of_server or blocks
     if len(blocks) == 1:
         return blocks[0]
-    without_rules = find_accounts_without_rules(workspace)
+    without_rules = index_accounts_without_rules(workspace)
     if account in without_rules:
         return without_rules[account]
     if not blocks and account is None and len(without_rules) == 1:

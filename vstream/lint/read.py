@@ -17,8 +17,8 @@ from vstream.lint import detect
 from vstream.lint.detect import FileKind, nearest_option
 from vstream.lint.reading import claims, servers, streams
 from vstream.lint.reading.mappings import BlockCache
-from vstream.lint.reading.nodes import table
-from vstream.lint.secrets import as_given_later, without_chart_variables
+from vstream.lint.reading.nodes import scalar, table
+from vstream.lint.secrets import downgrade_undefined_variables, without_chart_variables
 from vstream.lint.workspace import (
     DEFAULT_SERVER_VERSION,
     ClaimsAccount,
@@ -30,7 +30,7 @@ from vstream.lint.workspace import (
 from vstream.syntax import json as jsontext
 from vstream.syntax import natsconf
 from vstream.syntax.document import Json
-from vstream.syntax.natsconf.nodes import Comment, ConfMap, ConfScalar, Reference
+from vstream.syntax.natsconf.nodes import Comment, ConfMap, Reference
 from vstream.value_class import value_class
 
 if TYPE_CHECKING:
@@ -174,10 +174,10 @@ class _Gatherer:
         data = document.data
         if data is None and not source.name.lower().endswith(".json"):
             self._add_conf(text, source)
-        elif data is None and (source.is_named or detect.looks_like_nats(text)):
+        elif data is None and (source.is_named or detect.looks_checkable(text)):
             self.gathered.checked.append(source.name)
             self.gathered.diagnostics += document.diagnostics
-        elif claims.is_claims(data):
+        elif claims.is_account_claims(data):
             self.gathered.checked.append(source.name)
             self._add_claims(document)
         elif configs := (
@@ -203,20 +203,20 @@ class _Gatherer:
             self.gathered.claims.append(account)
 
     def _add_token(self, text: str, source: Source) -> None:
-        token = detect.find_token(text)
-        if token is None:
+        token_claims = detect.find_claims(text)
+        if token_claims is None:
             message, hint = "this token cannot be decoded", "is the file complete?"
             self.gathered.diagnostics.append(detect.unreadable_file(source.name, message, hint))
             return
-        claims_text, start, end = token
+        claims_text, start, end = token_claims
         line, column = text.count("\n", 0, start) + 1, start - text.rfind("\n", 0, start)
         span = Span(source.name, line, column, line, column + end - start)
-        if self._token_claims(claims_text, span, f"{source.name}:claims"):
+        if self._add_token_claims(claims_text, span, f"{source.name}:claims"):
             self.gathered.checked.append(source.name)
         else:
             self._note_unchecked(source, "only tokens of accounts are checked")
 
-    def _token_claims(self, text: str, span: Span, name: str) -> bool:
+    def _add_token_claims(self, text: str, span: Span, name: str) -> bool:
         """Check the claims of a token, spread over lines so that a finding can show one."""
         try:
             data: Json = json.loads(text)
@@ -224,7 +224,7 @@ class _Gatherer:
             message = "the claims of this token are not JSON"
             self.gathered.diagnostics.append(detect.unreadable_file(span.file, message, "is the token complete?", span))
             return True
-        if not claims.is_claims(data):
+        if not claims.is_account_claims(data):
             return False
         # Half a surrogate, which JSON can escape, is no text that could be shown.
         spread = json.dumps(data, indent=2, ensure_ascii=False).encode(errors="replace").decode()
@@ -236,13 +236,13 @@ class _Gatherer:
     # Configurations
 
     def _add_conf(self, text: str, source: Source) -> None:
-        marks = detect.count_marks(text)
-        if marks > detect.MAX_MARKS:
-            message = f"more than {detect.MAX_MARKS:,} values: too much for a configuration"
+        value_count = detect.count_values_at_most(text)
+        if value_count > detect.MAX_VALUES:
+            message = f"more than {detect.MAX_VALUES:,} values: too much for a configuration"
             finding = detect.unreadable_file(source.name, message, "is this the right file?")
             self.gathered.diagnostics.append(replace(finding, code="VS003"))
             return
-        including = _IncludeReader(self._read, self._included, self.gathered.texts, len(text), marks)
+        including = _IncludeReader(self._read, self._included, self.gathered.texts, len(text), value_count)
         document = natsconf.parse(text, source.name, include=including, env=self._env)
         is_broken = any(problem.code == "VS010" and problem.is_error for problem in document.diagnostics)
         # The `http` of a web server is a block.
@@ -253,7 +253,7 @@ class _Gatherer:
         self.gathered.checked.append(source.name)
         is_given = self._env is not None
         diagnostics = without_chart_variables(document.diagnostics, document.root)
-        self.gathered.diagnostics += diagnostics if is_given else as_given_later(diagnostics)
+        self.gathered.diagnostics += diagnostics if is_given else downgrade_undefined_variables(diagnostics)
         self.gathered.references += document.references
         self.gathered.comments += document.comments
         conf = servers.read_server_conf(document, source.name, including.names, self._blocks)
@@ -264,26 +264,24 @@ class _Gatherer:
         """The tokens that a server in operator mode has in its configuration."""
         tokens = table(conf.root, "resolver_preload")
         for entry in tokens.effective_entries() if tokens else ():
-            value = entry.value
-            token = (
-                detect.find_token(value.value)
-                if isinstance(value, ConfScalar) and isinstance(value.value, str)
-                else None
-            )
-            if token is not None:
-                self._token_claims(token[0], value.span, f"{value.span.file}:{value.span.line}:claims")
+            text, span = scalar(entry.value), entry.value.span
+            token_claims = detect.find_claims(text) if isinstance(text, str) else None
+            if token_claims is not None:
+                self._add_token_claims(token_claims[0], span, f"{span.file}:{span.line}:claims")
 
 
 class _IncludeReader:
     """Finds what include directives name, and keeps count: all of it together may not exceed what a file may hold."""
 
-    def __init__(self, read: Read, contents: dict[str, str], texts: dict[str, str], size: int, marks: int) -> None:
+    def __init__(
+        self, read: Read, contents: dict[str, str], texts: dict[str, str], size: int, value_count: int
+    ) -> None:
         self.names: dict[str, None] = {}
         self._read = read
         self._contents = contents
         self._texts = texts
         self._size = size
-        self._marks = marks
+        self._value_count = value_count
 
     def __call__(self, path: str, file: str) -> tuple[str, str]:
         # To the server a leading slash makes no difference: every path is relative.
@@ -296,8 +294,8 @@ class _IncludeReader:
             self._contents[name] = text
         text = self._contents[name]
         self._size += len(text)
-        self._marks += detect.count_marks(text)
-        if self._size > detect.MAX_BYTES or self._marks > detect.MAX_MARKS:
+        self._value_count += detect.count_values_at_most(text)
+        if self._size > detect.MAX_BYTES or self._value_count > detect.MAX_VALUES:
             raise ValueError("this file makes the configuration too large")
         self.names[name] = None
         self._texts.setdefault(name, text)

@@ -21,7 +21,7 @@ _LONG: Final = 4
 """From here on, a value is masked inside of words too."""
 
 
-def as_given_later(findings: Iterable[Finding]) -> Iterator[Finding]:
+def downgrade_undefined_variables(findings: Iterable[Finding]) -> Iterator[Finding]:
     """
     *findings* about a file whose environment nobody gave: a variable that nothing defines is a note, once for each.
 
@@ -58,7 +58,7 @@ def _undefined_in(finding: Finding) -> str | None:
     return undefined[1] if undefined else None
 
 
-def find_unknown_places(references: Iterable[Reference], env: Mapping[str, str]) -> set[Span]:
+def find_undefined_variables(references: Iterable[Reference], env: Mapping[str, str]) -> set[Span]:
     """Where variables are used that neither the files nor *env* define."""
     return {reference.span for reference in references if reference.definition is None and reference.name not in env}
 

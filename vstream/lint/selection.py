@@ -132,7 +132,7 @@ class Selection:
 
     def selects(self, code: str) -> bool:
         """Whether to report findings of *code*, in any file: what names it most closely counts."""
-        return is_fixed(code) or self._is_selected(code)
+        return is_always_reported(code) or self._is_selected(code)
 
     def _is_selected(self, code: str) -> bool:
         selected = _specificity(code, filter(_asks_for(code), (*self.select, *self.extend_select)))
@@ -142,7 +142,7 @@ class Selection:
         """Whether to report *finding*. What makes a file unreadable always is."""
         code = finding.code
         # A value that comes from elsewhere is a note: the file can be read.
-        if is_fixed(code) and finding.severity is not Severity.NOTE:
+        if is_always_reported(code) and finding.severity is not Severity.NOTE:
             return True
         if not self._is_selected(code):
             return False
@@ -152,7 +152,7 @@ class Selection:
         )
 
 
-def is_fixed(code: str) -> bool:
+def is_always_reported(code: str) -> bool:
     """Whether findings of *code* are always reported: they say that a file cannot be read."""
     return _FIXED.fullmatch(code) is not None
 

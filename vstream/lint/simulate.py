@@ -100,7 +100,7 @@ class Simulation:
         """Microseconds that the rules cost for each message that a client of the account publishes."""
         return publish_cost_us(self.rule_count)
 
-    def place(self, candidate: Candidate) -> Span | None:
+    def locate(self, candidate: Candidate) -> Span | None:
         """Where the rule of *candidate* is written; None where no rule matches."""
         return self.block.entry(candidate.mapping).key_span if candidate.mapping else None
 
@@ -153,7 +153,7 @@ def refusals_of(block: MappingsBlock) -> Iterator[Refusal]:
         yield Refusal(message=fault.message, span=fault.span)
     for error in block.table.errors:
         if error.is_rejected:
-            yield Refusal(message=error.message, span=block.place(error))
+            yield Refusal(message=error.message, span=block.locate_error(error))
 
 
 @value_class
@@ -258,7 +258,7 @@ def _list_places(
 ) -> list[tuple[str, str]]:
     """The accounts where what has *pattern* in *account* comes to, by imports too, and under which subjects."""
     is_followed = came_by is None or came_by.kind is ImportKind.SERVICE
-    return [(account, pattern), *(flow.reachable(account, pattern) if is_followed else ())]
+    return [(account, pattern), *(flow.reachable_by_services(account, pattern) if is_followed else ())]
 
 
 class _Listeners:

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Final
 
 from vstream.diagnostics import Finding, Severity, Span
@@ -35,16 +34,15 @@ _SYNTAX: Final = "VS0"
 _EXAMPLE: Final = "write `# vstream: ignore[VS303] because …`"
 
 
-@dataclass(slots=True, kw_only=True)
+@value_class
 class Suppression:
-    """One code that is not to be reported at some lines of a file, and whether it ever was."""
+    """One code that is not to be reported at some lines of a file."""
 
     code: str
     file: str
     first_line: int
     last_line: int
     span: Span
-    is_used: bool = field(default=False)
 
 
 @value_class
@@ -94,20 +92,20 @@ def apply(diagnostics: Iterable[Finding], suppressions: Suppressions) -> tuple[F
     for suppression in suppressions.entries:
         by_place.setdefault((suppression.file, suppression.code), []).append(suppression)
     remaining: list[Finding] = []
+    used: set[Suppression] = set()
     for diagnostic in diagnostics:
         span = diagnostic.span
         matching = []
         for suppression in by_place.get((span.file, diagnostic.code), ()) if span else ():
             if span and suppression.first_line <= span.line <= suppression.last_line:
                 matching.append(suppression)
-        for suppression in matching:
-            suppression.is_used = True
+        used.update(matching)
         if not matching:
             remaining.append(diagnostic)
     # Where a file could not be read to its end, the rules did not see all of it.
     broken = [finding for finding in remaining if finding.is_error and finding.code.startswith(_SYNTAX)]
     unread = {finding.span.file for finding in broken if finding.span}
-    unused = [entry for entry in suppressions.entries if not entry.is_used and entry.file not in unread]
+    unused = [entry for entry in suppressions.entries if entry not in used and entry.file not in unread]
     told = [_problem(f"{entry.code} is not reported here", entry.span, "remove the suppression") for entry in unused]
     return (*remaining, *suppressions.diagnostics, *told)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping as MappingOf
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from vstream.diagnostics import Span
@@ -80,6 +81,10 @@ class MappingDestination:
     model: Destination
     faults: tuple[MappingFault, ...] = ()
 
+    def locate(self) -> Span:
+        """Where the subject is written, or the whole destination if it has none."""
+        return self.subject.span if self.subject else self.span
+
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class MappingEntry:
@@ -145,13 +150,20 @@ class MappingsBlock:
         """The entry that *mapping*, one of *table*, was made of."""
         return self._places[id(mapping)]
 
-    def place(self, error: MappingError) -> Span:
+    def find_destination(self, error: MappingError) -> MappingDestination | None:
+        """The destination that *error*, one of *table*, is about, None if it is about a whole rule."""
+        return _index_destinations(self).get(id(error.destination))
+
+    def locate_error(self, error: MappingError) -> Span:
         """Where *error*, one of *table*, was written: a destination's subject, else the source."""
-        entry = self.entry(error.mapping)
-        for destination in entry.destinations:
-            if destination.model is error.destination:
-                return destination.subject.span if destination.subject else destination.span
-        return entry.key_span
+        destination = self.find_destination(error)
+        return destination.locate() if destination else self.entry(error.mapping).key_span
+
+
+@lru_cache(maxsize=256)
+def _index_destinations(block: MappingsBlock) -> MappingOf[int, MappingDestination]:
+    """The destinations of *block* by the identity of their models."""
+    return {id(destination.model): destination for entry in block.entries for destination in entry.destinations}
 
 
 @value_class

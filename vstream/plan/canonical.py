@@ -68,7 +68,7 @@ def is_known(field: str) -> bool:
     return field in DEFAULTS or field in {"name", "duplicate_window"}
 
 
-def to_canonical(fields: Mapping[str, Json]) -> dict[str, Json]:
+def to_canonical_stream(fields: Mapping[str, Json]) -> dict[str, Json]:
     """*fields* with defaults filled in and sets in order. Fields that vstream does not know are kept as they are."""
     form: dict[str, Any] = {**DEFAULTS, **{key: value for key, value in fields.items() if value is not None}}
     for limit in _LIMITS:
@@ -121,7 +121,7 @@ class Likeness:
             return False
         pair = [*map(bool, own_fields)], common, common_observed
         if pair not in self._alike:
-            if to_canonical(desired) != to_canonical(observed):
+            if to_canonical_stream(desired) != to_canonical_stream(observed):
                 return False
             self._alike = [pair, *self._alike[: _MOST_KNOWN - 1]]
         return True

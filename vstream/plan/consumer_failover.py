@@ -188,10 +188,10 @@ def record_name(region: str, durable: str) -> str:
 def parse_record(config: ConsumerConfig) -> Position | None:
     """The position that this consumer keeps, None if it keeps none. Raises PlanError if it cannot be read."""
     text = config.metadata.get(POSITION_KEY)
-    return None if text is None else read(text, f"the metadata of `{config.name}`")
+    return None if text is None else parse_position(text, f"the metadata of `{config.name}`")
 
 
-def read(text: str, file: str) -> Position:
+def parse_position(text: str, file: str) -> Position:
     """The position that `vstream consumer position` wrote into *file*. Raises PlanError."""
     try:
         data = json.loads(text)

@@ -77,7 +77,7 @@ _WHY: Mapping[str, tuple[Risk, str]] = {
 }
 
 
-def to_canonical(fields: Mapping[str, Json]) -> dict[str, Json]:
+def to_canonical_consumer(fields: Mapping[str, Json]) -> dict[str, Json]:
     """*fields* with defaults filled in and sets in order, without its names. What vstream does not know is kept."""
     stated = {key: value for key, value in fields.items() if value is not None and key not in _NOT_COMPARED}
     form: dict[str, Any] = {**_DEFAULTS, **stated}
@@ -141,7 +141,7 @@ def _update(consumer: RenderedConsumer, observed: ConsumerConfig, context: DiffC
         )
         return
     desired = _preserve_failover_start(consumer.config, observed)
-    before, after = to_canonical(observed.fields), to_canonical(desired.fields)
+    before, after = to_canonical_consumer(observed.fields), to_canonical_consumer(desired.fields)
     # What only the server knows is left as it is.
     different = [field for field in after if before.get(field) != after[field]]
     fixed = next((field for field in different if field in _FIXED), None)

@@ -8,7 +8,7 @@ from datetime import datetime
 from functools import cache
 from typing import TypeAlias
 
-from vstream.plan.canonical import Likeness, to_canonical
+from vstream.plan.canonical import Likeness, to_canonical_stream
 from vstream.plan.plan import Blocked, Change, Note, RuleChange
 from vstream.plan.rules import LoadedEntries, OwnRules, diff_rules, list_account_entries, list_rule_entries
 from vstream.syntax.document import Json
@@ -98,7 +98,7 @@ class DiffContext:
         # A plain stream that is taken over stays until the topology does not name it any more.
         staying = desired | {stream.takes_over for stream in bundle.streams if stream.takes_over is not None}
         owned = {name: stream for name, stream in observed.streams.items() if stream.config.owner == topology.name}
-        form_of = cache(lambda name: to_canonical(observed.streams[name].config.fields))
+        form_of = cache(lambda name: to_canonical_stream(observed.streams[name].config.fields))
         desired_rules = {**list_rule_entries(bundle.mappings), **list_account_entries(bundle.accounts)}
         return cls(
             topology=topology,

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from vstream.plan import consumers
-from vstream.plan.canonical import is_known, to_canonical
+from vstream.plan.canonical import is_known, to_canonical_stream
 from vstream.plan.context import DiffContext, Observed, Outcome
 from vstream.plan.plan import (
     UNANSWERED,
@@ -26,7 +26,7 @@ from vstream.plan.plan import (
     stage_of,
 )
 from vstream.plan.risk import Risk, classify, classify_source, estimate_removal, explain_refusal
-from vstream.plan.stages import gates_of, list_resumed_gates
+from vstream.plan.stages import gates_of, list_interrupted_gates
 from vstream.plan.transitions import (
     change_consistency,
     change_routing,
@@ -93,7 +93,7 @@ def _plan_of(context: DiffContext, outcomes: Sequence[Outcome]) -> Plan:
         unread_servers=context.observed.unread_servers,
         leaving=context.observed.leaving,
         gates=gates_of(changes, context),
-        resumed=tuple(list_resumed_gates(changes, context)),
+        resumed=tuple(list_interrupted_gates(changes, context)),
         notes=tuple(outcome for outcome in outcomes if isinstance(outcome, Note)),
         owned=len(context.owned),
         rule_count=context.rule_count,
@@ -107,7 +107,7 @@ def _compute_digest(context: DiffContext, names: Iterable[str]) -> str:
     all_consumers = [consumer for on_stream in observed.consumers.values() for consumer in on_stream.values()]
     durables = {}
     for consumer in all_consumers:
-        durables[consumer.config.name] = [consumers.to_canonical(consumer.config.fields), consumer.created]
+        durables[consumer.config.name] = [consumers.to_canonical_consumer(consumer.config.fields), consumer.created]
     silent = sorted((context.desired_names & set(observed.missing)) | set(observed.silent_consumers))
     rules = {server: dict(loaded) for server, loaded in observed.rules.items()}
     state = [streams, silent, rules, durables]
@@ -296,7 +296,7 @@ def _compare_fields(
     """How *observed* differs from *stream*, field by field, and what is left as it is."""
     before = context.form_of(stream.config.name)
     desired = start_sequence.preserve_start_sequences(stream.config, _make_canonical_config(observed, context))
-    after = to_canonical(desired.fields)
+    after = to_canonical_stream(desired.fields)
     if before == after:
         return (), ()
     changes: list[FieldChange] = []

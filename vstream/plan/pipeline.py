@@ -14,11 +14,11 @@ from vstream.errors import NotReachableError, RefusedError, StalePlanError, Vstr
 from vstream.formatting import list_names
 from vstream.plan.diff import diff
 from vstream.plan.live.connections import choose_connection, connect_all
-from vstream.plan.live.lost_region import measure_losses, require_dead
+from vstream.plan.live.lost_region import measure_losses, require_dead_and_unused
 from vstream.plan.live.observe import observe
 from vstream.plan.plan import Change, Delete, Plan, UnreachableRegion, Update, risk_of
 from vstream.plan.risk import Risk
-from vstream.plan.transitions.remove_region import list_dead_streams, with_losses
+from vstream.plan.transitions.remove_region import adapt_to_losses, list_dead_streams
 from vstream.topology import physical
 from vstream.topology.bundle import Bundle
 from vstream.topology.model import Consistency, Endpoint, Role, Topology
@@ -61,7 +61,7 @@ async def make_plan(request: PlanRequest, *, on_progress: Callable[[str], None] 
         connection = choose_connection(connections)
         on_progress("reading streams, consumers and loaded rules")
         observed = await observe(topology, connections, request.endpoints)
-        await require_dead(topology, lost, request.endpoints, observed)
+        await require_dead_and_unused(topology, lost, request.endpoints, observed)
         losses = await measure_losses(topology, lost, observed, connection)
         unreachable = []
         for region, failure in connections.items():
@@ -75,7 +75,7 @@ async def make_plan(request: PlanRequest, *, on_progress: Callable[[str], None] 
     monitors = {url for region in lost if region in request.endpoints for url in request.endpoints[region].monitor}
     servers = {seat.server.name for seat in topology.seats if seat.region in lost}
     servers |= {server for region in topology.lost for server in region.servers}
-    return with_losses(plan, list_dead_streams(topology, lost, observed.missing), losses, monitors | servers)
+    return adapt_to_losses(plan, list_dead_streams(topology, lost, observed.missing), losses, monitors | servers)
 
 
 def _check_adopted(request: PlanRequest) -> None:

@@ -112,7 +112,7 @@ def _list_arrived_gates(changes: Sequence[Change], context: DiffContext) -> Iter
             yield Gate(kind=GateKind.ARRIVED, stream=rendered.config.name, counterparts=tuple(replaced))
 
 
-def list_resumed_gates(changes: Sequence[Change], context: DiffContext) -> Iterator[Gate]:
+def list_interrupted_gates(changes: Sequence[Change], context: DiffContext) -> Iterator[Gate]:
     """What an earlier run has moved or scaled, and ended before it refreshed the readers: nobody has noted that."""
     changed = {change.config.name for change in changes}
     for rendered in context.desired_streams:

@@ -14,7 +14,7 @@ from vstream.topology.profiles.shared import ANSWERS
 from vstream.topology.signing import SYSTEM_ACCOUNT, Signer, user_key
 
 
-def user_entries(topology: Topology, signer: Signer) -> dict[str, Any]:
+def make_login_view(topology: Topology, signer: Signer) -> dict[str, Any]:
     """How users are written in configuration files."""
     return {
         "has_passwords": topology.security is Security.PASSWORDS,
@@ -50,7 +50,7 @@ def _write_entries(**values: int | None) -> str:
     return ", ".join(f"{key}: {value}" for key, value in values.items() if value is not None)
 
 
-def list_logins(topology: Topology) -> dict[str, str]:
+def index_users(topology: Topology) -> dict[str, str]:
     """Which users exist, and the account of each."""
     users = {user.name: account.name for account in accounts_view(topology)["accounts"] for user in account.users}
     return {**users, SYSTEM_USER: SYSTEM_ACCOUNT}

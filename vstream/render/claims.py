@@ -248,7 +248,7 @@ def read_accounts(tokens: Sequence[dict[str, Any]]) -> tuple[Account, ...]:
                     has_jetstream=bool(token["nats"]["limits"].get("disk_storage")),
                     exports=(
                         *(_parse_export(export) for export in token["nats"].get("exports") or ()),
-                        digest_export_of(token),
+                        make_digest_export(token),
                     ),
                     imports=tuple(_parse_import(item, names) for item in token["nats"].get("imports") or ()),
                 )
@@ -275,7 +275,7 @@ def mappings_of(tokens: Sequence[dict[str, Any]], account: str) -> tuple[Mapping
     return next((parse_mappings(token) for token in tokens if token["name"] == account), ())
 
 
-def digest_export_of(claims: dict[str, Any]) -> Export:
+def make_digest_export(claims: dict[str, Any]) -> Export:
     """An export that represents everything in *claims* and who signed them: no server has it."""
     contents = {key: value for key, value in claims.items() if key not in _TOKEN_FIELDS}
     digest = hashlib.sha256(json.dumps(contents, sort_keys=True).encode()).hexdigest()[:16]

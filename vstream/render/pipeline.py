@@ -232,7 +232,7 @@ class _Renderer:
         kind, (settings, settings_text) = stream_view.form_of(stream, role), self._sort_settings(part.settings)
         view = {
             "name": naming.local_name(name),
-            "subjects": stream_view.declared_subjects(topology, stream, part),
+            "subjects": stream_view.lookup_subjects(topology, stream, part),
             "external": stream_view.mirror_api(stream, part),
             "settings": settings,
             "metadata": dict(sorted(metadata.items())),
@@ -336,7 +336,7 @@ class _Renderer:
             "topology": topology,
             "mappings": mappings,
             **account_view.accounts_view(topology),
-            **account_view.user_entries(topology, self._signer),
+            **account_view.make_login_view(topology, self._signer),
             "mark": naming.DIGEST_PREFIX,
         }
         text = self._render_text("VS301", template, view) or ""
@@ -404,7 +404,7 @@ class _Renderer:
             "account": naming.CLIENT_ACCOUNT,
             "passed": domains.PASSED,
             "passwords": bundle.HUB_PASSWORDS_PATH,
-            **account_view.user_entries(topology, self._signer),
+            **account_view.make_login_view(topology, self._signer),
         }
         text = self._render_text("VS301", template, view)
         if text is not None and self._parse_conf("VS301", template, text) is not None:

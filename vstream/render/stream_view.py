@@ -116,7 +116,7 @@ def stream_taken_over(stream: VirtualStream, part: PhysicalPart) -> str | None:
     return physical.former_stream_of(stream, part.role, part.place) or stream.takes_over
 
 
-def declared_subjects(topology: Topology, stream: VirtualStream, part: PhysicalPart) -> tuple[str, ...]:
+def lookup_subjects(topology: Topology, stream: VirtualStream, part: PhysicalPart) -> tuple[str, ...]:
     """
     The subjects that a stream which sources declares, though nobody publishes them to it.
 

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from vstream.apply.execute import GATE_TIMEOUT
-from vstream.apply.pipeline import apply_and_replan, prove_dead, resume_reading, start_region
+from vstream.apply.pipeline import apply_and_replan, prove_dead, resume_reading, start_missing_servers
 from vstream.apply.shipping import ShippingOptions
 from vstream.errors import UnsupportedError, VstreamError
 from vstream.health.live.drain import empty_region
@@ -162,7 +162,7 @@ async def change_region(environment: Environment, action: ChangeRegion) -> Chang
             edit = environment.edit.undo_drain(region)
         case RegionCommand.FAILBACK:
             edit = environment.edit.take_in(region)
-            await start_region(environment.lab, edit.topology, environment.templates, lambda _step: None)
+            await start_missing_servers(environment.lab, edit.topology, environment.templates, lambda _step: None)
         case RegionCommand.FAILOVER:
             edit, losses = await _give_up(environment, (region, *action.also))
     await _apply_topology(edit.topology, environment.lab, environment.templates)

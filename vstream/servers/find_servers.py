@@ -114,7 +114,7 @@ def find_system_endpoints(servers: Servers, regions: Sequence[str]) -> Mapping[s
 def _with_key_files(topology: Topology, servers: Servers, user: str) -> Mapping[str, Endpoint]:
     """The endpoints with the files of *user* from the directory of the topology's keys, where they exist."""
     ring = Keyring(default_key_directory(topology.name))
-    logins = account_view.list_logins(topology)
+    logins = account_view.index_users(topology)
     endpoints = dict(servers.endpoints)
     for region, endpoint in servers.endpoints.items():
         name = next(login for login in (regional_user(user, region), user) if login in logins)

@@ -183,7 +183,7 @@ class AccountFlow:
             if not any(link.kind is export.kind and is_subset(link.exported, export.subject) for link in near):
                 yield export
 
-    def reachable(self, account: str, pattern: str) -> list[tuple[str, str]]:
+    def reachable_by_services(self, account: str, pattern: str) -> list[tuple[str, str]]:
         """
         Each account and pattern that service imports bring messages with *pattern* in *account* to.
 

@@ -11,7 +11,7 @@ import pytest
 from tests.support.ports import free_port
 from tests.support.single_server import SingleServer
 from vstream.lint.parse_topology import parse_topology
-from vstream.plan.live.witnesses import DeathProof, hear_witnesses
+from vstream.plan.live.witnesses import DeathProof, collect_death_proof
 from vstream.topology.model import Endpoint
 
 pytestmark = pytest.mark.server
@@ -36,7 +36,7 @@ async def server(tmp_path: Path) -> AsyncIterator[SingleServer]:
 
 async def hear(endpoint: Endpoint) -> DeathProof:
     silent = Endpoint(urls=(f"nats://127.0.0.1:{free_port()}",), monitor=(f"http://127.0.0.1:{free_port()}",))
-    return await hear_witnesses(SMALL, ["west"], {"west": endpoint, "east": silent}, ["east"], {})
+    return await collect_death_proof(SMALL, ["west"], {"west": endpoint, "east": silent}, ["east"], {})
 
 
 async def test_a_region_whose_server_takes_connections_is_not_dead(server: SingleServer) -> None:

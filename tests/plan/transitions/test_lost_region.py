@@ -12,7 +12,7 @@ from vstream.apply.execute import ATTEMPTS, execute_plan
 from vstream.plan.context import Observed
 from vstream.plan.plan import Delete, GateKind, Plan, Update
 from vstream.plan.saved import SavedPlan, dump, parse
-from vstream.plan.transitions.remove_region import DeadStream, RegionLoss, list_dead_streams, with_losses
+from vstream.plan.transitions.remove_region import DeadStream, RegionLoss, adapt_to_losses, list_dead_streams
 from vstream.topology.bundle import Bundle
 from vstream.topology.model import Role
 from vstream.topology.stream_config import UNTIL_KEY
@@ -35,7 +35,7 @@ async def make_orphaned() -> tuple[FakeServers, Observed]:
 
 def plan_loss(of: Bundle, observed: Observed, *losses: RegionLoss) -> Plan:
     plan = make_plan("acme", of, observed)
-    return with_losses(plan, list_dead_streams(topology(TWO), ["east"], observed.missing), losses, {"http://east"})
+    return adapt_to_losses(plan, list_dead_streams(topology(TWO), ["east"], observed.missing), losses, {"http://east"})
 
 
 async def test_nothing_waits_for_the_region_and_its_streams_are_forgotten_last() -> None:

@@ -13,7 +13,7 @@ from vstream.plan.context import Observed
 from vstream.plan.diff import diff
 from vstream.plan.plan import CreateConsumer, Delete, Gate, GateKind, Plan
 from vstream.plan.saved import SavedPlan, dump, parse
-from vstream.plan.transitions.remove_region import RegionLoss, with_losses
+from vstream.plan.transitions.remove_region import RegionLoss, adapt_to_losses
 from vstream.render.pipeline import render_bundle
 from vstream.topology.model import Topology
 
@@ -125,7 +125,7 @@ async def test_the_origin_waits_until_it_has_everything_of_the_copy_although_its
     plan = plan_for(lose_west("central"), servers, "prices")
     loss = RegionLoss(stream="prices", region="west", readers={"prices-read-central": 5}, are_copies=True)
     gate = Gate(kind=GateKind.COPIED, stream="prices", counterparts=("prices-read-central",))
-    assert with_losses(plan, (), (loss,), ()).gates == (gate,)
+    assert adapt_to_losses(plan, (), (loss,), ()).gates == (gate,)
 
 
 async def test_a_saved_plan_says_all_of_it() -> None:

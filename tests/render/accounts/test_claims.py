@@ -22,7 +22,7 @@ from vstream.plan.context import Observed
 from vstream.plan.plan import USERS
 from vstream.plan.rules import list_account_entries, spell_destinations
 from vstream.render import jwt
-from vstream.render.claims import digest_export_of, split_api_by_verb
+from vstream.render.claims import make_digest_export, split_api_by_verb
 from vstream.render.pipeline import render_bundle
 from vstream.subjects import algebra
 from vstream.topology.accounts import ShareKind
@@ -267,7 +267,7 @@ def test_what_is_loaded_of_somebody_else_is_a_difference(ring: Keyring) -> None:
     clients = next(claim for claim in bundle.claims if claim["name"] == "APP")
     clients["nats"]["signing_keys"][0]["template"]["pub"]["allow"].append(">")
     marks = tuple(
-        digest_export_of(claim).subject.removeprefix("_vs.text.") for claim in bundle.claims if claim["name"] != "SYS"
+        make_digest_export(claim).subject.removeprefix("_vs.text.") for claim in bundle.claims if claim["name"] != "SYS"
     )
     assert find_changes({USERS: tuple(sorted(marks))}) == [USERS]
 

@@ -142,7 +142,7 @@ def _list_candidates(answer: Simulation, resolution: Resolution) -> list[dict[st
         candidates.append(
             {
                 "source": candidate.mapping.source if candidate.mapping else None,
-                **_place_json(answer.place(candidate)),
+                **_place_json(answer.locate(candidate)),
                 "only_if_first": candidate.is_first,
                 "overrides_lines": [entry.key_span.line for entry in answer.overridden(candidate)],
                 "outcomes": _outcomes_json(candidate.outcomes),
@@ -181,7 +181,7 @@ def show_bytes(subject: str) -> str:
 def _render_rules(answer: Simulation, resolution: Resolution, *, with_outcomes: bool = False) -> Iterator[Text]:
     """The rules that match, and what each of them makes of the message in that cluster."""
     for number, candidate in enumerate(resolution.candidates):
-        span = answer.place(candidate)
+        span = answer.locate(candidate)
         if candidate.mapping is None or span is None:
             yield Text("  no rule matches: the message keeps its subject")
             continue
@@ -278,7 +278,7 @@ def _render_chance(answer: Simulation) -> Iterator[Text]:
     rules: dict[str, str] = {}
     for resolution in _list_resolutions(answer):
         for candidate in resolution.candidates if resolution.is_ambiguous else ():
-            span = answer.place(candidate)
+            span = answer.locate(candidate)
             if candidate.mapping and span:
                 rules[f"`{clean(candidate.mapping.source)}` at {place(span)}"] = ""
     if len(rules) > 1:

@@ -41,7 +41,7 @@ from vstream.jetstream.answers import convert_malformed_errors, is_from_leader, 
 from vstream.jetstream.connection import Connection, open_connection
 from vstream.jetstream.endpoints import list_endpoint_problems
 from vstream.plan.live import connections
-from vstream.plan.live.loaded_rules import hidden_accounts, read_loaded_rules
+from vstream.plan.live.loaded_rules import own_accounts, read_loaded_rules
 from vstream.topology import naming
 from vstream.topology.consumer_config import ObservedConsumer
 from vstream.topology.model import Endpoint, Topology
@@ -112,7 +112,7 @@ class _SnapshotCollector:
         self._phases.pop(0)
         account = self._account.result()
         if self._is_deep and account != _NOT_TOLD:
-            connections.check_mode(self._topology, account)
+            connections.check_security_mode(self._topology, account)
         await self._ask_for_the_rest(servers)
         self._phases.pop(0)
         servers = [self._without_doubt(server) for server in servers]
@@ -345,7 +345,7 @@ class _SnapshotCollector:
         if not self._is_account_known:
             return None, "the account of `connect` is not known: no server has named it"
         try:
-            return await read_loaded_rules(url, account, hidden_accounts(self._topology), self._remaining()), None
+            return await read_loaded_rules(url, account, own_accounts(self._topology), self._remaining()), None
         except ServerError:
             return {}, None  # no such account there: nothing has used it since the server started
         except VstreamError as error:

@@ -138,7 +138,7 @@ class ExportIndex:
         return [export for export in near if export.kind == kind and is_subset(subject, str(export.subject.value))]
 
 
-def find_accounts_without_rules(workspace: Workspace) -> dict[str, MappingsBlock]:
+def index_accounts_without_rules(workspace: Workspace) -> dict[str, MappingsBlock]:
     """The accounts that import or export, or are signed, and have no mappings, each with a block without rules."""
     blocks: dict[str, MappingsBlock] = {}
     for server in workspace.servers:

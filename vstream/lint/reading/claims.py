@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 _FIELDS = {"subject", "weight", "cluster"}
 
 
-def is_claims(data: Json) -> bool:
+def is_account_claims(data: Json) -> bool:
     """Whether *data* are the claims of an account."""
     nats = object_or_empty(object_or_empty(data).get("nats"))
     return nats.get("type") == "account" or "mappings" in nats

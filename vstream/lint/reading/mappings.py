@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from vstream.diagnostics import Span
-from vstream.lint.reading.nodes import is_text, kind_of, scalar, value_of
+from vstream.lint.reading.nodes import is_text, name_go_type, scalar, value_of
 from vstream.lint.workspace import ConfValue, MappingDestination, MappingEntry, MappingFault, MappingForm, MappingsBlock
 from vstream.subjects.mapping import Destination, Mapping
 from vstream.subjects.mapping_rules import go_quote
@@ -39,7 +39,7 @@ def read_conf_block(entry: ConfEntry, account: str | None) -> MappingsBlock:
     node = entry.value
     fault = None
     if not isinstance(node, ConfMap):
-        wording = f"interface conversion: interface {{}} is {kind_of(node)}, not map[string]interface {{}}"
+        wording = f"interface conversion: interface {{}} is {name_go_type(node)}, not map[string]interface {{}}"
         hint = "write `mappings { source: destination }`"
         fault = MappingFault(message="mappings must be a map", server_message=wording, span=node.span, hint=hint)
     entries = [_read_conf_entry(inner) for inner in node.entries] if isinstance(node, ConfMap) else []
@@ -171,7 +171,7 @@ def _read_conf_destination(node: ConfMap) -> MappingDestination:
 
 
 def _make_text_fault(entry: ConfEntry) -> MappingFault:
-    wording = f"interface conversion: interface {{}} is {kind_of(entry.value)}, not string"
+    wording = f"interface conversion: interface {{}} is {name_go_type(entry.value)}, not string"
     message = f"`{entry.key}` must be text, not {_describe_node(entry.value)}"
     return MappingFault(
         message=message, server_message=wording, span=entry.value.span, hint="put the value in double quotes"

@@ -35,7 +35,7 @@ def is_text(node: ConfNode) -> bool:
     return isinstance(node, ConfScalar) and isinstance(node.value, str) and node.kind is not ScalarKind.DATETIME
 
 
-def kind_of(node: ConfNode) -> str:
+def name_go_type(node: ConfNode) -> str:
     """The type that Go names in the errors of its type assertions."""
     if isinstance(node, ConfScalar):
         return _GO_TYPES[node.kind]

@@ -57,7 +57,7 @@ def is_clustered(server: ServerConf) -> bool:
     return any(listener.block == "cluster" for listener in server.listeners)
 
 
-def place_of(server: ServerConf) -> Span:
+def locate_server(server: ServerConf) -> Span:
     """Where to point at a server as a whole: its name, or the beginning of its file."""
     return server.server_name.span if server.server_name else Span.point(server.file, 1, 1)
 
@@ -107,9 +107,9 @@ def read_duration(value: ConfValue | None) -> int | None:
 def read_claims(operator: object) -> Mapping[str, object]:
     """What the token *operator* claims about NATS; empty if it cannot be read. A file's name says nothing."""
     text = operator.value if isinstance(operator, ConfScalar) else None
-    token = detect.find_token(text) if isinstance(text, str) else None
+    token_claims = detect.find_claims(text) if isinstance(text, str) else None
     try:
-        claims = json.loads(token[0]) if token is not None else None
+        claims = json.loads(token_claims[0]) if token_claims is not None else None
     except (ValueError, RecursionError):
         return {}
     return object_or_empty(object_or_empty(claims).get("nats"))
@@ -160,7 +160,7 @@ def _listeners(servers: list[ServerConf], block: str) -> dict[tuple[str, str, in
     return listening
 
 
-def lead_to_each_other(servers: list[ServerConf], block: str) -> bool:
+def are_links_resolved(servers: list[ServerConf], block: str) -> bool:
     """Whether each address of the *servers* is that of one of them: else, the files do not say where it leads."""
     listening = _listeners(servers, block)
     places = [
@@ -236,7 +236,9 @@ def find_superclusters(workspace: Workspace) -> list[tuple[str, ...]]:
     return list(dict.fromkeys(tuple(names) for names in component.values()))
 
 
-def count_peers(workspace: Workspace, names: tuple[str, ...], sizes: Mapping[str, int]) -> Mapping[str, int] | None:
+def count_peers_by_cluster(
+    workspace: Workspace, names: tuple[str, ...], sizes: Mapping[str, int]
+) -> Mapping[str, int] | None:
     """How many servers with JetStream each of the clusters *names* has, None where files are missing to say it."""
     if workspace.is_rendered:
         return {name: sizes[name] for name in names} if set(names) <= sizes.keys() else None
@@ -251,7 +253,7 @@ def count_peers(workspace: Workspace, names: tuple[str, ...], sizes: Mapping[str
     return {name: number for name, number in counted.items() if number} if is_complete else None
 
 
-def count_servers_by_cluster(workspace: Workspace) -> Mapping[str, int]:
+def known_cluster_sizes(workspace: Workspace) -> Mapping[str, int]:
     """How many servers each cluster has, of those for which the topology or the server configurations say all of them."""
     if workspace.topology is not None:
         return Counter(seat.cluster for seat in workspace.topology.seats)
@@ -276,7 +278,7 @@ def count_servers_by_cluster(workspace: Workspace) -> Mapping[str, int]:
     return {name: number for name, number in configured.items() if number >= promised.get(name, 0) > 0}
 
 
-def find_clusters_alone(workspace: Workspace) -> dict[str, str]:
+def find_only_clusters(workspace: Workspace) -> dict[str, str]:
     """The one cluster of all servers in a directory, where nothing links it to others: streams can be nowhere else."""
     beside: dict[str, list[ServerConf]] = {}
     for server in list_whole(workspace) if workspace.topology is None else ():
@@ -286,6 +288,6 @@ def find_clusters_alone(workspace: Workspace) -> dict[str, str]:
         names = {name.text if (name := cluster_of(server)) is not None else None for server in servers}
         is_linked = any(server.gateway or has_any(server.root, "leafnodes", "leaf") for server in servers)
         # A route to the name of a service leads to servers that the files do not show.
-        if len(names) == 1 and not is_linked and lead_to_each_other(servers, "cluster"):
+        if len(names) == 1 and not is_linked and are_links_resolved(servers, "cluster"):
             alone[path] = str(names.pop())
     return alone

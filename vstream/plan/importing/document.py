@@ -62,7 +62,7 @@ def _write_document(name: str, system: Discovered, seen: RecognisedTopology) -> 
 def _find_ages(stream: RecognisedStream) -> dict[tuple[Role, str], Data]:
     """How long write streams keep their messages: the one thing that has to be said."""
     taking = [part for part in stream.parts if part.role in {Role.WRITE, Role.ORIGIN}]
-    return {(part.role, part.place): settings.parse_max_age(part.stream.config.fields) for part in taking}
+    return {(part.role, part.place): settings.write_max_age(part.stream.config.fields) for part in taking}
 
 
 def _list_strays(virtual: RecognisedStream, system: Discovered, reads: Collection[str]) -> Iterator[UndescribedItem]:
@@ -78,7 +78,7 @@ def _list_strays(virtual: RecognisedStream, system: Discovered, reads: Collectio
 def _with_buckets(written: Data, seen: RecognisedTopology) -> Data:
     """*written*, with those streams below `kv` and `objects` that are buckets, as clients would make them."""
     for recognised in seen.virtual:
-        where = settings.find_bucket_place(recognised)
+        where = settings.find_bucket_path(recognised)
         stream = written["streams"][recognised.name]
         if where is None or "consumers" in stream:
             continue

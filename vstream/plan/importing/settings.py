@@ -79,7 +79,7 @@ def find_differing_settings(has: Mapping[str, Json], would: Mapping[str, Json], 
     return stated
 
 
-def parse_max_age(fields: Mapping[str, Json]) -> Data:
+def write_max_age(fields: Mapping[str, Json]) -> Data:
     """The `max_age` of a stream with these *fields*, even if it is the default."""
     return {"max_age": spell_duration(int(str(fields.get("max_age") or 0)))}
 
@@ -93,7 +93,7 @@ def _to_canonical(fields: Mapping[str, Json], role: Role) -> dict[str, Json]:
     # Whether a stream takes from others decides what no window means.
     takes: Mapping[str, Json] = {"sources": [{"name": "x"}]} if role in {Role.READ, Role.ORDER} else {"subjects": ["x"]}
     bare = {field: value for field, value in fields.items() if field not in {"sources", "mirror", "subjects"}}
-    return canonical.to_canonical({**bare, **takes})
+    return canonical.to_canonical_stream({**bare, **takes})
 
 
 def _list_tags(fields: Mapping[str, Json]) -> list[str]:
@@ -124,7 +124,7 @@ _UNSAYABLE = (
 
 def write_consumer_settings(fields: Mapping[str, Json]) -> Data | None:
     """The settings of a durable with these *fields*, None if the language cannot express them."""
-    form, default = consumers.to_canonical(fields), consumers.to_canonical(_CONSUMER_DEFAULT)
+    form, default = consumers.to_canonical_consumer(fields), consumers.to_canonical_consumer(_CONSUMER_DEFAULT)
     if FAILOVER_KEY in parse_metadata(fields):
         # It was given another's position, which is no drift: where it began before that nobody knows.
         form |= {field: default[field] for field in ("deliver_policy", "opt_start_seq", "opt_start_time")}
@@ -151,7 +151,7 @@ _SAME_IN_BUCKETS = ("consistency", "home", "virtual_name", "regions", "storage",
 _TAKES_PUBLISHES = frozenset({Role.WRITE, Role.ORIGIN})
 
 
-def find_bucket_place(stream: RecognisedStream) -> tuple[str, str] | None:
+def find_bucket_path(stream: RecognisedStream) -> tuple[str, str] | None:
     """The place of *stream* as a bucket in a topology: `kv` or `objects`, and its name. None if it is a stream."""
     # Streams that are read by mappings are no buckets for clients (VS144).
     if not stream.consistency.has_origin and not stream.is_order_named:
@@ -165,7 +165,7 @@ def find_bucket_place(stream: RecognisedStream) -> tuple[str, str] | None:
 
 def write_bucket_settings(virtual: RecognisedStream, stream: Data) -> Data:
     """What a bucket says, if it is one, that is the virtual stream *virtual*, which is written as *stream* so far."""
-    has: Data = canonical.to_canonical(
+    has: Data = canonical.to_canonical_stream(
         next(part.stream.config.fields for part in virtual.parts if part.role in _TAKES_PUBLISHES)
     )
     levels = {**stream.get("read", {}), **stream.get("write", {}), **stream}

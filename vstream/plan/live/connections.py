@@ -168,7 +168,7 @@ def choose_connection(connections: Mapping[str, Connection | NotReachableError])
     raise NotReachableError.of_all(errors)
 
 
-def check_mode(topology: Topology, account: str) -> None:
+def check_security_mode(topology: Topology, account: str) -> None:
     """
     Raises VstreamError where servers are in operator mode and *topology* is not, or the other way round.
 
@@ -192,7 +192,7 @@ def check_mode(topology: Topology, account: str) -> None:
     )
 
 
-async def check_signed(
+async def check_connected_account(
     topology: Topology, connections: Mapping[str, Connection | NotReachableError], endpoints: Mapping[str, Endpoint]
 ) -> None:
     """

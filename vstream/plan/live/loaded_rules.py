@@ -13,7 +13,7 @@ from vstream.jetstream import monitoring
 from vstream.jetstream.answers import convert_malformed_errors
 from vstream.plan.rules import Entries, LoadedEntries, list_account_entries, spell
 from vstream.render import jwt
-from vstream.render.claims import WITH_TOKEN, digest_export_of
+from vstream.render.claims import WITH_TOKEN, make_digest_export
 from vstream.topology import naming, physical
 from vstream.topology.accounts import Account, Export, Import, ShareKind
 from vstream.topology.model import Topology
@@ -28,11 +28,11 @@ _STREAMED = "Streamed"
 _OF_DOMAIN = re.compile(r"\$JS\.[^.]+\.API\.")
 
 
-def hidden_accounts(topology: Topology) -> tuple[str, ...]:
+def own_accounts(topology: Topology) -> tuple[str, ...]:
     """
-    The accounts whose text is the topology's, but for that of clients where streams are in others.
+    The accounts that *topology* alone writes; that of clients is none of them where streams are in others.
 
-    None where all of them are somebody else's.
+    Empty where there is one account, somebody else's.
     """
     if not topology.has_accounts:
         return ()
@@ -65,35 +65,35 @@ def find_leaving_accounts(topology: Topology, loaded: LoadedEntries | None, aski
     former = {naming.FORMER_ACCOUNT} - {*physical.accounts_of(topology)}
     if profile_of(topology).has_hidden_accounts or leads_elsewhere(loaded):
         leaving |= {account for account in former if is_reachable(account, loaded, asking)}
-    return tuple(sorted(leaving - {*hidden_accounts(topology)}))
+    return tuple(sorted(leaving - {*own_accounts(topology)}))
 
 
-async def read_loaded_rules(url: str, account: str, hidden: Sequence[str], timeout: float) -> Entries:
+async def read_loaded_rules(url: str, account: str, own_names: Sequence[str], timeout: float) -> Entries:
     """
     What the server that monitors at *url* has loaded for *account*: its mapping rules.
 
-    The accounts of regions have the same rules, and all of them are read; of *hidden* accounts also what they export and
+    The accounts of regions have the same rules, and all of them are read; of those in *own_names* also what they export and
     import. An account that the server does not have is left out, and so are services that it lists as imported without
     listening there (`find_unserved_accounts`). Raises as `monitoring.get`, each request after *timeout* seconds.
     """
     with convert_malformed_errors(f"{url}/accountz"):
         if PUBLIC_KEY.fullmatch(account):
             return await _read_signed_rules(url, account, timeout)
-        return await _read_rules(url, account, hidden, timeout)
+        return await _read_rules(url, account, own_names, timeout)
 
 
-async def _read_rules(url: str, account: str, hidden: Sequence[str], timeout: float) -> Entries:
-    names = [name for name in hidden if name != account]
-    detail, *hidden_details = await asyncio.gather(
+async def _read_rules(url: str, account: str, own_names: Sequence[str], timeout: float) -> Entries:
+    names = [name for name in own_names if name != account]
+    detail, *own_details = await asyncio.gather(
         monitoring.read_account_detail(url, account, timeout), *(_read_detail(url, name, timeout) for name in names)
     )
-    answers = zip(names, hidden_details, strict=True)
+    answers = zip(names, own_details, strict=True)
     details = {name: answer for name, answer in answers if answer is not None}
-    own_accounts = frozenset((account, *hidden))
-    shared = {account: detail, **details} if hidden else {}
-    loaded = [read_account(name, account_detail, own_accounts) for name, account_detail in shared.items()]
+    known_accounts = frozenset((account, *own_names))
+    shared = {account: detail, **details} if own_names else {}
+    loaded = [read_account(name, account_detail, known_accounts) for name, account_detail in shared.items()]
     # To look for one subscription, a server goes through all that the account has.
-    is_as_started = not hidden or not (await monitoring.read_varz(url, timeout)).was_reloaded
+    is_as_started = not own_names or not (await monitoring.read_varz(url, timeout)).was_reloaded
     unserved = frozenset[str]() if is_as_started else await find_unserved_accounts(url, loaded, timeout)
     with_rules = {account: detail} | {name: details[name] for name in details if _is_regional(name)}
     served = [_without_services(account) if account.name in unserved else account for account in loaded]
@@ -105,7 +105,7 @@ async def _read_signed_rules(url: str, account: str, timeout: float) -> Entries:
     The same in operator mode, where *account* is a public key: of it and of all accounts that it imports from.
 
     The accounts of regions import from each other. They have the names in their claims, and are compared by everything
-    that these say (`render.claims.digest_export_of`).
+    that these say (`render.claims.make_digest_export`).
     """
     await monitoring.look_up_account(url, account, timeout)
     client_detail = await monitoring.read_account_detail(url, account, timeout)
@@ -225,7 +225,7 @@ def parse_signed_account(name: str, detail: Mapping[str, Any], names: Mapping[st
     exported = detail.get("exports") or ()
     exports = [_parse_export(export, (WITH_TOKEN,) if export.get("token_req") else ()) for export in exported]
     if token := detail.get("jwt"):
-        exports.append(digest_export_of(jwt.decode(token)))
+        exports.append(make_digest_export(jwt.decode(token)))
     valid = [imported for imported in detail.get("imports") or () if not imported.get("invalid")]
     imports = [_import(imported, names[imported["account"]]) for imported in valid if imported.get("account") in names]
     return _read_account(name, detail, exports, imports)

@@ -22,7 +22,7 @@ from vstream.topology.stream_config import REGION_KEY
 _HINT = "it is alive: `vstream region failback` brings it back; without `--lost`, `apply` waits until the others have all of it"
 
 
-async def require_dead(
+async def require_dead_and_unused(
     topology: Topology, regions: Sequence[str], endpoints: Mapping[str, Endpoint], observed: Observed
 ) -> None:
     """Raises RefusedError if anything in *regions* still answers, or if the topology wants streams there."""

@@ -16,8 +16,8 @@ from vstream.plan.context import Observed
 from vstream.plan.live import loaded_rules
 from vstream.plan.live.connections import (
     GLOBAL_ACCOUNT,
-    check_mode,
-    check_signed,
+    check_connected_account,
+    check_security_mode,
     choose_connection,
     name_manager,
     read_account_name,
@@ -44,9 +44,9 @@ async def observe(
     connection = choose_connection(connections)
     admin, account = JetStreamAdmin(connection), await read_account_name(connection)
     is_signed = topology.security is Security.OPERATOR
-    check_mode(topology, account)
+    check_security_mode(topology, account)
     if is_signed:
-        await check_signed(topology, connections, endpoints)
+        await check_connected_account(topology, connections, endpoints)
     if topology.has_accounts and account != physical.client_account(topology, connection.region) and not is_signed:
         return await _observe_elsewhere(topology, connection, account)
     rules, unread = await _read_rules(topology, endpoints, account)
@@ -274,7 +274,7 @@ async def _ask_server(topology: Topology, url: str, account: str) -> tuple[monit
     try:
         return await asyncio.gather(
             monitoring.read_varz(url),
-            loaded_rules.read_loaded_rules(url, account, loaded_rules.hidden_accounts(topology), monitoring.TIMEOUT),
+            loaded_rules.read_loaded_rules(url, account, loaded_rules.own_accounts(topology), monitoring.TIMEOUT),
         )
     except VstreamError:
         return None

@@ -54,7 +54,7 @@ class DeathProof:
         return None if self.unknown else True
 
 
-async def hear_witnesses(
+async def collect_death_proof(
     topology: Topology,
     regions: Sequence[str],
     endpoints: Mapping[str, Endpoint],

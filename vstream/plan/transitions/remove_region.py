@@ -141,7 +141,9 @@ def _note_ends(change: Change, losses: Sequence[RegionLoss]) -> Change:
     )
 
 
-def with_losses(plan: Plan, dead: Sequence[DeadStream], losses: Sequence[RegionLoss], servers: Collection[str]) -> Plan:
+def adapt_to_losses(
+    plan: Plan, dead: Sequence[DeadStream], losses: Sequence[RegionLoss], servers: Collection[str]
+) -> Plan:
     """*plan*, which waits neither for streams in *dead* nor for *servers*, deletes the former, and says the *losses*."""
     # An origin that is made again waits for its copy.
     names = {stream.name for stream in dead} | {loss.stream for loss in losses if not loss.are_copies}

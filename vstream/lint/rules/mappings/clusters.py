@@ -20,7 +20,7 @@ from vstream.lint.rules.server_values import (
     find_superclusters,
     group_connected,
     list_whole,
-    place_of,
+    locate_server,
 )
 from vstream.lint.workspace import MappingEntry, MappingsBlock, ServerConf, StreamFile, StreamRole, Workspace
 from vstream.subjects.algebra import SEPARATOR, SubjectTrie, is_subset, overlaps
@@ -392,7 +392,7 @@ def _find_servers_without_rules(group: list[ServerConf]) -> Iterator[Violation]:
             if is_meant and all(mapping.account != account for mapping in server.mappings):
                 rules = f"rules of account `{account}`" if account else "rules"
                 yield Violation(
-                    at=place_of(server),
+                    at=locate_server(server),
                     message=f"`{holder.file}` has {rules} for cluster `{_cluster_name(server)}`, and this server of it has none",
                     hint="let all servers include the same mappings file",
                     related=(Related(span=block.key_span, message="the rules"),),

@@ -8,7 +8,7 @@ from itertools import islice
 
 from vstream.diagnostics import Related, Severity
 from vstream.lint.registry import Violation, rule
-from vstream.lint.rules.mappings.entries import MANY, find_errors, place, place_of, view_block, with_server_wording
+from vstream.lint.rules.mappings.entries import MANY, find_errors, view_block, with_server_wording
 from vstream.lint.workspace import MappingEntry, MappingForm, MappingsBlock, Workspace
 from vstream.subjects.algebra import PARTIAL_WILDCARD, SEPARATOR, example_of_overlap, is_literal
 from vstream.subjects.functions import ErrorKind, looks_like_call
@@ -42,7 +42,7 @@ def missing_destination(workspace: Workspace) -> Iterator[Violation]:
             entry = block.entry(error.mapping)
             if entry.source not in view_block(block).faulty:
                 yield Violation(
-                    at=place_of(block, error),
+                    at=block.locate_error(error),
                     message=f"no destination: `nats-server -t` accepts this, but the first publish to `{entry.source}` crashes the server",
                     hint=f"add `{_FIELD[block.form]}: some.subject`",
                 )
@@ -63,7 +63,7 @@ def bad_destination(workspace: Workspace) -> Iterator[Violation]:
         for error in block.table.errors:
             if error.kind in kinds:
                 yield Violation(
-                    at=place_of(block, error),
+                    at=block.locate_error(error),
                     message=with_server_wording(error.message, error.server_message),
                     hint=_write_hint(error),
                 )
@@ -75,7 +75,7 @@ def bad_destination(workspace: Workspace) -> Iterator[Violation]:
                         "every message goes to number 0" if is_new else "servers before 2.12 crash at the first message"
                     )
                     yield Violation(
-                        at=place(destination),
+                        at=destination.locate(),
                         message=f"0 partitions in `{destination.model.subject}`: {effect}",
                         hint="write the number of partitions, such as `{{partition(10,1)}}`",
                         severity=Severity.WARNING if is_new else None,
@@ -118,7 +118,7 @@ def literal_function(workspace: Workspace) -> Iterator[Violation]:
             for written_destination in entry.destinations:
                 for token in _list_literal_calls(written_destination.model.subject, is_source=False):
                     yield Violation(
-                        at=place(written_destination),
+                        at=written_destination.locate(),
                         message=f"`{token}` is plain text: a function must be a whole token",
                         hint="put the function between dots",
                     )
@@ -151,7 +151,7 @@ def function_too_new(workspace: Workspace) -> Iterator[Violation]:
                 if transform is not None and transform.since[:2] > oldest:
                     since = f"{transform.since[0]}.{transform.since[1]}"
                     yield Violation(
-                        at=place(written_destination),
+                        at=written_destination.locate(),
                         message=f"`{written_destination.model.subject}` needs nats-server {since}"
                         + (f", and the oldest is {oldest[0]}.{oldest[1]}" if is_stated else ""),
                         hint=f"raise the server version if all servers are at least {since}, or use `partition` with wildcards",

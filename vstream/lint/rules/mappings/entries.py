@@ -85,35 +85,18 @@ def index_sources(block: MappingsBlock) -> tuple[SubjectTrie, tuple[MappingEntry
     return SubjectTrie(effective_source(entry.source) for entry in entries), entries
 
 
-@lru_cache(maxsize=_BLOCKS_AT_HAND)
-def destinations_by_model(block: MappingsBlock) -> Mapping[int, MappingDestination]:
-    """The destinations of *block* by the identity of their models."""
-    return {id(destination.model): destination for entry in block.entries for destination in entry.destinations}
-
-
-def place_of(block: MappingsBlock, error: MappingError) -> Span:
-    """Where *error* was written: at a destination, else at the source of its rule."""
-    destination = destinations_by_model(block).get(id(error.destination))
-    return place(destination) if destination else block.entry(error.mapping).key_span
-
-
 def find_errors(
     workspace: Workspace,
     kind: MappingErrorKind,
     hint: str,
-    find_place: Callable[[MappingsBlock, MappingError], Span] = place_of,
+    locate: Callable[[MappingsBlock, MappingError], Span] = MappingsBlock.locate_error,
 ) -> Iterator[Violation]:
-    """Every error of *kind*, with the words of the server that refuses it, at *find_place* of its block."""
+    """Every error of *kind*, with the words of the server that refuses it, where *locate* says."""
     for block in workspace.blocks:
         for error in block.table.errors:
             if error.kind is kind:
                 message = with_server_wording(error.message, error.server_message)
-                yield Violation(at=find_place(block, error), message=message, hint=hint)
-
-
-def place(destination: MappingDestination) -> Span:
-    """Where a destination's subject is written, or the whole destination if it has none."""
-    return destination.subject.span if destination.subject else destination.span
+                yield Violation(at=locate(block, error), message=message, hint=hint)
 
 
 def pattern(destination: str) -> str | None:

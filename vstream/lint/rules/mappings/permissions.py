@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from vstream.diagnostics import Related, Severity, Span
 from vstream.lint.registry import Violation, rule
-from vstream.lint.rules.mappings.entries import index_sources, pattern, place
+from vstream.lint.rules.mappings.entries import index_sources, pattern
 from vstream.lint.rules.server_values import OPERATORS, TRUSTED, has_any, may_share_a_system
 from vstream.lint.workspace import (
     ConfValue,
@@ -83,7 +83,7 @@ def _make_finding(at: ConfValue, refusal: Refusal, why: str, hint: str) -> Viola
         at=at.span,
         message=f"{why}: permissions are checked after mapping, for `{target.model.subject}`",
         hint=hint,
-        related=(Related(span=place(target), message="the mapped subject"),),
+        related=(Related(span=target.locate(), message="the mapped subject"),),
     )
 
 

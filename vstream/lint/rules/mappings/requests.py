@@ -8,7 +8,7 @@ from vstream.diagnostics import Severity
 from vstream.formatting import quote_names
 from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.mappings import api
-from vstream.lint.rules.mappings.entries import ApiRule, place, view_block
+from vstream.lint.rules.mappings.entries import ApiRule, view_block
 from vstream.lint.workspace import MappingForm, MappingsBlock, Workspace
 from vstream.subjects.algebra import SEPARATOR, matches
 from vstream.subjects.transform import effective_source
@@ -44,7 +44,7 @@ def unknown_api_subject(workspace: Workspace) -> Iterator[Violation]:
         for destination, target in view_block(block).targets:
             if not target.operations:
                 yield Violation(
-                    at=place(destination),
+                    at=destination.locate(),
                     message=f"`{target.subject}` is not a request of the JetStream API: requests of clients time out",
                     hint=f"did you mean `{api.suggest(target)}`?",
                 )
@@ -65,7 +65,7 @@ def request_becomes_another(workspace: Workspace) -> Iterator[Violation]:
             for destination, target in api_rule.targets:
                 if api_rule.request.operations and target.operations and not api_rule.request.names & target.names:
                     yield Violation(
-                        at=place(destination),
+                        at=destination.locate(),
                         message=f"{_name_requests(api_rule.request)} becomes {_name_requests(target)}",
                         hint=f"write `{_with_target_stream(api_rule.request, target)}`",
                     )

@@ -10,12 +10,9 @@ from vstream.diagnostics import Edit, Related, Severity, Span
 from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.mappings.entries import (
     MANY,
-    destinations_by_model,
     find_errors,
     index_sources,
     pattern,
-    place,
-    place_of,
     sum_weights,
     view_block,
     with_server_wording,
@@ -29,10 +26,10 @@ from vstream.topology.naming import OWN_API
 _ALL = 100
 
 
-def _weight_of(block: MappingsBlock, error: MappingError) -> Span:
+def _locate_weight(block: MappingsBlock, error: MappingError) -> Span:
     """The weight that *error* is about."""
-    destination = destinations_by_model(block).get(id(error.destination))
-    return destination.weight.span if destination and destination.weight else place_of(block, error)
+    destination = block.find_destination(error)
+    return destination.weight.span if destination and destination.weight else block.locate_error(error)
 
 
 @rule("VS311", "weight-out-of-range", Severity.ERROR)
@@ -45,7 +42,7 @@ def weight_out_of_range(workspace: Workspace) -> Iterator[Violation]:
     parseAccountMapDest; all versions).
     """
     hint = "write a percentage from 0% to 100%"
-    yield from find_errors(workspace, MappingErrorKind.INVALID_WEIGHT, hint, _weight_of)
+    yield from find_errors(workspace, MappingErrorKind.INVALID_WEIGHT, hint, _locate_weight)
 
 
 @rule("VS312", "weights-over-100", Severity.ERROR)
@@ -63,7 +60,7 @@ def weights_over_100(workspace: Workspace) -> Iterator[Violation]:
                 entry = block.entry(error.mapping)
                 cluster = (error.destination.cluster if error.destination else None) or ""
                 yield Violation(
-                    at=_weight_of(block, error),
+                    at=_locate_weight(block, error),
                     message=with_server_wording(error.message, error.server_message),
                     hint=f"they add up to {sum_weights(entry)[cluster]} %: make the total 100 %",
                 )
@@ -107,7 +104,7 @@ def _too_little(
     is_trial = len(entry.destinations) == 1 and not is_scoped and total
     rest = f'{{destination: "{entry.source}", weight: {_ALL - total}%}}'
     return Violation(
-        at=weight.span if weight else place(destinations[-1]),
+        at=weight.span if weight else destinations[-1].locate(),
         message=f"the weights{where} add up to {total} %: {_ALL - total} % of `{entry.source}` is not mapped",
         hint="make the total 100 %" + ("" if is_scoped else f", or keep the rest on its subject: `{rest}`"),
         fix=(Edit(span=weight.span, text="100%"),) if is_slip and weight else (),
@@ -142,7 +139,7 @@ def rest_is_dropped(workspace: Workspace) -> Iterator[Violation]:
             lost = [f"{_ALL - total} % {f'in cluster `{name}`' if name else elsewhere}" for name, total in short]
             if lost:
                 yield Violation(
-                    at=place(unchanged),
+                    at=unchanged.locate(),
                     message=f"`{entry.source}` is its own destination, so messages outside the weights are dropped: {', '.join(lost)}",
                     hint="send the rest to a destination without `cluster`, or remove this one",
                 )
@@ -218,7 +215,7 @@ def mapped_twice(workspace: Workspace) -> Iterator[Violation]:
         when = "it crosses a leaf node connection" if crosses else "a client publishes to it"
         for entry, destination, taker in _find_remapped(block):
             yield Violation(
-                at=place(destination),
+                at=destination.locate(),
                 message=f"`{destination.model.subject}` is mapped again by `{taker.source}` if {when}",
                 hint="use physical subjects that clients do not publish to, such as "
                 f"`_vs.<stream>.{destination.model.cluster or '<region>'}.{entry.source}`",

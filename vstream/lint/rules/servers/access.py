@@ -18,8 +18,8 @@ from vstream.lint.rules.server_values import (
     is_alone,
     is_on,
     list_whole,
+    locate_server,
     may_share_a_host,
-    place_of,
     read_claims,
     split_systems,
 )
@@ -220,7 +220,7 @@ def find_open_servers(group: list[ServerConf]) -> Iterator[Violation]:
         asks = has_any(server.root, "authorization", *OPERATORS, *TRUSTED) or _asks_for_login(server)
         if is_known and not asks:
             yield Violation(
-                at=place_of(server),
+                at=locate_server(server),
                 message=f"`{guarded[0].file}` asks for a login, and this server of the same cluster lets in everybody",
                 hint="give it the same `accounts` and `authorization`, from a file that all servers include",
             )

@@ -12,6 +12,7 @@ from vstream.lint.reading.leafnodes import LOGINS, hubs_of, list_leaf_users, rea
 from vstream.lint.reading.nodes import entry, maps_in, option, split_url, table
 from vstream.lint.registry import Violation, rule, suggest_closest
 from vstream.lint.rules.server_values import (
+    are_links_resolved,
     cluster_of,
     directory_of,
     find_asked_user,
@@ -20,10 +21,9 @@ from vstream.lint.rules.server_values import (
     group_connected,
     has_any,
     is_clustered,
-    lead_to_each_other,
     list_links,
     list_whole,
-    place_of,
+    locate_server,
 )
 from vstream.lint.rules.servers.access import compare_leaf_passwords, compare_secrets, find_open_servers
 from vstream.lint.workspace import AccountConf, ConfValue, LeafRemote, ServerConf, UserConf, Workspace
@@ -100,12 +100,12 @@ def _find_split_clusters(servers: list[ServerConf]) -> Iterator[Violation]:
     for (_, cluster_name), members in clusters.items():
         connected = {server.file for server in (group_connected(members, "cluster") or [members[:1]])[0]}
         apart = [server for server in members if server.file not in connected]
-        if not apart or _are_alternatives(members) or not lead_to_each_other(members, "cluster"):
+        if not apart or _are_alternatives(members) or not are_links_resolved(members, "cluster"):
             continue
         name = cluster_of(apart[0])
         has_routes = all(list_links(server, "cluster") for server in members)
         yield Violation(
-            at=name.span if name else place_of(apart[0]),
+            at=name.span if name else locate_server(apart[0]),
             message=f"no route leads from here to `{min(connected)}`, which is in cluster `{cluster_name}` too: "
             "gateways take both for one region, and reach one of them",
             hint="add routes to each other, or give each region its own cluster name",
@@ -130,9 +130,9 @@ def _compare_payloads(group: list[ServerConf]) -> Iterator[Violation]:
     most, largest, largest_server = max(sizes, key=lambda item: int(str(item[0])))
     for size, limit, server in sizes:
         if size != most:
-            at = largest.span if largest else place_of(largest_server)
+            at = largest.span if largest else locate_server(largest_server)
             yield Violation(
-                at=limit.span if limit else place_of(server),
+                at=limit.span if limit else locate_server(server),
                 message=f"messages may have {size:,} bytes here, and {most:,} in `{largest_server.file}`: "
                 "clients that reconnect to this server cannot publish larger ones",
                 hint=f"write `max_payload: {most}` on all servers that connect to each other",
@@ -311,14 +311,14 @@ def _read_system_account(server: ServerConf) -> Reading:
     if has_any(server.root, "operator", "operators"):
         return None
     account = server.system_account
-    return (f"`{account.text}`", account.span) if account and account.text else ("`$SYS`", place_of(server))
+    return (f"`{account.text}`", account.span) if account and account.text else ("`$SYS`", locate_server(server))
 
 
 def _read_guest(server: ServerConf) -> Reading:
     guest = option(server.root, "no_auth_user")
     if guest is not None and guest.text:
         return f"`{guest.text}`", guest.span
-    return ("refused", place_of(server)) if server.users else None
+    return ("refused", locate_server(server)) if server.users else None
 
 
 def _has_gateway_tls(server: ServerConf) -> Reading:
@@ -398,7 +398,7 @@ def _compare_accounts(group: list[ServerConf]) -> Iterator[Violation]:
             continue  # It probably has the account under another name.
         for name in sorted(name for name in lacking if counted[name] == len(peers) > 1):
             yield Violation(
-                at=place_of(server),
+                at=locate_server(server),
                 message=f"all other servers of the cluster have account `{name}`, and this one does not: "
                 "its users cannot log in here",
                 hint=f"add it to the `accounts`, as in `{peers[0].file}`",
@@ -460,7 +460,7 @@ def _compare_users(group: list[ServerConf]) -> Iterator[Violation]:
                 lacking.append(server)
         if len(lacking) == 1:
             yield Violation(
-                at=place_of(lacking[0]),
+                at=locate_server(lacking[0]),
                 message=f"{'all other servers' if len(having) > 1 else 'the other server'} of the cluster "
                 f"{'have' if len(having) > 1 else 'has'} user `{example.name}`, and this one does not: it cannot log in here",
                 hint=f"add it to the `users`, as in `{example_server.file}`",

@@ -60,7 +60,7 @@ def unnamed_cluster(workspace: Workspace) -> Iterator[Violation]:
         else:
             continue
         yield Violation(
-            at=server.cluster.span if server.cluster else server_values.place_of(server),
+            at=server.cluster.span if server.cluster else server_values.locate_server(server),
             message=message,
             hint="add `name` to the `cluster` block",
         )
@@ -83,10 +83,10 @@ def duplicate_server_name(workspace: Workspace) -> Iterator[Violation]:
     for first, second in pairs:
         name = second.server_name
         yield Violation(
-            at=server_values.place_of(second),
+            at=server_values.locate_server(second),
             message=f"`{name.text if name else ''}` is also the name of the server in `{first.file}`",
             hint="give every server of the super-cluster a different name",
-            related=(Related(span=server_values.place_of(first), message="the other server"),),
+            related=(Related(span=server_values.locate_server(first), message="the other server"),),
         )
 
 
@@ -162,7 +162,7 @@ def server_name_missing(workspace: Workspace) -> Iterator[Violation]:
     for server in servers:
         if server.server_name is None and server_values.has_jetstream(server) and server_values.is_clustered(server):
             yield Violation(
-                at=server.jetstream.key_span if server.jetstream else server_values.place_of(server),
+                at=server.jetstream.key_span if server.jetstream else server_values.locate_server(server),
                 message="JetStream in a cluster needs a `server_name`: without one the server does not start",
                 hint="add `server_name` with a unique name, or start it with `--name`",
                 severity=None if _group_key(server) in named else Severity.NOTE,

@@ -10,14 +10,14 @@ from vstream.formatting import format_count, quote_names
 from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.server_values import (
     cluster_of,
-    count_peers,
-    count_servers_by_cluster,
+    count_peers_by_cluster,
     directory_of,
     find_superclusters,
     has_any,
     has_jetstream,
+    known_cluster_sizes,
     list_whole,
-    place_of,
+    locate_server,
 )
 from vstream.lint.workspace import ConfValue, ServerConf, Workspace
 
@@ -216,9 +216,9 @@ def _find_half(voters: Mapping[str, int]) -> list[str]:
 
 def _list_meta_groups(workspace: Workspace) -> Iterator[tuple[tuple[str, ...], Mapping[str, int]]]:
     """Super-clusters of which all servers are known: their clusters, and how many servers with JetStream each has."""
-    sizes = count_servers_by_cluster(workspace)
+    sizes = known_cluster_sizes(workspace)
     for names in find_superclusters(workspace):
-        voters = count_peers(workspace, names, sizes)
+        voters = count_peers_by_cluster(workspace, names, sizes)
         if voters:
             yield names, _count_by_region(workspace, voters)
 
@@ -243,4 +243,4 @@ def _find_first(workspace: Workspace, names: tuple[str, ...], name: str) -> Span
     )
     server = next(members, None) or list_whole(workspace)[0]
     cluster_name = cluster_of(server)
-    return cluster_name.span if cluster_name and cluster_name.text in names else place_of(server)
+    return cluster_name.span if cluster_name and cluster_name.text in names else locate_server(server)

@@ -11,7 +11,7 @@ from vstream.diagnostics import Related, Severity, Span
 from vstream.lint.detect import split_words
 from vstream.lint.reading.nodes import entry
 from vstream.lint.registry import Violation, rule
-from vstream.lint.rules.server_values import has_jetstream, list_whole, place_of
+from vstream.lint.rules.server_values import has_jetstream, list_whole, locate_server
 from vstream.lint.workspace import ConfValue, ServerConf, Workspace
 from vstream.syntax.natsconf.nodes import ConfArray, ConfMap, ConfNode, to_python
 
@@ -120,10 +120,10 @@ def _compare(running: ServerConf, server: ServerConf, version: ServerVersion) ->
         crash = "; a 2.12 server crashes" if is_fewer and name == "leafnodes" else ""
         old, new = before[name].span, after[name].span
         yield Violation(
-            at=new or place_of(server),
+            at=new or locate_server(server),
             message=f"a reload refuses the whole file, because `{name}` differs from the running server{crash}",
             hint="restart the server to change it, or restore the old value",
-            related=(Related(span=old or place_of(running), message="what runs"),),
+            related=(Related(span=old or locate_server(running), message="what runs"),),
         )
 
 

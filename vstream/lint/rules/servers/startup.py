@@ -21,7 +21,7 @@ from vstream.lint.rules.server_values import (
 )
 from vstream.lint.rules.servers.options import BLOCKS
 from vstream.lint.rules.servers.startup_details import CHECKS as DETAILS
-from vstream.lint.rules.servers.startup_details import check_guests, check_leaves_beside_gateways
+from vstream.lint.rules.servers.startup_details import check_leaves_beside_gateways, check_logins
 from vstream.lint.rules.servers.trust import START_CHECKS, check_leaf_accounts, check_operator
 from vstream.lint.workspace import ConfValue, ServerConf, Workspace
 from vstream.subjects.algebra import is_valid
@@ -63,7 +63,7 @@ def does_not_start(workspace: Workspace) -> Iterator[Violation]:
         if not any(map(has_operator, parts)):
             yield from _check_accounts(server, names)
             yield from check_leaf_accounts(server, names)
-            yield from check_guests(server)
+            yield from check_logins(server)
             yield from _check_default_domains(server, names)
             yield from check_operator(server)
             yield from check_leaves_beside_gateways(server, parts)

@@ -62,7 +62,7 @@ def _check_system_jetstream(server: ServerConf) -> Iterator[Violation]:
             )
 
 
-def check_guests(server: ServerConf) -> Iterator[Violation]:
+def check_logins(server: ServerConf) -> Iterator[Violation]:
     """The users of whoever gives no login, and logins of websockets and MQTT beside users; for a server without an operator."""
     listening = {listener.block for listener in server.listeners}
     users = sorted({user.name for user in server.users})

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from vstream.lint.detect import find_token
+from vstream.lint.detect import find_claims
 from vstream.lint.reading.accounts import exports_of
 from vstream.lint.reading.nodes import entry, list_values, maps_in, option, split_url, table
 from vstream.lint.registry import Violation, make_refusal, suggest_closest
@@ -82,7 +82,7 @@ def _check_resolver_preload(server: ServerConf) -> Iterator[Violation]:
     for written in tokens.effective_entries() if tokens is not None else ():
         token = written.value.value if isinstance(written.value, ConfScalar) else None
         is_variable = isinstance(written.value, ConfScalar) and written.value.kind is ScalarKind.UNRESOLVED
-        if isinstance(token, str) and not is_variable and find_token(token) is None:
+        if isinstance(token, str) and not is_variable and find_claims(token) is None:
             message = "this is not the token of an account"
             yield make_refusal(written.value.span, message, "copy all of the JWT, as `nsc` prints it")
 

@@ -144,12 +144,12 @@ def flags_differ(workspace: Workspace) -> Iterator[Violation]:
                 if has != wants and not implied and field not in seen:
                     seen.add(field)
                     yield Violation(
-                        at=values.place_of(stream, field),
+                        at=values.locate_field(stream, field),
                         message=f"`{field}` is {'on' if has else 'off'}, but {'on' if wants else 'off'} "
                         f"in `{write.config.name}`, which it sources",
                         hint=f"give the write and the read streams the same `{field}`",
                         related=(
-                            Related(span=values.place_of(write, field), message=f"`{field}` of the write stream"),
+                            Related(span=values.locate_field(write, field), message=f"`{field}` of the write stream"),
                         ),
                     )
 
@@ -179,7 +179,9 @@ def smaller_messages_on_read(workspace: Workspace) -> Iterator[Violation]:
                     hint="raise or remove the limit of the read stream",
                     # Servers compare two limits; no limit at all is found out by the first big message.
                     severity=None if source_size else Severity.WARNING,
-                    related=(Related(span=values.place_of(source_stream, "max_msg_size"), message="the other limit"),),
+                    related=(
+                        Related(span=values.locate_field(source_stream, "max_msg_size"), message="the other limit"),
+                    ),
                 )
                 break
 

@@ -309,7 +309,7 @@ def republish_cycle(workspace: Workspace) -> Iterator[Violation]:
         target = _republished_to(stream, workspace.stated_version or _TRANSFORMED_SINCE)
         if target is None or _is_for_its_region(stream):
             continue
-        at = values.place_of(stream, "republish", "dest")
+        at = values.locate_field(stream, "republish", "dest")
         if target.startswith("$") and algebra.overlaps(target, _REQUESTS):
             yield Violation(
                 at=at,

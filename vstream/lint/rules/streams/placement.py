@@ -10,8 +10,8 @@ from vstream.diagnostics import Related, Severity
 from vstream.formatting import format_count
 from vstream.lint.reading.nodes import entry, list_values
 from vstream.lint.registry import Violation, rule, suggest_closest
-from vstream.lint.rules.server_values import cluster_of, count_servers_by_cluster, find_clusters_alone, list_whole
-from vstream.lint.rules.streams.values import count_replicas, find_misspelt, place_of, read_strings, read_table
+from vstream.lint.rules.server_values import cluster_of, find_only_clusters, known_cluster_sizes, list_whole
+from vstream.lint.rules.streams.values import count_replicas, find_misspelt, locate_field, read_strings, read_table
 from vstream.lint.workspace import StreamFile, StreamRole, Workspace
 from vstream.subjects.algebra import SubjectTrie, is_valid
 
@@ -32,7 +32,7 @@ def placement_missing(workspace: Workspace) -> Iterator[Violation]:
     for stream in workspace.streams:
         if stream.virtual is not None and stream.region is not None and not _find_cluster(stream):
             yield Violation(
-                at=place_of(stream, "placement"),
+                at=locate_field(stream, "placement"),
                 message=f"`{stream.config.name}` does not set its cluster",
                 hint=f'add `"placement": {{"cluster": "{_find_home(workspace, stream)}"}}`',
             )
@@ -107,7 +107,7 @@ def more_replicas_than_servers(workspace: Workspace) -> Iterator[Violation]:
     topology, or in server configurations that list each other as routes. All versions (server/jetstream_cluster.go,
     selectPeerGroup).
     """
-    servers, alone = count_servers_by_cluster(workspace), find_clusters_alone(workspace)
+    servers, alone = known_cluster_sizes(workspace), find_only_clusters(workspace)
     for stream in workspace.streams:
         replica_count = count_replicas(stream)
         placed = _find_cluster(stream) or alone.get(posixpath.dirname(stream.file), "")
@@ -149,7 +149,7 @@ def single_replica_write_stream(workspace: Workspace) -> Iterator[Violation]:
     reported if the cluster is known to have fewer than three servers, or for streams that vstream rendered, unless
     their topology is given and differs. All versions.
     """
-    servers = count_servers_by_cluster(workspace)
+    servers = known_cluster_sizes(workspace)
     intended = set()
     for virtual in workspace.topology.streams if workspace.topology else ():
         for region, settings in virtual.write.items():
@@ -162,7 +162,7 @@ def single_replica_write_stream(workspace: Workspace) -> Iterator[Violation]:
         is_wanted = is_unknown or (stream.virtual, stream.region) in intended
         if servers.get(_find_cluster(stream), _SURVIVES_ONE) >= _SURVIVES_ONE and not is_wanted:
             yield Violation(
-                at=place_of(stream, "num_replicas"),
+                at=locate_field(stream, "num_replicas"),
                 message=f"`{stream.config.name}` holds the only copy of its region's messages, on one server",
                 hint='write `"num_replicas": 3`',
             )

@@ -9,7 +9,7 @@ from vstream.diagnostics import Severity
 from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.streams.values import (
     has_flag,
-    place_of,
+    locate_field,
     read_mirror,
     read_number,
     read_sources,
@@ -206,7 +206,7 @@ def _check(stream: StreamFile, prefix: str) -> Iterator[Violation]:
         )
     if not has_flag(stream, "allow_rollup_hdrs"):
         yield Violation(
-            at=place_of(stream, "allow_rollup_hdrs"),
+            at=locate_field(stream, "allow_rollup_hdrs"),
             message=f"the bucket `{bucket}` does not allow roll-ups: clients cannot purge keys or replace objects",
             hint='add `"allow_rollup_hdrs": true`',
         )
@@ -219,7 +219,7 @@ def _check(stream: StreamFile, prefix: str) -> Iterator[Violation]:
     limits = [name for name in ("max_bytes", "max_msgs") if read_number(stream, name) > 0]
     if prefix == "KV_" and limits and read_word(stream, "discard") != "new":
         yield Violation(
-            at=place_of(stream, "discard"),
+            at=locate_field(stream, "discard"),
             message=f"with `{limits[0]}` and without `discard: new`, a full bucket forgets its oldest keys silently",
             hint='write `"discard": "new"`: writes then fail instead',
         )

@@ -10,7 +10,7 @@ from vstream.diagnostics import Severity
 from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.streams.api_fields import FieldPath
 from vstream.lint.rules.streams.storage import find_misfits
-from vstream.lint.rules.streams.values import FORBIDDEN, find_long_texts, place_of, read_integer
+from vstream.lint.rules.streams.values import FORBIDDEN, find_long_texts, locate_field, read_integer
 from vstream.lint.workspace import StreamRole, Workspace
 from vstream.subjects.algebra import is_literal, is_subset, is_valid, overlaps
 from vstream.subjects.functions import TransformError
@@ -45,7 +45,7 @@ def refused_stream(workspace: Workspace) -> Iterator[Violation]:
             for path, message, hint in check(stream.config.fields):
                 yield Violation(at=stream.locate(*path), message=f"{message}: servers refuse the stream", hint=hint)
     for stream, path, message, hint in find_misfits(workspace):
-        yield Violation(at=place_of(stream, *path), message=f"{message}: servers refuse the stream", hint=hint)
+        yield Violation(at=locate_field(stream, *path), message=f"{message}: servers refuse the stream", hint=hint)
 
 
 def _check_subjects(fields: Mapping[str, Any]) -> Iterator[Refusal]:

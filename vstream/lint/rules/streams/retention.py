@@ -93,7 +93,7 @@ def evicts_sooner(workspace: Workspace) -> Iterator[Violation]:
             fewer = values.read_limit(write, "max_msgs_per_subject")
             if fewer is not None and (keeps is None or fewer < keeps) and write.role is StreamRole.WRITE:
                 yield Violation(
-                    at=values.place_of(stream, "max_msgs_per_subject"),
+                    at=values.locate_field(stream, "max_msgs_per_subject"),
                     message=f"keeps {keeps or 'all'} messages of a subject, its source `{write.config.name}` {fewer}: "
                     "messages replaced during an outage never arrive",
                     hint="let the write stream keep as many messages per subject as the read streams",
@@ -146,7 +146,7 @@ def read_stream_forgets_sources(workspace: Workspace) -> Iterator[Violation]:
                 message=f"messages expire here before `{longer.config.name}` forgets them: "
                 "before nats-server 2.15, they come back after a restart",
                 hint="give the read stream a longer `max_age` than the write streams",
-                related=(Related(span=values.place_of(longer, "max_age"), message="kept longer here"),),
+                related=(Related(span=values.locate_field(longer, "max_age"), message="kept longer here"),),
             )
 
 
@@ -194,7 +194,7 @@ def direct_get_off(workspace: Workspace) -> Iterator[Violation]:
     for stream in workspace.streams:
         if stream.role in {StreamRole.READ, StreamRole.ORIGIN} and not values.has_flag(stream, "allow_direct"):
             yield Violation(
-                at=values.place_of(stream, "allow_direct"),
+                at=values.locate_field(stream, "allow_direct"),
                 message=f"`{stream.config.name}` does not allow Direct Get, the only read that works in a region that is cut off",
                 hint='write `"allow_direct": true`',
             )

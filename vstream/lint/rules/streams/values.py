@@ -123,7 +123,7 @@ def count_replicas(stream: StreamFile) -> int:
     return read_number(stream, "num_replicas") or 1
 
 
-def place_of(stream: StreamFile, *path: str | int) -> Span:
+def locate_field(stream: StreamFile, *path: str | int) -> Span:
     """The place of the field at *path*, or of the stream's name if the field is missing."""
     is_written = (*stream.prefix, *path) in stream.source.values
     return stream.locate(*path) if is_written else stream.locate("name")

@@ -68,15 +68,15 @@ class TopologySubject:
                 )
         return tuple(settings)
 
-    def name_of_cluster(self, place: str) -> str:
+    def describe_place(self, place: str) -> str:
         """A region or the stretch cluster, as it is called in messages."""
         return f"region `{place}`" if place in self.document.regions else "the stretch cluster"
 
-    def places(self, physical: PhysicalSettings, word: str) -> list[Path]:
+    def list_paths(self, physical: PhysicalSettings, word: str) -> list[Path]:
         """Where the setting *word* of a physical stream is written, weakest first."""
         weakest_first = list_levels(self.document, physical.stream, physical.region, physical.role)
         return [(*path, word) for path, level in weakest_first if getattr(level, word) is not None]
 
-    def place(self, physical: PhysicalSettings, word: str) -> Path:
+    def locate(self, physical: PhysicalSettings, word: str) -> Path:
         """The place that sets *word* of a physical stream; the stream itself if the value is the default."""
-        return [("streams", physical.stream), *self.places(physical, word)][-1]
+        return [("streams", physical.stream), *self.list_paths(physical, word)][-1]

@@ -57,7 +57,7 @@ def _list_refusals(subject: TopologySubject, physical: PhysicalSettings) -> Iter
                     theirs.append(part.settings.fields["max_msg_size"])
     if any(isinstance(size, int) and 0 < mine < size for size in theirs):
         yield (
-            subject.place(physical, "max_msg_size"),
+            subject.locate(physical, "max_msg_size"),
             False,
             f"the read streams of `{physical.stream}` accept only smaller messages than the stream they mirror",
             "give both the same `max_msg_size`",
@@ -220,7 +220,7 @@ def counter_cannot(subject: TopologySubject) -> Iterator[Violation]:
         if not subject.document.streams[physical.stream].counters:
             continue
         for word, field, bad in (("discard", "discard", "new"), ("allow_msg_ttl", "allow_msg_ttl", True)):
-            where = subject.place(physical, word)
+            where = subject.locate(physical, word)
             if physical.fields.get(field) == bad and where not in seen:
                 seen.add(where)
                 yield Violation(
@@ -248,7 +248,7 @@ def counter_forgets(subject: TopologySubject) -> Iterator[Violation]:
             continue
         for word in _FORGETS:
             limit = physical.fields[word]
-            places = subject.places(physical, word)
+            places = subject.list_paths(physical, word)
             if isinstance(limit, int) and limit > 0 and places and places[-1] not in seen:
                 seen.add(places[-1])
                 yield Violation(

@@ -78,7 +78,7 @@ def _check_limits(topology: Topology) -> Iterator[Violation]:
 
 
 def _check_certificates(topology: Topology) -> Iterator[Violation]:
-    users = account_view.list_logins(topology)
+    users = account_view.index_users(topology)
     if topology.security is not Security.CERTIFICATES:
         yield Violation(
             at=("security", "certificates"),
@@ -222,7 +222,7 @@ def transport_unfit(subject: TopologySubject) -> Iterator[Violation]:
             on_key=True,
         )
     has_certificates = topology.security is Security.CERTIFICATES
-    names = {topology.certificates.get(user, user) for user in account_view.list_logins(topology)}
+    names = {topology.certificates.get(user, user) for user in account_view.index_users(topology)}
     is_told_apart = transport.peer_name is not None and transport.peer_name not in names
     if has_certificates and transport.client_ca_file in {None, transport.ca_file} and not is_told_apart:
         yield Violation(

@@ -190,7 +190,7 @@ def placement_tags_not_met(subject: TopologySubject) -> Iterator[Violation]:
         region = subject.topology.region(physical.region)  # the stretch cluster has no tags to ask for
         fitting = sum(needed <= {tag.lower() for tag in server.tags} for server in region.servers)
         replicas = physical.fields["num_replicas"]
-        at = subject.place(physical, "placement_tags")
+        at = subject.locate(physical, "placement_tags")
         # More replicas than servers is VS104's finding.
         if fitting < replicas <= len(region.servers) and (at, region.name) not in seen:
             seen.add((at, region.name))
@@ -264,7 +264,7 @@ def stretch_single_copy(subject: TopologySubject) -> Iterator[Violation]:
         replicas = physical.fields["num_replicas"]
         if stretch is None or physical.region != stretch.cluster or replicas >= _FEWEST:
             continue
-        at = subject.place(physical, "replicas")
+        at = subject.locate(physical, "replicas")
         # Too few members is VS128's finding.
         if len(stretch.members) >= _FEWEST and at not in seen:
             seen.add(at)

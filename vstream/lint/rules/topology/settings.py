@@ -31,13 +31,13 @@ def too_many_replicas(subject: TopologySubject) -> Iterator[Violation]:
         replicas = physical.fields["num_replicas"]
         if replicas <= servers:
             continue
-        at = subject.place(physical, "replicas")
+        at = subject.locate(physical, "replicas")
         if (at, physical.region) not in seen:
             seen.add((at, physical.region))
             yield Violation(
                 at=at,
                 message=f"stream `{physical.stream}` wants {replicas} replicas, "
-                f"{subject.name_of_cluster(physical.region)} has {format_count(servers, 'server')}",
+                f"{subject.describe_place(physical.region)} has {format_count(servers, 'server')}",
                 hint=_fewer_replicas(subject, physical),
             )
 
@@ -61,7 +61,7 @@ def outage_not_stated(subject: TopologySubject) -> Iterator[Violation]:
     """
     seen: set[str] = set()
     for physical in subject.physical:
-        if physical.role is not Role.WRITE or physical.stream in seen or subject.places(physical, "max_age"):
+        if physical.role is not Role.WRITE or physical.stream in seen or subject.list_paths(physical, "max_age"):
             continue
         seen.add(physical.stream)
         yield Violation(
@@ -87,7 +87,7 @@ def bad_duplicate_window(subject: TopologySubject) -> Iterator[Violation]:
     seen: set[Path] = set()
     for physical in subject.physical:
         message = None if physical.is_mirror else _find_window_problem(subject, physical)
-        if message and (at := subject.place(physical, "duplicate_window")) not in seen:
+        if message and (at := subject.locate(physical, "duplicate_window")) not in seen:
             seen.add(at)
             window = physical.fields["duplicate_window"]
             yield Violation(
@@ -123,7 +123,7 @@ def read_stream_refuses(subject: TopologySubject) -> Iterator[Violation]:
     seen: set[Path] = set()
     for physical in subject.physical:
         refuses = physical.role in {Role.READ, Role.ORDER} and physical.fields["discard"] == "new"
-        if refuses and (at := subject.place(physical, "discard")) not in seen:
+        if refuses and (at := subject.locate(physical, "discard")) not in seen:
             seen.add(at)
             yield Violation(
                 at=at,
@@ -146,7 +146,7 @@ def rollup_without_purge(subject: TopologySubject) -> Iterator[Violation]:
     seen: set[Path] = set()
     for physical in subject.physical:
         contradicts = physical.fields["allow_rollup_hdrs"] and physical.fields["deny_purge"]
-        if contradicts and (at := subject.place(physical, "deny_purge")) not in seen:
+        if contradicts and (at := subject.locate(physical, "deny_purge")) not in seen:
             seen.add(at)
             yield Violation(
                 at=at,
@@ -248,14 +248,14 @@ def too_much_text(subject: TopologySubject) -> Iterator[Violation]:
     for physical in subject.physical:
         length = len(str(physical.fields.get("description", "")).encode())
         if length > _MAX_DESCRIPTION:
-            at = subject.place(physical, "description")
+            at = subject.locate(physical, "description")
             message = f"a description of {length:,} bytes: servers accept at most {_MAX_DESCRIPTION:,}"
             if at not in seen:
                 seen.add(at)
                 yield Violation(at=at, message=message, hint="shorten it")
         length = sum(len(key.encode()) + len(value.encode()) for key, value in physical.fields["metadata"].items())
         if length > _MAX_METADATA - _SERVER_METADATA:
-            at = subject.place(physical, "metadata")
+            at = subject.locate(physical, "metadata")
             message = (
                 f"metadata of {length:,} bytes in total: servers accept at most {_MAX_METADATA:,}, including their own"
             )
