@@ -71,7 +71,7 @@ async def prove_dead(topology: Topology, regions: Sequence[str], servers: Server
 async def start_missing_servers(
     name: str, topology: Topology, templates: Path | None, on_progress: Callable[[ReadinessProgress], None]
 ) -> None:
-    """Start the servers of a region that lab *name* takes in again: others may let them in only minutes later."""
+    """Start what lab *name* lacks of *topology*, as a region that comes back: others may let it in only minutes later."""
     render = partial(render_lab, name, topology, templates)
     await lab.up(name, topology, render, on_progress=on_progress, timeout=PEER_TIMEOUT)
 

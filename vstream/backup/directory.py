@@ -139,7 +139,7 @@ class BackupDirectory:
         return record
 
     def sync_and_hash_files(self) -> dict[str, str]:
-        """SHA-256 of every file but the record, by path, each written to disk for good."""
+        """Write every file but the record to disk for good. Returns the SHA-256 of each, by path."""
         files = sorted(file for file in self.path.rglob("*") if file.is_file() and file.name != _RECORD)
         for file in files:
             _sync(file)

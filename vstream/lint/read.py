@@ -273,15 +273,13 @@ class _Gatherer:
 class _IncludeReader:
     """Finds what include directives name, and keeps count: all of it together may not exceed what a file may hold."""
 
-    def __init__(
-        self, read: Read, contents: dict[str, str], texts: dict[str, str], size: int, value_count: int
-    ) -> None:
+    def __init__(self, read: Read, contents: dict[str, str], texts: dict[str, str], size: int, values: int) -> None:
         self.names: dict[str, None] = {}
         self._read = read
         self._contents = contents
         self._texts = texts
         self._size = size
-        self._value_count = value_count
+        self._value_count = values
 
     def __call__(self, path: str, file: str) -> tuple[str, str]:
         # To the server a leading slash makes no difference: every path is relative.

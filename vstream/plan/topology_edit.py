@@ -50,7 +50,7 @@ class TopologyEdit:
         return before.add_key(region, DRAINED, taker or left[0])
 
     def undo_drain(self, region: str) -> TopologyEdit:
-        """*region* is not drained."""
+        """*region* is not drained any more: clients there publish to its own write streams again."""
         return self.remove_key(region, DRAINED) if region in self._find_takers() else self
 
     def give_up(self, region: str, homes: Mapping[str, str]) -> TopologyEdit:
@@ -59,7 +59,7 @@ class TopologyEdit:
         return self if is_lost else self.add_key(region, LOST, homes)
 
     def take_in(self, region: str) -> TopologyEdit:
-        """*region* is not lost."""
+        """*region*, which was given up, is one of the topology's again."""
         find_region(self.topology, region)
         is_lost = any(lost.name == region for lost in self.topology.lost)
         return self.remove_key(region, LOST) if is_lost else self

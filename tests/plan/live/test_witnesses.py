@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from tests.support.ports import free_port
 from tests.support.single_server import SingleServer
 from vstream.lint.parse_topology import parse_topology
-from vstream.plan.live.witnesses import DeathProof, collect_death_proof
+from vstream.plan.live.witnesses import DeathProof, collect_death_proof, is_listening
 from vstream.topology.model import Endpoint
 
 pytestmark = pytest.mark.server
@@ -24,6 +25,13 @@ regions: {west: {servers: 1}, east: {servers: 1}}
 streams: {foo: {subjects: [foo.>], write: {max_age: 1h}}}
 """
 SMALL = parse_topology(TOPOLOGY, "topology.yaml").require()
+
+
+class LoneMember(SingleServer):
+    """The only server of a cluster: it takes connections, and its JetStream never finds a leader."""
+
+    async def _answers(self) -> bool:
+        return await is_listening(self.endpoint.urls[0])
 
 
 @pytest.fixture
@@ -68,3 +76,25 @@ async def test_a_server_that_refuses_vstream_may_serve_others() -> None:
         proof = await hear(Endpoint(urls=(f"nats://127.0.0.1:{port}",)))
     assert proof.silent == ()
     assert any("something listens there" in sentence for sentence in proof.unknown)
+
+
+async def test_a_witness_is_heard_whose_cluster_has_another_name_than_its_region(tmp_path: Path) -> None:
+    topology = parse_topology(
+        TOPOLOGY.replace(b"west: {servers: 1}", b"west: {servers: 1, cluster: occident}"), "t.yaml"
+    )
+    more = f"""
+        accounts {{ SYS {{users: [{{user: sys, password: pw}}]}}, A {{jetstream: on, users: [{{user: a, password: pw}}]}} }}
+        system_account: SYS
+        no_auth_user: a
+        cluster {{ name: occident, listen: "127.0.0.1:{(port := free_port())}", routes: ["nats://127.0.0.1:{port}"] }}
+    """
+    west, dead = LoneMember(tmp_path, more=more), Endpoint(urls=(f"nats://127.0.0.1:{free_port()}",))
+    await west.start()
+    try:
+        system = {"west": replace(west.endpoint, user="sys", password="pw")}
+        proof = await collect_death_proof(topology.require(), ["east"], {"west": dead, "east": dead}, ["west"], system)
+    finally:
+        west.kill()
+    assert proof.unknown == ()
+    assert proof.silent[1] == "`west`: 1 of its servers answer on the system account, and none of `east`"
+    assert proof.is_dead is True

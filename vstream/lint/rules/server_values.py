@@ -279,7 +279,7 @@ def known_cluster_sizes(workspace: Workspace) -> Mapping[str, int]:
 
 
 def find_only_clusters(workspace: Workspace) -> dict[str, str]:
-    """The one cluster of all servers in a directory, where nothing links it to others: streams can be nowhere else."""
+    """By directory, the only cluster of its servers, where nothing links it to others: streams can be nowhere else."""
     beside: dict[str, list[ServerConf]] = {}
     for server in list_whole(workspace) if workspace.topology is None else ():
         beside.setdefault(directory_of(server), []).append(server)

@@ -152,7 +152,7 @@ _TAKES_PUBLISHES = frozenset({Role.WRITE, Role.ORIGIN})
 
 
 def find_bucket_path(stream: RecognisedStream) -> tuple[str, str] | None:
-    """The place of *stream* as a bucket in a topology: `kv` or `objects`, and its name. None if it is a stream."""
+    """Where a topology writes *stream* as a bucket: `kv` or `objects`, and the name there. None if it is no bucket."""
     # Streams that are read by mappings are no buckets for clients (VS144).
     if not stream.consistency.has_origin and not stream.is_order_named:
         return None

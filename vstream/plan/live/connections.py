@@ -157,7 +157,7 @@ def name_manager(topology: Topology, region: str) -> str:
 
 def choose_connection(connections: Mapping[str, Connection | NotReachableError]) -> Connection:
     """
-    To a region that can be reached: each answers for all, but for what only a domain's own region knows.
+    That to the first region that can be reached: any answers for all, but for what only a domain's own region knows.
 
     Raises NotReachableError with every reason if there is none.
     """
@@ -196,9 +196,9 @@ async def check_connected_account(
     topology: Topology, connections: Mapping[str, Connection | NotReachableError], endpoints: Mapping[str, Endpoint]
 ) -> None:
     """
-    Raises VstreamError where whoever connects is in another account than the topology's, or servers have that of another profile.
+    Raises VstreamError if the user of `connect` is in another account than the topology's, or that is of another profile.
 
-    In operator mode, where clients are told the public key of their account, and servers its name.
+    For operator mode, where servers tell clients the public key of their account, and monitoring its name.
     """
     for region, connection in connections.items():
         endpoint = endpoints.get(region)

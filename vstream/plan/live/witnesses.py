@@ -21,7 +21,7 @@ from vstream.jetstream.answers import convert_malformed_errors, decode_object, r
 from vstream.jetstream.connection import Connection, Reply, connect_to_system, open_connection
 from vstream.jetstream.endpoints import resolve_context
 from vstream.plan.topology_edit import find_region
-from vstream.topology.model import Endpoint, Topology
+from vstream.topology.model import Endpoint, Region, Topology
 from vstream.value_class import value_class
 
 _PING = "$SYS.REQ.SERVER.PING"
@@ -80,22 +80,23 @@ async def _hear(
     clusters: Mapping[str, str],
     problem: str | None,
 ) -> tuple[list[str], list[str], list[str]]:
-    """What speaks for *region*, what against it, and who could not be asked. *clusters* are of servers that were heard."""
-    region, servers = find_region(topology, name), topology.servers_in(name)
+    """What shows that region *name* lives, who does not see it, and who could not be asked. *clusters* are by server heard."""
+    region = find_region(topology, name)
     alive, silent, unknown = await ask_itself(region.name, endpoints.get(region.name))
-    names = {name for name, cluster in clusters.items() if cluster == region.cluster or name in servers}
-    alive += [f"server `{name}` answers on the system account" for name in sorted(names)]
+    names = _select_servers(topology, region, clusters)
+    alive += [f"server `{server}` answers on the system account" for server in names]
     for witness in witnesses:
         connected, asked = await _ask_gateways(region.cluster, endpoints.get(witness))
         alive += [
             f"server `{server}` in `{witness}` has a gateway connection to `{region.name}`" for server in connected
         ]
-        heard = [name for name, cluster in clusters.items() if cluster == witness]
+        heard = _select_servers(topology, find_region(topology, witness), clusters)
         if asked and not connected:
             silent.append(f"`{witness}`: none of its {len(asked)} servers has a gateway connection to `{region.name}`")
         elif heard and not names:
+            count = len(heard)
             silent.append(
-                f"`{witness}`: {len(heard)} of its servers answer on the system account, and none of `{region.name}`"
+                f"`{witness}`: {count} of its servers answer on the system account, and none of `{region.name}`"
             )
         elif not connected and not names:
             reason = f"no monitoring address answers, and the system account {problem or 'has none of its servers'}"
@@ -103,8 +104,14 @@ async def _hear(
     return alive, silent, unknown
 
 
+def _select_servers(topology: Topology, region: Region, clusters: Mapping[str, str]) -> list[str]:
+    """Those of the servers heard, each with its cluster, that are in *region*."""
+    members = topology.servers_in(region.name)
+    return sorted(server for server, cluster in clusters.items() if cluster == region.cluster or server in members)
+
+
 async def ask_itself(region: str, endpoint: Endpoint | None) -> tuple[list[str], list[str], list[str]]:
-    """What speaks for the region *name*, what against it, and what is not known, as its own addresses say."""
+    """What shows that *region* lives, what that it does not, and what is not known, as its own addresses say."""
     if endpoint is None:
         return [], [f"`{region}`: no address of it is known any more"], []
     endpoint = resolve_context(endpoint) if endpoint.context else endpoint

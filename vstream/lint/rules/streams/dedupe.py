@@ -100,7 +100,7 @@ def duplicate_windows_differ(workspace: Workspace) -> Iterator[Violation]:
     ## Why is this bad?
     One region drops a message as a duplicate and another one stores it: the regions never converge again. All versions.
     """
-    for group in values.StreamSet(workspace.streams).reads():
+    for group in values.StreamSet(workspace.streams).group_read_streams():
         stated = [stream for stream in group if stream.config.fields.get("duplicate_window") is not None]
         windows = Counter(values.read_number(stream, "duplicate_window") for stream in stated)
         usual = windows.most_common(1)[0][0] if windows else 0

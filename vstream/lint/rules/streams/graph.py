@@ -133,7 +133,7 @@ def missing_source(workspace: Workspace) -> Iterator[Violation]:
     one virtual stream source the same write streams in every region.
     """
     streams = values.StreamSet(workspace.streams)
-    for group in streams.reads():
+    for group in streams.group_read_streams():
         yield from _compare_sources(group, streams)
         sibling_sources: dict[str, tuple[StreamFile, SourceEntry]] = {}
         for stream in group:

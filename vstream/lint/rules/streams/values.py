@@ -124,7 +124,7 @@ def count_replicas(stream: StreamFile) -> int:
 
 
 def locate_field(stream: StreamFile, *path: str | int) -> Span:
-    """The place of the field at *path*, or of the stream's name if the field is missing."""
+    """Where the field at *path* is written, or the stream's name if the field is missing."""
     is_written = (*stream.prefix, *path) in stream.source.values
     return stream.locate(*path) if is_written else stream.locate("name")
 
@@ -213,7 +213,7 @@ class StreamSet:
             if source_stream is not None:
                 yield source, source_stream
 
-    def reads(self) -> Iterator[list[StreamFile]]:
+    def group_read_streams(self) -> Iterator[list[StreamFile]]:
         """
         The read streams of each virtual stream.
 
