@@ -183,17 +183,16 @@ def make_account_admin(
 
 
 def plan_push_stages(
-    desired: Sequence[Claims], stored: Mapping[str, Sequence[Claims]], servers: int
+    desired: Sequence[Claims], stored: Mapping[str, Sequence[Claims]], server_count: int
 ) -> list[list[Claims]]:
-    """What is pushed one after the other to get from what *servers* have *stored*, by account, to *desired*."""
+    """What is pushed one after the other to get from what servers have *stored*, by account, to *desired*."""
     first: list[Claims] = []
     second: list[Claims] = []
     third: list[Claims] = []
-    for claims in sorted(
-        desired, key=lambda held_claims: bool(held_claims["nats"].get("mappings"))
-    ):  # that of clients last
+    clients_last = sorted(desired, key=lambda account: bool(account["nats"].get("mappings")))
+    for claims in clients_last:
         held = stored.get(claims["sub"], ())
-        if len(held) >= servers and all(
+        if len(held) >= server_count and all(
             make_digest_export(held_claims) == make_digest_export(claims) for held_claims in held
         ):
             continue

@@ -89,8 +89,8 @@ async def test_a_witness_is_heard_whose_cluster_has_another_name_than_its_region
         cluster {{ name: occident, listen: "127.0.0.1:{(port := free_port())}", routes: ["nats://127.0.0.1:{port}"] }}
     """
     west, dead = LoneMember(tmp_path, more=more), Endpoint(urls=(f"nats://127.0.0.1:{free_port()}",))
-    await west.start()
     try:
+        await west.start()
         system = {"west": replace(west.endpoint, user="sys", password="pw")}
         proof = await collect_death_proof(topology.require(), ["east"], {"west": dead, "east": dead}, ["west"], system)
     finally:
