@@ -186,7 +186,9 @@ def _mask_secrets(
     findings: Iterable[Finding], references: Iterable[Reference], unquoted: Collection[str], env: Mapping[str, str]
 ) -> Iterator[Finding]:
     """*findings* without secrets, which quote neither files that are *unquoted* nor variables that these define."""
-    used = {place.span for place in references if place.definition and place.definition.file in unquoted}
+    used = {
+        reference.span for reference in references if reference.definition and reference.definition.file in unquoted
+    }
     for finding in findings:
         span = finding.span
         yield secrets.mask(finding, env, quotes=span is None or not (span in used or span.file in unquoted))

@@ -78,14 +78,14 @@ def _list_strays(virtual: RecognisedStream, system: Discovered, reads: Collectio
 def _with_buckets(written: Data, seen: RecognisedTopology) -> Data:
     """*written*, with those streams below `kv` and `objects` that are buckets, as clients would make them."""
     for recognised in seen.virtual:
-        where = settings.find_bucket_path(recognised)
+        path = settings.find_bucket_path(recognised)
         stream = written["streams"][recognised.name]
-        if where is None or "consumers" in stream:
+        if path is None or "consumers" in stream:
             continue
-        part, name = where
+        section, name = path
         bucket = settings.write_bucket_settings(recognised, stream)
         other_streams = {key: value for key, value in written["streams"].items() if key != recognised.name}
-        trial = {**written, "streams": other_streams, part: {**written.get(part, {}), name: bucket}}
+        trial = {**written, "streams": other_streams, section: {**written.get(section, {}), name: bucket}}
         if _is_said_whole(trial, recognised):
             written = trial
     return written

@@ -84,7 +84,7 @@ def recognise(system: Discovered, owner: str | None) -> RecognisedTopology:
             system,
             used,
             {recognised.takes_over for recognised in virtual},
-            {recognised.name for recognised in undescribed},
+            {item.name for item in undescribed},
         )
     )
     return RecognisedTopology(places=where, naming=kind, virtual=tuple(virtual), undescribed=tuple(undescribed))

@@ -156,10 +156,10 @@ def find_bucket_path(stream: RecognisedStream) -> tuple[str, str] | None:
     # Streams that are read by mappings are no buckets for clients (VS144).
     if not stream.consistency.has_origin and not stream.is_order_named:
         return None
-    for part, prefix in (("kv", KEY_VALUE_PREFIX), ("objects", OBJECTS_PREFIX)):
+    for section, prefix in (("kv", KEY_VALUE_PREFIX), ("objects", OBJECTS_PREFIX)):
         name = stream.name.removeprefix(prefix)
         if name not in {"", stream.name}:
-            return part, name
+            return section, name
     return None
 
 

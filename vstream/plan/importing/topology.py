@@ -108,7 +108,7 @@ def import_topology(system: Discovered, *, name: str | None, file: str) -> Impor
 
 def check_routing(system: Discovered) -> None:
     """Raises RefusedError if the running streams have another routing than `mapped`."""
-    marks = {destination.config.metadata.get(ROUTING_KEY) for destination in system.streams.values()}
+    marks = {stream.config.metadata.get(ROUTING_KEY) for stream in system.streams.values()}
     marked = [profile.routing for profile in _HIDING if profile.routing.value in marks]
     if marked:
         raise make_routing_refusal(*marked)
@@ -214,18 +214,16 @@ def _note_gaps(system: Discovered, seen: RecognisedTopology) -> Iterator[tuple[s
     for recognised in seen.virtual:
         if not recognised.subjects:
             yield f"streams.{recognised.name}.subjects", "FILL IN: what clients publish on"
-        replicated = [
-            part.stream.config.fields.get("max_age") or 0 for part in recognised.parts if part.role is Role.WRITE
-        ]
-        if 0 in replicated:
+        write_streams = [part.stream for part in recognised.parts if part.role is Role.WRITE]
+        if not all(stream.config.fields.get("max_age") for stream in write_streams):
             yield f"streams.{recognised.name}.write", "LOOK: without max_age, write streams grow for ever"
 
 
 def _note_buckets(data: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    for part in ("kv", "objects"):
-        for name, bucket in data.get(part, {}).items():
+    for section in ("kv", "objects"):
+        for name, bucket in data.get(section, {}).items():
             if "writers" in bucket:
-                yield f"{part}.{name}.writers", "LOOK: is each key written in one region only?"
+                yield f"{section}.{name}.writers", "LOOK: is each key written in one region only?"
 
 
 _PLAIN = re.compile(

@@ -71,7 +71,7 @@ def view_block(block: MappingsBlock) -> BlockView:
             rules.append(ApiRule(entry, request, tuple(targets)))
     return BlockView(
         entries=entries,
-        accepted=tuple(destination for destination in entries if destination.source not in refused),
+        accepted=tuple(entry for entry in entries if entry.source not in refused),
         faulty=faulty,
         api=tuple(rules),
         targets=tuple(everything),

@@ -36,7 +36,7 @@ def bad_publish_subject(subject: ScenarioSubject) -> Iterator[Violation]:
         if unknown:
             hint = suggest_closest(unknown[0], list(PLACEHOLDERS), "there are")
             yield Violation(at=at, message=f"unknown placeholder `{{{unknown[0]}}}`", hint=hint)
-        elif brace := next((publisher for publisher in "{}" if publisher in example), None):
+        elif brace := next((sign for sign in "{}" if sign in example), None):
             yield Violation(
                 at=at,
                 message=f"the `{brace}` in {quote_value(publisher.subject)} has no matching brace: it would be published literally",
