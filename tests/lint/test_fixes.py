@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vstream.diagnostics import Edit, Finding, Severity, Span
-from vstream.lint.linter import apply_fixes, diff
+from vstream.lint.linter import apply_fixes, diff_texts
 
 TEXT = "one two\nthree\n"
 
@@ -56,7 +56,7 @@ def test_offsets_are_those_of_the_text(text: str, start: int, length: int) -> No
 
 
 def test_the_diff_is_a_unified_one() -> None:
-    assert list(diff({"f": "a\nb"}, {"f": "a\nc"})) == [
+    assert list(diff_texts({"f": "a\nb"}, {"f": "a\nc"})) == [
         "--- f",
         "+++ f",
         "@@ -1,2 +1,2 @@",

@@ -16,7 +16,7 @@ from vstream.cli.views import apply as outcome
 from vstream.cli.views import plan as view
 from vstream.plan import saved
 from vstream.plan.plan import Plan
-from vstream.plan.stages import as_dict, list_stages
+from vstream.plan.stages import list_stages, stage_as_dict
 from vstream.topology.bundle import Bundle
 from vstream.topology.stream_config import StreamConfig
 
@@ -148,7 +148,7 @@ async def test_readers_of_what_is_scaled_are_refreshed_once_it_has_settled() -> 
     assert len(writes.changes) == 3
     assert (refreshed.title, refreshed.counts) == ("refresh readers", "3 to refresh")
     assert "`foo-write-west` is where it is placed, with all of its replicas" in refreshed.waits
-    assert as_dict(refreshed)["readers"] == ("foo-read-central", "foo-read-east", "foo-read-west")
+    assert stage_as_dict(refreshed)["readers"] == ("foo-read-central", "foo-read-east", "foo-read-west")
     result = await run(servers, render_scaled(3))
     assert (result.is_complete, len(result.refreshed)) == (True, 3)
     assert servers.calls == [
@@ -353,7 +353,7 @@ async def test_stages_are_shown_in_order_and_saved() -> None:
     plan = plan_change(await servers_with(ALL), regions(TWO))
     names = [stage.stage.name.lower() for stage in list_stages(plan)]
     assert names == ["mappings", "dropped_sources", "deleted_read_streams", "deleted_write_streams"]
-    dropped = as_dict(list(list_stages(plan))[1])
+    dropped = stage_as_dict(list(list_stages(plan))[1])
     assert dropped["gates"] == [
         {"gate": "loaded"},
         {"gate": "drained", "stream": "foo-write-east", "others": ("foo-read-central", "foo-read-west")},

@@ -13,7 +13,7 @@ from tests.support.paths import ROOT
 from vstream.cli.views import finding_formats, findings
 from vstream.cli.views import map as map_view
 from vstream.lint.engine import LintReport, Surroundings, lint
-from vstream.lint.linter import apply_fixes, diff
+from vstream.lint.linter import apply_fixes, diff_texts
 from vstream.lint.manual import PAGES
 from vstream.lint.parse_scenario import ParsedScenario
 from vstream.lint.parse_scenario import parse_scenario as load_any_scenario
@@ -163,7 +163,7 @@ def check_files(files: Mapping[str, bytes]) -> LintReport:
             diagnostic.span is None or diagnostic.span.file in files or diagnostic.span.file.startswith("templates/")
         ), diagnostic
     after = apply_fixes(report.diagnostics, report.texts, set(files))
-    list(diff(report.texts, after))
+    list(diff_texts(report.texts, after))
     workspace = gather_sources(sources, read=around.read, env=around.env).workspace()
     for block in workspace.blocks:
         answer = simulate(block, "foo.a.b", "west", ("east",))

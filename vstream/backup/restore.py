@@ -93,7 +93,7 @@ async def read_state(request: RestoreRequest) -> RestoreState:
         return await _read_state(request, connections)
 
 
-async def restore(request: RestoreRequest, on_stream: Callable[[str], None]) -> None:
+async def restore_backup(request: RestoreRequest, on_stream: Callable[[str], None]) -> None:
     """
     Make all streams of the backup, with their consumers, and let readers take from the others again.
 

@@ -8,8 +8,7 @@ from typing import Annotated
 import typer
 
 from vstream.backup.directory import BackupDirectory
-from vstream.backup.restore import RestoreRequest, read_state
-from vstream.backup.restore import restore as restore_backup
+from vstream.backup.restore import RestoreRequest, read_state, restore_backup
 from vstream.backup.take import BackupRequest, take_backup
 from vstream.cli import options
 from vstream.cli.asyncio_runner import run

@@ -26,7 +26,7 @@ from vstream.errors import VstreamError
 from vstream.files import save_output
 from vstream.formatting import format_count
 from vstream.lint.config import LintConfig
-from vstream.lint.linter import CheckResult, Linter, diff
+from vstream.lint.linter import CheckResult, Linter, diff_texts
 from vstream.lint.read import Source
 from vstream.lint.selection import FilePatterns, check_selectors, known_codes
 from vstream.value_class import value_class
@@ -260,7 +260,7 @@ class _LintRun:
             before = checked.report.texts
             checked, after = linter.fix(inputs, checked)
             lint_settings.save_texts(after)
-            changes = [*diff(before, after)]
+            changes = [*diff_texts(before, after)]
         if options.write_baseline and baseline:
             checked = self._write_baseline(linter, Path(baseline), checked)
         self._print(checked, settings, changes, config.docs_url)
@@ -312,7 +312,7 @@ class _LintRun:
 
     def _show_diff(self, linter: Linter, inputs: Sequence[Source], checked: CheckResult) -> int:
         fixed, after = linter.fix(inputs, checked)
-        self._write([clean(line) for line in diff(checked.report.texts, after)])
+        self._write([clean(line) for line in diff_texts(checked.report.texts, after)])
         console.print_note(f"{format_count(len(after), 'file')} would change" if after else "nothing would change")
         if not fixed.report.is_complete:
             return UNKNOWN

@@ -114,7 +114,7 @@ def apply_fixes(diagnostics: Iterable[Finding], texts: Mapping[str, str], writab
     return {file: text for file, text in changed.items() if text != texts[file]}
 
 
-def diff(before: Mapping[str, str], after: Mapping[str, str]) -> Iterator[str]:
+def diff_texts(before: Mapping[str, str], after: Mapping[str, str]) -> Iterator[str]:
     """The lines of a unified diff of every file in *after*."""
     for file in sorted(after):
         old, new = before[file].splitlines(keepends=True), after[file].splitlines(keepends=True)

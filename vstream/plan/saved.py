@@ -27,8 +27,7 @@ from vstream.plan.plan import (
     risk_of,
 )
 from vstream.plan.risk import Risk
-from vstream.plan.stages import as_dict as stage_as_dict
-from vstream.plan.stages import list_stages
+from vstream.plan.stages import list_stages, stage_as_dict
 from vstream.topology.consumer_config import ConsumerConfig
 from vstream.topology.model import Role
 from vstream.topology.stream_config import StreamConfig

@@ -296,7 +296,7 @@ def list_stages(plan: Plan) -> Iterator[PlanStage]:
             yield plan_stage
 
 
-def as_dict(stage: PlanStage) -> dict[str, Any]:
+def stage_as_dict(stage: PlanStage) -> dict[str, Any]:
     """*stage* as plain JSON data."""
     return {
         "stage": stage.stage.name.lower(),

@@ -200,7 +200,7 @@ def decode_fault_spec(step: StepDocument, name: str, topology: Topology) -> Faul
         case Aim.SIDES:
             targets = tuple(",".join(side) for side in value)
         case Aim.ENDS:
-            targets = link_ends(value, topology)
+            targets = resolve_link(value, topology)
         case _:
             targets = value or ()
     values = {option.name: getattr(step, option.name) for option in action.fault.options}
@@ -208,7 +208,7 @@ def decode_fault_spec(step: StepDocument, name: str, topology: Topology) -> Faul
     return FaultSpec(type=action.fault, targets=targets, options=options)
 
 
-def link_ends(value: tuple[str, ...], topology: Topology) -> tuple[str, ...]:
+def resolve_link(value: tuple[str, ...], topology: Topology) -> tuple[str, ...]:
     """The two regions of a link; as they are written, if these are not the ends of one link of the topology."""
     if len(value) != 1:
         return value

@@ -60,7 +60,7 @@ class _Scenario:
         self.asked[expectation] = (*self.asked.get(expectation, ()), key)
 
 
-def compose(topology: Topology, cells: Sequence[SurvivalCell], *, rate: int) -> tuple[SurvivalScenario, ...]:
+def compose_scenarios(topology: Topology, cells: Sequence[SurvivalCell], *, rate: int) -> tuple[SurvivalScenario, ...]:
     """
     The scenarios that show *cells*: one with everything that heals, and one for each loss of power, which leaves losses.
 

@@ -115,8 +115,8 @@ async def ask_itself(region: str, endpoint: Endpoint | None) -> tuple[list[str],
     if endpoint is None:
         return [], [f"`{region}`: no address of it is known any more"], []
     endpoint = resolve_context(endpoint) if endpoint.context else endpoint
-    urls = await asyncio.gather(*(find_server(url) for url in endpoint.monitor))
-    alive = [f"server `{name}` answers at its monitoring address" for name in urls if name]
+    names = await asyncio.gather(*(read_server_name(url) for url in endpoint.monitor))
+    alive = [f"server `{name}` answers at its monitoring address" for name in names if name]
     try:
         connection = await open_connection(endpoint, region)
     except NotReachableError as error:
@@ -143,7 +143,7 @@ async def is_listening(url: str) -> bool:
     return True
 
 
-async def find_server(url: str) -> str | None:
+async def read_server_name(url: str) -> str | None:
     """The name of the server that answers at a monitoring address."""
     try:
         return (await monitoring.read_varz(url)).server_name

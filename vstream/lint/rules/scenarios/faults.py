@@ -9,7 +9,7 @@ from vstream.formatting import quote_names
 from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.scenarios.context import ScenarioSubject
 from vstream.scenario.actions import ACTIONS, OPTIONS, actions_of
-from vstream.scenario.decode import link_ends
+from vstream.scenario.decode import resolve_link
 from vstream.scenario.document import StepDocument, yaml_key
 from vstream.scenario.faults import Aim, Takes
 from vstream.scenario.timeline import OpenFaultStep, StepContext, index_servers, list_servers_named
@@ -37,7 +37,7 @@ def impossible_fault(subject: ScenarioSubject) -> Iterator[Violation]:
         if action.aim is Aim.SIDES:
             yield from _check_sides(step, place)
         if action.aim is Aim.ENDS and subject.topology is not None:
-            yield from _check_link(link_ends(step.link or (), subject.topology), subject.regions, place)
+            yield from _check_link(resolve_link(step.link or (), subject.topology), subject.regions, place)
         hubs = subject.topology.hubs if subject.topology is not None else None
         if action.fault.takes is Takes.META_LEADER and hubs is not None:
             yield Violation(

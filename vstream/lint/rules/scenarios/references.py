@@ -9,7 +9,7 @@ from vstream.formatting import quote_value
 from vstream.lint.registry import Violation, rule, suggest_closest
 from vstream.lint.rules.scenarios.context import ScenarioSubject
 from vstream.scenario.actions import ACTIONS, actions_of
-from vstream.scenario.decode import link_ends
+from vstream.scenario.decode import resolve_link
 from vstream.scenario.document import StepDocument, yaml_key
 from vstream.scenario.faults import Aim
 from vstream.scenario.fields import split_pair
@@ -99,7 +99,7 @@ def _list_targets(subject: ScenarioSubject, index: int, step: StepDocument, fiel
 
 def _ends(subject: ScenarioSubject, value: tuple[str, ...]) -> tuple[str, ...]:
     """The regions of a link; none if the name is ambiguous, which VS507 reports."""
-    names = link_ends(value, subject.topology) if subject.topology is not None else value
+    names = resolve_link(value, subject.topology) if subject.topology is not None else value
     if len(names) != 1:
         return names
     separator = next(sign for sign in naming.LINK_SEPARATORS if sign in names[0])
