@@ -30,7 +30,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from tests.conformance import javascript
 from vstream.lab import lab
-from vstream.lab.status import list_endpoints, read_status
+from vstream.lab.status import list_endpoints, read_lab_status
 from vstream.lint import parse_topology
 from vstream.render.pipeline import render_bundle
 from vstream.topology.model import Role
@@ -102,7 +102,7 @@ async def running(number: int, layout: str) -> AsyncIterator[Place]:
             await bench_routing.create(endpoint, render_bundle(topology), role)
         await asyncio.to_thread(bench_routing.fill, endpoint)
         await bench_routing.wait_until_sourced(client, len(bench_routing.SIZES) * bench_routing.FILLED)
-        process = psutil.Process(read_status(name).servers[0].pid)
+        process = psutil.Process(read_lab_status(name).servers[0].pid)
         yield Place(number=number, endpoint=endpoint, process=process, client=client)
         await client.close()
     finally:

@@ -30,7 +30,7 @@ from wire import Wire
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.connection import connect
 from vstream.lab import lab
-from vstream.lab.status import list_endpoints, read_status
+from vstream.lab.status import list_endpoints, read_lab_status
 from vstream.lint import parse_topology
 from vstream.render.pipeline import render_bundle
 from vstream.topology.model import Role
@@ -238,7 +238,7 @@ async def measure(
     await lab.up("bench-routing", desired, render, on_progress=lambda _: None, timeout=120)
     try:
         endpoint = list_endpoints("bench-routing")["west"]
-        process = psutil.Process(read_status("bench-routing").servers[0].pid)
+        process = psutil.Process(read_lab_status("bench-routing").servers[0].pid)
         refused: list[Exception] = []
 
         async def remember(error: Exception) -> None:

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from vstream.cli import input_files
-from vstream.cli.lint_settings import find_surroundings
+from vstream.cli.lint_settings import make_surroundings
 from vstream.diagnostics import Severity
 from vstream.lab import binaries
 from vstream.lint.engine import lint
@@ -143,7 +143,7 @@ def find_defects(configuration: Configuration, directory: Path) -> Iterator[Defe
     """What makes `vstream lint FILE` end with 1."""
     name = str(directory / configuration.copy)
     roots = input_files.Roots([name])
-    report = lint(input_files.read_sources([name], roots=roots), find_surroundings(roots, None))
+    report = lint(input_files.read_sources([name], roots=roots), make_surroundings(roots, None))
     for finding in report.diagnostics:
         if finding.severity is not Severity.NOTE and finding.span:
             yield Defect(

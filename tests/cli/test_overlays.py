@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.support.command import vstream, walk_commands
-from vstream.cli.lazy_group import TOPOLOGY_VARIABLE, choose_overlays
+from vstream.cli.lazy_group import TOPOLOGY_VARIABLE, set_overlays
 from vstream.cli.options import FollowedTopology
 from vstream.errors import LabError
 from vstream.syntax import yaml
@@ -162,9 +162,9 @@ def test_every_command_that_reads_a_topology_takes_overlays() -> None:
 
 @pytest.fixture
 def overlay(files: Path) -> Iterator[Path]:
-    choose_overlays([files / "prod.yaml"])
+    set_overlays([files / "prod.yaml"])
     yield files / "prod.yaml"
-    choose_overlays(None)
+    set_overlays(None)
 
 
 def follow(file: Path) -> tuple[FollowedTopology[list[str]], list[str]]:

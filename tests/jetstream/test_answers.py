@@ -14,7 +14,7 @@ from vstream.jetstream.answers import (
     api_error,
     check_source_infos,
     check_state,
-    decode_list,
+    decode_large,
     decode_object,
     describe_error,
     parse_sequence,
@@ -77,7 +77,7 @@ def test_a_number_that_no_server_has_is_refused(number: str) -> None:
     with pytest.raises(MalformedAnswerError):
         decode_object(f'{{"a": [18446744073709551615, {number}]}}'.encode(), "subject")
     with pytest.raises(MalformedAnswerError):
-        decode_list(f'{{"a": [18446744073709551615, {number}]}}'.encode(), "subject")
+        decode_large(f'{{"a": [18446744073709551615, {number}]}}'.encode(), "subject")
     assert decode_object(b'{"a": 18446744073709551615, "b": -9223372036854775808, "c": 1.5}', "subject")["c"] == 1.5
 
 

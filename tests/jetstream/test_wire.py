@@ -548,7 +548,7 @@ async def test_a_server_lists_twenty_thousand_streams() -> None:
     body = b'{"a": [' + stream + (b"," + stream) * 19_999 + b"]}"
     assert len(body) > 56_000_000
     async with http_server(body) as url:
-        assert len((await monitoring.get_list(url, "/jsz", 60))["a"]) == 20_000
+        assert len((await monitoring.get_large(url, "/jsz", 60))["a"]) == 20_000
         with pytest.raises(NotReachableError, match="longer than"):
             await monitoring.get(url, "/jsz", 60)
 

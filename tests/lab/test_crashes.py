@@ -24,7 +24,7 @@ from vstream.lab.readiness import ReadinessProgress, ReadinessStage
 from vstream.lab.server import NatsServer
 from vstream.lab.start import LabSetup
 from vstream.lab.state import lab_directory
-from vstream.lab.status import read_status
+from vstream.lab.status import read_lab_status
 
 pytestmark = [pytest.mark.lab, pytest.mark.usefixtures("state")]
 
@@ -140,7 +140,7 @@ async def test_a_lab_outlives_the_process_group_that_started_it(state: Path) -> 
             break
     os.killpg(starter.pid, signal.SIGKILL)
     starter.communicate()
-    assert read_status("killed").running == 1
+    assert read_lab_status("killed").running == 1
     await lab.down("killed")
 
 

@@ -21,7 +21,7 @@ from vstream.lab.readiness import ReadinessProgress, ReadinessStage, is_meta_gro
 from vstream.lab.server import NatsServer
 from vstream.lab.start import LabSetup
 from vstream.lab.state import lab_directory
-from vstream.lab.status import list_addresses, list_endpoints, list_labs, read_log_tail, read_status
+from vstream.lab.status import list_addresses, list_endpoints, list_labs, read_lab_status, read_log_tail
 from vstream.topology.bundle import LAB_BASE_PORT, LAST_PORT, Artifact, Bundle, ServerAddress
 
 pytestmark = [pytest.mark.lab, pytest.mark.usefixtures("state")]
@@ -57,7 +57,7 @@ async def test_three_regions_come_up_ready_and_go_down_within_a_second(state: Pa
             assert time.monotonic() < deadline, meta
             await asyncio.sleep(0.1)
         assert (await monitoring.read_varz(endpoint.monitor[0])).server_name == f"{region}-0"
-        assert len(await monitoring.list_outbound_gateways(endpoint.monitor[0])) == 2
+        assert len(await monitoring.read_outbound_gateways(endpoint.monitor[0])) == 2
         assert endpoint.urls[0].startswith("nats://127.0.0.1:")
     assert "Server is ready" in "\n".join(read_log_tail("a", "r0-0", 500))
     assert len(read_log_tail("a", "r0-0", 2)) == 2
@@ -95,7 +95,7 @@ async def test_routes_and_gateways_of_a_cluster_of_two_are_complete(binary: Path
         (sibling,) = await monitoring.list_routed_servers(url)
         assert sibling[:-1] == address.server.name[:-1]
         assert sibling != address.server.name
-        assert len(await monitoring.list_outbound_gateways(url)) == 1
+        assert len(await monitoring.read_outbound_gateways(url)) == 1
     await lab.down("a")
 
 
@@ -154,7 +154,7 @@ async def test_one_server_is_a_lab_that_keeps_its_ports_and_data(binary: Path) -
     assert (Path(address.store_dir) / "kept").exists()
     await lab.down("a", purge=True)
     with pytest.raises(LabError, match="there is no lab `a`") as caught:
-        read_status("a")
+        read_lab_status("a")
     assert "vstream lab up" in str(caught.value.hint)
 
 
@@ -226,7 +226,7 @@ async def test_a_server_that_dies_at_start_is_named_and_quoted_and_the_others_ar
 
     with pytest.raises(LabError, match=r"server `r1-0` died while it was starting(.|\n)*\[FTL\]"):
         await lab.up("a", topology(2, 1), storing_in_a_file, LabSetup(binary=binary), on_progress=ignore_progress)
-    assert read_status("a").running == 0
+    assert read_lab_status("a").running == 0
 
 
 async def test_a_lab_that_never_gets_ready_says_what_is_missing_and_is_stopped(binary: Path) -> None:
@@ -246,4 +246,4 @@ async def test_a_lab_that_never_gets_ready_says_what_is_missing_and_is_stopped(b
         await lab.up(
             "a", topology(1, 1), render_clustered, LabSetup(binary=binary), on_progress=ignore_progress, timeout=6
         )
-    assert read_status("a").running == 0
+    assert read_lab_status("a").running == 0

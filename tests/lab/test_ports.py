@@ -12,7 +12,7 @@ import pytest
 from tests.support.lab_bundle import topology
 from vstream.errors import LabError
 from vstream.lab import ports
-from vstream.lab.add_regions import add_servers
+from vstream.lab.add_regions import extend_record
 from vstream.lab.binaries import Program
 from vstream.lab.links.state import Backend
 from vstream.lab.state import LabDirectory, LabRecord
@@ -94,6 +94,6 @@ def test_servers_that_come_back_are_where_they_were_and_what_they_were(
     gone, *staying = ports.allocate(whole.seats, 14002, DIRECTORY)
     programs = {name: Program(Path("/bin/nats-server"), "2.12.8") for name in ("r0-0", "r1-0", "r2-0")}
     record = LabRecord(topology="test", servers=tuple(staying), programs=programs, removed=(gone,))
-    grown = add_servers(DIRECTORY, record, whole, programs, backend=Backend.NONE, reserved=())
+    grown = extend_record(DIRECTORY, record, whole, programs, backend=Backend.NONE, reserved=())
     assert [address.server.name for address in grown.servers] == ["r0-0", "r1-0", "r2-0"]
     assert (grown.servers[0].client, grown.removed, grown.programs) == (first, (), programs)

@@ -60,7 +60,7 @@ def test_the_system_account_of_a_lab_without_users_has_a_random_password(tmp_pat
     directory = LabDirectory("acme", tmp_path)
     bundle = render_bundle(mapped, addresses=ports.allocate(mapped.seats, 14000, directory))
     files = passwords.with_passwords(directory.conf, bundle)
-    conf.install(directory.conf, files)
+    conf.replace_files(directory.conf, files)
     chosen = passwords.find_password(directory.conf, "system")
     assert chosen is not None
     assert len(chosen) >= 24

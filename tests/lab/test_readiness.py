@@ -9,7 +9,7 @@ import pytest
 from vstream.errors import NotReachableError
 from vstream.jetstream import monitoring
 from vstream.jetstream.monitoring import Meta
-from vstream.lab.readiness import Member, find_unheard, is_meta_group_complete
+from vstream.lab.readiness import Member, find_unheard_members, is_meta_group_complete
 
 
 @pytest.mark.parametrize(
@@ -55,9 +55,9 @@ def test_followers_that_their_leader_does_not_list_are_unheard(monkeypatch: pyte
         members.append(
             Member(name=name, host="", client=0, monitor=name, siblings=frozenset(), clusters=frozenset(), peers=5)
         )
-    assert asyncio.run(find_unheard(members)) == {"central-1"}
+    assert asyncio.run(find_unheard_members(members)) == {"central-1"}
 
     groups["west-1"] = groups["central-1"] = groups["north-1"]  # no server has a leader
-    assert asyncio.run(find_unheard(members[:2])) == {"west-1", "central-1"}
+    assert asyncio.run(find_unheard_members(members[:2])) == {"west-1", "central-1"}
     del groups["west-1"]  # which may have one
-    assert not asyncio.run(find_unheard(members[:2]))
+    assert not asyncio.run(find_unheard_members(members[:2]))

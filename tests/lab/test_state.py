@@ -199,8 +199,8 @@ def test_a_bundle_on_disk_is_exactly_the_bundle(directory: LabDirectory) -> None
     directory.create()
     first = [Artifact(path="mappings.cfg", text="a"), Artifact(path="streams/r0/foo.json", text="{}")]
     second = [Artifact(path="mappings.cfg", text="b\r\n")]
-    conf.install(directory.conf, first)
-    conf.install(directory.conf, second)
+    conf.replace_files(directory.conf, first)
+    conf.replace_files(directory.conf, second)
     assert [path for path in directory.conf.rglob("*") if path.is_file()] == [directory.conf / "mappings.cfg"]
     assert (directory.conf / "mappings.cfg").read_bytes() == b"b\r\n"
 
@@ -225,16 +225,16 @@ def test_what_a_server_runs_with_is_another_only_if_more_than_whom_it_dials_diff
     directory.create()
     path = "servers/r0-0.conf"
     running = GATEWAYS.format('    {name: "a", urls: []}', 1)
-    conf.install(directory.conf, [Artifact(path=path, text=running), Artifact(path="mappings.cfg", text="a")])
+    conf.replace_files(directory.conf, [Artifact(path=path, text=running), Artifact(path="mappings.cfg", text="a")])
     grown = Artifact(path=path, text=GATEWAYS.format('    {name: "a", urls: []}\n    {name: "b", urls: []}', 1))
     more = [grown, Artifact(path="servers/r1-0.conf", text="new"), Artifact(path="mappings.cfg", text="b")]
-    assert conf.list_differing(directory.conf, more) == ()
-    assert conf.list_differing(directory.conf, [Artifact(path=path, text=GATEWAYS.format("", 2))]) == (path,)
-    texts = {file.path: file.text for file in conf.keep_running_files(directory.conf, more)}
+    assert conf.list_differing_configs(directory.conf, more) == ()
+    assert conf.list_differing_configs(directory.conf, [Artifact(path=path, text=GATEWAYS.format("", 2))]) == (path,)
+    texts = {file.path: file.text for file in conf.keep_loaded_files(directory.conf, more)}
     assert texts == {path: running, "servers/r1-0.conf": "new", "mappings.cfg": "a"}
 
 
 @pytest.mark.parametrize("path", ["../x.conf", "/etc/x.conf", "servers/../../x.conf"])
 def test_a_bundle_cannot_write_beside_its_directory(directory: LabDirectory, path: str) -> None:
     with pytest.raises(LabError, match="outside of its directory"):
-        conf.install(directory.conf, [Artifact(path=path, text="x")])
+        conf.replace_files(directory.conf, [Artifact(path=path, text="x")])

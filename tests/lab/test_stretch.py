@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.command import vstream
 from tests.support.shared_lab import renew, shared_lab
-from vstream.lab.status import list_addresses, list_endpoints, read_status
+from vstream.lab.status import list_addresses, list_endpoints, read_lab_status
 
 pytestmark = pytest.mark.lab
 
@@ -70,12 +70,12 @@ def test_the_members_are_a_cluster_of_their_own_and_stand_in_the_regions(file: P
 
 
 def test_a_lab_without_its_stretch_server_is_completed(file: Path) -> None:
-    pids = {server.name: server.pid for server in read_status("wide").servers}
+    pids = {server.name: server.pid for server in read_lab_status("wide").servers}
     lost = psutil.Process(pids.pop("stretch-east"))
     lost.kill()
     lost.wait(60)
     assert vstream("lab", "up", file).code == 0
-    after = {server.name: server.pid for server in read_status("wide").servers}
+    after = {server.name: server.pid for server in read_lab_status("wide").servers}
     assert after.pop("stretch-east") not in {None, lost.pid}
     assert after == pids
 

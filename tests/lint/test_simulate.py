@@ -89,7 +89,7 @@ def test_mappings_that_are_refused_are_named() -> None:
 
 
 def test_the_json_of_an_answer_has_everything() -> None:
-    document: dict[str, Any] = map_view.as_json(answer(BY_CLUSTER, "foo.a"))
+    document: dict[str, Any] = map_view.as_dict(answer(BY_CLUSTER, "foo.a"))
     assert document["candidates"] == [
         {
             "source": "foo.*",

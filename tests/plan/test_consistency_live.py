@@ -27,7 +27,7 @@ from vstream.jetstream import direct
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.connection import Connection, open_connection
 from vstream.jetstream.direct import DirectMessage
-from vstream.lab.status import list_endpoints, read_status
+from vstream.lab.status import list_endpoints, read_lab_status
 
 pytestmark = pytest.mark.lab
 
@@ -302,7 +302,7 @@ async def test_a_stretch_stream_and_the_order_outlive_a_region(models: Path) -> 
             return None if seen == [list(wanted)] * 2 else str(seen)
 
         await until(lambda: unseen(b"before"))
-        lost = [server for server in read_status("models").servers if server.region == "west"]
+        lost = [server for server in read_lab_status("models").servers if server.region == "west"]
         assert {server.name for server in lost} == {"west-1", "stretch-west"}
         for server in lost:
             psutil.Process(server.pid).kill()

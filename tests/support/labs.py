@@ -16,7 +16,7 @@ from nats.js.kv import KeyValue
 
 from vstream.jetstream.endpoints import make_connection_options
 from vstream.lab.readiness import ReadinessProgress
-from vstream.lab.status import list_endpoints, read_status
+from vstream.lab.status import list_endpoints, read_lab_status
 
 
 def processes_in(directory: Path) -> list[psutil.Process]:
@@ -45,11 +45,11 @@ def ignore_progress(_: ReadinessProgress) -> None:
 
 
 def pids(name: str) -> dict[str, int | None]:
-    return {server.name: server.pid for server in read_status(name).servers}
+    return {server.name: server.pid for server in read_lab_status(name).servers}
 
 
 def states(name: str) -> dict[str, str]:
-    return {server.name: server.state.value for server in read_status(name).servers}
+    return {server.name: server.state.value for server in read_lab_status(name).servers}
 
 
 async def eventually(holds: Callable[[], bool], within: float = 60.0) -> None:

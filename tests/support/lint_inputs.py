@@ -147,7 +147,7 @@ def check_files(files: Mapping[str, bytes]) -> LintReport:
     shown = "\n".join(line.plain for line in findings.render_full(report.diagnostics, report.texts))
     assert shown.isprintable() or "\n" in shown
     assert len(list(findings.render_concise(report.diagnostics))) == len(report.diagnostics)
-    json.loads(json.dumps(findings.as_json(report.diagnostics)))
+    json.loads(json.dumps(findings.as_dicts(report.diagnostics)))
     json.loads(finding_formats.to_sarif(report.diagnostics, PAGES))
     ET.fromstring(finding_formats.to_junit(report.diagnostics, report.files))
     for line in finding_formats.to_github(report.diagnostics):
@@ -167,6 +167,6 @@ def check_files(files: Mapping[str, bytes]) -> LintReport:
     workspace = gather_sources(sources, read=around.read, env=around.env).workspace()
     for block in workspace.blocks:
         answer = simulate(block, "foo.a.b", "west", ("east",))
-        json.dumps(map_view.as_json(answer))
+        json.dumps(map_view.as_dict(answer))
         list(map_view.render_resolution(answer))
     return report

@@ -14,7 +14,7 @@ from pathlib import Path
 from tests.support.command import environment, vstream
 from tests.support.labs import pids
 from tests.support.publish_load import Load, identities, under_load
-from vstream.lab.status import list_client_endpoints, list_endpoints, read_status
+from vstream.lab.status import list_client_endpoints, list_endpoints, read_lab_status
 from vstream.plan.live.witnesses import wait_for_members
 
 REGIONS = ("west", "central", "east")
@@ -155,7 +155,7 @@ async def comes_back(file: Path, name: str, rate: float, delays: Sequence[float]
         await prices.wait_for_acknowledged(20)
     await command("plan", file, "--detailed-exitcode")
     await command("status", file)
-    assert len({server.version for server in read_status(name).servers}) == 1
+    assert len({server.version for server in read_lab_status(name).servers}) == 1
     assert "lost:" not in await asyncio.to_thread(file.read_text)
     lost = doubled = 0
     # What others had before is in the new west, too.

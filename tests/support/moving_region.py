@@ -13,7 +13,7 @@ import psutil
 
 from tests.support.command import Ran, vstream
 from tests.support.publish_load import Load, compare, under_load
-from vstream.lab.status import list_client_endpoints, read_status
+from vstream.lab.status import list_client_endpoints, read_lab_status
 from vstream.lint.parse_topology import parse_topology as loaded
 from vstream.topology import physical
 
@@ -78,7 +78,9 @@ async def command(*arguments: str | Path) -> Ran:
 
 def starts(name: str) -> dict[str, float]:
     """When each server of lab *name* was started."""
-    return {server.name: psutil.Process(server.pid).create_time() for server in read_status(name).servers if server.pid}
+    return {
+        server.name: psutil.Process(server.pid).create_time() for server in read_lab_status(name).servers if server.pid
+    }
 
 
 async def comes_and_goes(

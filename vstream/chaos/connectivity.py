@@ -123,8 +123,8 @@ class ConnectivityProbe:
                 break
         return missing
 
-    async def measure_latency(self, pairs: Collection[Pair], rounds: int = _ROUNDS) -> Mapping[Pair, Sequence[float]]:
-        """Seconds that a few messages took over each of *pairs*. Lost messages are left out."""
+    async def measure_latencies(self, pairs: Collection[Pair], rounds: int = _ROUNDS) -> Mapping[Pair, Sequence[float]]:
+        """The seconds that each of a few messages took over each of *pairs*. Lost messages are left out."""
         times = [await self.send_round(pairs) for _ in range(rounds)]
         return {pair: tuple(seconds[pair] for seconds in times if pair in seconds) for pair in pairs}
 
@@ -141,7 +141,7 @@ class ConnectivityProbe:
         that is not as requested.
         """
         rounds = _JITTER_ROUNDS if any(state.jitter for state in requested.values()) else _ROUNDS
-        after = await self.measure_latency(requested, rounds)
+        after = await self.measure_latencies(requested, rounds)
         evidence = []
         for pair, state in sorted(requested.items()):
             link = f"over {pair[0]} → {pair[1]}"

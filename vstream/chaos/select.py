@@ -16,7 +16,7 @@ from vstream.topology.model import Role, Topology
 _SIDES = 'write `"west | central,east"`: sides with `|`, regions with commas'
 
 
-def find_region_servers(target: TargetServers, region: str) -> tuple[str, ...]:
+def find_running_in_region(target: TargetServers, region: str) -> tuple[str, ...]:
     """The running servers of *region*. Raises UnknownNameError if there is no such region, LabError if none runs."""
     _require_region(target, region)
     running = tuple(server for server in target.list_in_region(region) if target.nats_server(server).is_running())
@@ -25,17 +25,17 @@ def find_region_servers(target: TargetServers, region: str) -> tuple[str, ...]:
     return running
 
 
-def find_server(target: TargetServers, name: str) -> tuple[str, ...]:
-    """The running server *name*, alone. Raises UnknownNameError if it does not exist, LabError if it does not run."""
+def find_running_server(target: TargetServers, name: str) -> str:
+    """The server *name*, which runs. Raises UnknownNameError if it does not exist, LabError if it does not run."""
     if name not in target.servers:
         raise UnknownNameError(f"there is no server `{name}`", hint=f"servers: {', '.join(target.servers)}")
     if not target.nats_server(name).is_running():
         raise LabError(f"server `{name}` does not run", hint="`vstream chaos status` shows what is open")
-    return (name,)
+    return name
 
 
-def find_region_or_server(target: TargetServers, name: str) -> tuple[str, ...]:
-    """The running servers of the region, or the server, called *name*. Raises UnknownNameError if it is neither."""
+def find_serving_servers(target: TargetServers, name: str) -> tuple[str, ...]:
+    """The servers of region *name*, or the server *name*, that run and are not paused. Raises UnknownNameError, or LabError for none."""
     if name in target.regions and name in target.servers:
         raise UnknownNameError(
             f"`{name}` is a region and a server", hint="name each server of the region, or rename one of them"
@@ -45,7 +45,7 @@ def find_region_or_server(target: TargetServers, name: str) -> tuple[str, ...]:
             f"there is no region or server `{name}`",
             hint=f"regions: {', '.join(target.regions)}; servers: {', '.join(target.servers)}{_explain(target, name)}",
         )
-    servers = find_region_servers(target, name) if name in target.regions else find_server(target, name)
+    servers = find_running_in_region(target, name) if name in target.regions else (find_running_server(target, name),)
     serving = tuple(candidate for candidate in servers if target.serves(candidate))
     if not serving:
         raise LabError(f"`{name}` is paused already", hint="`vstream chaos resume` resumes it")
@@ -145,7 +145,7 @@ def find_stream(topology: Topology, name: str, region: str | None) -> str:
 
 
 async def find_led_stream(target: TargetServers, name: str) -> tuple[StreamLeadership, str]:
-    """The leadership of stream *name*. Raises LabError if there is no such stream or it has no leader."""
+    """The leadership of stream *name*, and its leader. Raises LabError if there is no such stream or it has no leader."""
     async with target.connect() as connection:
         role = await leaders.read_stream_leadership(connection, name)
     if role.leader is None or role.leader not in target.servers:

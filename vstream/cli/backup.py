@@ -47,7 +47,7 @@ def take(
     if output == "json":
         print_json("backup", view.backup_as_dict(record, directory))
         return
-    console.print_lines(view.describe(record, directory))
+    console.print_lines(view.describe_backup(record, directory))
 
 
 def restore(

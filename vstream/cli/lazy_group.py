@@ -274,11 +274,11 @@ def add_overlay_option(parameters: list[Any]) -> list[Any]:
 def _make_option() -> Any:
     (option,) = (param for param in typer.main.get_command(_declaration).params if param.name == "overlay")
     option.expose_value = False
-    option.callback = lambda _context, _parameter, value: choose_overlays(value)
+    option.callback = lambda _context, _parameter, value: set_overlays(value)
     return option
 
 
-def choose_overlays(paths: Iterable[Path] | None) -> None:
+def set_overlays(paths: Iterable[Path] | None) -> None:
     """Lay the files *paths* over each topology that this process reads, in order."""
     _chosen[:] = [Path(path) for path in paths or ()]
 

@@ -294,7 +294,7 @@ class _LintRun:
             declared = reader.load_topology(topology).require() if topology else None
         linter = Linter(
             config=config,
-            surroundings=lint_settings.find_surroundings(roots, variables, overlays=overlays),
+            surroundings=lint_settings.make_surroundings(roots, variables, overlays=overlays),
             topology=declared,
             server_version=parse_version(config.server_version),
             baseline=lint_settings.load_baseline(baseline, may_be_missing=options.write_baseline) if baseline else None,
@@ -331,13 +331,13 @@ class _LintRun:
 
     def _write(self, lines: Iterable[Text | str]) -> None:
         if self._options.output_file is None:
-            print_lines(lines)
+            print_cleaned_lines(lines)
         else:
             save_output(self._options.output_file, "".join(f"{line}\n" for line in lines))
 
     def _print_summary(self, checked: CheckResult) -> None:
         for line in (
-            *view.stale_lines(checked.stale),
+            *view.stale_baseline_lines(checked.stale),
             *view.summary_lines(checked.report, is_fixing=self._options.fix),
         ):
             console.print_note(line)
@@ -392,7 +392,7 @@ def default_format() -> LintFormat:
     return LintFormat.GITHUB if os.environ.get("GITHUB_ACTIONS") == "true" else LintFormat.FULL
 
 
-def print_lines(lines: Iterable[Text | str]) -> None:
+def print_cleaned_lines(lines: Iterable[Text | str]) -> None:
     """Print lines that are cleaned already."""
     screen = console.stdout()
     for line in lines:

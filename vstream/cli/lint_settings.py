@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
 from importlib import import_module
 from pathlib import Path
@@ -29,18 +29,18 @@ if TYPE_CHECKING:
 _WATCH_SECONDS = 0.3
 
 
-def find_surroundings(
+def make_surroundings(
     roots: input_files.Roots | None,
     env: Mapping[str, str] | None,
     *,
     templates: Path | None = None,
-    rendered: list[Bundle] | None = None,
+    on_rendered: Callable[[Bundle], object] = lambda _: None,
     overlays: Mapping[str, bytes] | None = None,
 ) -> Surroundings:
     """
-    The files around the given ones, and how topologies are read: with templates, which most runs do not need.
+    How a linter reads the files around the given ones, and topologies: with templates, which most runs do not need.
 
-    Bundles are added to *rendered*. *overlays* are laid over each topology.
+    *on_rendered* gets each bundle. *overlays* are laid over each topology.
     """
     read = input_files.read_included if roots is None else roots.read
 
@@ -55,8 +55,7 @@ def find_surroundings(
 
     def render(topology: Topology) -> Bundle:
         bundle: Bundle = import_module("vstream.render.pipeline").render_sample(topology, templates)
-        if rendered is not None:
-            rendered.append(bundle)
+        on_rendered(bundle)
         return bundle
 
     return Surroundings(read=read, env=env, load=load, load_scenario=load_scenario, render=render)

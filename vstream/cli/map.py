@@ -12,7 +12,7 @@ from rich.console import RenderableType
 
 from vstream.cli import input_files, options
 from vstream.cli.exit_codes import NO
-from vstream.cli.lazy_group import OverlayFiles, choose_overlays, load_late, refuse_named
+from vstream.cli.lazy_group import OverlayFiles, load_late, refuse_named, set_overlays
 from vstream.cli.views import console
 from vstream.cli.views import map as view
 from vstream.cli.views.console import stdout
@@ -83,7 +83,7 @@ def command(
     `vstream map --all acme.yaml`, `nats consumer add $(vstream map --stream foo --region west) worker`,
     `vstream map foo.a --trace --region west`
     """
-    choose_overlays(overlay)
+    set_overlays(overlay)
     regions = region or []
     if is_trace:
         refuse_named(context, "has no effect with --trace", "is_all", "stream", "account")
@@ -105,7 +105,7 @@ def command(
         console.print_note(note, style="yellow")
     if subject is not None and not is_all:
         answer = client.publish(subject)
-        _print(output, "map", view.as_json(answer), view.render_resolution(answer))
+        _print(output, "map", view.as_dict(answer), view.render_resolution(answer))
         refusals = answer.refusals
     else:
         refusals = _print_all(client, client.cluster if place else None, output)
@@ -144,7 +144,7 @@ def _print_streams(stream: str, files: list[str], region: str | None, *, is_json
     virtual = options.find_stream(topology, stream, [region] if region else [])
     if is_json:
         regions = [region] if region else virtual.regions
-        print_json("map-stream", {"regions": [view.describe_region(topology, virtual, name) for name in regions]})
+        print_json("map-stream", {"regions": [view.region_as_dict(topology, virtual, name) for name in regions]})
     elif region is not None:
         typer.echo(naming.local_name(physical.read_stream_in(virtual, region)))
     else:
@@ -156,7 +156,7 @@ def _print_all(client: PublishingClient, cluster: str | None, output: str) -> tu
     flow = client.flow or AccountFlow({}, ())
     rows = tabulate_account(client.block, flow, list_streams(client.workspace, flow), cluster)
     name = client.block.account or GLOBAL_ACCOUNT
-    content = view.account_json(name, cluster, rows, refusals)
+    content = view.account_as_dict(name, cluster, rows, refusals)
     _print(output, "map-all", content, view.render_accounts(name, cluster, rows, refusals))
     return refusals
 

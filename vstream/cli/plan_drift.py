@@ -16,7 +16,7 @@ from vstream.cli.views import plan as view
 from vstream.cli.views.json_output import print_json
 from vstream.cli.views.progress import show_steps
 from vstream.formatting import format_count
-from vstream.health.doctor.examine import findings_as_dicts
+from vstream.health.doctor.examine import doctor_findings_as_dicts
 from vstream.health.drift import DriftReport, find_drift
 from vstream.plan import saved
 from vstream.servers.find_servers import find_servers
@@ -56,8 +56,8 @@ def _as_dict(drift: DriftReport) -> dict[str, Any]:
         "drift": drift.has_drifted,
         "is_partial": drift.is_partial,
         "plan": saved.to_dict(drift.planned.plan),
-        "findings": findings_as_dicts(drift.different),
-        "unknown": findings_as_dicts(drift.unknown),
+        "findings": doctor_findings_as_dicts(drift.different),
+        "unknown": doctor_findings_as_dicts(drift.unknown),
         "configs_compared": drift.diagnosis.configs,
         "configs_unread": [{"server": finding.about, "problem": finding.evidence} for finding in unread],
     }

@@ -17,7 +17,7 @@ from vstream.cli.views import region as view
 from vstream.cli.views.json_output import print_json
 from vstream.cli.views.progress import show_progress
 from vstream.errors import RefusedError
-from vstream.lab.status import read_status
+from vstream.lab.status import read_lab_status
 from vstream.plan.live.witnesses import require_empty, wait_for_members
 from vstream.plan.pipeline import require_nothing_lost
 from vstream.servers.find_servers import Servers, find_servers
@@ -76,7 +76,7 @@ def command(
 
 def _runs_in_lab(name: str, topology: Topology, region: str, how_many: Callable[[Iterable[bool]], bool]) -> bool:
     """Whether all, or any, servers of *region* run."""
-    running = {server.name for server in read_status(name).servers if server.pid}
+    running = {server.name for server in read_lab_status(name).servers if server.pid}
     return how_many(seat.server.name in running for seat in topology.all_seats if seat.region == region)
 
 

@@ -8,7 +8,7 @@ from importlib import import_module
 import typer
 
 from vstream.cli import input_files, lint_settings, options
-from vstream.cli.lint import Format, default_format, parse_version, print_lines
+from vstream.cli.lint import Format, default_format, parse_version, print_cleaned_lines
 from vstream.cli.views import console
 from vstream.cli.views.lint import report_lines, summary_lines
 from vstream.diagnostics import Severity
@@ -44,11 +44,11 @@ def command(
     config = settings.config
     linter = Linter(
         config=config,
-        surroundings=lint_settings.find_surroundings(
+        surroundings=lint_settings.make_surroundings(
             input_files.Roots([name]),
             lint_settings.read_environment(config.env, [*map(settings.path, config.env_files)]),
             templates=templates,
-            rendered=bundles,
+            on_rendered=bundles.append,
             overlays=options.read_overlays(),
         ),
         server_version=parse_version(config.server_version),
@@ -57,7 +57,7 @@ def command(
         else None,
     )
     report = linter.check([_as_source(content, name)]).report
-    print_lines(report_lines(report, output or default_format(), anchor=settings.top, docs_url=config.docs_url))
+    print_cleaned_lines(report_lines(report, output or default_format(), anchor=settings.top, docs_url=config.docs_url))
     if report.diagnostics:
         for line in summary_lines(report, is_fixing=False):
             console.print_note(line)

@@ -52,9 +52,9 @@ def draw_start(servers: int, draw: Random) -> float:
     return BOOT + (draw.uniform(*ELECTION) if servers > 1 else draw.uniform(0, DIAL))
 
 
-def find_down(outages: Iterable[Away], start: float) -> list[Interval]:
-    """When a region takes no publishes: while it is killed, and *start* seconds more until its streams lead again."""
-    return _merge(Interval(away.begins, away.ends + start) for away in outages if away.is_killed)
+def find_down(outages: Iterable[Away], start_seconds: float) -> list[Interval]:
+    """When a region takes no publishes: while it is killed, and *start_seconds* more until its streams lead again."""
+    return _merge(Interval(away.begins, away.ends + start_seconds) for away in outages if away.is_killed)
 
 
 def _merge(intervals: Iterable[Interval]) -> list[Interval]:

@@ -20,7 +20,7 @@ from vstream.jetstream.answers import (
     check_config,
     check_source_infos,
     convert_malformed_errors,
-    decode_list,
+    decode_large,
     parse_list,
     parse_total,
 )
@@ -70,7 +70,7 @@ class JetStreamAdmin:
 
     async def _read_account(self, account: str | None) -> tuple[dict[str, ObservedStream], list[str]]:
         subject = _spell_list_subject(account)
-        first = await self._list(subject, 0, decode=decode_list)
+        first = await self._list(subject, 0, decode=decode_large)
         total = parse_total(first, subject)
         with convert_malformed_errors(subject):
             size = max(1, int(first.get("limit", 0)) or _PAGE)
@@ -78,7 +78,7 @@ class JetStreamAdmin:
         # A few pages at a time: a server that announces more than it has is asked once too often, and no more.
         for offset in range(size, total, size * PAGES_IN_FLIGHT):
             offsets = range(offset, min(total, offset + size * PAGES_IN_FLIGHT), size)
-            answers = await asyncio.gather(*(self._list(subject, start, decode=decode_list) for start in offsets))
+            answers = await asyncio.gather(*(self._list(subject, start, decode=decode_large) for start in offsets))
             pages.extend(answers)
             if not all(parse_list(answer, "streams", subject) or answer.get("missing") for answer in answers):
                 break

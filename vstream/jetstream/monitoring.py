@@ -93,9 +93,9 @@ async def get(url_base: str, path: str, timeout: float = TIMEOUT) -> Mapping[str
     return answers.decode_object(await _get(url_base, path, timeout, answers.MOST_JSON), url_base + path)
 
 
-async def get_list(url_base: str, path: str, timeout: float) -> Mapping[str, Any]:
-    """Like `get`, for thousands of entries, which are read with `convert_malformed_errors` (`answers.decode_list`)."""
-    return answers.decode_list(await _get(url_base, path, timeout, answers.MOST_LIST_JSON), url_base + path)
+async def get_large(url_base: str, path: str, timeout: float) -> Mapping[str, Any]:
+    """Like `get`, for thousands of entries, which are read with `convert_malformed_errors` (`answers.decode_large`)."""
+    return answers.decode_large(await _get(url_base, path, timeout, answers.MOST_LIST_JSON), url_base + path)
 
 
 async def _get(url_base: str, path: str, timeout: float, most: int) -> bytes:
@@ -201,7 +201,7 @@ async def read_meta(url_base: str, timeout: float = TIMEOUT) -> Meta | None:
         )
 
 
-async def list_outbound_gateways(url_base: str, timeout: float = TIMEOUT) -> Mapping[str, int]:
+async def read_outbound_gateways(url_base: str, timeout: float = TIMEOUT) -> Mapping[str, int]:
     """The clusters that this server has an outbound gateway connection to, and the bytes of messages sent over it."""
     with answers.convert_malformed_errors(f"{url_base}/gatewayz"):
         gateways = (await get(url_base, "/gatewayz", timeout)).get("outbound_gateways") or {}
@@ -256,7 +256,7 @@ async def has_subscription(url_base: str, account: str, pattern: str, timeout: f
 
 async def list_subscribed_subjects(url_base: str, account: str, most: int, timeout: float) -> frozenset[str]:
     """All subjects that somebody is subscribed to in *account* on this server. Raises as `get`, and for more than *most*."""
-    answer = await get_list(url_base, f"/subsz?acc={quote(account, safe='')}&subs=1&limit={most}", timeout)
+    answer = await get_large(url_base, f"/subsz?acc={quote(account, safe='')}&subs=1&limit={most}", timeout)
     with answers.convert_malformed_errors(f"{url_base}/subsz"):
         if int(answer.get("total", 0)) > most:
             raise VstreamError(f"account `{account}` has more than {most:,} subscriptions there")

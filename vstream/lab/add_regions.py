@@ -25,7 +25,7 @@ def new_regions(topology: Topology, record: LabRecord) -> frozenset[str]:
     return frozenset(seat.region for seat in topology.all_seats) - {address.region for address in record.servers}
 
 
-def add_servers(
+def extend_record(
     directory: LabDirectory,
     record: LabRecord,
     topology: Topology,
@@ -77,7 +77,7 @@ def _former_addresses(
     return tuple(addresses) if len(addresses) == len(seats) and is_free else ()
 
 
-def add_links(links: Links, record: LabRecord, fresh: Links) -> Links:
+def extend_links(links: Links, record: LabRecord, fresh: Links) -> Links:
     """*links* with what the servers of *record* need that it lacks, as *fresh* has it."""
     if {address.server.name for address in record.servers} == links.servers.keys():
         return links

@@ -23,7 +23,7 @@ _DIALLED = re.compile(r"^[ \t]*(?:gateways|routes): \[\n.*?^[ \t]*\]\n", re.MULT
 """Whom a server dials, as vstream's own template writes it."""
 
 
-def install(conf: Path, artifacts: Sequence[Artifact]) -> None:
+def replace_files(conf: Path, artifacts: Sequence[Artifact]) -> None:
     """Make *conf* hold exactly *artifacts*. Files that are already right are left alone."""
     for artifact in artifacts:
         path = _path_in(conf, artifact)
@@ -41,7 +41,7 @@ def install(conf: Path, artifacts: Sequence[Artifact]) -> None:
             path.unlink()
 
 
-def list_differing(conf: Path, artifacts: Sequence[Artifact]) -> tuple[str, ...]:
+def list_differing_configs(conf: Path, artifacts: Sequence[Artifact]) -> tuple[str, ...]:
     """
     Paths of the server configurations in *artifacts* that differ in *conf*.
 
@@ -56,7 +56,7 @@ def list_differing(conf: Path, artifacts: Sequence[Artifact]) -> tuple[str, ...]
     return tuple(paths)
 
 
-def keep_running_files(conf: Path, artifacts: Sequence[Artifact]) -> tuple[Artifact, ...]:
+def keep_loaded_files(conf: Path, artifacts: Sequence[Artifact]) -> tuple[Artifact, ...]:
     """*artifacts*, except that files read by servers come from *conf*, which the servers run with."""
     kept_files = []
     for artifact in artifacts:
@@ -65,7 +65,7 @@ def keep_running_files(conf: Path, artifacts: Sequence[Artifact]) -> tuple[Artif
     return tuple(kept_files)
 
 
-def with_existing_server_files(conf: Path, artifacts: Sequence[Artifact]) -> tuple[Artifact, ...]:
+def keep_server_configs(conf: Path, artifacts: Sequence[Artifact]) -> tuple[Artifact, ...]:
     """*artifacts*, except that existing server configurations come from *conf*."""
     paths = {f"{_SERVERS}{path.name}": path for path in (conf / "servers").glob("*.conf")}
     held = [Artifact(path=name, text=path.read_text(encoding="utf-8")) for name, path in paths.items()]
@@ -99,7 +99,9 @@ async def check_with_server(
             )
 
 
-async def replace(directory: LabDirectory, artifacts: Sequence[Artifact], *, binaries: Mapping[str, Path]) -> None:
+async def replace_if_valid(
+    directory: LabDirectory, artifacts: Sequence[Artifact], *, binaries: Mapping[str, Path]
+) -> None:
     """
     Replace the bundle of a lab, unless a server would refuse its part of it.
 
@@ -109,12 +111,12 @@ async def replace(directory: LabDirectory, artifacts: Sequence[Artifact], *, bin
     shutil.rmtree(candidate, ignore_errors=True)
     candidate.mkdir(mode=0o700)
     try:
-        install(candidate, artifacts)
+        replace_files(candidate, artifacts)
         names = [path.stem for path in sorted((candidate / "servers").glob("*.conf"))]
         await check_with_server({name: binaries[name] for name in names}, candidate)
     finally:
         shutil.rmtree(candidate, ignore_errors=True)
-    install(directory.conf, artifacts)
+    replace_files(directory.conf, artifacts)
 
 
 def _path_in(conf: Path, artifact: Artifact) -> Path:

@@ -25,7 +25,7 @@ _ENOUGH = 1024
 """File descriptors: a server of such a lab needs 40, its proxy 60."""
 
 
-async def examine() -> tuple[Finding, ...]:
+async def examine_machine() -> tuple[Finding, ...]:
     """
     Try everything. Starts no servers, and leaves nothing behind.
 

@@ -16,7 +16,7 @@ def keyring(name: str) -> Keyring:
     return Keyring(lab_directory(name).keys)
 
 
-def find_login(name: str, user: str) -> dict[str, Any]:
+def find_login_files(name: str, user: str) -> dict[str, Any]:
     """The Endpoint fields that *user* of lab *name* logs in with; empty if that is a password, or nothing."""
     ring = keyring(name)
     conf = lab_directory(name).conf

@@ -20,10 +20,10 @@ from vstream.lab import start as starting
 from vstream.lab.binaries import Program, find_or_fetch, read_program
 from vstream.lab.links.proxy_process import ProxyProcess
 from vstream.lab.readiness import ReadinessProgress, trust_monitors
-from vstream.lab.server import NatsServer, stop_all
+from vstream.lab.server import NatsServer, stop_servers
 from vstream.lab.start import AS_BEFORE, LabSetup
 from vstream.lab.state import LabDirectory, lab_directory
-from vstream.lab.status import LabStatus, find_recorded_lab, is_running, read_status
+from vstream.lab.status import LabStatus, find_recorded_lab, is_running, read_lab_status
 from vstream.plan.live.loaded_rules import find_unserved_accounts
 from vstream.topology.accounts import Account
 from vstream.topology.bundle import Bundle, ServerAddress
@@ -71,7 +71,7 @@ async def up(
     async with start.directory.lock():
         running = frozenset(server_records.scan_processes(start.directory))
         await (starting.start_missing(start, running) if running else starting.start_all(start))
-        return read_status(name)
+        return read_lab_status(name)
 
 
 def _choose_programs(name: str, topology: Topology, setup: LabSetup) -> Mapping[str, Program]:
@@ -95,7 +95,7 @@ async def down(name: str, *, purge: bool = False) -> None:
     if not directory.path.exists():
         return
     async with directory.lock():
-        await stop_all(directory)
+        await stop_servers(directory)
         await ProxyProcess(directory).stop()
         if purge:
             directory.purge()
@@ -112,7 +112,7 @@ async def reload(name: str, bundle: Bundle) -> ReloadResult:
     async with directory.lock():
         _, record = find_recorded_lab(name)  # it may have changed while we waited
         binaries = {name: program.binary for name, program in record.programs.items()}
-        await conf.replace(directory, passwords.with_passwords(directory.conf, bundle), binaries=binaries)
+        await conf.replace_if_valid(directory, passwords.with_passwords(directory.conf, bundle), binaries=binaries)
         trust_monitors(record.servers)
         reloads = []
         for address in record.servers:
@@ -128,9 +128,7 @@ async def reload(name: str, bundle: Bundle) -> ReloadResult:
 async def reload_mappings(name: str, bundle: Bundle) -> ReloadResult:
     """Like `reload`, but each server's own configuration stays as it was at the start, whatever *bundle* says."""
     directory, _ = find_recorded_lab(name)
-    return await reload(
-        name, replace(bundle, artifacts=conf.with_existing_server_files(directory.conf, bundle.artifacts))
-    )
+    return await reload(name, replace(bundle, artifacts=conf.keep_server_configs(directory.conf, bundle.artifacts)))
 
 
 async def _reload_server(

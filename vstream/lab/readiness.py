@@ -135,7 +135,7 @@ async def check_links(member: Member) -> str | None:
         return f"no leaf connection to `{member.hub}`"
     if not member.clusters:
         return None
-    if missing := member.clusters - (await monitoring.list_outbound_gateways(member.monitor)).keys():
+    if missing := member.clusters - (await monitoring.read_outbound_gateways(member.monitor)).keys():
         return f"no gateway to {quote_names(sorted(missing))}"
     return None
 
@@ -170,7 +170,7 @@ def is_meta_group_complete(group: Meta, peers: int, *, is_leader: bool) -> bool:
     return has_same_majority and (not is_leader or len(group.followers) == peers - 1)
 
 
-async def find_unheard(everyone: Sequence[Member]) -> frozenset[str]:
+async def find_unheard_members(everyone: Sequence[Member]) -> frozenset[str]:
     """
     Which of *everyone* must reconnect: they follow the leader of their meta group, and it has not heard them.
 

@@ -19,7 +19,7 @@ from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.connection import connect
 from vstream.lab import server_records
 from vstream.lab.links.proxy_process import ProxyProcess
-from vstream.lab.server import stop_all
+from vstream.lab.server import stop_servers
 from vstream.lab.state import LabDirectory, LabRecord
 from vstream.lab.status import find_recorded_lab, find_system_endpoint
 
@@ -48,7 +48,7 @@ class LabServerAdmin:
                     *(address for address in record.servers if address.server.name in leaving),
                 ),
             )
-            await stop_all(directory, sorted(leaving))
+            await stop_servers(directory, sorted(leaving))
             # In domains, each region's servers are a meta group of their own, which goes with them.
             if not any(address.is_hub for address in record.servers):
                 await self._remove_peers(servers, tuple(address.region for address in remaining.servers))

@@ -111,7 +111,7 @@ class NatsServer:
 
     async def stop(self, *, grace: float = GRACE) -> None:
         """Stop it; after *grace* seconds with SIGKILL. Fine if it does not run. Raises LabError if it survives."""
-        await stop_all(self.directory, (self.name,), grace=grace)
+        await stop_servers(self.directory, (self.name,), grace=grace)
 
     async def reload(self, monitor: str, *, binary: Path, timeout: float) -> None:
         """
@@ -181,7 +181,7 @@ async def find_config_problem(binary: Path, config: Path) -> str | None:
     return output.decode(errors="replace").strip().removeprefix("nats-server: ") or f"exit code {checker.returncode}"
 
 
-async def stop_all(directory: LabDirectory, servers: Iterable[str] | None = None, *, grace: float = GRACE) -> None:
+async def stop_servers(directory: LabDirectory, servers: Iterable[str] | None = None, *, grace: float = GRACE) -> None:
     """
     Stop *servers*, or all of the lab, at the same time, and forget their records.
 

@@ -21,8 +21,7 @@ from pathlib import Path
 import psutil
 
 from vstream.files import write_private
-from vstream.lab.processes import read_arguments as arguments_of
-from vstream.lab.processes import reap
+from vstream.lab.processes import read_arguments, reap
 from vstream.lab.state import LabDirectory
 from vstream.value_class import value_class
 
@@ -84,7 +83,7 @@ def scan_processes(directory: LabDirectory) -> Mapping[str, Sequence[psutil.Proc
     servers = f"{directory.conf / 'servers'}{os.sep}"
     processes: dict[str, list[psutil.Process]] = defaultdict(list)
     for process in psutil.process_iter():
-        match arguments_of(process):
+        match read_arguments(process):
             case [_, "-c", config] if config.startswith(servers) and config.endswith(_SUFFIX):
                 processes[config.removeprefix(servers).removesuffix(_SUFFIX)].append(process)
     return processes
@@ -108,7 +107,7 @@ def _is_nameless_in(path: Path, process: psutil.Process) -> bool:
             return False
     except psutil.Error:
         return False
-    return not any(argument.startswith(str(path)) for argument in arguments_of(process))
+    return not any(argument.startswith(str(path)) for argument in read_arguments(process))
 
 
 def _recorded_process(directory: LabDirectory, server: str) -> psutil.Process | None:
@@ -124,7 +123,7 @@ def _recorded_process(directory: LabDirectory, server: str) -> psutil.Process | 
             return None
     except psutil.Error:
         return None
-    return process if str(directory.config(server)) in arguments_of(process) else None
+    return process if str(directory.config(server)) in read_arguments(process) else None
 
 
 def _path(directory: LabDirectory, server: str) -> Path:

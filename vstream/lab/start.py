@@ -27,7 +27,7 @@ from vstream.lab.links import choose
 from vstream.lab.links.proxy_process import PortTakenError, ProxyProcess
 from vstream.lab.links.state import Backend, LinkState, Pair
 from vstream.lab.readiness import Member, ReadinessProgress, ReadinessStage
-from vstream.lab.server import NatsServer, stop_all
+from vstream.lab.server import NatsServer, stop_servers
 from vstream.lab.state import LabDirectory, LabRecord, hold_lock, labs_directory, list_lab_directories
 from vstream.topology.bundle import Artifact, Bundle, ServerAddress
 from vstream.topology.model import Topology, Transport
@@ -112,7 +112,7 @@ async def _start_at_free_ports(start: Start, attempt: int) -> None:
             # First of all: from here on, `down` and other labs must know what is about to exist.
             start.directory.write(LabRecord(topology=start.topology.name, servers=chosen, programs=start.programs))
             proxy.write_orders(choose.initial_links(chosen, backend, start.shape))
-            conf.install(start.directory.conf, _fill_in_passwords(start, start.render(chosen)))
+            conf.replace_files(start.directory.conf, _fill_in_passwords(start, start.render(chosen)))
             if backend is not Backend.NONE:
                 proxy.start()
             await _check_configs(start, names)
@@ -139,7 +139,7 @@ async def start_missing(start: Start, running: frozenset[str]) -> None:
     links = choose.links_of_running_lab(directory, record.servers, start.setup.links, start.shape)
     async with _claim_ports() as place:
         reserved = _list_ports(_list_labs_elsewhere(place / "states")) | _list_ports(_list_other_labs(start))
-        grown = add_regions.add_servers(
+        grown = add_regions.extend_record(
             directory, record, start.topology, start.programs, backend=links.backend, reserved=reserved
         )
         await _start_missing(start, running, grown, hint)
@@ -148,10 +148,10 @@ async def start_missing(start: Start, running: frozenset[str]) -> None:
 async def _start_missing(start: Start, running: frozenset[str], record: LabRecord, hint: str) -> None:
     directory, name = start.directory, start.directory.name
     links = choose.links_of_running_lab(directory, record.servers, start.setup.links, start.shape)
-    links = add_regions.add_links(links, record, choose.initial_links(record.servers, links.backend, start.shape))
+    links = add_regions.extend_links(links, record, choose.initial_links(record.servers, links.backend, start.shape))
     # What runs, and how it maps, stays: new servers load the mappings that the others have, until `apply` changes them.
     bundle = start.render(record.servers)
-    if changed := conf.list_differing(directory.conf, _fill_in_passwords(start, bundle)):
+    if changed := conf.list_differing_configs(directory.conf, _fill_in_passwords(start, bundle)):
         raise LabError(
             f"lab `{name}` runs with another configuration: {', '.join(changed)}",
             hint=f"{hint}; a change of mappings alone can be loaded while it runs, by `vstream apply`",
@@ -170,7 +170,7 @@ async def _start_missing(start: Start, running: frozenset[str], record: LabRecor
         proxy.write_orders(links)
         if is_proxy_missing:
             proxy.start()
-        conf.install(directory.conf, conf.keep_running_files(directory.conf, _fill_in_passwords(start, bundle)))
+        conf.replace_files(directory.conf, conf.keep_loaded_files(directory.conf, _fill_in_passwords(start, bundle)))
         await _check_configs(start, names)
         if is_proxy_missing:
             await proxy.wait_until_ready()
@@ -377,8 +377,8 @@ async def _wait_until_ready(
                 raise
         else:
             return
-        unheard = sorted((await readiness.find_unheard(everyone)).intersection(may_be_unheard))
-        await stop_all(start.directory, unheard)
+        unheard = sorted((await readiness.find_unheard_members(everyone)).intersection(may_be_unheard))
+        await stop_servers(start.directory, unheard)
         start_servers(start.directory, unheard, start.programs)
 
 
@@ -403,7 +403,7 @@ async def _stop_on_failure(
     directory: LabDirectory, servers: Sequence[str], proxy: ProxyProcess | None
 ) -> AsyncIterator[None]:
     async def stop() -> None:
-        await stop_all(directory, servers)
+        await stop_servers(directory, servers)
         if proxy is not None:
             await proxy.stop()
 

@@ -88,7 +88,7 @@ def find_recorded_lab(name: str) -> tuple[LabDirectory, LabRecord]:
     return directory, record
 
 
-def read_status(name: str) -> LabStatus:
+def read_lab_status(name: str) -> LabStatus:
     """The servers of lab *name*, in the order of its topology. Raises LabError if there is no such lab."""
     directory, record = find_recorded_lab(name)
     running = server_records.scan_processes(directory)
@@ -119,7 +119,7 @@ def list_lab_names() -> tuple[str, ...]:
 def list_labs() -> tuple[LabStatus, ...]:
     """All labs of this user, by name. Raises LabError if a record cannot be parsed."""
     # One that was purged since its directory was seen is no lab any more.
-    return tuple(read_status(directory.name) for directory in list_lab_directories() if directory.read() is not None)
+    return tuple(read_lab_status(lab.name) for lab in list_lab_directories() if lab.read() is not None)
 
 
 def list_addresses(name: str) -> tuple[ServerAddress, ...]:
@@ -158,7 +158,7 @@ def _find_login(name: str, user: str, region: str) -> dict[str, Any]:
     if password := passwords.find_login(lab_directory(name).conf, user, region):
         return {"user": password[0], "password": password[1]}
     # A user of one region is called after it; others are the same in all.
-    return keys.find_login(name, regional_user(user, region)) or keys.find_login(name, user)
+    return keys.find_login_files(name, regional_user(user, region)) or keys.find_login_files(name, user)
 
 
 def list_client_endpoints(name: str) -> Mapping[str, Endpoint]:
@@ -175,7 +175,7 @@ def find_system_endpoint(name: str, region: str | None = None) -> Endpoint:
     password = passwords.find_password(lab_directory(name).conf, SYSTEM_USER)
     servers = list_addresses(name)
     urls = tuple(server.client_url for server in servers if region is None or _serves(server, region))
-    files = keys.find_login(name, SYSTEM_USER)
+    files = keys.find_login_files(name, SYSTEM_USER)
     login = files or {"user": SYSTEM_USER if password else None, "password": password}
     return Endpoint(urls=urls, **{**_find_authority(servers), **login})
 

@@ -17,7 +17,7 @@ from vstream import __version__
 from vstream.capture.records import CapturedServer, CapturedStream, GivenUpStream, Manifest, Sample
 from vstream.capture.store import FORMAT, Capture
 from vstream.errors import VstreamError
-from vstream.lab.status import read_status
+from vstream.lab.status import read_lab_status
 from vstream.plan.transitions.remove_region import RegionLoss
 from vstream.runner.environment import ChangedRegion
 from vstream.scenario.model import Scenario
@@ -110,7 +110,7 @@ class ManifestWriter:
     def record_servers(self, lab_name: str) -> None:
         """Copy the lab's logs and search them for panics. A lab that never started has none."""
         try:
-            status = read_status(lab_name)
+            status = read_lab_status(lab_name)
         except VstreamError:
             return
         self._capture.logs.mkdir(parents=True, exist_ok=True)

@@ -12,7 +12,7 @@ from vstream.errors import LabError, VstreamError
 from vstream.jetstream import monitoring
 from vstream.jetstream.keyring import Keyring, default_key_directory
 from vstream.lab.readiness import trust_monitors
-from vstream.lab.status import find_system_endpoint, is_running, list_addresses, list_endpoints, read_status
+from vstream.lab.status import find_system_endpoint, is_running, list_addresses, list_endpoints, read_lab_status
 from vstream.render import account_view
 from vstream.topology.accounts import inbox_of, password_variable, regional_user, regional_variable
 from vstream.topology.model import Endpoint, Security, Topology
@@ -135,7 +135,7 @@ def _check_servers(topology: Topology, lab_name: str) -> None:
     running = {(address.region, address.server.name) for address in list_addresses(lab_name)}
     expected = {(seat.region, seat.server.name) for seat in topology.all_seats}
     staying = {region for region, _ in expected}
-    is_same_topology = read_status(lab_name).topology == topology.name  # else its other servers are somebody's
+    is_same_topology = read_lab_status(lab_name).topology == topology.name  # else its other servers are somebody's
     in_staying_regions = {(region, server) for region, server in running if region in staying}
     if running == expected or (is_same_topology and in_staying_regions == expected):
         return

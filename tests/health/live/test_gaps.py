@@ -42,11 +42,13 @@ async def find_gaps(
         later = [candidate for candidate in at_origin if candidate >= seq]
         return at_origin[min(later)] if stream == ORIGIN and later else None
 
-    monkeypatch.setattr(lag, "get_message", get)
+    monkeypatch.setattr(lag, "read_message", get)
     monkeypatch.setattr(lag, "read_next_message", following)
     streams = {READER: replace(healthy().streams[READER], first_seq=1, last_seq=len(taken))}
     connection = cast("Connection", object())
-    return await gaps.find_gaps(TOPOLOGY, streams, {"west": connection, "east": connection}, time.monotonic() + 60)
+    return await gaps.find_gaps_and_repeats(
+        TOPOLOGY, streams, {"west": connection, "east": connection}, time.monotonic() + 60
+    )
 
 
 async def test_no_gap_is_found_where_nothing_was_skipped(monkeypatch: pytest.MonkeyPatch) -> None:

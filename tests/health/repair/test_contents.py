@@ -138,7 +138,7 @@ def test_what_differs_is_not_counted_as_a_copy_to_delete() -> None:
         tally.take(
             DuplicatePair(origin="w", seq=seq, stays=seq, goes=seq + 20, differs="its payload" if seq % 2 else None)
         )
-    duplicates = tally.list_duplicates("foo", "r", "west")
+    duplicates = tally.make_duplicates("foo", "r", "west")
     assert (duplicates.count, dict(duplicates.differing), len(duplicates.examples), len(duplicates.stay)) == (
         10,
         {"its payload": 10},
@@ -254,7 +254,7 @@ def test_what_a_repair_would_do_in_words() -> None:
     tally = Tally()
     tally.take(DuplicatePair(origin="foo-write-west", seq=1, stays=1, goes=9, differs=None))
     tally.take(DuplicatePair(origin="foo-write-west", seq=2, stays=2, goes=10, differs="their payloads differ"))
-    copies = tally.list_duplicates("foo", "foo-read-east", "east")
+    copies = tally.make_duplicates("foo", "foo-read-east", "east")
     repairs = ContentRepairs(replays=[replay], duplicates=[copies], unread={"x": "no answer"})
     lines = [line.plain for line in view.render_contents(repairs)]
     assert lines == [

@@ -496,7 +496,9 @@ async def test_what_was_dropped_as_a_duplicate_is_neither_late_nor_skipped_nor_m
     for number, region in ((5, "central"), (6, "east")):
         await regions.publish(region, "foo.b")
         await regions.until_count(number)
-    skipped = await gaps.find_gaps(topology(), await regions.read_states(), regions.connections, time.monotonic() + 60)
+    skipped = await gaps.find_gaps_and_repeats(
+        topology(), await regions.read_states(), regions.connections, time.monotonic() + 60
+    )
     assert [gap for gap in skipped if gap.reader == EAST] == [
         Gap(reader=EAST, origin="foo-write-east", first=2, last=2)
     ]

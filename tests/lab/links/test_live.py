@@ -21,7 +21,7 @@ from vstream.lab.links.state import Backend, Cut, LinkState, Pair
 from vstream.lab.readiness import ReadinessProgress, ReadinessStage
 from vstream.lab.start import LabSetup
 from vstream.lab.state import lab_directory
-from vstream.lab.status import list_addresses, read_status
+from vstream.lab.status import list_addresses, read_lab_status
 
 pytestmark = pytest.mark.lab
 
@@ -53,7 +53,7 @@ async def up(lab_a: None, binary: Path) -> None:
     for fault in control.read_links("a").overlays:
         await control.remove_overlay("a", fault)
     await lab.up("a", topology(3, 1), render, LabSetup(binary=binary), on_progress=ignore_progress)
-    await control.reset_shape("a", control.read_links("a").pairs)
+    await control.restore_started_shape("a", control.read_links("a").pairs)
 
 
 @pytest.mark.usefixtures("up")
@@ -115,7 +115,7 @@ async def test_a_round_trip_takes_at_least_what_its_link_says() -> None:
             assert await ears.round_trip(far, near) >= rtt
         await control.shape_links("a", {(EAST, WEST): LinkState(delay=0.3)})
         assert await ears.round_trip(WEST, EAST) >= 0.07 + 0.3
-        await control.reset_shape("a", control.read_links("a").pairs)
+        await control.restore_started_shape("a", control.read_links("a").pairs)
         await ears.until_quicker(WEST, EAST, 0.07)
 
 
@@ -148,10 +148,10 @@ async def test_a_proxy_that_died_is_seen_and_started_again_with_what_it_did(bina
             await control.put_overlay("a", "another", cut(LINK, Cut.RESET))
         assert "vstream lab up" in str(caught.value.hint)
         assert set(control.read_links("a").overlays) == {"fault"}
-        servers = {server.name: server.pid for server in read_status("a").servers}
+        servers = {server.name: server.pid for server in read_lab_status("a").servers}
 
         await lab.up("a", topology(3, 1), render, LabSetup(binary=binary), on_progress=ignore_progress)
-        assert {server.name: server.pid for server in read_status("a").servers} == servers
+        assert {server.name: server.pid for server in read_lab_status("a").servers} == servers
         await ears.require(ears.everybody() - LINK)
         await control.remove_overlay("a", "fault")
         await ears.require(ears.everybody())

@@ -25,7 +25,7 @@ from tests.support.publish_load import Load, check_contents, under_load
 from tests.support.shared_lab import own_lab
 from vstream.health.live.cross_region_listener import CrossRegionListener
 from vstream.lab.state import lab_directory
-from vstream.lab.status import list_client_endpoints, list_endpoints, read_status
+from vstream.lab.status import list_client_endpoints, list_endpoints, read_lab_status
 from vstream.lint import parse_topology
 from vstream.topology.model import Topology
 
@@ -227,7 +227,7 @@ async def test_regions_join_and_leave_while_clients_publish(file: Path) -> None:
         gone = await command("apply", file, "--yes", "--allow-destructive", "--allow-many")
         assert gone.code == 0, gone.out + gone.err
         await load.wait_for_acknowledged(RATE)
-    assert {server.region for server in read_status("regional").servers} == {*two}
+    assert {server.region for server in read_lab_status("regional").servers} == {*two}
     assert (load.unknown, east_load.unknown) == (set(), set())
     assert (load.refused["west"], load.refused["central"], east_load.refused["east"]) == (0, 0, 0)
     load.acked |= east_load.acked

@@ -140,16 +140,16 @@ class FaultRequest:
     def servers_of_regions(self) -> tuple[str, ...]:
         """The servers of the named regions, or all."""
         names = self.spec.targets or self.target.regions
-        return tuple(server for name in names for server in select.find_region_servers(self.target, name))
+        return tuple(server for name in names for server in select.find_running_in_region(self.target, name))
 
     def servers_of_targets(self) -> tuple[str, ...]:
         """The named servers and the servers of the named regions, or all."""
         if not self.spec.targets:
             return tuple(self.target.servers)
-        return tuple(server for name in self.spec.targets for server in select.find_region_or_server(self.target, name))
+        return tuple(server for name in self.spec.targets for server in select.find_serving_servers(self.target, name))
 
     def find_stream(self) -> str:
-        """The physical stream of that name."""
+        """The name of the physical stream that the first target and `--region` mean."""
         region = self.spec.options.get("region")
         return select.find_stream(self.topology, self.spec.targets[0], None if region is None else str(region))
 
@@ -193,17 +193,17 @@ class ServerFault(LabFault):
 
     async def heal(self, target: TargetServers, fault_id: str) -> Callable[[], None]:
         """Start the servers that do not run."""
-        return start_again(target, self.servers)
+        return start_absent_servers(target, self.servers)
 
     def is_over(self, target: TargetServers, fault_id: str) -> bool:
         """Whether they were started since."""
-        return are_started(target, self.servers)
+        return not list_absent_servers(target, self.servers)
 
 
-def are_started(target: TargetServers, servers: Sequence[str]) -> bool:
-    """Whether each of *servers* runs or is no longer meant to."""
+def list_absent_servers(target: TargetServers, servers: Sequence[str]) -> list[str]:
+    """Those of *servers* that are meant to run and do not: after `lab down`, none is meant to."""
     stopped = [server for server in servers if not target.nats_server(server).is_running()]
-    return all(server_records.read(target.directory, server) is None for server in stopped)
+    return [server for server in stopped if server_records.read(target.directory, server) is not None]
 
 
 async def wait_until(
@@ -254,18 +254,13 @@ def name_with_verb(servers: Sequence[str]) -> str:
     return f"{', '.join(servers)} {'is' if len(servers) == 1 else 'are'}"
 
 
-def start_again(target: TargetServers, servers: Sequence[str]) -> Callable[[], None]:
+def start_absent_servers(target: TargetServers, servers: Sequence[str]) -> Callable[[], None]:
     """
-    Start those of *servers* that do not run. Calling the result raises LabError if one of them has died since.
+    Start those of *servers* that are meant to run and do not, unless another open fault holds them down.
 
-    Servers that are no longer meant to run, because the lab was taken down, stay down. So do those that another open
-    fault holds down.
+    Calling the result raises LabError if one of them has died since.
     """
-    missing = []
-    for server in servers:
-        is_wanted = server_records.read(target.directory, server) is not None
-        if is_wanted and server not in target.held and not target.nats_server(server).is_running():
-            missing.append(server)
+    missing = [server for server in list_absent_servers(target, servers) if server not in target.held]
     return start.start_servers(target.directory, missing, target.latest_record().programs)
 
 

@@ -72,11 +72,11 @@ class DiskFull(base.ServerFault):
             await base.wait_until(
                 (server,), lambda stopped: not target.nats_server(stopped).is_running(), "still runs", within=_GRACE
             )
-        return base.start_again(target, self.servers)
+        return base.start_absent_servers(target, self.servers)
 
     def is_over(self, target: TargetServers, fault_id: str) -> bool:
         """Whether all its servers were restarted since, or are no longer meant to run."""
-        return not self._find_limited(target, fault_id) and base.are_started(target, self.servers)
+        return not self._find_limited(target, fault_id) and not base.list_absent_servers(target, self.servers)
 
     def _find_limited(self, target: TargetServers, fault_id: str) -> list[str]:
         """Those of the servers that are still the processes that were limited."""

@@ -31,20 +31,18 @@ async def _resolve_kill_region(request: base.FaultRequest) -> base.LastingInject
 
 async def _resolve_kill_server(request: base.FaultRequest) -> base.LastingInjection:
     names = request.spec.targets
-    return request.make_lasting(
-        Kill(servers=tuple(server for name in names for server in select.find_server(request.target, name)))
-    )
+    return request.make_lasting(Kill(servers=tuple(select.find_running_server(request.target, name) for name in names)))
 
 
 async def _resolve_kill_leader(request: base.FaultRequest) -> base.LastingInjection:
-    stream, leader = await select.find_led_stream(request.target, request.find_stream())
-    killed = request.make_lasting(Kill(servers=select.find_server(request.target, leader)))
-    return replace(killed, also_confirm=select.make_stream_leader_check(request.target, stream, leader))
+    leadership, leader = await select.find_led_stream(request.target, request.find_stream())
+    killed = request.make_lasting(Kill(servers=(select.find_running_server(request.target, leader),)))
+    return replace(killed, also_confirm=select.make_stream_leader_check(request.target, leadership, leader))
 
 
 async def _resolve_kill_meta_leader(request: base.FaultRequest) -> base.LastingInjection:
     leader = await leaders.require_meta_leader(request.target)
-    killed = request.make_lasting(Kill(servers=select.find_server(request.target, leader)))
+    killed = request.make_lasting(Kill(servers=(select.find_running_server(request.target, leader),)))
     return replace(killed, also_confirm=select.make_meta_leader_check(request.target, leader))
 
 

@@ -103,7 +103,7 @@ class LinkShape(LinkFault):
         await control.read_traffic(lab)
         async with probe_connectivity(target, patience=_choose_patience(target)) as probe:
             pairs = self.states.keys() & await _find_connected(probe, probe.pairs - target.cuts())
-            before = await probe.measure_latency(pairs)
+            before = await probe.measure_latencies(pairs)
             await control.put_overlay(lab, fault_id, self.states)
         links = control.read_links(lab)
         async with probe_connectivity(target, patience=_choose_patience(target)) as probe:

@@ -98,7 +98,7 @@ class PowerLoss(base.ServerFault):
                 await asyncio.to_thread(self._put_back, target, place, _list_not_started_since(target, dead))
             except OSError as error:
                 raise self._store_error(error) from error
-        return base.start_again(target, self.servers)
+        return base.start_absent_servers(target, self.servers)
 
     def _store_error(self, error: OSError) -> LabError:
         return LabError(f"the stores of {self.target_text} cannot be copied and put back: {error}")

@@ -43,7 +43,7 @@ class Restart(base.ServerFault):
         base.require_awake(target, self.servers)
         self.signal(target, signal.SIGINT)
         await self._wait_until_ended(target, _GRACE)
-        return base.start_again(target, self.servers)
+        return base.start_absent_servers(target, self.servers)
 
     def is_over(self, target: TargetServers, fault_id: str) -> bool:
         """Whether they are no longer meant to run."""

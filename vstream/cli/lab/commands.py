@@ -21,7 +21,7 @@ from vstream.cli.lab.options import (
     SameLab,
     choose_lab,
     choose_name,
-    find_topology,
+    find_topology_file,
     remember_topology,
 )
 from vstream.cli.views import console
@@ -30,7 +30,7 @@ from vstream.cli.views.json_output import print_json
 from vstream.cli.views.progress import show_progress
 from vstream.lab import lab
 from vstream.lab.binaries import find_or_fetch_binaries
-from vstream.lab.doctor import examine
+from vstream.lab.doctor import examine_machine
 from vstream.lab.links.state import Backend
 from vstream.lab.start import LabSetup
 from vstream.lab.state import lab_directory
@@ -40,8 +40,8 @@ from vstream.lab.status import (
     find_recorded_lab,
     list_addresses,
     list_labs,
+    read_lab_status,
     read_log_tail,
-    read_status,
 )
 from vstream.servers import target_servers
 from vstream.servers.bundles import render_lab
@@ -104,7 +104,7 @@ def up(
     Examples: `vstream lab up`, `vstream lab up acme.yaml --lab rehearsal --server-version 2.12.8`,
     `vstream lab up --server-version 2.12.8 --server-version west=2.15.1`, `vstream lab up --link west-east:rtt=140ms`
     """
-    file = find_topology(topology, name)
+    file = find_topology_file(topology, name)
     loaded = options.load_topology(file).require()
     shape = link_commands.choose_shape(loaded, link or ())
     stated = _parse_versions(server_version or ())
@@ -151,10 +151,10 @@ def status(name: LabArgument = None, same: SameLab = None, output: options.TextO
     Examples: `vstream lab status`, `vstream lab status acme --format json`
     """
     chosen = choose_name(name, same)
-    labs = (read_status(chosen),) if chosen else list_labs()
+    labs = (read_lab_status(chosen),) if chosen else list_labs()
     faults = {status.name: _list_states(status) for status in labs}
     if output == "json":
-        print_json("lab-status", {"labs": view.as_dict(labs, faults)})
+        print_json("lab-status", {"labs": view.labs_as_dicts(labs, faults)})
     elif not labs:
         console.print_note("no labs; `vstream lab up TOPOLOGY` starts one")
     else:
@@ -162,7 +162,7 @@ def status(name: LabArgument = None, same: SameLab = None, output: options.TextO
         for status in labs:
             screen.print(view.render_table(status, faults[status.name], width=screen.width))
             if status.links is not None:
-                screen.print(view.render_links(status.links))
+                screen.print(view.render_proxy_status(status.links))
     if any(_has_crashed(status) for status in labs):
         raise typer.Exit(NO)
 
@@ -213,7 +213,7 @@ def doctor(output: options.TextOrJson = "text") -> None:
 
     Examples: `vstream lab doctor`, `vstream lab doctor --format json`
     """
-    findings = run(examine())
+    findings = run(examine_machine())
     if output == "json":
         print_json("lab-doctor", view.capabilities_as_dict(findings))
     else:

@@ -62,7 +62,7 @@ def link(
 
 
 async def _change(lab: str, pairs: Sequence[Pair], shape: LinkState, *, reset: bool) -> Links:
-    links = await control.reset_shape(lab, pairs) if reset else control.read_links(lab)
+    links = await control.restore_started_shape(lab, pairs) if reset else control.read_links(lab)
     return links if shape == IDEAL else await control.shape_links(lab, dict.fromkeys(pairs, shape))
 
 

@@ -13,7 +13,7 @@ from vstream.cli.lazy_group import TOPOLOGY_VARIABLE, chosen_overlays
 from vstream.cli.views.console import print_note, set_log
 from vstream.errors import LabError
 from vstream.lab.state import lab_directory
-from vstream.lab.status import list_lab_names, read_status
+from vstream.lab.status import list_lab_names, read_lab_status
 
 Name = Annotated[
     str | None, typer.Option("--lab", help="The lab's name; by default the topology's.", envvar="VSTREAM_LAB")
@@ -62,16 +62,16 @@ def choose_topology(context: Any) -> None:
     for parameter in context.command.params:
         if parameter.envvar == TOPOLOGY_VARIABLE and (value := context.params[parameter.name]):
             set_log(context.params.get("log_format", ""), is_quiet=context.params.get("is_quiet"))
-            context.params[parameter.name] = type(value)(find_topology(Path(value), context.params["lab"]))
+            context.params[parameter.name] = type(value)(find_topology_file(Path(value), context.params["lab"]))
 
 
-def find_topology(path: Path, name: str | None) -> Path:
+def find_topology_file(path: Path, name: str | None) -> Path:
     """*path*, or what lab *name* was started from where that is the default and not here. Raises LabError for none."""
     if name is None or path != options.DEFAULT_FILE or path.exists():
         return path
     link = lab_directory(name).topology
     if not link.is_symlink():
-        read_status(name)  # raises LabError if there is none, and names the others
+        read_lab_status(name)  # raises LabError if there is none, and names the others
         raise LabError(f"{path} does not exist", hint=f"name the file of the topology that lab `{name}` runs")
     print_note(f"topology: {link.readlink()}, from which lab {name} was started")
     return link.readlink()

@@ -17,7 +17,7 @@ from vstream.capture.verdict.verdict import CaseStatus, Verdict, as_dict, to_jun
 from vstream.cli import options
 from vstream.cli.asyncio_runner import run as run_to_end
 from vstream.cli.exit_codes import NO, OK, UNKNOWN
-from vstream.cli.lint import Format, default_format, print_lines
+from vstream.cli.lint import Format, default_format, print_cleaned_lines
 from vstream.cli.scenario import explore, find
 from vstream.cli.views import console
 from vstream.cli.views import scenario as view
@@ -104,7 +104,7 @@ def validate(
     diagnostics = list(dict.fromkeys(diagnostic for scenario in loaded for diagnostic in scenario.diagnostics))
     texts = {file: text for scenario in loaded for file, text in scenario.texts.items()}
     report = LintReport(diagnostics=tuple(diagnostics), texts=texts, files=tuple(texts))
-    print_lines(report_lines(report, output or default_format()))
+    print_cleaned_lines(report_lines(report, output or default_format()))
     if diagnostics:
         for line in summary_lines(report, is_fixing=False):
             console.print_note(line)

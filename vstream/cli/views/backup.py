@@ -12,7 +12,7 @@ from vstream.backup.directory import BackupRecord
 from vstream.backup.restore import RestoreState
 
 
-def describe(record: BackupRecord, directory: Path) -> Iterator[Text]:
+def describe_backup(record: BackupRecord, directory: Path) -> Iterator[Text]:
     """What was written, and the cut."""
     messages = sum(int(item.state["messages"]) for item in record.streams)
     consumers = sum(len(item.consumers) for item in record.streams)

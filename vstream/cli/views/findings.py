@@ -110,7 +110,7 @@ def render_concise(findings: Sequence[Finding]) -> Iterator[Text]:
         yield Text.assemble(render_headline(finding), hint)
 
 
-def as_json(findings: Sequence[Finding]) -> list[dict[str, Any]]:
+def as_dicts(findings: Sequence[Finding]) -> list[dict[str, Any]]:
     """The findings as plain JSON data."""
     return [_as_dict(finding) for finding in findings]
 

@@ -10,7 +10,7 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from vstream.cli.views.findings import STYLES, as_json
+from vstream.cli.views.findings import STYLES, as_dicts
 from vstream.diagnostics import Finding, Severity
 from vstream.lab.links.control import Traffic
 from vstream.lab.links.state import Links, LinkState
@@ -24,12 +24,12 @@ _WIDE = 80
 
 def render_table(status: LabStatus, faults: Mapping[str, str], *, width: int) -> Table:
     """One row for each server. *faults* are the states of servers that an open fault holds; *width* is the screen's."""
-    view = Table(box=box.SIMPLE_HEAD, title=f"lab {status.name} ({status.topology})", title_justify="left")
+    table = Table(box=box.SIMPLE_HEAD, title=f"lab {status.name} ({status.topology})", title_justify="left")
     # Ports alone fit on any screen; `--format json` has the whole addresses, which are all on 127.0.0.1.
     headings = ["server", "region", "state", "pid", "version", "port", "monitor", "up"]
     shown = headings if width >= _WIDE else ["server", "region", "state", "port", "up"]
     for heading in shown:
-        view.add_column(heading, no_wrap=heading in {"state", "port", "up"}, overflow="fold")
+        table.add_column(heading, no_wrap=heading in {"state", "port", "up"}, overflow="fold")
     for server in status.servers:
         cells: dict[str, str | Text] = {
             "server": server.name,
@@ -41,8 +41,8 @@ def render_table(status: LabStatus, faults: Mapping[str, str], *, width: int) ->
             "monitor": str(server.address.monitor),
             "up": _format_uptime(server.uptime),
         }
-        view.add_row(*(cells[heading] for heading in shown))
-    return view
+        table.add_row(*(cells[heading] for heading in shown))
+    return table
 
 
 def _render_state(server: ServerStatus, faults: Mapping[str, str]) -> Text:
@@ -51,7 +51,7 @@ def _render_state(server: ServerStatus, faults: Mapping[str, str]) -> Text:
     return Text(server.state.value, style=_STYLE[server.state.value])
 
 
-def render_links(status: ProxyStatus) -> Text:
+def render_proxy_status(status: ProxyStatus) -> Text:
     """One line about what makes the links between regions."""
     state = status.state.value
     process = f", process {status.pid}" if status.pid else ""
@@ -59,8 +59,8 @@ def render_links(status: ProxyStatus) -> Text:
     return Text.assemble(f"links: {status.backend.value} ", (state, _STYLE[state]), process, changes)
 
 
-def as_dict(labs: Sequence[LabStatus], faults: Mapping[str, Mapping[str, str]]) -> list[dict[str, Any]]:
-    """Labs as plain JSON data. *faults* are by lab and server, as in `table`."""
+def labs_as_dicts(labs: Sequence[LabStatus], faults: Mapping[str, Mapping[str, str]]) -> list[dict[str, Any]]:
+    """Labs as plain JSON data. *faults* are by lab and server, as in `render_table`."""
     return [_lab_as_dict(lab, faults.get(lab.name, {})) for lab in labs]
 
 
@@ -107,36 +107,36 @@ def _format_uptime(uptime: timedelta | None) -> str:
 
 def render_capabilities(findings: Sequence[Finding]) -> Table:
     """One row for each thing that was tried."""
-    view = Table(box=box.SIMPLE_HEAD, title="labs on this machine", title_justify="left")
+    table = Table(box=box.SIMPLE_HEAD, title="labs on this machine", title_justify="left")
     for heading in ("", "", "why, or how"):
-        view.add_column(heading)
+        table.add_column(heading)
     for finding in findings:
         can = finding.severity is Severity.NOTE
         answer = Text("yes", style="green") if can else Text("no", style=STYLES[finding.severity])
-        view.add_row(finding.code, answer, finding.message)
-    return view
+        table.add_row(finding.code, answer, finding.message)
+    return table
 
 
 def capabilities_as_dict(findings: Sequence[Finding]) -> dict[str, Any]:
     """Findings as plain JSON data."""
-    return {"can_run_labs": not any(finding.is_error for finding in findings), "findings": as_json(findings)}
+    return {"can_run_labs": not any(finding.is_error for finding in findings), "findings": as_dicts(findings)}
 
 
 def render_link_table(name: str, links: Links, traffic: Traffic | None) -> Table:
     """One row for each direction of each link. *traffic* is None if nothing makes the links."""
-    view = Table(box=box.SIMPLE_HEAD, title=f"links of lab {name} ({links.backend.value})", title_justify="left")
+    table = Table(box=box.SIMPLE_HEAD, title=f"links of lab {name} ({links.backend.value})", title_justify="left")
     for heading in ("from → to", "link", "open", "changed by"):
         # On a narrow screen the shape of a link takes several lines, and nothing is cut.
-        view.add_column(heading, no_wrap=heading in {"from → to", "open"}, overflow="fold")
+        table.add_column(heading, no_wrap=heading in {"from → to", "open"}, overflow="fold")
     for pair in links.pairs:
         state = links.state(pair)
-        view.add_row(
+        table.add_row(
             f"{pair[0]} → {pair[1]}",
             Text(describe_link(state), style="bold red" if state.cut else ""),
             "-" if traffic is None else str(traffic.connections.get(pair, 0)),
             ", ".join(overlay for overlay, states in links.overlays.items() if pair in states) or "-",
         )
-    return view
+    return table
 
 
 def describe_link(state: LinkState) -> str:

@@ -74,7 +74,7 @@ def report_lines(
     top, manual = anchor or AS_NAMED, Manual(docs_url=docs_url)
     match output:
         case LintFormat.JSON:
-            yield format_json("findings", {"findings": _as_json(report, top, manual)})
+            yield format_json("findings", {"findings": _as_dicts(report, top, manual)})
         case LintFormat.SARIF:
             yield _load_formats().to_sarif(report.diagnostics, manual.pages, anchor=top, docs_url=manual.url)
         case LintFormat.JUNIT:
@@ -89,10 +89,10 @@ def report_lines(
             yield from findings.render_concise(report.diagnostics)
 
 
-def _as_json(report: LintReport, anchor: Anchor, manual: Manual) -> list[dict[str, Any]]:
+def _as_dicts(report: LintReport, anchor: Anchor, manual: Manual) -> list[dict[str, Any]]:
     url = manual.url
     pages = manual.pages if url and report.diagnostics else {}
-    entries = findings.as_json(report.diagnostics)
+    entries = findings.as_dicts(report.diagnostics)
     for entry, fingerprint in zip(entries, fingerprints(report.diagnostics, anchor), strict=True):
         entry["fingerprint"] = fingerprint
         entry["url"] = _load_formats().page_url(pages.get(entry["code"]), url)
@@ -131,7 +131,7 @@ def summary_lines(report: LintReport, *, is_fixing: bool) -> Iterator[str]:
         yield f"{fixable:,} of them can be corrected with `--fix`"
 
 
-def stale_lines(stale: Mapping[FindingKey, int]) -> Iterator[str]:
+def stale_baseline_lines(stale: Mapping[FindingKey, int]) -> Iterator[str]:
     """The entries of a baseline that nothing has any more."""
     if not stale:
         return

@@ -53,18 +53,18 @@ def render_resolution(answer: Simulation) -> Iterator[Text]:
     yield Text(f"  {format_count(answer.rule_count, 'rule')}: about {cost} µs for each message that a client publishes")
 
 
-def as_json(answer: Simulation) -> dict[str, Any]:
+def as_dict(answer: Simulation) -> dict[str, Any]:
     """The answer for other programs."""
     return {
         "subject": answer.subject,
         "cluster": answer.cluster,
         "account": answer.block.account,
         "accepted": not answer.refusals,
-        "refusals": [refusal_json(refusal) for refusal in answer.refusals],
+        "refusals": [refusal_as_dict(refusal) for refusal in answer.refusals],
         "ambiguous": any(resolution.is_ambiguous for resolution in _list_resolutions(answer)),
         "candidates": _list_candidates(answer, answer.at_cluster) if answer.at_cluster is not None else None,
-        "arrivals": _arrivals_json(answer, answer.at_cluster) if answer.at_cluster is not None else None,
-        "leaf_nodes": [_crossing_json(arrival) for arrival in answer.crossings()],
+        "arrivals": _arrivals_as_dicts(answer, answer.at_cluster) if answer.at_cluster is not None else None,
+        "leaf_nodes": [_crossing_as_dict(arrival) for arrival in answer.crossings()],
         "elsewhere": [_resolution_as_dict(answer, resolution) for resolution in answer.elsewhere],
         "rules": answer.rule_count,
         "cost_us": round(answer.cost_us, 3),
@@ -76,12 +76,12 @@ def describe_refusal(refusal: Refusal) -> Text:
     return Text.assemble(("  refused ", "bold red"), f"{place(refusal.span)}: {clean(refusal.message)}")
 
 
-def refusal_json(refusal: Refusal) -> dict[str, Any]:
+def refusal_as_dict(refusal: Refusal) -> dict[str, Any]:
     """Why a server refuses the rules, for other programs."""
-    return {"message": refusal.message, **_place_json(refusal.span)}
+    return {"message": refusal.message, **_place_as_dict(refusal.span)}
 
 
-def _place_json(span: Span | None) -> dict[str, Any]:
+def _place_as_dict(span: Span | None) -> dict[str, Any]:
     return {key: getattr(span, key, None) for key in ("file", "line", "column")}
 
 
@@ -89,46 +89,46 @@ def _resolution_as_dict(answer: Simulation, resolution: Resolution) -> dict[str,
     return {
         "cluster": resolution.cluster,
         "candidates": _list_candidates(answer, resolution),
-        "arrivals": _arrivals_json(answer, resolution),
+        "arrivals": _arrivals_as_dicts(answer, resolution),
     }
 
 
-def _arrivals_json(answer: Simulation, resolution: Resolution) -> list[dict[str, Any]] | None:
+def _arrivals_as_dicts(answer: Simulation, resolution: Resolution) -> list[dict[str, Any]] | None:
     """Who sees it in other accounts; None where a number that is drawn decides that."""
     if answer.is_undecided(resolution):
         return None
-    return [_arrival_json(arrival) for arrival in answer.arrivals(resolution)]
+    return [_arrival_as_dict(arrival) for arrival in answer.arrivals(resolution)]
 
 
-def _arrival_json(arrival: AccountArrival) -> dict[str, Any]:
+def _arrival_as_dict(arrival: AccountArrival) -> dict[str, Any]:
     return {
         "account": arrival.account,
         "subject": show_bytes(arrival.subject),
         "percent": arrival.percent,
-        "imports": [_link_json(link) for link in arrival.links],
+        "imports": [_link_as_dict(link) for link in arrival.links],
     }
 
 
-def _crossing_json(arrival: LeafArrival) -> dict[str, Any]:
+def _crossing_as_dict(arrival: LeafArrival) -> dict[str, Any]:
     return {
         "server": arrival.side.server,
         "account": arrival.account,
         "subject": show_bytes(arrival.subject),
         "percent": arrival.percent,
         "refused": arrival.refusal[0] if arrival.refusal else None,
-        "imports": [_link_json(link) for link in arrival.imports],
-        **_place_json(arrival.links[-1].span),
+        "imports": [_link_as_dict(link) for link in arrival.imports],
+        **_place_as_dict(arrival.links[-1].span),
     }
 
 
-def _link_json(link: AccountLink) -> dict[str, Any]:
+def _link_as_dict(link: AccountLink) -> dict[str, Any]:
     return {
         "kind": link.kind.value,
         "importer": link.importer,
         "exporter": link.exporter,
         "source": link.source,
         "destination": link.destination,
-        **_place_json(link.span),
+        **_place_as_dict(link.span),
     }
 
 
@@ -142,20 +142,20 @@ def _list_candidates(answer: Simulation, resolution: Resolution) -> list[dict[st
         candidates.append(
             {
                 "source": candidate.mapping.source if candidate.mapping else None,
-                **_place_json(answer.locate(candidate)),
+                **_place_as_dict(answer.locate(candidate)),
                 "only_if_first": candidate.is_first,
                 "overrides_lines": [entry.key_span.line for entry in answer.overridden(candidate)],
-                "outcomes": _outcomes_json(candidate.outcomes),
+                "outcomes": _outcomes_as_dicts(candidate.outcomes),
             }
         )
     return candidates
 
 
-def _outcomes_json(outcomes: Sequence[Outcome]) -> list[dict[str, Any]]:
+def _outcomes_as_dicts(outcomes: Sequence[Outcome]) -> list[dict[str, Any]]:
     """Each outcome once: shares that come to the same are added up."""
     merged: dict[str, dict[str, Any]] = {}
     for outcome in outcomes:
-        fields = _outcome_json(outcome)
+        fields = _outcome_as_dict(outcome)
         # What a message keeps its subject by does not matter.
         key = outcome.kind.value if outcome.kind is OutcomeKind.IDENTITY else f"{outcome.kind}{outcome.destination}"
         earlier = merged.setdefault(key, {**fields, "percent": 0})
@@ -163,7 +163,7 @@ def _outcomes_json(outcomes: Sequence[Outcome]) -> list[dict[str, Any]]:
     return list(merged.values())
 
 
-def _outcome_json(outcome: Outcome) -> dict[str, Any]:
+def _outcome_as_dict(outcome: Outcome) -> dict[str, Any]:
     return {
         "percent": outcome.probability_percent,
         "kind": outcome.kind.value,
@@ -325,7 +325,7 @@ def _render_cells(row: AccountRow, elsewhere: str) -> tuple[str, ...]:
     return (row.kind, clean(row.source), share + destination, where, streams, place(row.span) if row.span else "")
 
 
-def account_json(
+def account_as_dict(
     account: str, cluster: str | None, rows: Sequence[AccountRow], refusals: Sequence[Refusal]
 ) -> dict[str, Any]:
     """The rows for other programs."""
@@ -333,12 +333,12 @@ def account_json(
         "account": account,
         "cluster": cluster,
         "accepted": not refusals,
-        "refusals": [refusal_json(refusal) for refusal in refusals],
-        "routes": [_row_json(row) for row in rows],
+        "refusals": [refusal_as_dict(refusal) for refusal in refusals],
+        "routes": [_row_as_dict(row) for row in rows],
     }
 
 
-def _row_json(row: AccountRow) -> dict[str, Any]:
+def _row_as_dict(row: AccountRow) -> dict[str, Any]:
     return {
         "kind": row.kind,
         "source": show_bytes(row.source),
@@ -347,7 +347,7 @@ def _row_json(row: AccountRow) -> dict[str, Any]:
         "cluster": row.cluster,
         "account": row.account,
         "streams": list(row.streams),
-        **_place_json(row.span),
+        **_place_as_dict(row.span),
     }
 
 
@@ -357,12 +357,12 @@ def render_streams(topology: Topology, stream: VirtualStream) -> Table:
     for column in ("region", "published into", "as", "read from"):
         table.add_column(column, overflow="fold")
     for region in stream.regions:
-        row = describe_region(topology, stream, region)
+        row = region_as_dict(topology, stream, region)
         table.add_row(region, row["published_into"], "\n".join(row["subjects"]), row["read"])
     return table
 
 
-def describe_region(topology: Topology, stream: VirtualStream, region: str) -> dict[str, Any]:
+def region_as_dict(topology: Topology, stream: VirtualStream, region: str) -> dict[str, Any]:
     """Where clients in *region* publish to *stream*, and what they read."""
     origin = next(iter(stream.origin), None)
     return {

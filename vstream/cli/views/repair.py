@@ -237,10 +237,10 @@ def _describe_plan(group: MetaGroup) -> Iterator[Text]:
 
 def as_dict(topology: str, groups: Sequence[MetaGroup], *, is_done: bool) -> dict[str, Any]:
     """Everything that was known before, and whether something was done."""
-    return {"topology": topology, "groups": [_group_json(group) for group in groups], "done": is_done}
+    return {"topology": topology, "groups": [_group_as_dict(group) for group in groups], "done": is_done}
 
 
-def _group_json(group: MetaGroup) -> dict[str, Any]:
+def _group_as_dict(group: MetaGroup) -> dict[str, Any]:
     return {
         "name": group.name,
         "majority": group.majority,

@@ -68,11 +68,11 @@ def as_dict(
         "expected": [
             {"region": place.region, "subjects": list(place.subjects), "stream": place.stream} for place in expected
         ],
-        "traces": [_trace_json(trace) for trace in traces],
+        "traces": [_trace_as_dict(trace) for trace in traces],
     }
 
 
-def _trace_json(trace: PublishTrace) -> dict[str, Any]:
+def _trace_as_dict(trace: PublishTrace) -> dict[str, Any]:
     return {
         "region": trace.region,
         "server": trace.server,

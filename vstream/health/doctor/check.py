@@ -106,7 +106,7 @@ def check(
     return decorate
 
 
-def checks_of(*modules: ModuleType) -> tuple[DoctorCheck, ...]:
+def list_checks(*modules: ModuleType) -> tuple[DoctorCheck, ...]:
     """All checks that *modules* define, by their codes."""
     checks = {value for module in modules for value in vars(module).values() if isinstance(value, DoctorCheck)}
     return tuple(sorted(checks, key=lambda check: check.code))

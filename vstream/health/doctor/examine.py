@@ -10,7 +10,7 @@ from vstream.codes import Chapter
 from vstream.diagnostics import Finding, Severity
 from vstream.health.assess import assess
 from vstream.health.doctor import configs, servers, sourcing, streams
-from vstream.health.doctor.check import DoctorFinding, Drift, Patient, checks_of
+from vstream.health.doctor.check import DoctorFinding, Drift, Patient, list_checks
 from vstream.health.doctor.configs import ConfigFile, count_compared
 from vstream.health.loaded_mappings import compare_mappings
 from vstream.health.snapshot import Snapshot
@@ -19,7 +19,7 @@ from vstream.topology.bundle import Bundle
 from vstream.topology.model import Topology
 from vstream.value_class import value_class
 
-CHECKS: Final = checks_of(streams, sourcing, servers, configs)
+CHECKS: Final = list_checks(streams, sourcing, servers, configs)
 """All checks, by their codes."""
 CHAPTER: Final = Chapter(title="Doctor", pages=tuple(check.page for check in CHECKS))
 """The manual of `vstream doctor`."""
@@ -72,11 +72,11 @@ class Diagnosis:
             "configs_compared": self.configs,
             "health": self.health.value,
             "is_healthy": self.health is Health.HEALTHY,
-            "findings": findings_as_dicts(self.findings),
+            "findings": doctor_findings_as_dicts(self.findings),
         }
 
 
-def findings_as_dicts(findings: Sequence[Finding]) -> list[Json]:
+def doctor_findings_as_dicts(findings: Sequence[Finding]) -> list[Json]:
     """Findings as JSON would have them."""
     return [_as_dict(finding) for finding in findings]
 

@@ -175,7 +175,7 @@ class _SnapshotCollector:
     async def _find_gaps(self) -> tuple[Gap | Repeat, ...]:
         if not self._is_deep:
             return ()
-        return await gaps.find_gaps(self._topology, self._streams, self._connections, self._deadline)
+        return await gaps.find_gaps_and_repeats(self._topology, self._streams, self._connections, self._deadline)
 
     async def _read_beacons(self) -> tuple[BeaconSighting, ...]:
         if not beacons.list_streams_with_beacons(self._topology):
@@ -271,7 +271,7 @@ class _SnapshotCollector:
         if varz.now is not None:
             self._ahead.append(to_unix_seconds(require_text(varz.now)) - time.time())
         linked, jetstream, (rules, rules_problem) = await asyncio.gather(
-            monitoring.list_outbound_gateways(url, self._remaining()),
+            monitoring.read_outbound_gateways(url, self._remaining()),
             self._read_jetstream(region, url, varz.server_name),
             self._read_rules(url),
         )
@@ -300,7 +300,7 @@ class _SnapshotCollector:
         account = await self._find_account(region)
         path = f"/jsz?acc={quote(account, safe='')}&streams=true&stream_leader_only=true&config=true"
         try:
-            answer = await monitoring.get_list(url, path, self._remaining())
+            answer = await monitoring.get_large(url, path, self._remaining())
         except ServerError:
             # It says so where the account has nothing there yet.
             return await monitoring.get(url, "/jsz", self._remaining())
@@ -308,7 +308,7 @@ class _SnapshotCollector:
         unsubscribed = await look(self._keep(answer, region, led_by=server), self._remaining())
         if unsubscribed:
             # One may have been made, moved or deleted between the two answers: only what is seen twice is so.
-            answer = await monitoring.get_list(url, path, self._remaining())
+            answer = await monitoring.get_large(url, path, self._remaining())
             again = await look(self._keep(answer, region, led_by=server), self._remaining())
             for name in unsubscribed.keys() & again.keys():
                 self._streams[name] = replace(self._streams[name], unsubscribed=again[name])
@@ -376,7 +376,7 @@ class _SnapshotCollector:
         """All streams that *server* has a replica of, as it lists them; nothing if it does not answer."""
         account = quote(await self._find_account(server.region), safe="")
         try:
-            return await monitoring.get_list(str(server.url), f"/jsz?acc={account}&streams=true", self._remaining())
+            return await monitoring.get_large(str(server.url), f"/jsz?acc={account}&streams=true", self._remaining())
         except VstreamError:
             return {}
 

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from vstream.errors import RefusedError, ServerError, UnknownNameError, VstreamError
-from vstream.health.live.lag import get_message
+from vstream.health.live.lag import read_message
 from vstream.jetstream import direct, error_codes
 from vstream.jetstream.admin import JetStreamAdmin, ask_until_available
 from vstream.jetstream.connection import Connection
@@ -203,7 +203,7 @@ async def read_position(
         floor = delivered
     origins = origins_of(stream)
     filters = filters_of(observed.config.fields)
-    after = [step async for step in _walk_back(connection, name, delivered, floor, origins, get_message)]
+    after = [step async for step in _walk_back(connection, name, delivered, floor, origins, read_message)]
     acknowledged = sum(takes(filters, step.subject) for step in after) - observed.unacknowledged
     is_mirror = stream.consistency.has_mirrors
     seqs = {origins[0]: floor} if is_mirror else await _read_before(connection, name, floor, origins, earlier)
@@ -257,7 +257,7 @@ async def _read_before(
         begin = earlier.floor
         before = {origin: seq for origin, seq in earlier.origins.items() if origin not in earlier.unknown}
     positions: dict[str, int] = {}
-    async for step in _walk_back(connection, name, floor, begin, origins, get_message):
+    async for step in _walk_back(connection, name, floor, begin, origins, read_message):
         if step.origin in origins:
             # The first one found is the last of its origin: each stands in its own order.
             positions.setdefault(str(step.origin), step.origin_seq)

@@ -33,7 +33,7 @@ MOST = 32
 """Maximum number of readers to check, those with the newest messages first."""
 
 
-async def find_gaps(
+async def find_gaps_and_repeats(
     topology: Topology, streams: Mapping[str, StreamSnapshot], connections: Mapping[str, Connection], deadline: float
 ) -> tuple[Gap | Repeat, ...]:
     """Gaps and repeats that can be proven before *deadline*, on the monotonic clock. Skips mirrors, which keep sequences."""
@@ -70,7 +70,7 @@ async def _find_gaps(
     connection = lag.choose_connection_to(connections, feeding[0].reader.place)
     seqs = range(max(reader.first_seq, reader.last_seq - WINDOW + 1), reader.last_seq + 1)
     messages = await asyncio.gather(
-        *(lag.get_message(connection, reader.name, seq, _get_remaining(deadline)) for seq in seqs)
+        *(lag.read_message(connection, reader.name, seq, _get_remaining(deadline)) for seq in seqs)
     )
     places = {feed.origin.name: feed.origin.place for feed in feeding}
     before: dict[str, tuple[int, DirectMessage]] = {}
@@ -94,7 +94,7 @@ async def _find_gaps(
             passed.append((origin, last + 1, seq - 1))
         elif seq <= last:
             # An origin that was made anew has other messages there, or none: then this is no repeat.
-            held = await lag.get_message(
+            held = await lag.read_message(
                 lag.choose_connection_to(connections, places[origin]), origin, last, _get_remaining(deadline)
             )
             if held is not None and _is_same(held, earlier):

@@ -122,7 +122,7 @@ class _Search:
         stream = next(virtual_stream for virtual_stream in self.topology.streams if virtual_stream.name == feed.virtual)
         with suppress(VstreamError):
             newest = (
-                oldest if oldest.seq == last else await get_message(connection, oldest.stream, last, self._remaining())
+                oldest if oldest.seq == last else await read_message(connection, oldest.stream, last, self._remaining())
             )
             for message in (oldest, newest or oldest):
                 subject = physical.published_subject(self.topology.naming, stream, message.subject)
@@ -158,7 +158,7 @@ class _Search:
         if reader.messages == reader.last_seq <= _BACK:
             return 0, True  # it has all that it ever took, and nothing of this origin
         connection = self._connection_to(feed.origin.place)
-        last = await get_message(
+        last = await read_message(
             connection, feed.origin.name, self.streams[feed.origin.name].last_seq, self._remaining()
         )
         if last is None:
@@ -176,7 +176,7 @@ class _Search:
         connection, last = self._connection_to(feed.reader.place), self.streams[feed.reader.name].last_seq
         seqs = range(last, max(0, last - _BACK), -1)
         messages = await asyncio.gather(
-            *(get_message(connection, feed.reader.name, seq, self._remaining()) for seq in seqs)
+            *(read_message(connection, feed.reader.name, seq, self._remaining()) for seq in seqs)
         )
         last_seqs: dict[str, int] = {}
         for message in messages:
@@ -197,7 +197,7 @@ def choose_connection_to(connections: Mapping[str, C], place: str) -> C:
     return connections.get(place) or next(iter(connections.values()))
 
 
-async def get_message(connection: Connection, stream: str, seq: int, patience: float) -> DirectMessage | None:
+async def read_message(connection: Connection, stream: str, seq: int, patience: float) -> DirectMessage | None:
     """The message at *seq*, by Direct Get, or from the leader if that is switched off. Raises as `direct`."""
     try:
         return await direct.get_by_seq(connection, stream, seq, timeout=patience)

@@ -133,7 +133,7 @@ async def _find_missing_link(target: TargetServers) -> str | None:
     present = {target.clusters[server] for server in joined if target.serves(server)}
     for url in target.monitors(joined):
         try:
-            linked = await monitoring.list_outbound_gateways(url)
+            linked = await monitoring.read_outbound_gateways(url)
         except VstreamError as error:
             return error.message
         # A server has gateways to all clusters but its own.

@@ -251,7 +251,7 @@ class Tally:
         if len(examples) < _NAMED:
             examples.append(pair)
 
-    def list_duplicates(self, virtual: str, reader: str, place: str) -> Duplicates:
+    def make_duplicates(self, virtual: str, reader: str, place: str) -> Duplicates:
         """All duplicates that were added."""
         return Duplicates(
             virtual=virtual,

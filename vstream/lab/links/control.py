@@ -58,7 +58,7 @@ async def shape_links(name: str, states: Mapping[Pair, LinkState]) -> Links:
     return await _apply_change(name, change_links, states)
 
 
-async def reset_shape(name: str, pairs: Iterable[Pair]) -> Links:
+async def restore_started_shape(name: str, pairs: Iterable[Pair]) -> Links:
     """Restore the shape that the lab was started with. Raises LabError as `shape_links` does."""
     ideal = dict.fromkeys(pairs, IDEAL)
 

@@ -35,7 +35,7 @@ async def find_duplicates(virtual: str, scan: Scan, tick: Tick) -> Duplicates | 
         for pair in block:
             if pair.differs != _GONE:
                 tally.take(pair)
-    copies = tally.list_duplicates(virtual, scan.name, scan.place)
+    copies = tally.make_duplicates(virtual, scan.name, scan.place)
     return copies if copies.count or copies.differing else None
 
 

@@ -172,7 +172,7 @@ async def _plan_replays(fetcher: Fetcher, scans: list[Scan], gaps: list[_Gap], s
     for scan in scans:
         planners = [await _examine_gap(fetcher, gap, stored) for gap in gaps if gap.scan is scan]
         ranked = [message for planner in planners for message in planner.ranked]
-        passed, lost = await newest.sort_missing(scan, ranked, fetcher.connections)
+        passed, lost = await newest.judge_missing(scan, ranked, fetcher.connections)
         replays += [planner.plan(passed, lost) for planner in planners]
     return [planned for planned in replays if planned.count or planned.irreparable]
 

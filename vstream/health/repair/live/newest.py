@@ -79,7 +79,7 @@ class NewestMessages:
         return ranks
 
 
-async def sort_missing(
+async def judge_missing(
     scan: Scan, messages: Iterable[MissingMessage], connections: Mapping[str, ReconnectingConnection]
 ) -> tuple[dict[str, SequenceSet], dict[str, dict[str, SequenceSet]]]:
     """

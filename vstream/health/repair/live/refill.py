@@ -66,7 +66,7 @@ async def _read_copies(
     copies: list[Copy] = []
     for end in range(reader.last_seq, reader.first_seq - 1, -_BLOCK):
         seqs = range(end, max(end - _BLOCK, reader.first_seq - 1), -1)
-        block = await asyncio.gather(*(lag.get_message(connection, reader.name, seq, ANSWER_TIMEOUT) for seq in seqs))
+        block = await asyncio.gather(*(lag.read_message(connection, reader.name, seq, ANSWER_TIMEOUT) for seq in seqs))
         for message in block:
             if message is None:
                 continue
@@ -95,7 +95,7 @@ async def _rewrite(
     connection = lag.choose_connection_to(connections, lost.place)
     subject = partial(physical.published_subject, topology.naming, _find_stream(topology, lost))
     for seq in sorted((seq for seq in copies if seq <= lost.last), reverse=True):
-        original = await lag.get_message(connection, lost.origin, seq, ANSWER_TIMEOUT)
+        original = await lag.read_message(connection, lost.origin, seq, ANSWER_TIMEOUT)
         if original is None:
             continue
         if original.data == copies[seq].data and subject(original.subject) == copies[seq].subject:
