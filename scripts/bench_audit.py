@@ -28,7 +28,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import functions as F
 
-from vstream.audit import cut as cutting
+from vstream.audit import cut_tables
 from vstream.audit.context import AuditContext
 from vstream.audit.local_frames import make_table
 from vstream.audit.normalise import COPIES, track_id
@@ -229,7 +229,7 @@ def streams(spark: SparkSession, rows: int) -> DataFrame:
 def ours(copies: DataFrame, streams_: DataFrame) -> dict[str, int]:
     """All of stage 3: digests, order, and what is wrong with each message where they differ."""
     pipeline = AuditPipeline(store=TableStore(copies.sparkSession), context=AuditContext(subject="bench"))
-    _, differences = pipeline.find_differences(copies, cutting.build_cut(streams_), copies.inputFiles())
+    _, differences = pipeline.find_differences(copies, cut_tables.build_cut_tables(streams_), copies.inputFiles())
     return {row.kind: row.number for row in differences.groupBy("kind").agg(F.sum("number").alias("number")).collect()}
 
 

@@ -27,7 +27,7 @@ import pyarrow as pa
 from nats.js.api import AckPolicy, ConsumerConfig
 
 from vstream.audit.session import open_session
-from vstream.audit.source import cut, register
+from vstream.audit.source import register, stream_cuts
 from vstream.audit.source.client import api_request, connect
 from vstream.audit.source.reading import read_range
 from vstream.audit.source.values import CONSUMER, DIRECT, Access, StreamRef, split_tasks
@@ -178,7 +178,7 @@ async def ordinary(one: Server, stream: str, count: int) -> None:
 def alone(one: Server, stream: str, path: str) -> None:
     """Our reader without Spark."""
     stream_ref = StreamRef(stream=stream, region="", virtual=stream, role="read")
-    cuts = cut.take_cuts([stream_ref], {"": one.access}, path=path)
+    cuts = stream_cuts.take_cuts([stream_ref], {"": one.access}, path=path)
     for job in split_tasks(cuts, {"": one.access}, rows=10**9):
         for _ in read_range(job, _SCHEMA):
             pass

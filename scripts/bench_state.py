@@ -15,14 +15,14 @@ import bench_goals
 from bench_extract import fill, measure_work, server, texts
 
 from vstream.audit.closed import ClosedPart
-from vstream.audit.closing import judge_open
+from vstream.audit.closing import judge_and_close
 from vstream.audit.context import AuditContext
 from vstream.audit.extract import stream_row
-from vstream.audit.frames import read_messages
+from vstream.audit.frames import read_live_messages
 from vstream.audit.local_frames import make_table
 from vstream.audit.schema import MESSAGES, STREAMS
 from vstream.audit.session import open_session
-from vstream.audit.source import cut, register
+from vstream.audit.source import register, stream_cuts
 from vstream.audit.source.client import api_request, connect
 from vstream.audit.source.values import StreamRef
 from vstream.audit.stages import AuditPipeline
@@ -78,9 +78,9 @@ def audit(spark: SparkSession, one: Server, place: Path) -> dict[str, tuple[floa
     held: list[Any] = []
 
     def read() -> None:
-        cuts = cut.take_cuts(REFS, access)
+        cuts = stream_cuts.take_cuts(REFS, access)
         state = AuditState(spark, place, "bench")
-        held.append((state, state.advance(cuts, lambda some: read_messages(spark, some, access)), cuts))
+        held.append((state, state.advance(cuts, lambda some: read_live_messages(spark, some, access)), cuts))
 
     def judge() -> None:
         state, advance, cuts = held[0]
@@ -91,7 +91,7 @@ def audit(spark: SparkSession, one: Server, place: Path) -> dict[str, tuple[floa
             def make_pipeline(closed: ClosedPart) -> AuditPipeline:
                 return AuditPipeline(store=TableStore(spark, f"file://{scratch}"), context=context, closed=closed)
 
-            report = judge_open(state, advance.closed, streams, make_table(spark, [], MESSAGES), make_pipeline)
+            report = judge_and_close(state, advance.closed, streams, make_table(spark, [], MESSAGES), make_pipeline)
         assert not report.findings, report.findings
 
     costs = {"reading": measure_work(one, 1_000_000, read), "judging": measure_work(one, 1_000_000, judge)}

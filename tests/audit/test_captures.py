@@ -32,7 +32,7 @@ from vstream.audit.schema import STREAMS
 from vstream.audit.session import without_codegen
 from vstream.audit.spark_errors import convert_spark_errors
 from vstream.audit.stages import AuditPipeline
-from vstream.audit.table_store import RESULTS, TableStore, check_catalog, publish
+from vstream.audit.table_store import RESULTS, TableStore, publish_results, try_publishing
 from vstream.capture.records import OperationOutcome
 from vstream.diagnostics import Severity
 from vstream.errors import VstreamError
@@ -340,21 +340,21 @@ def test_what_was_found_is_written_into_a_catalog(spark: SparkSession, tmp_path:
     spark.sql(f"CREATE SCHEMA found LOCATION 'file://{tmp_path}/found'")
     try:
         for _ in range(2):  # what is there is replaced
-            publish(shelf, "found", "parquet")
+            publish_results(shelf, "found", "parquet")
         assert tables_in(spark, "found") == set(RESULTS)
         lost = spark.sql("SELECT region, count(*) AS n FROM found.differences GROUP BY region").collect()
         assert [(row.region, row.n) for row in lost] == [("east", 1)]
         assert spark.table("found.answers").count() == 0
         # What cannot be written is said before anything is read, and what is there is left alone.
-        check_catalog(spark, "found", "parquet")
+        try_publishing(spark, "found", "parquet")
         assert tables_in(spark, "found") == set(RESULTS)
         with pytest.raises(VstreamError, match="gone when the audit ends"):
-            check_catalog(spark, "default", "parquet")  # the one that a session of its own has
+            try_publishing(spark, "default", "parquet")  # the one that a session of its own has
         assert tables_in(spark, "default") == set()
         for schema, kind, message in (("found", "delta", "delta"), ("nowhere", "parquet", "nowhere")):
             with pytest.raises(VstreamError, match=message):
-                check_catalog(spark, schema, kind)
+                try_publishing(spark, schema, kind)
             with pytest.raises(VstreamError, match=message):
-                publish(shelf, schema, kind)
+                publish_results(shelf, schema, kind)
     finally:
         spark.sql("DROP SCHEMA found CASCADE")

@@ -58,13 +58,13 @@ def test_java_takes_classes_from_what_an_earlier_one_left(cache: Path) -> None:
         (loaded,) = [line for line in output.splitlines() if f" {main} source: " in line]
         return loaded.partition(" source: ")[2]
 
-    with java_class_cache.class_archive(home) as archive:
+    with java_class_cache.use_class_archive(home) as archive:
         assert archive is not None
         assert not archive.is_there
         archive.classpath = classpath
         assert run(archive.options).endswith(".jar")
     until_alone(cache)
-    with java_class_cache.class_archive(home) as archive:
+    with java_class_cache.use_class_archive(home) as archive:
         assert archive is not None
         assert archive.is_there
         assert run(archive.options) == "shared objects file"
@@ -73,11 +73,11 @@ def test_java_takes_classes_from_what_an_earlier_one_left(cache: Path) -> None:
 
 def test_one_process_at_a_time_makes_the_class_cache(tmp_path: Path, cache: Path) -> None:
     home = fake_java(tmp_path, 'echo classes > "$new"')
-    with java_class_cache.class_archive(home) as first, java_class_cache.class_archive(home) as second:
+    with java_class_cache.use_class_archive(home) as first, java_class_cache.use_class_archive(home) as second:
         assert first is not None
         assert second is None
     until_alone(cache)
-    with java_class_cache.class_archive(home) as first, java_class_cache.class_archive(home) as second:
+    with java_class_cache.use_class_archive(home) as first, java_class_cache.use_class_archive(home) as second:
         assert first is not None
         assert second is not None
         assert (first.is_there, second.is_there) == (True, True)
@@ -86,12 +86,12 @@ def test_one_process_at_a_time_makes_the_class_cache(tmp_path: Path, cache: Path
 
 def test_a_class_archive_that_was_not_finished_is_made_by_the_next_process(tmp_path: Path, cache: Path) -> None:
     home = fake_java(tmp_path, 'echo half > "$new"; exit 1')
-    with pytest.raises(KeyboardInterrupt), java_class_cache.class_archive(home):
+    with pytest.raises(KeyboardInterrupt), java_class_cache.use_class_archive(home):
         raise KeyboardInterrupt
-    with java_class_cache.class_archive(home) as archive:
+    with java_class_cache.use_class_archive(home) as archive:
         assert archive is not None
     until_alone(cache)
-    with java_class_cache.class_archive(home) as archive:
+    with java_class_cache.use_class_archive(home) as archive:
         assert archive is not None
         assert not archive.is_there
     until_alone(cache)
@@ -100,18 +100,18 @@ def test_a_class_archive_that_was_not_finished_is_made_by_the_next_process(tmp_p
 
 def test_a_class_cache_that_was_begun_long_ago_is_begun_again(tmp_path: Path, cache: Path) -> None:
     home = fake_java(tmp_path, 'echo classes > "$new"')
-    with pytest.raises(KeyboardInterrupt), java_class_cache.class_archive(home) as archive:
+    with pytest.raises(KeyboardInterrupt), java_class_cache.use_class_archive(home) as archive:
         raise KeyboardInterrupt
     assert archive is not None
     begun = archive.file.with_suffix(".list")
     rest = begun.with_suffix(".list.new")
     for file in (begun, rest):
         file.touch()
-    with java_class_cache.class_archive(home) as archive:
+    with java_class_cache.use_class_archive(home) as archive:
         assert archive is None
     for file in (begun, rest):
         os.utime(file, (1, 1))
-    with java_class_cache.class_archive(home) as archive:
+    with java_class_cache.use_class_archive(home) as archive:
         assert archive is not None
         assert not rest.exists()
     until_alone(cache)
@@ -123,7 +123,7 @@ def test_archives_of_other_installations_are_few(tmp_path: Path, cache: Path) ->
         (cache / f"{number}.jsa").touch()
         os.utime(cache / f"{number}.jsa", (number, number))
     home = fake_java(tmp_path, 'echo classes > "$new"')
-    with java_class_cache.class_archive(home) as archive:
+    with java_class_cache.use_class_archive(home) as archive:
         assert archive is not None
     until_alone(cache)
     assert sorted(path.name for path in cache.iterdir()) == sorted(["2.jsa", "3.jsa", archive.file.name])
@@ -132,5 +132,5 @@ def test_archives_of_other_installations_are_few(tmp_path: Path, cache: Path) ->
 def test_without_a_cache_directory_java_has_no_class_archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    with java_class_cache.class_archive(fake_java(tmp_path, "exit 1")) as archive:
+    with java_class_cache.use_class_archive(fake_java(tmp_path, "exit 1")) as archive:
         assert archive is None

@@ -260,7 +260,7 @@ def test_histories_are_judged_as_the_reference_judges_them(audited_histories: Au
 
 def test_of_many_streams_none_that_came_early_or_crossed_is_passed_over(audited_histories: Audited) -> None:
     report, store = audited_histories.report, audited_histories.store
-    rows = delays.find_early_candidates(store.table("copies"), {stream.region for stream in report.streams})
+    rows = delays.find_early_or_conflicting(store.table("copies"), {stream.region for stream in report.streams})
     every = {stream.virtual for stream in report.streams}
     early = {row.virtual for row in store.table("delays").where("min_ns < 0").collect()}
     crossed = {row.virtual for row in store.table("conflicts").collect()}

@@ -21,13 +21,13 @@ from tests.support.jetstream import JetStreamServer, fill
 from tests.support.night import with_night
 from vstream.audit import extract, follow, frames
 from vstream.audit.context import AuditContext
-from vstream.audit.cut import SKEW_NS, build_cut
+from vstream.audit.cut_tables import SKEW_NS, build_cut_tables
 from vstream.audit.follow import Follower
 from vstream.audit.from_capture import extract_capture
 from vstream.audit.report import AuditVerdict, Report
 from vstream.audit.request import uri_of
 from vstream.audit.schema import MESSAGES, STREAMS
-from vstream.audit.source import cut, datasource
+from vstream.audit.source import datasource, stream_cuts
 from vstream.audit.source.values import SourceCursor, StreamCut, StreamRef
 from vstream.audit.spark_errors import convert_spark_errors
 from vstream.audit.stages import AuditPipeline
@@ -93,7 +93,9 @@ def endpoints(server: JetStreamServer) -> dict[str, Endpoint]:
 
 
 def audit_server(spark: SparkSession, server: JetStreamServer, scratch: Path, **how: Any) -> Report:
-    frames_ = frames.read_live(spark, extract.plan_extraction(streams(), endpoints(server), scratch, **how), scratch)
+    frames_ = frames.read_live_tables(
+        spark, extract.plan_extraction(streams(), endpoints(server), scratch, **how), scratch
+    )
     context = AuditContext(
         subject="test", models={"foo": "virtual"}, is_sampled="subjects" in how, is_narrow="since_ns" in how
     )
@@ -207,7 +209,7 @@ def test_what_limits_remove_while_streams_are_read_is_not_lost(
     _wait_until(server, "aged", "r", "first_seq", 2 * MESSAGES_EACH + 1)
     _wait_until(server, "passed", "w", "first_seq", MESSAGES_EACH + 1)
     uri = uri_of(f"{tmp_path}/tables")
-    live = frames.read_live(spark, extraction, tmp_path)
+    live = frames.read_live_tables(spark, extraction, tmp_path)
     frames.write_tables(live, uri)
     tables = frames.read_tables(spark, uri)
     messages = sorted(tables.messages.collect())
@@ -304,7 +306,7 @@ def test_only_what_is_new_is_read_without_a_meta_leader_too(
             extraction = extract.plan_extraction(
                 streams(), endpoints(filled_server), tmp_path, since_ns=since_ns, path=path
             )
-            tables = frames.read_live(spark, extraction, tmp_path)
+            tables = frames.read_live_tables(spark, extraction, tmp_path)
             assert tables.messages.count() == messages
             written = frames.materialize(tables, uri_of(f"{tmp_path}/für tasks")).messages
             assert sorted(written.collect()) == sorted(tables.messages.collect())
@@ -313,7 +315,7 @@ def test_only_what_is_new_is_read_without_a_meta_leader_too(
         set_clock(monkeypatch, extract, wrong)
         since_ns = time.time_ns() + (wrong - 1) * 3600 * 10**9
         extraction = extract.plan_extraction(streams(), endpoints(filled_server), tmp_path, since_ns=since_ns)
-        assert frames.read_live(spark, extraction, tmp_path).messages.count() == 6 * MESSAGES_EACH
+        assert frames.read_live_tables(spark, extraction, tmp_path).messages.count() == 6 * MESSAGES_EACH
 
 
 def test_of_a_part_nothing_is_made_up_and_no_limit_explains_what_it_has_not_done(
@@ -329,7 +331,7 @@ def test_of_a_part_nothing_is_made_up_and_no_limit_explains_what_it_has_not_done
     filled_server.api("STREAM.CREATE.r-east", config)
     wait_for(filled_server, 2 * MESSAGES_EACH)
     extraction = extract.plan_extraction(streams(), endpoints(filled_server), tmp_path, since_ns=since_ns)
-    assert frames.read_live(spark, extraction, tmp_path).messages.count() == 2 * 2 * MESSAGES_EACH
+    assert frames.read_live_tables(spark, extraction, tmp_path).messages.count() == 2 * 2 * MESSAGES_EACH
     monkeypatch.setattr(extract, "_BEHIND_NS", 0)
     report = audit_server(spark, filled_server, tmp_path, since_ns=since_ns)
     assert (errors(report), report.messages) == ([], 2 * MESSAGES_EACH)
@@ -406,11 +408,11 @@ def test_following_does_not_call_lost_what_newer_messages_replaced(
             _wait_until(server, virtual, "r", "last_seq", number)
 
     def take_cuts(*args: Any) -> list[StreamCut]:
-        cuts = extract.take_planned_cuts(*args)
+        cuts = extract.take_complete_cuts(*args)
         publish()
         return cuts
 
-    monkeypatch.setattr(follow, "take_planned_cuts", take_cuts)
+    monkeypatch.setattr(follow, "take_complete_cuts", take_cuts)
     at_servers = dict.fromkeys(REGIONS, Endpoint(urls=(server.url,)))
     context = AuditContext(subject="test", models=dict.fromkeys(virtuals, "virtual"))
     follower = Follower(spark=spark, streams=physical, endpoints=at_servers, scratch=tmp_path, context=context)
@@ -459,7 +461,7 @@ def test_a_mirror_has_come_as_far_as_its_last_sequence_whatever_it_holds(spark: 
         stream("copy", "read", 7, mirror="home"),
         stream("new", "read", 0, mirror="home"),
     ]
-    cursor_rows = build_cut(spark.createDataFrame(rows, STREAMS)).expected.collect()
+    cursor_rows = build_cut_tables(spark.createDataFrame(rows, STREAMS)).expected.collect()
     cursors = {(row.origin, row.stream): row.cursor for row in cursor_rows}
     assert {pair: seq for pair, seq in cursors.items() if seq is not None} == {
         ("w", "order"): 8,
@@ -487,7 +489,7 @@ def test_who_has_stored_all_that_came_has_left_nothing_out(
         stream("east", "write", 5),
         stream("reader", "read", 5 + of_east, sources=sources, limits=limits, path="capture"),
     ]
-    cursor_rows = build_cut(spark.createDataFrame(rows, STREAMS)).expected.collect()
+    cursor_rows = build_cut_tables(spark.createDataFrame(rows, STREAMS)).expected.collect()
     assert {(row.origin, row.window) for row in cursor_rows} == {
         (origin, 0 if of_east == 5 else 100) for origin in ("west", "east")
     }
@@ -499,7 +501,7 @@ def test_who_has_as_many_messages_as_there_were_may_lack_some(
     """Before 2.15 a server does not say how far a reader is: newer messages make up for one that is on its way."""
     server = JetStreamServer(tmp_path, version="2.12.8")
     server.start()
-    take_cuts = cut.take_cuts
+    take_cuts = stream_cuts.take_cuts
     is_asked = Event()
 
     def publish_between(refs: Sequence[StreamRef], *args: Any, **more: Any) -> list[StreamCut]:
@@ -513,7 +515,7 @@ def test_who_has_as_many_messages_as_there_were_may_lack_some(
         # In place of a message that is on its way.
         server.api("STREAM.MSG.DELETE.r-east", {"seq": 2 * MESSAGES_EACH})
         assert [name for name, *_ in errors(audit_server(spark, server, tmp_path))] == ["lost-tail"]
-        monkeypatch.setattr(cut, "take_cuts", publish_between)
+        monkeypatch.setattr(stream_cuts, "take_cuts", publish_between)
         is_asked.set()
         report = audit_server(spark, server, tmp_path)
     finally:
@@ -637,7 +639,7 @@ def make_capped(server: JetStreamServer, most: int, planned: int) -> list[Render
 def judge_capped(
     spark: SparkSession, server: JetStreamServer, physical: list[RenderedStream], scratch: Path
 ) -> tuple[AuditVerdict, dict[tuple[str, str | None], int]]:
-    live = frames.read_live(spark, extract.plan_extraction(physical, endpoints(server), scratch), scratch)
+    live = frames.read_live_tables(spark, extract.plan_extraction(physical, endpoints(server), scratch), scratch)
     pipeline = AuditPipeline(store=TableStore(spark), context=AuditContext(subject="test", models={"foo": "virtual"}))
     report = pipeline.run(live.messages, live.streams)
     counts = Counter[tuple[str, str | None]]()

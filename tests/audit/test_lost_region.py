@@ -20,7 +20,7 @@ from tests.cli.test_audit import WANTED
 from tests.support.jetstream import JetStreamServer, fill
 from tests.support.relay import relay
 from vstream.audit.extract import extract, plan_extraction
-from vstream.audit.frames import read_live
+from vstream.audit.frames import read_live_tables
 from vstream.audit.report import AuditVerdict
 from vstream.audit.run import Reading, TopologyTarget
 from vstream.audit.state import UnusableStateError
@@ -163,7 +163,9 @@ def test_with_a_state_only_what_is_new_is_read_and_all_is_held_that_a_whole_audi
         "6,100 of 6,100 messages were read from servers",
         "3,007 of 6,105 messages were read from servers; read again from the first message: foo-read-west",
     ]
-    whole = read_live(spark, plan_extraction(audit_target.streams, audit_target.endpoints, scratch), scratch).messages
+    whole = read_live_tables(
+        spark, plan_extraction(audit_target.streams, audit_target.endpoints, scratch), scratch
+    ).messages
     assert held.exceptAll(whole).count() == whole.exceptAll(held).count() == 0
 
 

@@ -29,18 +29,18 @@ import sys
 from pyspark.sql import SparkSession
 from tests.audit.test_publish import rows
 from vstream.audit.local_frames import make_table
-from vstream.audit.table_store import RESULTS, check_catalog, publish
+from vstream.audit.table_store import RESULTS, publish_results, try_publishing
 from vstream.audit.table_store import TableStore
 remote, lake, kind = sys.argv[1:]
 spark = SparkSession.builder.remote(remote).getOrCreate()
 spark.sql(f"CREATE SCHEMA found LOCATION '{lake}'")
-check_catalog(spark, "found", kind)
+try_publishing(spark, "found", kind)
 for number in (1, 4):  # what is there is replaced
     store = TableStore(spark)
     for name, schema in RESULTS.items():
         if name != "twins":  # an audit may have nothing to say of something
             store.keep(name, make_table(spark, rows(schema, number), schema), schema, is_here=True)
-    publish(store, "found", kind)
+    publish_results(store, "found", kind)
 print(*sorted(one.tableName for one in spark.sql("SHOW TABLES IN found").collect()))
 """
 

@@ -28,7 +28,7 @@ from vstream.audit.report import (
     SequenceRange,
     StreamState,
 )
-from vstream.audit.spark_errors import error_line
+from vstream.audit.spark_errors import find_cause_line
 from vstream.cli.views import audit as view
 from vstream.cli.views.audit import RoundPrinter
 from vstream.cli.views.audit_page import render_page
@@ -191,24 +191,26 @@ def test_what_spark_says_is_one_line() -> None:
         ours
         + '  File "x.py", line 1\nvstream.errors.NotReachableError: nats://127.0.0.1:1: connection refused\n\n\tat d'
     )
-    assert error_line(worker) == "nats://127.0.0.1:1: connection refused"
-    assert error_line(ours + "Caused by: java.io.IOException: No space left\n\tat e") == "No space left"
+    assert find_cause_line(worker) == "nats://127.0.0.1:1: connection refused"
+    assert find_cause_line(ours + "Caused by: java.io.IOException: No space left\n\tat e") == "No space left"
     for missing in ("delta.DefaultSource", "Class delta.DefaultSource not found"):
-        assert "has no `delta.DefaultSource`" in error_line(
+        assert "has no `delta.DefaultSource`" in find_cause_line(
             f"{ours}Caused by: java.lang.ClassNotFoundException: {missing}\n\tat e"
         )
-    assert error_line(
+    assert find_cause_line(
         "An error occurred while calling o5.sql.\n: java.lang.IncompatibleClassChangeError: not an interface\n\tat f(G.java)"
     ) == ("not an interface")
     file = "file:///t/copies/part-00000-a.c000.snappy.parquet"
     mismatch = f"{ours}[FAILED_READ_FILE.X] Encountered error while reading file {file}. Data type mismatches. SQLSTATE: KD001\n"
-    assert error_line(f"{mismatch}Caused by: a.b.NotSupportedException: column: [seq]\n") == f"{file}: column: [seq]"
     assert (
-        error_line(f"{mismatch}Caused by: a.b.RuntimeException: file:/t/{file[12:]} is no\n")
+        find_cause_line(f"{mismatch}Caused by: a.b.NotSupportedException: column: [seq]\n") == f"{file}: column: [seq]"
+    )
+    assert (
+        find_cause_line(f"{mismatch}Caused by: a.b.RuntimeException: file:/t/{file[12:]} is no\n")
         == f"file:/t/{file[12:]} is no"
     )
-    assert error_line("[USER_RAISED_EXCEPTION] a row is wrong SQLSTATE: P0001\n more") == "a row is wrong"
-    assert error_line("") == "it does not say why"
+    assert find_cause_line("[USER_RAISED_EXCEPTION] a row is wrong SQLSTATE: P0001\n more") == "a row is wrong"
+    assert find_cause_line("") == "it does not say why"
 
 
 def test_percentages_do_not_hide_what_is_little() -> None:

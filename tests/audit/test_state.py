@@ -17,7 +17,7 @@ import pytest
 from tests.support.audit_histories import History, Maker
 from tests.support.audit_timelines import NOW, SCRIPTED, SECOND, TROUBLES, StreamLog, Timeline
 from vstream.audit.closed import NOTHING_CLOSED, ClosedPart
-from vstream.audit.closing import judge_open
+from vstream.audit.closing import judge_and_close
 from vstream.audit.context import AuditContext
 from vstream.audit.local_frames import make_table
 from vstream.audit.report import Report
@@ -246,7 +246,7 @@ def audit_moments(
         judged: list[ClosedPart] = []
         make_pipeline = partial(start_pipeline, spark, judged, [timeline.virtual for timeline in timelines])
         arrivals = make_table(spark, [], MESSAGES)
-        mine = judge_open(state, advanced.closed, table, arrivals, make_pipeline, at_least=0)
+        mine = judge_and_close(state, advanced.closed, table, arrivals, make_pipeline, at_least=0)
         whole_one = make_pipeline(NOTHING_CLOSED).run(advanced.messages, table)
         kinds = {timeline.virtual: timeline.kind for timeline in timelines}
         assert tell(mine) == tell(whole_one), moment

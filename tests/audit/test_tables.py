@@ -72,7 +72,7 @@ def test_servers_and_what_was_written_down_are_the_same(
 ) -> None:
     stream_refs = (*STREAMS_WANTED, physical("foo-read-east", Role.READ, "east"), physical("gone", Role.READ))
     dead = Endpoint(urls=("nats://127.0.0.1:1",))
-    tables = frames.read_live(
+    tables = frames.read_live_tables(
         spark,
         plan_extraction(stream_refs, {"west": Endpoint(urls=(filled_server.url,)), "east": dead}, tmp_path),
         tmp_path,
@@ -134,7 +134,9 @@ def test_servers_and_what_was_written_down_are_the_same(
     )
     extraction = plan_extraction(wide, endpoints, tmp_path)
     assert extraction.messages == 59
-    assert [row["region"] for row in rows(frames.read_live(spark, extraction, tmp_path).messages)] == ["far"] * 59
+    assert [row["region"] for row in rows(frames.read_live_tables(spark, extraction, tmp_path).messages)] == [
+        "far"
+    ] * 59
     with pytest.raises(NotReachableError, match="no stream can be read"):
         plan_extraction(wide, {"east": dead}, tmp_path)
 
@@ -146,10 +148,10 @@ def test_since_reads_only_messages_stored_after_it(
     endpoints = {"west": Endpoint(urls=(filled_server.url,))}
     now = time.time_ns()
     later = plan_extraction(STREAMS_WANTED, endpoints, tmp_path, since_ns=now + 60 * 10**9)
-    assert frames.read_live(spark, later, tmp_path).messages.count() == 0
+    assert frames.read_live_tables(spark, later, tmp_path).messages.count() == 0
     assert extract(later).messages.num_rows == 0
     earlier = plan_extraction(STREAMS_WANTED, endpoints, tmp_path, since_ns=now - 3600 * 10**9)
-    assert frames.read_live(spark, earlier, tmp_path).messages.where("role = 'write'").count() == 65
+    assert frames.read_live_tables(spark, earlier, tmp_path).messages.where("role = 'write'").count() == 65
 
 
 def test_what_is_read_without_spark_is_the_same(
@@ -158,7 +160,10 @@ def test_what_is_read_without_spark_is_the_same(
     dead = Endpoint(urls=("nats://127.0.0.1:1",))
     streams = [*STREAMS_WANTED, physical("foo-read-east", Role.READ, "east")]
     extraction = plan_extraction(streams, {"west": Endpoint(urls=(filled_server.url,)), "east": dead}, tmp_path)
-    by_spark, without_spark = frames.read_live(spark, extraction, tmp_path), frames.to_spark(spark, extract(extraction))
+    by_spark, without_spark = (
+        frames.read_live_tables(spark, extraction, tmp_path),
+        frames.to_spark(spark, extract(extraction)),
+    )
     messages = sorted(without_spark.messages.collect())
     assert len(messages) == extraction.messages > 0
     assert messages == sorted(by_spark.messages.collect())
@@ -174,7 +179,7 @@ def _without_end(stream: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_a_capture_has_the_same_tables(spark: SparkSession, filled_server: JetStreamServer, tmp_path: Path) -> None:
-    tables = frames.read_live(
+    tables = frames.read_live_tables(
         spark,
         plan_extraction(STREAMS_WANTED, {"west": Endpoint(urls=(filled_server.url,))}, tmp_path),
         tmp_path,
@@ -255,7 +260,7 @@ with open_session(master="local-cluster[1,1,1024]", conf=conf) as spark:
     from vstream.audit import frames
     from vstream.audit.extract import plan_extraction
     endpoint = Endpoint(urls=(url,), user="reader", password_env="VSTREAM_READER_PASSWORD")
-    tables = frames.read_live(spark, plan_extraction(STREAMS_WANTED, {"west": endpoint}, Path(scratch)), Path(scratch))
+    tables = frames.read_live_tables(spark, plan_extraction(STREAMS_WANTED, {"west": endpoint}, Path(scratch)), Path(scratch))
     shown = tables.messages._jdf.queryExecution().toString()
     print(json.dumps({"count": tables.messages.count(), "shown": shown}))
 """

@@ -17,7 +17,7 @@ from tests.support import access_attempts, labs
 from tests.support.command import Ran, vstream
 from tests.support.labs import processes_in
 from tests.support.paths import TESTS
-from vstream.audit.ship_credentials import local_access
+from vstream.audit.server_access import make_local_access
 from vstream.audit.source.client import connect as audit_client
 from vstream.errors import NotReachableError
 from vstream.jetstream.connection import connect
@@ -81,7 +81,7 @@ async def everybody_logs_in(run: partial[Ran], file: Path, tmp_path: Path) -> No
         async with connect(endpoint, region) as connection:
             assert (await connection.request_json("$SYS.REQ.USER.INFO", timeout=PATIENCE))["data"]["user"]
         # What reads streams for an audit is a client of its own.
-        with audit_client(local_access(endpoint, region, tmp_path)) as reader:
+        with audit_client(make_local_access(endpoint, region, tmp_path)) as reader:
             assert reader.server_version
 
 

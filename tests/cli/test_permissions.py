@@ -19,8 +19,8 @@ from tests.support import permitted_server
 from tests.support.command import Ran, vstream
 from tests.support.night import with_night
 from tests.support.permitted_server import PermittedServer
-from vstream.audit.ship_credentials import local_access
-from vstream.audit.source.cut import take_cuts
+from vstream.audit.server_access import make_local_access
+from vstream.audit.source.stream_cuts import take_cuts
 from vstream.audit.source.values import StreamRef
 from vstream.errors import NotPermittedError
 from vstream.jetstream.admin import JetStreamAdmin
@@ -281,7 +281,7 @@ def test_the_client_of_the_audit_says_which_permission_is_missing(
     permit(server, "audit", but=missing)
     endpoint = server.topology.region("west").endpoint
     assert endpoint is not None
-    access = local_access(endpoint, "west", tmp_path)
+    access = make_local_access(endpoint, "west", tmp_path)
     stream = next(stream for stream in render_bundle(server.topology).streams if stream.virtual == "foo")
     with pytest.raises(NotPermittedError, match=r"the user may not publish to `.*INFO"):
         take_cuts([StreamRef.of(stream)], {"west": access})

@@ -18,7 +18,7 @@ import pytest
 from tests.support.command import Ran, vstream
 from tests.support.labs import processes_in
 from tests.support.ports import free_port
-from vstream.audit.ship_credentials import local_access
+from vstream.audit.server_access import make_local_access
 from vstream.audit.source.client import connect as audit_client
 from vstream.errors import ServerError
 from vstream.jetstream import monitoring
@@ -83,7 +83,7 @@ def test_commands_find_the_authority_by_themselves(sealed_file: Path) -> None:
 
 def test_the_client_of_the_audit_finds_it_too(sealed_file: Path, tmp_path: Path) -> None:
     for region, endpoint in list_endpoints(LAB, AUDIT_USER).items():
-        with audit_client(local_access(endpoint, region, tmp_path)) as reader:
+        with audit_client(make_local_access(endpoint, region, tmp_path)) as reader:
             assert isinstance(reader._socket, ssl.SSLSocket)
 
 

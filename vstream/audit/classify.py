@@ -14,7 +14,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from vstream.audit.cut import SKEW_NS, CutTables
+from vstream.audit.cut_tables import SKEW_NS, CutTables
 from vstream.audit.differing_messages import DifferingMessages
 from vstream.audit.local_frames import make_table
 from vstream.audit.reconcile import BUCKET, MESSAGE, ORIGIN, classify_by_cut, select_rows_near
@@ -47,7 +47,7 @@ _ENDS: Final = StructType([DIFFERENCES["virtual"], DIFFERENCES["origin"], DIFFER
 _HOLES: Final = make_schema("virtual string, origin string, region string, first bigint, last bigint")
 
 
-def find_differences(
+def find_message_differences(
     messages: DifferingMessages,
     copies: DataFrame,
     cut: CutTables,

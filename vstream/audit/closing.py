@@ -24,7 +24,7 @@ from pyspark.sql import functions as F
 
 from vstream.audit.closed import NO_ROUTE, ClosedPart, ClosedRoute, ClosedStream, ClosedVirtual, can_close
 from vstream.audit.codes import BY_KIND
-from vstream.audit.cut import CutTables, is_origin, tabulate_routes
+from vstream.audit.cut_tables import CutTables, is_origin, tabulate_closed
 from vstream.audit.local_frames import collect_arrow, make_table, plain_rows
 from vstream.audit.report import Report
 from vstream.audit.schema import make_schema
@@ -38,7 +38,7 @@ WORTHWHILE: Final = 200_000
 """Number of stored messages up to which all are judged each time: it would take longer to find out which need not be."""
 
 
-def judge_open(
+def judge_and_close(
     state: AuditState,
     closed: ClosedPart,
     streams: DataFrame,
@@ -48,10 +48,10 @@ def judge_open(
     at_least: int = WORTHWHILE,
 ) -> Report:
     """
-    The report on all messages of *state*, of which *closed* are only counted, and *arrivals* (`read_arrivals`).
+    The report on all messages of *state*, of which *closed* are only counted, and *arrivals* (`read_since_cuts`).
 
-    Virtual streams in which something is found are judged again as a whole. Messages are closed if *at_least* so many
-    are stored.
+    Virtual streams in which something is found are judged again as a whole. Then *state* records which messages are
+    closed now, if *at_least* so many are stored.
     """
     while True:
         pipeline = make_pipeline(closed)
@@ -87,7 +87,7 @@ def find_disturbed(closed: ClosedPart, copies: DataFrame, report: Report, cut: C
     origins = make_table(copies.sparkSession, firsts, make_schema("virtual string, origin string, first bigint"))
     rows = (
         _select(copies, names)
-        .join(F.broadcast(tabulate_routes(copies.sparkSession, closed)), ["virtual", "stream", "origin"], how="left")
+        .join(F.broadcast(tabulate_closed(copies.sparkSession, closed)), ["virtual", "stream", "origin"], how="left")
         .join(F.broadcast(origins), ["virtual", "origin"], how="left")
         .where(F.coalesce(is_early, F.lit(True)))
     )
@@ -98,7 +98,7 @@ def find_disturbed(closed: ClosedPart, copies: DataFrame, report: Report, cut: C
 def find_known_ids(copies: DataFrame, closed: ClosedPart, messages: DataFrame) -> set[str]:
     """The virtual streams in which a new one of *copies* has the id of a closed one; *messages* are the closed ones."""
     marks = (
-        tabulate_routes(copies.sparkSession, closed).groupBy("virtual", "stream").agg(F.max("read_to").alias("read_to"))
+        tabulate_closed(copies.sparkSession, closed).groupBy("virtual", "stream").agg(F.max("read_to").alias("read_to"))
     )
     fresh = (
         copies.where(F.col("msg_id").isNotNull())

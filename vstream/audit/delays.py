@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StructField, StructType
 
 from vstream.audit.classify import MISSING
-from vstream.audit.cut import CutTables
+from vstream.audit.cut_tables import CutTables
 from vstream.audit.local_frames import make_table
 from vstream.audit.reconcile import BUCKET, MESSAGE
 from vstream.audit.schema import make_schema
@@ -103,7 +103,7 @@ def summarize_delays(hops: DataFrame) -> DataFrame:
     )
 
 
-def find_early_candidates(copies: DataFrame, regions: Collection[str]) -> list[Any]:
+def find_early_or_conflicting(copies: DataFrame, regions: Collection[str]) -> list[Any]:
     """
     Rows (virtual, is_early, is_blind) of the virtual streams that may have EARLY, or `keys.CONFLICTS`.
 
@@ -139,7 +139,7 @@ def find_early_candidates(copies: DataFrame, regions: Collection[str]) -> list[A
     )
 
 
-def find_early(hops: DataFrame) -> DataFrame:
+def find_early_pairs(hops: DataFrame) -> DataFrame:
     """EARLY: of pairs of regions with `hops` that arrived before they were written, by how much."""
     late = F.col("arrived_ns") - F.col("written_ns")
     return hops.where(late < 0).groupBy("virtual", "origin_region", "region").agg(F.min(late).alias("min_ns"))

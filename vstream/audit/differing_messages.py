@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from vstream.audit.cut import CutTables
+from vstream.audit.cut_tables import CutTables
 from vstream.audit.local_frames import collect_arrow, from_arrow, plain_rows
 from vstream.audit.normalise import COPIES
 from vstream.audit.reconcile import BUCKET, MESSAGE, ORIGIN, select_rows_near

@@ -21,13 +21,13 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from vstream.audit import ship_credentials
+from vstream.audit import server_access
 from vstream.audit.closed import LOST_OLDEST, OLDEST_FIRST, SIZES
-from vstream.audit.cut import CAPTURE, HAS_HOLES, REPLACING, SKEW_NS, is_origin
+from vstream.audit.cut_tables import CAPTURE, HAS_HOLES, REPLACING, SKEW_NS, is_origin
 from vstream.audit.daemon_executor import DaemonExecutor
 from vstream.audit.sample import sample_subjects
 from vstream.audit.schema import MESSAGES
-from vstream.audit.source import cut, reading
+from vstream.audit.source import reading, stream_cuts
 from vstream.audit.source.datasource import narrow_cut
 from vstream.audit.source.pushdown import Bounds
 from vstream.audit.source.values import ABSENT, Access, ReadTask, StreamCut, StreamRef, group_tasks, split_tasks
@@ -50,7 +50,7 @@ _ROWS: Final = 20_000
 
 
 class Arrivals(NamedTuple):
-    """What `read_arrivals` found: messages, and *later* cuts of the streams that go on removing messages."""
+    """What `read_since_cuts` found: messages, and *later* cuts of the streams that go on removing messages."""
 
     batches: list[pa.RecordBatch]
     later: dict[StreamRef, StreamCut]
@@ -115,9 +115,9 @@ def plan_extraction(
     no stream can be read, and VstreamError for a missing credential.
     """
     requested = [StreamRef.of(stream) for stream in streams]
-    access = ship_credentials.resolve_access(requested, endpoints, scratch)
+    access = server_access.find_access(requested, endpoints, scratch)
     asked_at = time.monotonic()
-    cuts = take_planned_cuts(streams, access, path=path)
+    cuts = take_complete_cuts(streams, access, path=path)
     if since_ns is not None:
         told_ns = to_server_clock(since_ns, cuts)
         cuts = [_narrow_to_recent(item, access[item.stream_ref.region], told_ns) for item in cuts]
@@ -125,12 +125,12 @@ def plan_extraction(
     return ExtractPlan(cuts=tuple(cuts), read=tuple(read), access=access, asked_at=asked_at)
 
 
-def take_planned_cuts(
+def take_complete_cuts(
     streams: Sequence[RenderedStream], access: Mapping[str, Access], *, path: str | None = None
 ) -> list[StreamCut]:
-    """What *streams* contain now, with the limits that the topology gives them. Raises as `plan_extraction`."""
-    planned = {stream.config.name: cut.find_limits(stream.config.fields) for stream in streams}
-    answered = cut.take_cuts([StreamRef.of(stream) for stream in streams], access, path=path)
+    """Ask *streams* for cuts, with all positions and with the limits of the topology. Raises as `plan_extraction`."""
+    planned = {stream.config.name: stream_cuts.find_limits(stream.config.fields) for stream in streams}
+    answered = stream_cuts.take_cuts([StreamRef.of(stream) for stream in streams], access, path=path)
     cuts = require_readable([item if item.error or item.is_led else replace(item, error=_UNLED) for item in answered])
     return [with_planned_limits(item, planned[item.stream_ref.stream]) for item in _fill_positions(cuts, access)]
 
@@ -150,7 +150,7 @@ def _fill_positions(cuts: Sequence[StreamCut], access: Mapping[str, Access]) -> 
             told = tuple(replace(source, last_seq=lasts[source.origin]) for source in item.sources)
             filled[item.stream_ref] = replace(item, sources=told)
     asked = {source.origin for item in filled.values() for source in item.sources}
-    again = cut.take_cuts([item.stream_ref for item in cuts if item.stream_ref.stream in asked], access)
+    again = stream_cuts.take_cuts([item.stream_ref for item in cuts if item.stream_ref.stream in asked], access)
     moved = {item.stream_ref.stream for item in again if item.last_seq != lasts[item.stream_ref.stream]}
     sure = {ref: item for ref, item in filled.items() if moved.isdisjoint(each.origin for each in item.sources)}
     return [sure.get(item.stream_ref, item) for item in cuts]
@@ -173,7 +173,7 @@ def extract(plan: ExtractPlan, given_up: Event | None = None) -> ExtractedTables
     begun = [threads.submit(batches, tasks) for tasks in groups]
     try:
         result = [batch for item in begun for batch in item.result()]
-        arrivals = Arrivals([], {}) if is_over.is_set() else read_arrivals(plan, schema)
+        arrivals = Arrivals([], {}) if is_over.is_set() else read_since_cuts(plan, schema)
     except NotReachableError as error:
         # Others could be read, so there is something to audit.
         raise VstreamError(error.message, hint=error.hint) from error
@@ -184,9 +184,9 @@ def extract(plan: ExtractPlan, given_up: Event | None = None) -> ExtractedTables
     return ExtractedTables(messages=messages, streams=plan.stream_rows(arrivals))
 
 
-def read_arrivals(plan: ExtractPlan, schema: pa.Schema, limits: frozenset[str] = SIZES) -> Arrivals:
+def read_since_cuts(plan: ExtractPlan, schema: pa.Schema, limits: frozenset[str] = SIZES) -> Arrivals:
     """
-    What came to readers that keep the last messages of subjects alone, while the messages of *plan* were read.
+    Ask the streams of *plan* again, and read what came to readers that keep the last messages of subjects alone.
 
     Such a reader has gone on removing messages, for newer ones that its cut does not have. They are read until none is
     left. What is then the newest of a subject has been there since it came, so it was read, and shows what it replaced.
@@ -195,7 +195,7 @@ def read_arrivals(plan: ExtractPlan, schema: pa.Schema, limits: frozenset[str] =
     """
     asked = (item for item in plan.read if item.error is None and (REPLACING | limits) & (item.limits or {}).keys())
     before, later, grown = {item.stream_ref: item for item in asked}, {}, []
-    for item in cut.take_cuts(list(before), plan.access):
+    for item in stream_cuts.take_cuts(list(before), plan.access):
         if item.error is not None:
             raise VstreamError(f"stream `{item.stream_ref.stream}` could not be asked again: {item.error}")
         earlier, later[item.stream_ref] = before[item.stream_ref], item

@@ -19,12 +19,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from vstream.audit import ship_credentials
+from vstream.audit import server_access
 from vstream.audit.closed import OLDEST_FIRST
 from vstream.audit.context import AuditContext
-from vstream.audit.cut import REPLACING, TTL, is_origin
-from vstream.audit.extract import ExtractPlan, read_arrivals, take_planned_cuts, to_server_clock
-from vstream.audit.frames import read_messages
+from vstream.audit.cut_tables import REPLACING, TTL, is_origin
+from vstream.audit.extract import ExtractPlan, read_since_cuts, take_complete_cuts, to_server_clock
+from vstream.audit.frames import read_live_messages
 from vstream.audit.local_frames import from_arrow, make_table
 from vstream.audit.report import Report
 from vstream.audit.request import FIGURES
@@ -83,17 +83,17 @@ class Follower:
         """
         if not self._number:
             register(self.spark)
-        access = ship_credentials.resolve_access(
+        access = server_access.find_access(
             [StreamRef.of(stream) for stream in self.streams], self.endpoints, self.scratch
         )
         asked_at = time.monotonic()
-        cuts = take_planned_cuts(self.streams, access)
+        cuts = take_complete_cuts(self.streams, access)
         since_ns = to_server_clock(time.time_ns(), cuts) - self.window_ns
         with convert_spark_errors():
             fresh = self._read(cuts, access, since_ns)
             plan = ExtractPlan(cuts=tuple(cuts), read=tuple(fresh), access=access, asked_at=asked_at)
             schema = to_arrow_schema(MESSAGES)
-            arrivals = read_arrivals(plan, schema, OLDEST_FIRST)
+            arrivals = read_since_cuts(plan, schema, OLDEST_FIRST)
             rows = self._rows(cuts, since_ns, arrivals.later)
             plan = replace(plan, cuts=tuple(self._narrow(cuts, rows, since_ns)))
             streams = make_table(self.spark, plan.stream_rows(arrivals), STREAMS)
@@ -124,7 +124,7 @@ class Follower:
             left = max(0, min(item.messages, item.last_seq - first + 1))
             fresh.append(replace(item, first_seq=first, messages=left))
             places[item.stream_ref] = replace(place, next_seq=item.last_seq + 1)
-        read_messages(self.spark, fresh, access).write.parquet(f"file://{self.scratch}/rounds/round={number}")
+        read_live_messages(self.spark, fresh, access).write.parquet(f"file://{self.scratch}/rounds/round={number}")
         self._places = places
         self._ended[number] = since_ns + self.window_ns
         for old in [old for old, ended in self._ended.items() if ended < since_ns - _SLACK_NS]:

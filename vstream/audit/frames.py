@@ -20,18 +20,18 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
-from vstream.audit import inventory, ship_credentials
-from vstream.audit.extract import Arrivals, ExtractedTables, ExtractPlan, read_arrivals
+from vstream.audit import inventory, server_access
+from vstream.audit.extract import Arrivals, ExtractedTables, ExtractPlan, read_since_cuts
 from vstream.audit.local_frames import from_arrow, make_table
 from vstream.audit.request import HERE
 from vstream.audit.schema import HEADERS, MESSAGES, PAYLOAD, STREAMS, make_schema
 from vstream.audit.session import is_local
 from vstream.audit.source import register
 from vstream.audit.source.options import ROWS
-from vstream.audit.source.reading import read_groups
+from vstream.audit.source.reading import make_group_reader
 from vstream.audit.source.spark_types import make_arrow_schema
 from vstream.audit.source.values import Access, ReadTask, StreamCut, group_tasks, split_tasks
-from vstream.audit.spark_errors import error_line, is_damaged_file, suggest_rebuild
+from vstream.audit.spark_errors import find_cause_line, is_damaged_file, suggest_rebuild
 from vstream.errors import VstreamError
 from vstream.value_class import value_class
 
@@ -55,17 +55,17 @@ class AuditTables:
     """What tasks of Spark read for all of *messages*, on this machine; empty for other tables."""
 
     def finish_reading(self) -> tuple[pa.Table, DataFrame]:
-        """When *messages* were just read: further ones, which came meanwhile (`read_arrivals`), and `streams`."""
+        """When *messages* were just read: further ones, which came meanwhile (`read_since_cuts`), and `streams`."""
         schema, spark = to_arrow_schema(self.messages.schema), self.messages.sparkSession
         if self.plan is None:
             return schema.empty_table(), self.streams
-        arrivals = read_arrivals(self.plan, schema)
+        arrivals = read_since_cuts(self.plan, schema)
         return pa.Table.from_batches(arrivals.batches, schema), make_table(
             spark, self.plan.stream_rows(arrivals), STREAMS
         )
 
 
-def read_live(
+def read_live_tables(
     spark: SparkSession, plan: ExtractPlan, scratch: Path, *, headers: bool = False, payload: bool = False
 ) -> AuditTables:
     """
@@ -76,7 +76,7 @@ def read_live(
     """
     columns = StructType([*MESSAGES.fields, *([HEADERS] if headers else []), *([PAYLOAD] if payload else [])])
     register(spark)
-    access = plan.access if is_local(spark) else ship_credentials.ship_to_executors(spark, plan.access, scratch)
+    access = plan.access if is_local(spark) else server_access.ship_to_executors(spark, plan.access, scratch)
     groups = _plan_groups(spark, plan.read, access)
     return AuditTables(
         messages=_read_groups(spark, groups, columns),
@@ -93,7 +93,7 @@ def to_spark(spark: SparkSession, extracted: ExtractedTables) -> AuditTables:
     )
 
 
-def read_messages(
+def read_live_messages(
     spark: SparkSession, cuts: Sequence[StreamCut], access: Mapping[str, Access], columns: StructType = MESSAGES
 ) -> DataFrame:
     """A lazy DataFrame of the messages of *cuts*, with enough tasks to keep all cores busy."""
@@ -115,7 +115,7 @@ def _read_groups(
 ) -> DataFrame:
     # The data source `jetstream` would be planned in processes of its own.
     numbers = spark.range(0, len(groups), 1, max(1, len(groups)))
-    return numbers.mapInArrow(read_groups(groups, make_arrow_schema(columns), directory), columns)
+    return numbers.mapInArrow(make_group_reader(groups, make_arrow_schema(columns), directory), columns)
 
 
 def virtual_names(tables: AuditTables) -> set[str]:
@@ -190,7 +190,7 @@ def read_tables(spark: SparkSession, uri: str) -> AuditTables:
     except Exception as error:
         why = str(error)
         if "PATH_NOT_FOUND" not in why:
-            raise VstreamError(f"`{uri}` cannot be read: {error_line(why)}") from error
+            raise VstreamError(f"`{uri}` cannot be read: {find_cause_line(why)}") from error
         raise VstreamError(
             f"`{uri}` holds no tables of an audit", hint="`vstream audit --tables` writes them; is the address right?"
         ) from error

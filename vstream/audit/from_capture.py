@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from vstream.audit.cut import CAPTURE
+from vstream.audit.cut_tables import CAPTURE
 from vstream.audit.extract import ExtractedTables, stream_row
 from vstream.audit.schema import MESSAGES
 from vstream.audit.source.values import SourceCursor, StreamCut, StreamRef

@@ -15,7 +15,7 @@ from pyspark.sql.types import ArrayType, StringType
 
 from vstream.audit.local_frames import make_table
 from vstream.audit.schema import make_schema
-from vstream.audit.spark_errors import error_line
+from vstream.audit.spark_errors import find_cause_line
 from vstream.errors import VstreamError
 
 _FILES: Final = make_schema("name string, files files, number bigint", files=ArrayType(StringType()))
@@ -51,6 +51,6 @@ def _rows(spark: SparkSession, uri: str) -> list[Any]:
         if "PATH_NOT_FOUND" in why:
             return []
         raise VstreamError(
-            f"`{uri}/files` cannot be read: {error_line(why)}", hint="extract the tables again"
+            f"`{uri}/files` cannot be read: {find_cause_line(why)}", hint="extract the tables again"
         ) from error
     return [row for row in rows if row.name is not None and row.files is not None]

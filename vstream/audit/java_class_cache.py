@@ -51,7 +51,7 @@ class ClassArchive:
 
 
 @contextmanager
-def class_archive(home: Path) -> Iterator[ClassArchive | None]:
+def use_class_archive(home: Path) -> Iterator[ClassArchive | None]:
     """
     The archive for the Java in *home* and the Spark of this environment; run Java inside the block.
 

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from vstream.audit.classify import MISSING, RANGED
 from vstream.audit.closed import NO_ROUTE, REMOVING
 from vstream.audit.codes import BY_KIND, Count
-from vstream.audit.cut import CutTables, is_origin
+from vstream.audit.cut_tables import CutTables, is_origin
 from vstream.audit.local_frames import collect_arrow, plain_rows, select_virtuals
 from vstream.audit.reconcile import ORIGIN
 from vstream.audit.report import (

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType
 
-from vstream.audit.cut import CutTables
+from vstream.audit.cut_tables import CutTables
 from vstream.audit.reconcile import MESSAGE, ORIGIN
 from vstream.audit.schema import make_schema
 

@@ -20,7 +20,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from vstream.audit import routes
-from vstream.audit.cut import SKEW_NS, CutTables, tabulate_routes
+from vstream.audit.cut_tables import SKEW_NS, CutTables, tabulate_closed
 from vstream.audit.local_frames import collect_arrow, make_table, plain_rows
 from vstream.audit.schema import MESSAGES, make_schema
 from vstream.topology.stream_config import ACCOUNT_SEPARATOR, REPLAY_SUFFIX, header_name
@@ -100,7 +100,7 @@ def _drop_closed(copies: DataFrame, cut: CutTables) -> DataFrame:
     """*copies* without those that are closed, and stand behind the first open ones of their reader."""
     if not cut.closed.virtuals:
         return copies
-    routes_of_closed = F.broadcast(tabulate_routes(copies.sparkSession, cut.closed))
+    routes_of_closed = F.broadcast(tabulate_closed(copies.sparkSession, cut.closed))
     is_closed = ~F.col("is_origin") & (F.col("seq") <= F.col("read_to")) & (F.col("origin_seq") <= F.col("until"))
     marked = copies.join(routes_of_closed, ["virtual", "stream", "origin"], how="left")
     return marked.where(~F.coalesce(is_closed & (F.col("former") == ""), F.lit(False)))

@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from vstream.audit import order
-from vstream.audit.cut import CutTables
+from vstream.audit.cut_tables import CutTables
 from vstream.audit.local_frames import collect_arrow, from_arrow, make_table
 from vstream.audit.reconcile import BUCKET, BUCKETS, TRACKS, Track, classify_by_cut, select_rows_near
 from vstream.audit.source import fold
@@ -43,7 +43,7 @@ class SinglePassResult:
     """Whether *backsteps* are on the driver; Spark sorts readers that are out of order everywhere."""
 
 
-def can_open(files: Sequence[str] | None) -> bool:
+def can_fold_files(files: Sequence[str] | None) -> bool:
     """Whether executors can open *files* by path."""
     return bool(files) and {urlsplit(file).scheme for file in files or ()} == {"file"}
 
@@ -52,7 +52,7 @@ def fold_files(
     files: Sequence[str], copies: DataFrame, cut: CutTables, tracks: Sequence[Track], *, size: int = BUCKET
 ) -> SinglePassResult:
     """The result for *files*, which are all files of `copies`."""
-    work = fold.fold_files(files, _reader_tracks(tracks), size)
+    work = fold.make_file_folder(files, _reader_tracks(tracks), size)
     result = copies.sparkSession.range(0, len(files), 1, len(files)).mapInArrow(work, fold.FOLDED)
     return _combine(collect_arrow(result), copies, cut, tracks, size)
 
@@ -61,7 +61,7 @@ def fold_partitions(
     copies: DataFrame, cut: CutTables, tracks: Sequence[Track], *, size: int = BUCKET
 ) -> SinglePassResult:
     """The result for `copies`, which Spark passes to executors from any place; costs more per row than files."""
-    work = fold.fold_partitions(_reader_tracks(tracks), size)
+    work = fold.make_partition_folder(_reader_tracks(tracks), size)
     result = copies.select(*fold.COLUMNS).mapInArrow(work, fold.FOLDED)
     return _combine(collect_arrow(result), copies, cut, tracks, size)
 

@@ -19,7 +19,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from vstream.audit import frames
 from vstream.audit.client_journal import make_journal_table
 from vstream.audit.closed import ClosedPart
-from vstream.audit.closing import judge_open
+from vstream.audit.closing import judge_and_close
 from vstream.audit.context import AuditContext, read_context, read_journal, save_context, save_journal
 from vstream.audit.daemon_executor import DaemonExecutor
 from vstream.audit.extract import (
@@ -28,7 +28,7 @@ from vstream.audit.extract import (
     ExtractPlan,
     extract,
     plan_extraction,
-    read_arrivals,
+    read_since_cuts,
 )
 from vstream.audit.follow import WINDOW_NS, Follower
 from vstream.audit.from_capture import extract_capture
@@ -41,7 +41,7 @@ from vstream.audit.source import register
 from vstream.audit.spark_errors import convert_spark_errors, is_read_error
 from vstream.audit.stages import AuditPipeline
 from vstream.audit.state import AuditState, StateAdvance, UnusableStateError
-from vstream.audit.table_store import TableStore, check_catalog, publish
+from vstream.audit.table_store import TableStore, publish_results, try_publishing
 from vstream.capture.records import FaultOutcome
 from vstream.capture.store import Capture
 from vstream.errors import NotReachableError, VstreamError
@@ -63,7 +63,7 @@ class KeptMessages:
     advance: StateAdvance
     streams: DataFrame
     arrivals: DataFrame
-    """Messages that came while others were read (`read_arrivals`), which the state does not keep."""
+    """Messages that came while others were read (`read_since_cuts`), which the state does not keep."""
     messages: int
 
 
@@ -125,7 +125,7 @@ class AuditTarget(ABC):
     def audit(self, spark: Any, scratch: Path, progress: AuditProgress, reading: Reading) -> Report:
         """Read, judge, and store what was requested. Raises UnknownStreamError for a stream that does not exist."""
         if self._request.publish is not None:
-            check_catalog(spark, self._request.publish, self._request.publish_as)
+            try_publishing(spark, self._request.publish, self._request.publish_as)
         with watch_progress(spark, progress.tasks):
             return self._read_and_judge(spark, scratch, progress, reading)
 
@@ -167,7 +167,7 @@ class AuditTarget(ABC):
         report = pipeline.run(tables.messages, tables.streams, journal)
         if self._request.publish is not None:
             progress.begin("publish")
-            publish(store, self._request.publish, self._request.publish_as)
+            publish_results(store, self._request.publish, self._request.publish_as)
         return report
 
 
@@ -265,7 +265,7 @@ class TopologyTarget(AuditTarget):
         plan = self._plan_extraction(scratch, reading.plan)
         register(spark)
         state = AuditState(spark, place, self._topology.name)
-        result = state.advance(plan.cuts, lambda cuts: frames.read_messages(spark, cuts, plan.access))
+        result = state.advance(plan.cuts, lambda cuts: frames.read_live_messages(spark, cuts, plan.access))
         again = f"; read again from the first message: {', '.join(result.reread)}" if result.reread else ""
         closed = (
             f"; {result.closed.messages:,} were right before, and are not judged again"
@@ -274,7 +274,7 @@ class TopologyTarget(AuditTarget):
         )
         note(f"{result.new:,} of {plan.messages:,} messages were read from servers{again}{closed}")
         schema = to_arrow_schema(MESSAGES)
-        arrivals = read_arrivals(plan, schema)
+        arrivals = read_since_cuts(plan, schema)
         return KeptMessages(
             state=state,
             advance=result,
@@ -300,7 +300,8 @@ class TopologyTarget(AuditTarget):
 
         with convert_spark_errors():
             try:
-                return judge_open(stored.state, stored.advance.closed, stored.streams, stored.arrivals, make_pipeline)
+                closed = stored.advance.closed
+                return judge_and_close(stored.state, closed, stored.streams, stored.arrivals, make_pipeline)
             finally:
                 spark.catalog.clearCache()
 
@@ -319,7 +320,7 @@ class TopologyTarget(AuditTarget):
         elif reading.background is not None:
             tables = frames.to_spark(spark, reading.background.result())
         else:
-            tables = frames.read_live(spark, self._plan_extraction(scratch, reading.plan), scratch)
+            tables = frames.read_live_tables(spark, self._plan_extraction(scratch, reading.plan), scratch)
         return self._keep_tables(spark, tables, scratch)
 
     def _keep_tables(self, spark: Any, tables: frames.AuditTables, scratch: Path) -> frames.AuditTables:

@@ -107,7 +107,7 @@ def _start_session(
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ
     settings = _settings(master or (None if submitted else LOCAL), scratch) | dict(conf)
     home = java.set_java_home(scratch) if not submitted and find_gateway() is None else None
-    with java_class_cache.class_archive(home) if home and on_keeping else nullcontext() as archive:
+    with java_class_cache.use_class_archive(home) if home and on_keeping else nullcontext() as archive:
         if home:
             # What Java unpacks for itself it would leave in the system's directory if it is killed.
             options = [

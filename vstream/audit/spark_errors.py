@@ -45,10 +45,10 @@ def convert_spark_errors() -> Iterator[None]:
             raise SparkEndedError(
                 "Spark's Java process has ended", hint="did it run out of memory? `--master` names a cluster"
             ) from error
-        raise VstreamError(f"the connection to Spark's Java process broke: {error_line(str(error))}") from error
+        raise VstreamError(f"the connection to Spark's Java process broke: {find_cause_line(str(error))}") from error
     except (PySparkException, Py4JError) as error:
         hint = _damage_hint(str(error)) if is_damaged_file(error) else None
-        raise VstreamError(f"Spark failed: {error_line(str(error))}", hint=hint) from error
+        raise VstreamError(f"Spark failed: {find_cause_line(str(error))}", hint=hint) from error
 
 
 def _is_java_running() -> bool:
@@ -82,7 +82,7 @@ def _damage_hint(text: str) -> str:
     )
 
 
-def error_line(text: str) -> str:
+def find_cause_line(text: str) -> str:
     """The line of Spark's error *text* that names the cause."""
     for pattern in (OURS, _SAID):
         matches = pattern.findall(text)

@@ -29,10 +29,9 @@ from vstream.audit import (
     order,
     reconcile,
 )
-from vstream.audit import cut as cutting
 from vstream.audit.closed import NOTHING_CLOSED, ClosedPart
 from vstream.audit.context import AuditContext
-from vstream.audit.cut import CutTables
+from vstream.audit.cut_tables import CutTables, build_cut_tables
 from vstream.audit.daemon_executor import DaemonExecutor
 from vstream.audit.local_frames import collect_arrow, collect_here, make_table, plain_rows, select_virtuals
 from vstream.audit.report import Report
@@ -101,7 +100,7 @@ class AuditPipeline:
     def run(self, messages: DataFrame, streams: DataFrame, operations: DataFrame | None = None) -> Report:
         """The report on `messages` and `streams`, and on the *operations* (`client_journal.JOURNAL`) of a scenario."""
         context = self.context
-        cut = cutting.build_cut(streams, is_narrow=context.is_narrow, is_sampled=context.is_sampled, closed=self.closed)
+        cut = build_cut_tables(streams, is_narrow=context.is_narrow, is_sampled=context.is_sampled, closed=self.closed)
         self.cut = cut
         is_short = cut.messages <= min(_SHORT, self.here_up_to)
 
@@ -157,7 +156,7 @@ class AuditPipeline:
         """Digests and order from one pass over the rows, made where it is cheapest."""
         if cut.messages <= self.here_up_to:
             return one_pass.fold_rows(copies, cut, tracks, size=self.bucket)
-        if one_pass.can_open(files):
+        if one_pass.can_fold_files(files):
             return one_pass.fold_files(files or (), copies, cut, tracks, size=self.bucket)
         return one_pass.fold_partitions(copies, cut, tracks, size=self.bucket)
 
@@ -240,7 +239,7 @@ class AuditPipeline:
         )
         if suspects is not None:
             result = result.unionByName(
-                classify.find_differences(messages, copies, cut, extents, suspects, size=self.bucket)
+                classify.find_message_differences(messages, copies, cut, extents, suspects, size=self.bucket)
             )
         strange = differing_messages.find_misplaced_buckets(folded.buckets)
         if {part for part, _ in strange} & {"foreign", "ahead"}:
@@ -287,7 +286,7 @@ class AuditPipeline:
             pairs=defer("pairs", compare_orders, delays.PAIRS) if is_whole else None,
             early=partial(_select_early, all_delays)
             if all_delays
-            else defer("early", lambda: delays.find_early(compute_hops()), delays.EARLY),
+            else defer("early", lambda: delays.find_early_pairs(compute_hops()), delays.EARLY),
             broken=broken,
             answers=answers,
         )
@@ -296,7 +295,7 @@ class AuditPipeline:
         self, copies: DataFrame, cut: CutTables
     ) -> tuple[Collection[str] | None, Collection[str] | None]:
         """The virtual streams that may have messages that came too early, and conflicts; None for all."""
-        rows = delays.find_early_candidates(copies, {row.region for row in cut.rows})
+        rows = delays.find_early_or_conflicting(copies, {row.region for row in cut.rows})
         early = [row.virtual for row in rows if row.is_early]
         blind = [row.virtual for row in rows if row.is_blind]
         most = self.figures

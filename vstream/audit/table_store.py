@@ -115,9 +115,9 @@ RESULTS: Final[Mapping[str, StructType]] = {
 _TRIED: Final = "vstream_audit_tried"
 
 
-def check_catalog(spark: SparkSession, into: str, kind: str) -> None:
+def try_publishing(spark: SparkSession, into: str, kind: str) -> None:
     """
-    Write and drop an empty table in the schema *into*, to find out before a long audit whether `publish` can write.
+    Write and drop an empty table in the schema *into*, to find out before a long audit whether `publish_results` can write.
 
     Raises VstreamError with Spark's message if the format or the schema does not exist or cannot be written, and if
     the schema belongs to a local session (`session`), whose catalog and files are removed at its end.
@@ -139,7 +139,7 @@ def _table_location(spark: SparkSession, name: str) -> str:
     return told[0].data_type if told else ""
 
 
-def publish(store: TableStore, into: str, kind: str) -> None:
+def publish_results(store: TableStore, into: str, kind: str) -> None:
     """
     Write the results in *store* into the catalog's schema *into*, replacing those of an earlier audit.
 

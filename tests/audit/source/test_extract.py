@@ -20,7 +20,7 @@ from tests.support.fuzzing_proxy import Change, FuzzingProxy
 from tests.support.jetstream import JetStreamServer, fill
 from tests.support.night import with_night
 from tests.support.relay import relay
-from vstream.audit.source import bydirect, bypull, cut
+from vstream.audit.source import bydirect, bypull, stream_cuts
 from vstream.audit.source import reading as source_reading
 from vstream.audit.source.client import connect
 from vstream.audit.source.columns import MessageColumns
@@ -73,7 +73,7 @@ def make_refs(*streams: str) -> list[StreamRef]:
 
 
 def cut_of(server: JetStreamServer, stream: str, path: str | None = None) -> StreamCut:
-    stream_cut = cut.take_cuts(make_refs(stream), {"": Access(servers=(server.url,))}, path=path)[0]
+    stream_cut = stream_cuts.take_cuts(make_refs(stream), {"": Access(servers=(server.url,))}, path=path)[0]
     assert stream_cut.error is None, stream_cut.error
     return stream_cut
 
@@ -147,7 +147,9 @@ def test_every_version_gives_what_an_ordinary_client_reads(version: str, tmp_pat
             assert len(expected) == 400
             assert rows(server, stream, CONSUMER) == expected
             if version.startswith("2.10"):
-                stream_cut = cut.take_cuts(make_refs(stream), {"": Access(servers=(server.url,))}, path=DIRECT)[0]
+                stream_cut = stream_cuts.take_cuts(make_refs(stream), {"": Access(servers=(server.url,))}, path=DIRECT)[
+                    0
+                ]
                 assert stream_cut.error == "Direct Get has no batches in nats-server 2.10.26"
             else:
                 assert rows(server, stream, DIRECT) == expected
@@ -363,7 +365,7 @@ def test_a_stream_that_reading_would_empty_is_read_without_a_consumer(server: Je
     assert cut_of(server, "foo").path == DIRECT
     assert len(rows(server, "foo")) == 30
     assert server.api("STREAM.INFO.foo")["state"]["messages"] == 30
-    refused = cut.take_cuts(make_refs("foo"), {"": Access(servers=(server.url,))}, path=CONSUMER)[0]
+    refused = stream_cuts.take_cuts(make_refs("foo"), {"": Access(servers=(server.url,))}, path=CONSUMER)[0]
     assert refused.error == f"reading by a consumer would remove messages: its retention is {retention}"
 
 
@@ -378,13 +380,13 @@ def test_a_mirror_that_answers_for_a_stream_does_not_stand_in_for_it(server: Jet
 def test_what_cannot_be_read_says_why(server: JetStreamServer) -> None:
     fill(server, "foo", some(3), allow_direct=False, max_msgs_per_subject=-1)
     access = {"": Access(servers=(server.url,), timeout=2)}
-    assert cut.take_cuts(make_refs("foo"), access, path=DIRECT)[0].error == "its allow_direct is off"
-    assert cut.take_cuts(make_refs("missing"), access)[0].error == ABSENT
+    assert stream_cuts.take_cuts(make_refs("foo"), access, path=DIRECT)[0].error == "its allow_direct is off"
+    assert stream_cuts.take_cuts(make_refs("missing"), access)[0].error == ABSENT
     job = replace(split_tasks([cut_of(server, "foo")], access, rows=10)[0], path=DIRECT)
     with pytest.raises(NoRespondersError, match="no copy of stream `foo` answers Direct Get"):
         rows_of(job)
     server.stop()
-    gone = cut.take_cuts(make_refs("foo"), access)[0]
+    gone = stream_cuts.take_cuts(make_refs("foo"), access)[0]
     assert gone.error is not None
     assert "no server can be reached" in gone.error
     with pytest.raises(NotReachableError, match="stream `foo` in region `` cannot be read beyond 0 up to 3"):
@@ -398,7 +400,7 @@ def test_a_value_of_another_type_is_why_a_stream_cannot_be_read(server: JetStrea
         errors = set()
         for seed in range(40):
             proxy.start_session(Change(kind="STREAM.INFO", ordinal=1, damage="wrong type", seed=seed))
-            errors.add(cut.take_cuts(make_refs("foo"), access)[0].error)
+            errors.add(stream_cuts.take_cuts(make_refs("foo"), access)[0].error)
     assert len(errors) > 1
     assert all(error is None or "STREAM.INFO.foo" in error for error in errors), errors
 
@@ -417,7 +419,7 @@ def test_the_cut_of_write_streams_comes_first(server: JetStreamServer) -> None:
     streams = [
         StreamRef(stream=name, region="", virtual="v", role=role) for name, role in (("r", "read"), ("w", "write"))
     ]
-    read_cut, write_cut = cut.take_cuts(streams, {"": Access(servers=(server.url,))})
+    read_cut, write_cut = stream_cuts.take_cuts(streams, {"": Access(servers=(server.url,))})
     assert (read_cut.stream_ref, write_cut.stream_ref) == tuple(streams)
     assert write_cut.cut_at_ns < read_cut.cut_at_ns
 
@@ -429,7 +431,7 @@ def test_the_cut_says_what_was_taken_from_a_stream_that_is_given_up_and_where_on
     config = server.api("STREAM.INFO.foo")["config"]
     server.api("STREAM.UPDATE.foo", config | {"metadata": {"vstream.until.west": "20", "vstream.until.east": "?"}})
     server.api("STREAM.CREATE.later", {"name": "later", "subjects": ["later"], "first_seq": 21})
-    reader, later = cut.take_cuts(make_refs("foo", "later"), {"": Access(servers=(server.url,))})
+    reader, later = stream_cuts.take_cuts(make_refs("foo", "later"), {"": Access(servers=(server.url,))})
     assert reader.sources == (SourceCursor(origin="west", last_seq=20),)
     assert later.limits is not None
     assert later.limits["first_seq"] == 21
@@ -439,24 +441,26 @@ def test_a_moment_becomes_the_sequence_that_was_stored_then(server: JetStreamSer
     fill(server, "foo", some(50))
     times = [row["time_ns"] for row in reference(server, "foo")]
     access = Access(servers=(server.url,))
-    (whole,) = cut.take_cuts(make_refs("foo"), {"": access})
+    (whole,) = stream_cuts.take_cuts(make_refs("foo"), {"": access})
     moments = {times[19]: 20, times[19] + 1: 21, 0: 1, times[-1] + 1: 51}
     with connect(access) as client:
         for moment, seq in moments.items():
-            assert cut.sequence_at(client, access, "foo", moment) == seq
+            assert stream_cuts.find_sequence_by_consumer(client, access, "foo", moment) == seq
             assert bydirect.find_sequence_at(client, access, whole, moment) == seq
     assert not any(name.startswith(bypull.PREFIX) for name in server.api("CONSUMER.NAMES.foo")["consumers"] or [])
 
 
 def test_a_cut_has_the_limits_and_the_transform(server: JetStreamServer) -> None:
     fill(server, "foo", some(5), subject_transform={"src": "foo.>", "dest": "bar.>"}, max_age=10**12)
-    (stream_cut,) = cut.take_cuts(make_refs("foo"), {"": Access(servers=(server.url,))})
+    (stream_cut,) = stream_cuts.take_cuts(make_refs("foo"), {"": Access(servers=(server.url,))})
     assert stream_cut.limits == {"max_age": 10**12, "duplicate_window": 120 * 10**9}
     assert stream_cut.transform == ("foo.>", "bar.>")
 
 
 def test_an_unknown_path_of_a_secret_is_said(server: JetStreamServer) -> None:
     with pytest.raises(VstreamError, match="the environment variable VSTREAM_NOT_THERE is not set"):
-        cut.take_cuts(make_refs("foo"), {"": Access(servers=(server.url,), user="a", password_env="VSTREAM_NOT_THERE")})
+        stream_cuts.take_cuts(
+            make_refs("foo"), {"": Access(servers=(server.url,), user="a", password_env="VSTREAM_NOT_THERE")}
+        )
     with pytest.raises(VstreamError, match="the file /not/there is not on the machine that reads"):
-        cut.take_cuts(make_refs("foo"), {"": Access(servers=(server.url,), creds="/not/there")})
+        stream_cuts.take_cuts(make_refs("foo"), {"": Access(servers=(server.url,), creds="/not/there")})

@@ -13,7 +13,7 @@ import pytest
 from tests.audit.source.test_extract import SCHEMA, make_refs
 from tests.support.fuzzing_proxy import Change, FuzzingProxy
 from tests.support.jetstream import JetStreamServer, fill
-from vstream.audit.source import bydirect, cut
+from vstream.audit.source import bydirect, stream_cuts
 from vstream.audit.source.columns import RAW
 from vstream.audit.source.reading import read_range, read_ranges
 from vstream.audit.source.values import Access, ReadTask, group_tasks, split_tasks
@@ -51,7 +51,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JetStreamServer
 
 
 def find_tasks(server: JetStreamServer, url: str | None = None, *, timeout: float = 10) -> list[ReadTask]:
-    cuts = cut.take_cuts(make_refs(*NAMES), {"": Access(servers=(server.url,))})
+    cuts = stream_cuts.take_cuts(make_refs(*NAMES), {"": Access(servers=(server.url,))})
     return split_tasks(cuts, {"": Access(servers=(url or server.url,), timeout=timeout)}, rows=ROWS)
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.support.ports import free_port
 from vstream.audit.source.client import next_message
 from vstream.audit.source.columns import MessageColumns
-from vstream.audit.source.cut import take_cuts
+from vstream.audit.source.stream_cuts import take_cuts
 from vstream.audit.source.values import Access, StreamRef
 from vstream.audit.source.wire import DirectScanner, PullScanner, WrongStreamError, scan_buffer
 from vstream.capture.digest import digest, to_signed_int64

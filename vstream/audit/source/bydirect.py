@@ -105,9 +105,9 @@ def _receive_batch(client: Client, answer: DirectScanner, stream: str) -> bool:
     """Receive one batch. Returns whether the replica that sent it has more messages."""
     while True:
         data = client.receive(in_bulk=True)
-        position, rest = scan_buffer(answer, data)
+        position, other_lines = scan_buffer(answer, data)
         client.keep(data[position:])
-        for message in rest:
+        for message in other_lines:
             client.handle_control(message)
             if message.subject == answer.subject:
                 return _is_more(client, message, answer, stream)

@@ -91,10 +91,10 @@ def _pull(client: Client, job: ReadTask, first: int, name: str, pulled: PullScan
             client.publish(subject, json.dumps({"batch": batch, "expires": _IDLE}).encode(), reply=inbox)
             asked += batch
         data = client.receive(in_bulk=True)
-        position, rest = scan_buffer(pulled, data)
+        position, other_lines = scan_buffer(pulled, data)
         client.keep(data[position:])
         count += position
-        for message in rest:
+        for message in other_lines:
             client.handle_control(message)
             if message.subject == inbox and _has_ended(message):
                 asked = pulled.count

@@ -9,7 +9,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructField, StructType
 
-from vstream.audit.source import bydirect, cut
+from vstream.audit.source import bydirect, stream_cuts
 from vstream.audit.source.client import Client, connect
 from vstream.audit.source.following import JetStreamStreamReader
 from vstream.audit.source.options import (
@@ -129,7 +129,7 @@ def _options_of_table(schema: StructType) -> dict[str, str]:
 
 def take_readable(streams: Sequence[StreamRef], access: Access, path: str | None) -> list[StreamCut]:
     """Like `take_cuts`, for one place. Raises VstreamError if any of the streams cannot be read."""
-    cuts = cut.take_cuts(streams, {item.region: access for item in streams}, path=path)
+    cuts = stream_cuts.take_cuts(streams, {item.region: access for item in streams}, path=path)
     for entry in cuts:
         if entry.error:
             raise VstreamError(f"stream `{entry.stream_ref.stream}` cannot be read: {entry.error}")
@@ -147,9 +147,9 @@ def narrow_cut(cut: StreamCut, access: Access, bounds: Bounds) -> StreamCut:
     if cut.is_readable and (bounds.since_ns is not None or bounds.until_ns is not None):
         with connect(access) as client:
             if bounds.since_ns is not None:
-                first = max(first, _sequence_at(client, access, cut, max(0, bounds.since_ns - _CLOCKS)))
+                first = max(first, _find_sequence_at(client, access, cut, max(0, bounds.since_ns - _CLOCKS)))
             if bounds.until_ns is not None:
-                last = min(last, _sequence_at(client, access, cut, max(0, bounds.until_ns + 1 + _CLOCKS)) - 1)
+                last = min(last, _find_sequence_at(client, access, cut, max(0, bounds.until_ns + 1 + _CLOCKS)) - 1)
     span, whole = last - first + 1, cut.last_seq - cut.first_seq + 1
     if span <= 0 or not cut.is_readable:
         return replace(cut, messages=0)
@@ -158,11 +158,11 @@ def narrow_cut(cut: StreamCut, access: Access, bounds: Bounds) -> StreamCut:
     return replace(cut, first_seq=first, last_seq=last, messages=part, bytes=max(1, cut.bytes * part // cut.messages))
 
 
-def _sequence_at(client: Client, access: Access, stream_cut: StreamCut, moment_ns: int) -> int:
-    """Like `sequence_at`, without a consumer where no meta leader creates one."""
+def _find_sequence_at(client: Client, access: Access, stream_cut: StreamCut, moment_ns: int) -> int:
+    """Like `find_sequence_by_consumer`, without a consumer where no meta leader creates one."""
     if stream_cut.path == CONSUMER:
         try:
-            return cut.sequence_at(
+            return stream_cuts.find_sequence_by_consumer(
                 client, access.with_prefix_of(stream_cut.stream_ref.stream), stream_cut.stream_ref.name, moment_ns
             )
         except (NotReachableError, ServerError):

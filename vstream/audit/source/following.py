@@ -18,7 +18,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from vstream.audit.source import cut
+from vstream.audit.source import stream_cuts
 from vstream.audit.source.client import api_request, connect
 from vstream.audit.source.options import Options
 from vstream.audit.source.reading import read_range
@@ -184,7 +184,7 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def _take_cuts(self) -> None:
         """A new cut. Raises VstreamError for a stream that never answered or that was deleted."""
-        for take_cut in cut.take_cuts(self._streams, self._access, path=self._options.read_by):
+        for take_cut in stream_cuts.take_cuts(self._streams, self._access, path=self._options.read_by):
             key = _key(take_cut.stream_ref)
             if not take_cut.error:
                 self._cuts[key] = take_cut

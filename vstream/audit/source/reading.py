@@ -37,7 +37,7 @@ _SPARK: Any = serializers  # they have no types
 _SERIALIZER = _SPARK.CompressedSerializer(_SPARK.CPickleSerializer())
 
 
-def read_groups(
+def make_group_reader(
     groups: Sequence[Sequence[ReadTask]], schema: pa.Schema, directory: Path | None = None
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """

@@ -224,16 +224,16 @@ def scan_buffer(scanner: PullScanner | DirectScanner, data: bytes) -> tuple[int,
     """
     Scan *data*, which begins with a message, with *scanner*.
 
-    Returns where the incomplete rest begins, and all complete lines that are not messages of
+    Returns where an incomplete line begins, and all complete ones that are not messages of
     the scanner. Raises MalformedAnswerError for data that no server sends.
     """
-    rest = []
+    other_lines = []
     with convert_malformed_errors("the stream that is read"):
         position = scanner.scan(data, 0)
         while (message := next_message(data, position)) is not None:
-            rest.append(message)
+            other_lines.append(message)
             position = scanner.scan(data, message.end)
-    return position, rest
+    return position, other_lines
 
 
 class WrongStreamError(RetryableError):

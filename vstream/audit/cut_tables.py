@@ -142,7 +142,7 @@ class CutTables:
         return any(row.limits is None or REPLACING & row.limits.keys() for row in self.rows if not is_origin(row))
 
 
-def build_cut(
+def build_cut_tables(
     streams: DataFrame, *, is_narrow: bool = False, is_sampled: bool = False, closed: ClosedPart = NOTHING_CLOSED
 ) -> CutTables:
     """
@@ -199,7 +199,7 @@ def build_cut(
     )
 
 
-def tabulate_routes(spark: SparkSession, closed: ClosedPart) -> DataFrame:
+def tabulate_closed(spark: SparkSession, closed: ClosedPart) -> DataFrame:
     """Each stream with each origin of it: how far its messages are *closed*, and when that was."""
     rows = []
     for item in closed.virtuals:

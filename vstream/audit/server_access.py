@@ -8,8 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from vstream.audit.source.cut import is_any_answered
 from vstream.audit.source.login import context_file, find_file
+from vstream.audit.source.stream_cuts import is_any_answered
 from vstream.audit.source.values import Access, StreamRef
 from vstream.credentials import is_plaintext_allowed, read_variable
 from vstream.jetstream.endpoints import list_endpoint_problems
@@ -18,7 +18,7 @@ from vstream.topology.model import Endpoint
 _FILES = ("creds", "nkey", "password_file", "token_file", "tls_ca", "tls_cert", "tls_key")
 
 
-def resolve_access(
+def find_access(
     stream_refs: Sequence[StreamRef], endpoints: Mapping[str, Endpoint], scratch: Path
 ) -> dict[str, Access]:
     """
@@ -30,7 +30,7 @@ def resolve_access(
     for region, endpoint in endpoints.items():
         for problem in list_endpoint_problems(endpoint, region):
             raise problem
-    result = {region: local_access(endpoint, region, scratch) for region, endpoint in endpoints.items()}
+    result = {region: make_local_access(endpoint, region, scratch) for region, endpoint in endpoints.items()}
     routes = list(result.values())
     for place in sorted({item.region for item in stream_refs} - result.keys()):
         streams = [item for item in stream_refs if item.region == place]
@@ -38,7 +38,7 @@ def resolve_access(
     return result
 
 
-def local_access(endpoint: Endpoint, region: str, scratch: Path) -> Access:
+def make_local_access(endpoint: Endpoint, region: str, scratch: Path) -> Access:
     """
     The access to *region* from this machine.
 

@@ -201,7 +201,7 @@ def _last_sourced(source: Mapping[str, Any], version: str) -> int | None:
     return 0 if minor >= (2, 15) else None
 
 
-def sequence_at(client: Client, access: Access, stream: str, moment_ns: int) -> int:
+def find_sequence_by_consumer(client: Client, access: Access, stream: str, moment_ns: int) -> int:
     """
     The sequence of the first message that *stream* stored at *moment_ns* or later; one above the last if none.
 
