@@ -26,7 +26,7 @@ _SEED_BYTES = 36
 """Two of prefix, 32 of key and two of checksum."""
 
 
-def read_variable(name: str | None, reader: str) -> str:
+def read_secret_variable(name: str | None, reader: str) -> str:
     """
     The secret in the environment variable *name*, for *reader*, such as "region `west`".
 

@@ -50,7 +50,7 @@ def mask_value(name: str, text: str) -> str:
 
 
 def mask_line(line: str) -> str:
-    """The same for a line of a file, where passwords stand behind their keys, and logins without a scheme."""
+    """`mask_secrets` for a line of a file, where passwords stand behind their keys, and logins without a scheme."""
     line = _BARE_LOGIN.sub(_mask, mask_secrets(line))
     return _PASSWORD.sub(_mask, line)
 

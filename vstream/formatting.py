@@ -53,7 +53,7 @@ def quote_names(names: Iterable[str]) -> str:
     return ", ".join(f"`{name}`" for name in names)
 
 
-def list_names(names: Sequence[str], most: int = 3) -> str:
+def summarize_names(names: Sequence[str], most: int = 3) -> str:
     """The first names, and how many more there are."""
     more = len(names) - most
     return quote_names(names[:most]) + (f" and {more:,} more" if more > 0 else "")

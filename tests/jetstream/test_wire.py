@@ -17,7 +17,7 @@ from tests.support.command import vstream
 from tests.support.paths import TESTS
 from tests.support.ports import free_port
 from tests.support.single_server import run_configured
-from vstream.credentials import PLAINTEXT, read_variable
+from vstream.credentials import PLAINTEXT, read_secret_variable
 from vstream.errors import MalformedAnswerError, NotReachableError, ServerError, VstreamError
 from vstream.jetstream import monitoring
 from vstream.jetstream.admin import JetStreamAdmin
@@ -261,21 +261,21 @@ def test_a_topology_reads_its_own_variables_alone(monkeypatch: pytest.MonkeyPatc
     for name in ("VSTREAM_WEST", "NATS_PASSWORD", "AWS_SECRET", "OPS_WEST"):
         monkeypatch.setenv(name, SECRET)
     monkeypatch.delenv("VSTREAM_ALLOW_ENV", raising=False)
-    assert read_variable("VSTREAM_WEST", "west") == read_variable("NATS_PASSWORD", "west") == SECRET
+    assert read_secret_variable("VSTREAM_WEST", "west") == read_secret_variable("NATS_PASSWORD", "west") == SECRET
     forbidden: list[str | None] = ["AWS_SECRET", "OPS_WEST", "PATH", "", None]
     for variable in forbidden:
         with pytest.raises(VstreamError, match=r"the environment variable .* may not be read"):
-            read_variable(variable, "west")
+            read_secret_variable(variable, "west")
 
 
 def test_whoever_runs_vstream_allows_more_variables(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VSTREAM_ALLOW_ENV", "CI_PASSWORD, OPS_*")
     for name in ("CI_PASSWORD", "OPS_WEST", "AWS_SECRET", "CI_PASSWORD_2"):
         monkeypatch.setenv(name, SECRET)
-    assert read_variable("CI_PASSWORD", "west") == read_variable("OPS_WEST", "west") == SECRET
+    assert read_secret_variable("CI_PASSWORD", "west") == read_secret_variable("OPS_WEST", "west") == SECRET
     for name in ("AWS_SECRET", "CI_PASSWORD_2"):
         with pytest.raises(VstreamError, match="may not be read"):
-            read_variable(name, "west")
+            read_secret_variable(name, "west")
 
 
 @pytest.mark.parametrize("shape", ["{}/evil", "../evil", "a/../../evil", ".evil", "..\\evil"])

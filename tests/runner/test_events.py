@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.support.scenario_runs import NS
-from vstream.runner.events import describe
+from vstream.runner.events import describe_action
 from vstream.scenario import faults
 from vstream.scenario.faults import FaultSpec
 from vstream.scenario.model import (
@@ -51,4 +51,4 @@ def fault(kind: faults.FaultType, *targets: str, **options: str | float | bool) 
     ],
 )
 def test_a_step_is_described_as_people_would_say_it(action: Action, words: str) -> None:
-    assert describe(action) == words
+    assert describe_action(action) == words

@@ -298,7 +298,7 @@ def test_members_of_the_stretch_cluster_go_with_their_regions_and_each_that_is_l
     assert smaller.stretch is not None
     assert {*smaller.stretch.members}.isdisjoint(lost)
     assert smaller.streams[0].origin["stretch"].fields["num_replicas"] == replicas
-    assert smaller.servers_in("west") == ("west-1", "stretch-west")
+    assert smaller.server_names_in("west") == ("west-1", "stretch-west")
 
 
 def test_the_regions_of_a_stream_are_in_the_order_of_the_topology() -> None:

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from vstream.topology.units import (
     MAX_INT64,
-    format_rate,
     format_version,
     parse_duration,
     parse_rate,
@@ -16,6 +15,7 @@ from vstream.topology.units import (
     parse_size,
     parse_version,
     spell_duration,
+    spell_rate,
     spell_size,
 )
 
@@ -34,7 +34,7 @@ def test_a_formatted_size_is_read_back(size: int) -> None:
 
 @given(counts)
 def test_a_formatted_rate_is_read_back(rate: int) -> None:
-    assert parse_rate(format_rate(rate)) == rate
+    assert parse_rate(spell_rate(rate)) == rate
 
 
 @given(st.text(max_size=80))

@@ -35,9 +35,9 @@ from vstream.topology.model import Role
 from vstream.topology.stream_config import (
     UNTIL_KEY,
     StreamConfig,
-    with_ends_to_measure,
     with_recorded_positions,
     with_start_sequences,
+    with_unmeasured_ends,
 )
 from vstream.value_class import value_class
 
@@ -359,7 +359,7 @@ class _PlanRun:
                 if (created := self._created.get(config.name)) is not None:
                     config = start_sequence.preserve_start_sequences(config, created)
                 # Whatever ends this run, the next one measures what is not noted.
-                return with_ends_to_measure(config, ends) if ends else config
+                return with_unmeasured_ends(config, ends) if ends else config
             case Create(readers=readers, config=config) if readers:
                 if change.role is Role.ORDER:
                     starts = await self._checker.sequences_after_mirrors(config.source_names, readers)

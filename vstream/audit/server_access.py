@@ -11,7 +11,7 @@ from typing import Any
 from vstream.audit.source.login import context_file, find_file
 from vstream.audit.source.stream_cuts import is_any_answered
 from vstream.audit.source.values import Access, StreamRef
-from vstream.credentials import is_plaintext_allowed, read_variable
+from vstream.credentials import is_plaintext_allowed, read_secret_variable
 from vstream.jetstream.endpoints import list_endpoint_problems
 from vstream.topology.model import Endpoint
 
@@ -83,7 +83,7 @@ def _ship_access(spark: Any, region: str, access: Access, scratch: Path) -> Acce
     for name in ("password", "token"):
         variable = getattr(access, f"{name}_env")
         if variable:
-            stored = _write_secret(read_variable(variable, f"region `{region}`"), f"{region}-{name}", scratch)
+            stored = _write_secret(read_secret_variable(variable, f"region `{region}`"), f"{region}-{name}", scratch)
             assert stored is not None
             changes |= {
                 f"{name}_env": None,

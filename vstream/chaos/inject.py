@@ -150,7 +150,7 @@ async def heal(
     if not chosen:
         return HealResult(faults=(), seconds=None)
     unhealthy = {server for entry in staying if entry.fault.is_unhealthy for server in entry.fault.counted_as_lost}
-    is_up = any(target.serves(server) for server in target.servers)
+    is_up = any(target.may_answer(server) for server in target.servers)
     await wait_until_healthy(target, timeout=timeout, watch=watch, on_progress=on_progress, without=unhealthy)
     async with target.directory.lock(patience=timeout):
         journal = read_journal(target.directory) or journal

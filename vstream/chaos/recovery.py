@@ -35,7 +35,9 @@ async def wait_until_healthy(
     majority is missing. Raises LabError that says what is missing after *timeout* seconds, or that a server has died.
     """
     deadline = time.monotonic() + timeout
-    serving = [target.address(server) for server in target.servers if target.serves(server) and server not in without]
+    serving = [
+        target.address(server) for server in target.servers if target.may_answer(server) and server not in without
+    ]
     cuts = target.cuts()
     everyone = readiness.list_members(serving, cuts, voters=[target.address(server) for server in target.servers])
     watch()
@@ -74,7 +76,7 @@ async def wait_until_caught_up(target: TargetServers, *, timeout: float) -> None
     """Wait until all servers report their streams and consumers as current. Raises LabError with who lags."""
     deadline = time.monotonic() + timeout
     for server in target.servers:
-        if not target.serves(server):
+        if not target.may_answer(server):
             continue
         url = target.address(server).monitor_url
         while (problem := await _find_problem(url)) is not None:

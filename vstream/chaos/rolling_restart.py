@@ -87,7 +87,7 @@ async def _restart_server(
     """End *server* and spawn it, with *program* if there is one. What it returns raises LabError if the server has died since."""
     target, fault = request.target, Restart(servers=(server,), is_lame_duck=is_lame_duck)
     async with target.directory.lock():
-        if not target.serves(server):
+        if not target.may_answer(server):
             raise LabError(f"server `{server}` does not run", hint="`vstream chaos heal` or `vstream lab up` starts it")
         journal, entry = prune_journal(target).add(f"{request.command}: {server}", fault)
         write_journal(target.directory, journal)

@@ -46,7 +46,7 @@ def find_serving_servers(target: TargetServers, name: str) -> tuple[str, ...]:
             hint=f"regions: {', '.join(target.regions)}; servers: {', '.join(target.servers)}{_explain(target, name)}",
         )
     servers = find_running_in_region(target, name) if name in target.regions else (find_running_server(target, name),)
-    serving = tuple(candidate for candidate in servers if target.serves(candidate))
+    serving = tuple(candidate for candidate in servers if target.may_answer(candidate))
     if not serving:
         raise LabError(f"`{name}` is paused already", hint="`vstream chaos resume` resumes it")
     return serving

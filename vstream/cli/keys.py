@@ -17,7 +17,7 @@ from vstream.jetstream.keyring import Keyring, default_key_directory, keys_of
 from vstream.lab import keys as lab_keys
 from vstream.lab.status import list_addresses
 from vstream.render.account_view import index_users
-from vstream.topology.accounts import is_permanent
+from vstream.topology.accounts import is_irrevocable
 from vstream.topology.model import Security, Topology
 from vstream.topology.permissions import COMMANDS, permissions_for
 
@@ -119,9 +119,9 @@ def rotate(
     loaded, ring = _load(topology, lab)
     users = index_users(loaded)
     if user not in users:
-        choices = ", ".join(name for name in users if not is_permanent(name))
+        choices = ", ".join(name for name in users if not is_irrevocable(name))
         raise UnknownNameError(f"there is no user `{user}`", hint=f"choose one of {choices}")
-    if is_permanent(user):
+    if is_irrevocable(user):
         raise RefusedError(
             f"`{user}` changes what servers know: with a key that they do not know yet, it could change nothing",
             hint="create all keys again in another directory ($VSTREAM_KEYS)",

@@ -90,4 +90,4 @@ def _check_servers(topology: Topology, region: str, *, is_new: bool, is_waiting:
         run(require_empty(region, endpoint))
     if is_waiting:
         monitors = [url for endpoint in servers.endpoints.values() for url in endpoint.monitor]
-        run(wait_for_members(topology.servers_in(region), monitors))
+        run(wait_for_members(topology.server_names_in(region), monitors))

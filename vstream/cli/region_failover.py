@@ -154,7 +154,7 @@ def _remove_from_meta_group(topology: Topology, regions: Sequence[str], servers:
     """Their servers have no vote any more. A lab's are gone by now."""
     if servers.lab is not None:
         return
-    names = [server for region in regions for server in topology.servers_in(region)]
+    names = [server for region in regions for server in topology.server_names_in(region)]
     system = find_system_endpoints(servers, [living.name for living in topology.regions])
     if system:
         run(remove_peers(system, names))

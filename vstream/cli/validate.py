@@ -12,7 +12,7 @@ from vstream.cli.lint import Format, default_format, parse_version, print_cleane
 from vstream.cli.views import console
 from vstream.cli.views.lint import report_lines, summary_lines
 from vstream.diagnostics import Severity
-from vstream.formatting import format_count, list_names
+from vstream.formatting import format_count, summarize_names
 from vstream.lint import detect
 from vstream.lint.linter import Linter
 from vstream.lint.read import STDIN, Source
@@ -94,7 +94,7 @@ def _list_notes(bundle: Bundle) -> Iterator[str]:
         if stream.role is not Role.CATALOG and all(stream.config.fields.get(limit) in _NONE for limit in _LIMITS):
             endless.add(stream.virtual)
     if endless:
-        names = list_names(sorted(endless))
+        names = summarize_names(sorted(endless))
         yield f"Some streams of {names} have no limit: they grow until the disk is full (set `max_age` or `max_bytes`)."
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 
-from vstream.formatting import list_names
+from vstream.formatting import summarize_names
 from vstream.health.snapshot import ServerSnapshot, Snapshot
 from vstream.plan.plan import ACCOUNT, RULE, USERS, RuleChange, kind_of
 from vstream.plan.rules import OwnRules, diff_rules, list_account_entries, list_rule_entries
@@ -56,7 +56,7 @@ class MappingDifference:
         """What was seen, for a person."""
         unlike = f", unlike the other {self.matching}" if self.is_partial else ""
         verb = "is" if len(self.sources) == 1 else "are"
-        return f"{self.noun} {verb} not loaded as the topology says{unlike}: {list_names(list(self.sources))}"
+        return f"{self.noun} {verb} not loaded as the topology says{unlike}: {summarize_names(list(self.sources))}"
 
 
 @value_class
@@ -175,10 +175,10 @@ def _foreign_token(change: RuleChange) -> ForeignToken:
     names = sorted(name for name, token in expected.items() if loaded.get(name) != token)
     own_signers = {token.rpartition(".")[2] for token in expected.values()}
     signers = sorted({token.rpartition(".")[2] for token in loaded.values()} - own_signers)
-    by = f"signed by {list_names(signers)}" if signers else "signed by the topology's own key"
+    by = f"signed by {summarize_names(signers)}" if signers else "signed by the topology's own key"
     return ForeignToken(
         accounts=tuple(names or sorted(loaded.keys() - expected.keys())),
-        evidence=f"{list_names(list(change.servers))}: {by}, and not what the topology says",
+        evidence=f"{summarize_names(list(change.servers))}: {by}, and not what the topology says",
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from vstream.formatting import format_duration, format_size, list_names
+from vstream.formatting import format_duration, format_size, summarize_names
 from vstream.health.loaded_mappings import LoadedMappings, list_serving
 from vstream.health.pairs import is_unmeasured
 from vstream.health.snapshot import RegionSnapshot, Snapshot
@@ -37,7 +37,7 @@ def find_problems(
     for fault in faults:
         yield Problem(about=fault.stream, text=fault.evidence, code=fault.code)
     for about, servers in _find_write_problems(snapshot).items():
-        yield Problem(about=about, text=f"{list_names(servers)} cannot write to it", code="VD508")
+        yield Problem(about=about, text=f"{summarize_names(servers)} cannot write to it", code="VD508")
     yield from _list_stream_problems([stream for stream in physical if stream.place not in down], snapshot)
     yield from _spare_problems(topology, physical, snapshot)
     yield from _list_pair_problems(snapshot, pairs, down)
@@ -73,7 +73,7 @@ def _list_unknown_mappings(topology: Topology, snapshot: Snapshot, loaded: Loade
         unknown = [server for server in servers if server.may_serve and loaded.is_ok(server.name) is None]
         if unknown:
             why = next((server.rules_problem for server in unknown if server.rules_problem), None)
-            names = list_names([server.name for server in unknown])
+            names = summarize_names([server.name for server in unknown])
             yield Problem(
                 about=region.name,
                 text=f"the mapping rules that {names} loaded are not known: "
@@ -99,7 +99,7 @@ def _list_region_problems(snapshot: Snapshot, region: RegionStatus, seen: Region
     servers = [server for server in snapshot.servers if server.region == region.name]
     if silent := _list_silent_servers(snapshot, region):
         texts = [] if region.problem is None else [region.problem]
-        texts.append(f"{len(silent)} of {region.servers} servers do not answer: {list_names(silent)}")
+        texts.append(f"{len(silent)} of {region.servers} servers do not answer: {summarize_names(silent)}")
         yield Problem(about=region.name, text="; ".join(texts), code="VD415" if region.problem else "VD404")
     for server in servers:
         if server.is_reached and not server.has_jetstream:
@@ -146,7 +146,7 @@ def _list_stream_problems(physical: Sequence[PhysicalStream], snapshot: Snapshot
         ("streams do not answer", silent, "VD503"),
     ):
         if names:
-            yield Problem(about=f"{len(names):,} {about}", text=list_names(names), code=code)
+            yield Problem(about=f"{len(names):,} {about}", text=summarize_names(names), code=code)
 
 
 def _spare_problems(topology: Topology, physical: Sequence[PhysicalStream], snapshot: Snapshot) -> Iterator[Problem]:
@@ -163,7 +163,7 @@ def _spare_problems(topology: Topology, physical: Sequence[PhysicalStream], snap
         if isinstance(planned, int) and observed.replicas < planned:
             few.setdefault(f"{observed.replicas} of {planned} replicas", []).append(stream.name)
     for share, names in few.items():
-        yield Problem(about=f"{len(names):,} streams have {share}", text=list_names(names), code="VD504")
+        yield Problem(about=f"{len(names):,} streams have {share}", text=summarize_names(names), code="VD504")
 
 
 def _list_pair_problems(snapshot: Snapshot, pairs: Sequence[PairStatus], down: set[str]) -> Iterator[Problem]:
@@ -217,4 +217,4 @@ def _list_consumer_problems(topology: Topology, snapshot: Snapshot) -> Iterator[
     ):
         if names:
             subject = f"1 {singular}" if len(names) == 1 else f"{len(names):,} {plural}"
-            yield Problem(about=subject, text=list_names(names), code=code)
+            yield Problem(about=subject, text=summarize_names(names), code=code)

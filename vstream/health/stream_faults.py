@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from vstream.formatting import format_count, format_size, list_names
+from vstream.formatting import format_count, format_size, summarize_names
 from vstream.health.snapshot import Snapshot, StreamSnapshot
 from vstream.subjects.algebra import is_subset
 from vstream.topology import naming, physical
@@ -55,7 +55,7 @@ def _describe_deafness(observed: StreamSnapshot) -> StreamFault:
     return StreamFault(
         stream=observed.name,
         code="VD512",
-        evidence=f"its leader `{observed.leader}` is not subscribed to {list_names([*observed.unsubscribed])}",
+        evidence=f"its leader `{observed.leader}` is not subscribed to {summarize_names([*observed.unsubscribed])}",
         stops_storing=not all(is_direct_get),
         stops_direct_get=any(is_direct_get),
     )
@@ -76,7 +76,7 @@ def _list_evidence(
             subject for subject in expected if not any(is_subset(subject, listened) for listened in config.subjects)
         ]
         if absent:
-            yield f"it does not take {list_names(absent)}"
+            yield f"it does not take {summarize_names(absent)}"
     yield from _list_changed_subjects(topology, stream, part, config)
 
 
@@ -166,4 +166,4 @@ def _list_filters(fields: Mapping[str, Any]) -> set[str]:
 
 
 def _describe_filters(fields: Mapping[str, Any]) -> str:
-    return list_names(sorted(_list_filters(fields))) or "every subject"
+    return summarize_names(sorted(_list_filters(fields))) or "every subject"

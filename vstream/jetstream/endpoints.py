@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from vstream.credentials import check_plaintext, load_certificates, read_credentials, read_seed, read_variable
+from vstream.credentials import check_plaintext, load_certificates, read_credentials, read_secret_variable, read_seed
 from vstream.errors import VstreamError
 from vstream.topology.accounts import inbox_of
 from vstream.topology.model import Endpoint, Topology, is_context_name
@@ -43,7 +43,7 @@ def list_endpoint_problems(endpoint: Endpoint, region: str) -> list[VstreamError
     )
     checks: list[Callable[[], object]] = [partial(_require_file, path, region, kind) for path, kind in files if path]
     variables = (endpoint.password_env if endpoint.user else None, endpoint.token_env)
-    checks += [partial(read_variable, name, f"region `{region}`") for name in variables if name]
+    checks += [partial(read_secret_variable, name, f"region `{region}`") for name in variables if name]
     checks.append(partial(check_plaintext, endpoint.plaintext_hosts, f"region `{region}`"))
     for check in checks:
         try:
@@ -68,10 +68,10 @@ def make_connection_options(endpoint: Endpoint, region: str) -> dict[str, Any]:
         options["user"] = endpoint.user
         # A nats CLI context may have a user without a password.
         options["password"] = (
-            read_variable(endpoint.password_env, reader) if endpoint.password_env else endpoint.password or ""
+            read_secret_variable(endpoint.password_env, reader) if endpoint.password_env else endpoint.password or ""
         )
     if endpoint.token_env:
-        options["token"] = read_variable(endpoint.token_env, reader)
+        options["token"] = read_secret_variable(endpoint.token_env, reader)
     elif endpoint.token:
         options["token"] = endpoint.token
     if endpoint.tls_ca or endpoint.tls_cert:

@@ -64,7 +64,7 @@ def _decode_and_check(document: Document) -> tuple[Topology | None, tuple[Findin
     if shaped is None:
         return None, (*diagnostics, *_check_readable_part(document))
     whole = decode.with_new_homes(buckets.expand_buckets(shaped))
-    topology = decode.resolve(whole)
+    topology = decode.resolve_document(whole)
     subject = TopologySubject(document=whole, topology=topology, written=shaped.streams)
     return topology, registry.run_rules(RULES, subject, document.source, written_at=buckets.locate_in_document(shaped))
 
@@ -76,7 +76,7 @@ def _check_readable_part(document: Document) -> tuple[Finding, ...]:
         return ()
     shaped, unsure = part
     whole = decode.with_new_homes(buckets.expand_buckets(shaped))
-    subject = TopologySubject(document=whole, topology=decode.resolve(whole), written=shaped.streams)
+    subject = TopologySubject(document=whole, topology=decode.resolve_document(whole), written=shaped.streams)
     return registry.run_rules(
         RULES, subject, document.source, unsure=unsure, written_at=buckets.locate_in_document(shaped)
     )

@@ -45,7 +45,7 @@ from vstream.topology.stream_config import (
     STREAM_KEY,
     ObservedStream,
     StreamConfig,
-    list_ends_to_measure,
+    list_unmeasured_ends,
     source_name,
 )
 from vstream.topology.units import parse_version
@@ -178,7 +178,7 @@ def _update(
         yield blocked
         return
     desired = start_sequence.preserve_start_sequences(stream.config, _make_canonical_config(observed, context))
-    left_open = list_ends_to_measure(observed.config)
+    left_open = list_unmeasured_ends(observed.config)
     update = Update(
         config=StreamConfig(name=desired.name, fields={**_unknown_fields(desired, observed.config), **desired.fields}),
         region=stream.region,

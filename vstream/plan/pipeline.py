@@ -11,7 +11,7 @@ from dataclasses import replace
 from itertools import product
 
 from vstream.errors import NotReachableError, RefusedError, StalePlanError, VstreamError
-from vstream.formatting import list_names
+from vstream.formatting import summarize_names
 from vstream.plan.diff import diff
 from vstream.plan.live.connections import choose_connection, connect_all
 from vstream.plan.live.lost_region import measure_losses, require_dead_and_unused
@@ -107,7 +107,7 @@ def require_nothing_else(plan: Plan) -> None:
     """Raises RefusedError if *plan* has other changes, whose risks nobody has seen; VstreamError if that is not known."""
     if plan.names_without_answer and not plan.differs:
         raise VstreamError(
-            f"nobody answered for {list_names(list(plan.names_without_answer))}, and nothing was changed",
+            f"nobody answered for {summarize_names(list(plan.names_without_answer))}, and nothing was changed",
             hint="is a server down? run this again when it is back",
         )
     if not plan.is_empty:
@@ -125,7 +125,7 @@ def require_nothing_lost(plan: Plan, topology: Topology) -> None:
     losing = [change for change in plan.changes if risk_of(change) is Risk.DATA_LOSS]
     if besides := [change.config.name for change in losing if not _is_expected(change, homed, dead)]:
         raise RefusedError(
-            f"{list_names(besides)} would lose messages or positions, which was not asked for; nothing was changed",
+            f"{summarize_names(besides)} would lose messages or positions, which was not asked for; nothing was changed",
             hint="did the topology file change? `vstream apply` that first, or take it back, then run this again",
         )
 

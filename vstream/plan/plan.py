@@ -22,7 +22,7 @@ from vstream.topology.stream_config import (
     StreamConfig,
     account_in,
     is_beside_write_stream,
-    read_source,
+    parse_source,
 )
 from vstream.value_class import value_class
 
@@ -217,7 +217,7 @@ class Update:
     def dropped_sources(self) -> tuple[str, ...]:
         """The streams that it sources no more."""
         dropped = (change.before for change in self.fields if change.is_source and change.after is None)
-        sources = (read_source(value, self.config.name) for value in dropped)
+        sources = (parse_source(value, self.config.name) for value in dropped)
         return tuple(source.stream for source in sources if source is not None)
 
 

@@ -26,7 +26,7 @@ from vstream.plan.plan import (
 )
 from vstream.plan.transitions.seed_region import is_copy
 from vstream.topology.model import Role
-from vstream.topology.stream_config import FORMER_PREFIX, STREAM_KEY, ObservedStream, read_source
+from vstream.topology.stream_config import FORMER_PREFIX, STREAM_KEY, ObservedStream, parse_source
 from vstream.value_class import value_class
 
 _TITLES = {
@@ -158,7 +158,7 @@ def _copy_gates(changes: Sequence[Change], context: DiffContext) -> Iterator[Gat
         name = change.config.name
         if change.handover is Handover.STOP:
             for field in change.fields:
-                mirror = read_source(field.before, name) if field.field == "mirror" else None
+                mirror = parse_source(field.before, name) if field.field == "mirror" else None
                 if mirror is not None:
                     yield Gate(kind=GateKind.COPIED, stream=name, counterparts=(mirror.stream,))
         elif change.handover is Handover.SOURCE:

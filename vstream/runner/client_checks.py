@@ -140,10 +140,10 @@ class OperationChecks:
 
     async def _publish(self) -> _Answer:
         reply = await self._connection.request(self._target.subject, self._payload(), timeout=TIMEOUT)
-        error, stream, seq, _ = parse_acknowledgement(reply, self._target.write_stream)
-        if error is not None:
-            raise VstreamError(error)
-        return _Answer(stream=stream, seq=seq)
+        ack = parse_acknowledgement(reply, self._target.write_stream)
+        if ack.error is not None:
+            raise VstreamError(ack.error)
+        return _Answer(stream=ack.stream, seq=ack.seq)
 
     async def _direct_get(self) -> _Answer:
         return self._answer_with(

@@ -63,24 +63,24 @@ class ConvergenceWait:
     async def wait_until_reached(self, *, within: float) -> ConvergenceResult:
         """Wait until everything that the sources hold now is everywhere, at most *within* seconds."""
         deadline = time.monotonic() + within
-        targets, missing = await self._read_targets(deadline)
-        return ConvergenceResult(is_reached=False, missing=missing) if missing else await self._poll(targets, deadline)
+        ends, missing = await self._read_ends(deadline)
+        return ConvergenceResult(is_reached=False, missing=missing) if missing else await self._poll(ends, deadline)
 
     async def wait_until_settled(self, *, within: float) -> ConvergenceResult:
         """Like `wait_until_reached`, after publishing has ended: later messages count too."""
         deadline, before, quiet = time.monotonic() + within, None, 0
         while True:
-            targets, missing = await self._read_targets(deadline)
+            ends, missing = await self._read_ends(deadline)
             if missing:
                 return ConvergenceResult(is_reached=False, missing=missing)
-            result = await self._poll(targets, deadline)
-            quiet = quiet + 1 if targets == before else 0
+            result = await self._poll(ends, deadline)
+            quiet = quiet + 1 if ends == before else 0
             if not result.is_reached or quiet >= _SETTLED:
                 return result
-            before = targets
+            before = ends
             await asyncio.sleep(_POLL)
 
-    async def _read_targets(self, deadline: float) -> tuple[dict[str, int], str | None]:
+    async def _read_ends(self, deadline: float) -> tuple[dict[str, int], str | None]:
         """The last sequence of each source that holds anything; and which does not answer until *deadline*."""
         names = list(dict.fromkeys(name for reader in self._readers for name in reader.sources))
         last: dict[str, int] = {}
@@ -95,9 +95,9 @@ class ConvergenceWait:
                 await asyncio.sleep(_POLL)
         return last, None
 
-    async def _poll(self, targets: Mapping[str, int], deadline: float) -> ConvergenceResult:
+    async def _poll(self, ends: Mapping[str, int], deadline: float) -> ConvergenceResult:
         while True:
-            lags = await asyncio.gather(*(self._list_lags(reader, targets) for reader in self._readers))
+            lags = await asyncio.gather(*(self._list_lags(reader, ends) for reader in self._readers))
             behind = [text for texts in lags for text in texts]
             if not behind:
                 return ConvergenceResult(is_reached=True)
@@ -105,10 +105,10 @@ class ConvergenceWait:
                 return ConvergenceResult(is_reached=False, missing="; ".join(behind))
             await asyncio.sleep(_POLL)
 
-    async def _list_lags(self, reader: _Reader, targets: Mapping[str, int]) -> list[str]:
-        """What *reader* still lacks of *targets*."""
+    async def _list_lags(self, reader: _Reader, ends: Mapping[str, int]) -> list[str]:
+        """What *reader* still lacks of *ends*."""
         name = reader.stream.config.name
-        if self._list_lacking(reader, targets):
+        if self._list_lacking(reader, ends):
             info = await self._read_info(name)
             if info is None:
                 return [f"nobody answers for {name}"]
@@ -117,22 +117,22 @@ class ConvergenceWait:
                 reader.reached[reader.sources[0]] = last  # a mirror keeps sequences
             for source in info.get("sources") or ():
                 self._advance(reader, source_name(source, name), int(source.get("seq") or 0))
-            if self._list_lacking(reader, targets):
-                await self._read_positions_from_messages(reader, last, targets)
+            if self._list_lacking(reader, ends):
+                await self._read_positions_from_messages(reader, last, ends)
         lines = []
-        for source in self._list_lacking(reader, targets):
-            lines.append(f"{name} has {source} up to {reader.reached.get(source, 0)} of {targets[source]}")
+        for source in self._list_lacking(reader, ends):
+            lines.append(f"{name} has {source} up to {reader.reached.get(source, 0)} of {ends[source]}")
         return lines
 
     @staticmethod
-    def _list_lacking(reader: _Reader, targets: Mapping[str, int]) -> list[str]:
-        return [source for source in reader.sources if reader.reached.get(source, 0) < targets[source]]
+    def _list_lacking(reader: _Reader, ends: Mapping[str, int]) -> list[str]:
+        return [source for source in reader.sources if reader.reached.get(source, 0) < ends[source]]
 
     @staticmethod
     def _advance(reader: _Reader, source: str, seq: int) -> None:
         reader.reached[source] = max(seq, reader.reached.get(source, 0))
 
-    async def _read_positions_from_messages(self, reader: _Reader, last: int, targets: Mapping[str, int]) -> None:
+    async def _read_positions_from_messages(self, reader: _Reader, last: int, ends: Mapping[str, int]) -> None:
         """Find in the messages themselves how far *reader* has come."""
         start, tail = reader.looked_to, _TAIL
         while last > reader.looked_to:
@@ -153,7 +153,7 @@ class ConvergenceWait:
                     last = max(last, message.seq)
             except VstreamError:
                 return
-            if first <= start + 1 or seen >= {source for source in reader.sources if targets[source]}:
+            if first <= start + 1 or seen >= {source for source in reader.sources if ends[source]}:
                 reader.looked_to = last
             tail *= 4
 

@@ -62,11 +62,11 @@ class Environment:
     templates: Path | None = None
     """Those that win over the built-in ones."""
 
-    def write_stream(self, virtual: str, region: str) -> str:
+    def write_stream_name(self, virtual: str, region: str) -> str:
         """The physical stream that stores what is published on *virtual* in *region*."""
         return physical.write_stream_in(self._stream(virtual), region)
 
-    def read_stream(self, virtual: str, region: str) -> str:
+    def read_stream_name(self, virtual: str, region: str) -> str:
         """The physical stream that answers reads of *virtual* in *region*."""
         return physical.read_stream_in(self._stream(virtual), region)
 

@@ -101,7 +101,7 @@ class Sampled:
 Event = Activity | WorkloadBegan | StepBegan | StepEnded | FaultSeen | WorkerProgress | Sampled
 
 
-def describe(action: Action) -> str:
+def describe_action(action: Action) -> str:
     """For example `wait 5s`, or `kill-region west for 10s`."""
     match action:
         case Wait():

@@ -60,7 +60,7 @@ class FaultInjector:
 
     @property
     def _target_lab(self) -> TargetServers:
-        return target_servers.target_lab_of_topology(self._environment.topology, self._environment.lab)
+        return target_servers.find_lab_target_of(self._environment.topology, self._environment.lab)
 
     async def run_step(self, step: Inject, pause: Pause) -> StepResult:
         """

@@ -45,7 +45,7 @@ def begin_capture(directory: Path, scenario: Scenario) -> Capture:
 
 
 class ManifestWriter:
-    """Writes the manifest of *capture* as the run proceeds."""
+    """Keeps the manifest of *capture* as the run proceeds; `write` alone writes it."""
 
     def __init__(
         self, capture: Capture, scenario: Scenario, topology: Topology, *, wall: int, started: datetime
@@ -76,7 +76,6 @@ class ManifestWriter:
     def record_load_start(self, at: int) -> None:
         """Record that publishers start."""
         self._manifest = replace(self._manifest, load=(at, at))
-        self.write()
 
     def record_load_end(self, at: int) -> None:
         """Record that publishers have stopped."""
@@ -103,12 +102,12 @@ class ManifestWriter:
         why = f"not read: {', '.join(unread)}" if unread else None
         self._manifest = replace(self._manifest, is_complete=not unread, stopped_by=why)
 
-    def count_lines(self) -> None:
+    def record_line_counts(self) -> None:
         """Count the lines of all files at the end: a file that holds less later is known to be damaged."""
         self._manifest = replace(self._manifest, lines=self._capture.count_lines())
 
-    def record_servers(self, lab_name: str) -> None:
-        """Copy the lab's logs and search them for panics. A lab that never started has none."""
+    def collect_server_logs(self, lab_name: str) -> None:
+        """Copy the lab's logs, and record its servers and their panics. A lab that never started has none."""
         try:
             status = read_lab_status(lab_name)
         except VstreamError:

@@ -42,7 +42,7 @@ from vstream.runner.events import (
     StepEnded,
     WorkerProgress,
     WorkloadBegan,
-    describe,
+    describe_action,
 )
 from vstream.runner.fault_injector import FaultInjector, StepResult
 from vstream.runner.read_back import read_back
@@ -196,6 +196,7 @@ class _ScenarioRun:
         await self._workers.start(within=_READY_TIMEOUT)
         self._workload_began_at = self._now() + _START_DELAY
         self._manifest.record_load_start(self._workload_began_at)
+        self._manifest.write()
         self._on_event(WorkloadBegan(at=self._workload_began_at))
         await self._workers.begin_load(self._workload_began_at)
         await self._pause(self._workload_began_at - self._now())
@@ -214,7 +215,7 @@ class _ScenarioRun:
         if isinstance(step.action, model.Inject):
             # Answers that were due at the end of the window before do not count against this one.
             await self._pause(_REST_BEFORE_FAULT)
-        description, began = describe(step.action), self._now()
+        description, began = describe_action(step.action), self._now()
         total = len(self._scenario.steps)
         self._on_event(StepBegan(at=began, number=number, total=total, name=step.name, description=description))
         try:
@@ -323,7 +324,7 @@ class _ScenarioRun:
             )
         )
         self._report_activity("reading every stream")
-        await self._workers.drain_consumers(within=_FINISH_TIMEOUT)
+        await self._workers.drain_and_stop(within=_FINISH_TIMEOUT)
         await self._read_back(environment, within=_READ_BACK_TIMEOUT if result.is_reached else _READ_BACK_APART)
         self._manifest.mark_complete()
 
@@ -342,8 +343,8 @@ class _ScenarioRun:
             if self._faults is not None:
                 await self._faults.close(within=_HEAL_TIMEOUT if keep_lab else _GIVE_UP_TIMEOUT)
             self._close(self._windows, *self._tried.values())
-            self._manifest.record_servers(self._lab)
-            self._manifest.count_lines()
+            self._manifest.collect_server_logs(self._lab)
+            self._manifest.record_line_counts()
             self._manifest.write()
         finally:
             # A disk without room for the capture must not leave servers behind.

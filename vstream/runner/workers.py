@@ -168,7 +168,7 @@ class Workers:
                 lambda progress: progress.is_drained and progress.at > stopped_at, within=within, state="done"
             )
 
-    async def drain_consumers(self, *, within: float) -> None:
+    async def drain_and_stop(self, *, within: float) -> None:
         """Let consumers take what is left, then stop. Raises VstreamError if one fails."""
         await self._send_words(FINISH)
         await asyncio.gather(*(helper.wait(within) for helper in self._helpers))
@@ -248,12 +248,12 @@ def list_operation_targets(
                         region=region,
                         cluster=environment.topology.region(region).cluster,
                         stream=stream.name,
-                        read_stream=environment.read_stream(stream.name, region),
+                        read_stream=environment.read_stream_name(stream.name, region),
                         # What really bears the name is not mapped.
-                        consumer_stream=naming.local_name(environment.read_stream(stream.name, region))
+                        consumer_stream=naming.local_name(environment.read_stream_name(stream.name, region))
                         if stream.consistency.has_origin
                         else stream.name,
-                        write_stream=environment.write_stream(stream.name, region),
+                        write_stream=environment.write_stream_name(stream.name, region),
                         subject=_make_sample_subject(scenario, stream.name, region)
                         or naming.probe_subject(stream.subjects[0]),
                         number=number,
@@ -282,7 +282,7 @@ def _list_publishers(scenario: Scenario, environment: Environment, region: str) 
             client=f"{region}/publish-{publishers.stream}{number}",
             prefix=f"{region}/{publishers.stream}{number}/",
             stream=publishers.stream,
-            write_stream=environment.write_stream(publishers.stream, region),
+            write_stream=environment.write_stream_name(publishers.stream, region),
             subject=publishers.subject.replace("{region}", region),
             rate=publishers.rate,
             size=publishers.size,
@@ -306,7 +306,7 @@ def _list_readers(scenario: Scenario, environment: Environment, region: str) -> 
         yield ReaderSpec(
             client=f"{region}/{readers.kind.value}-{readers.stream}{number}",
             stream=readers.stream,
-            read_stream=environment.read_stream(readers.stream, region),
+            read_stream=environment.read_stream_name(readers.stream, region),
             rate=readers.rate,
             timeout=readers.timeout,
             is_sequential=readers.kind is ReaderKind.SEQUENCE,
@@ -320,7 +320,7 @@ def _list_consumers(scenario: Scenario, environment: Environment, region: str) -
             yield ConsumerSpec(
                 client=f"{region}/consumer-{readers.stream}{number}",
                 stream=readers.stream,
-                physical=naming.local_name(environment.read_stream(readers.stream, region)),
+                physical=naming.local_name(environment.read_stream_name(readers.stream, region)),
                 name=f"vstream-{region}{number}",
                 rate=readers.rate,
                 timeout=readers.timeout,

@@ -12,7 +12,7 @@ from dataclasses import field
 from enum import Enum
 from typing import Final
 
-from vstream.topology.units import format_rate, spell_duration
+from vstream.topology.units import spell_duration, spell_rate
 from vstream.value_class import value_class
 
 OptionValue = str | int | float | bool
@@ -77,7 +77,7 @@ class FaultOption:
         if self.type in {OptionType.DURATION, OptionType.LINK_TIME}:
             return spell_duration(int(value))
         if self.type is OptionType.RATE:
-            return format_rate(int(value))
+            return spell_rate(int(value))
         if self.type is OptionType.SHARE:
             return f"{float(value) * 100:g}%"
         return str(value)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from vstream.errors import VstreamError
-from vstream.formatting import list_names
+from vstream.formatting import summarize_names
 from vstream.jetstream.keyring import Keyring, default_key_directory
 from vstream.lab import keys
 from vstream.lab.status import list_addresses
@@ -29,7 +29,7 @@ def find_signer(topology: Topology, lab_name: str | None) -> Keyring | None:
     ring = Keyring(default_key_directory(topology.name))
     if missing := ring.find_missing(topology):
         raise VstreamError(
-            f"topology `{topology.name}` needs keys that are not in {ring.directory}: {list_names(list(missing))}",
+            f"topology `{topology.name}` needs keys that are not in {ring.directory}: {summarize_names(list(missing))}",
             hint="`vstream keys create` makes what is missing; $VSTREAM_KEYS names another directory",
         )
     return ring

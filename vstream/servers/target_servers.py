@@ -81,28 +81,29 @@ class TargetServers:
 
     def unavailable(self) -> frozenset[str]:
         """The servers of the lab that do not run, or are stopped by a signal."""
-        return frozenset(server for server in self.servers if not self.serves(server))
+        return frozenset(server for server in self.servers if not self.may_answer(server))
 
-    def serves(self, server: str) -> bool:
-        """Whether the process of *server* runs and is not stopped. Always true outside a lab."""
-        return self.lab is None or self.is_alive(server, stopped=False)
+    def may_answer(self, server: str) -> bool:
+        """Whether the process of *server* runs and is not paused. Always true outside a lab."""
+        return self.lab is None or self._find_status(server) not in {None, psutil.STATUS_STOPPED}
 
-    def is_alive(self, server: str, *, stopped: bool) -> bool:
-        """Whether *server* has a process, and whether a signal has stopped it."""
+    def is_paused(self, server: str) -> bool:
+        """Whether a signal has stopped the process of *server*, in a lab."""
+        return self._find_status(server) == psutil.STATUS_STOPPED
+
+    def _find_status(self, server: str) -> str | None:
         process = self.nats_server(server).process()
-        if process is None:
-            return False
         try:
-            return (process.status() == psutil.STATUS_STOPPED) is stopped
+            return None if process is None else process.status()
         except psutil.NoSuchProcess:
-            return False
+            return None
 
     def monitors(self, among: Collection[str] | None = None) -> tuple[str, ...]:
         """Monitoring addresses of running servers; in a lab, only of those *among* the given ones."""
         if self.lab is None:
             return tuple(url for endpoint in self.endpoints.values() for url in endpoint.monitor)
         asked = self.servers if among is None else [server for server in self.servers if server in among]
-        return tuple(self.address(server).monitor_url for server in asked if self.serves(server))
+        return tuple(self.address(server).monitor_url for server in asked if self.may_answer(server))
 
     @asynccontextmanager
     async def connect(self, first: str | None = None) -> AsyncIterator[Connection]:
@@ -168,8 +169,7 @@ class TargetServers:
             return replace(self.system, urls=self._living_endpoint(region).urls)
         # The system accounts of regions are their own; those of hubs are one.
         hub = self.address(self.hubs[region])
-        serves = self.serves(self.hubs[region])
-        return replace(self.system, urls=(hub.client_url,) if serves else ())
+        return replace(self.system, urls=(hub.client_url,) if self.may_answer(self.hubs[region]) else ())
 
     def cuts(self) -> frozenset[Pair]:
         """The links of the lab that carry nothing now."""
@@ -193,7 +193,7 @@ class TargetServers:
         """The endpoint of *region* without servers that are known to be lost: a paused one would keep us waiting."""
         if self.lab is None:
             return self.endpoints[region]
-        serving = [self.address(server) for server in self.list_in_region(region) if self.serves(server)]
+        serving = [self.address(server) for server in self.list_in_region(region) if self.may_answer(server)]
         addresses = [address for address in serving if not (address.is_stretch or address.is_hub)]
         urls = tuple(address.client_url for address in addresses)
         return replace(self.endpoints[region], urls=urls)
@@ -209,7 +209,7 @@ class TargetServers:
         return self.lab
 
 
-def target_lab(name: str) -> TargetServers:
+def find_lab_target(name: str) -> TargetServers:
     """The lab *name*, running or not; its authority is trusted from now on. Raises LabError if there is none."""
     directory, record = find_recorded_lab(name)
     trust_monitors(record.servers)
@@ -223,9 +223,9 @@ def target_lab(name: str) -> TargetServers:
     )
 
 
-def target_lab_of_topology(topology: Topology, name: str) -> TargetServers:
+def find_lab_target_of(topology: Topology, name: str) -> TargetServers:
     """The lab *name*, which must belong to *topology*. Raises LabError if it does not."""
-    target = target_lab(name)
+    target = find_lab_target(name)
     expected = {seat.server.name: seat.region for seat in topology.all_seats}
     if expected != dict(target.servers):
         raise LabError(
@@ -235,7 +235,7 @@ def target_lab_of_topology(topology: Topology, name: str) -> TargetServers:
     return target
 
 
-def target_deployment(topology: Topology, endpoints: Mapping[str, Endpoint], system: Endpoint | None) -> TargetServers:
+def make_api_target(topology: Topology, endpoints: Mapping[str, Endpoint], system: Endpoint | None) -> TargetServers:
     """Servers reached through `connect`: only their API can be used."""
     return TargetServers(
         servers={seat.server.name: seat.region for seat in topology.all_seats},
@@ -251,7 +251,7 @@ def find_target_servers(topology: Topology, lab_name: str | None, system_context
     """What may be done to the servers that `find_servers` finds: everything in a lab, elsewhere what their API can do."""
     servers = find_servers(topology, lab_name)
     if servers.lab is not None:
-        return target_lab_of_topology(topology, servers.lab)
+        return find_lab_target_of(topology, servers.lab)
     logins = (endpoint.system for endpoint in servers.endpoints.values() if endpoint.system)
     system = next(logins, None) if system_context is None else Endpoint(context=system_context)
-    return target_deployment(topology, servers.endpoints, system)
+    return make_api_target(topology, servers.endpoints, system)

@@ -40,8 +40,8 @@ def inbox_of(user: str | None) -> str:
     return f"{VSTREAM_INBOX}.{role}" if role in {PROBE_USER, AUDIT_USER} else VSTREAM_INBOX
 
 
-def is_permanent(user: str) -> bool:
-    """Whether vstream changes accounts with *user*: without its key, servers could learn of no other key."""
+def is_irrevocable(user: str) -> bool:
+    """Whether *user* cannot be revoked: vstream changes accounts with it, and servers could learn of no other key."""
     return user == SYSTEM_USER or user.partition("-")[0] == VSTREAM_USER
 
 

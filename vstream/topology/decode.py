@@ -35,7 +35,7 @@ _SURVIVES_TWO = 5
 _API_NAMES = {"replicas": "num_replicas", "allow_rollup": "allow_rollup_hdrs"}
 
 
-def resolve(document: TopologyDocument) -> model.Topology:
+def resolve_document(document: TopologyDocument) -> model.Topology:
     """
     Fill in everything that a document leaves open.
 

@@ -529,7 +529,7 @@ class Topology:
             )
         return (*self.seats, *hub_seats)
 
-    def servers_in(self, region: str) -> tuple[str, ...]:
+    def server_names_in(self, region: str) -> tuple[str, ...]:
         """The names of all servers that store in *region*, which may be lost."""
         gone = [name for lost in self.lost if lost.name == region for name in lost.servers]
         return (*gone, *(seat.server.name for seat in self.seats if seat.region == region))

@@ -136,7 +136,7 @@ class StreamConfig:
     @property
     def mirror(self) -> StreamSource | None:
         """What it mirrors, None if it is no mirror."""
-        return read_source(self.fields.get("mirror"), self.name)
+        return parse_source(self.fields.get("mirror"), self.name)
 
     @property
     def mirror_name(self) -> str | None:
@@ -183,7 +183,7 @@ def parse_metadata(fields: Mapping[str, Json]) -> Mapping[str, str]:
     return {str(key): str(value) for key, value in _object(fields.get("metadata")).items()}
 
 
-def read_source(value: Json, reader: str) -> StreamSource | None:
+def parse_source(value: Json, reader: str) -> StreamSource | None:
     """A source or the mirror of the stream *reader*. None if *value* is no object with a name."""
     return StreamSource(reader=reader, fields=value) if isinstance(value, dict) and "name" in value else None
 
@@ -313,14 +313,14 @@ def with_recorded_positions(config: StreamConfig, starts: Mapping[str, int], pre
     return config.with_fields(metadata={**config.metadata, **recorded})
 
 
-def list_ends_to_measure(config: StreamConfig) -> dict[str, tuple[int, int]]:
+def list_unmeasured_ends(config: StreamConfig) -> dict[str, tuple[int, int]]:
     """Dead streams of which *config* says that nobody has measured yet how far it is in them: see `Update.given_up`."""
     starts, ends = parse_positions(config.metadata, TAKEN_KEY), parse_positions(config.metadata, AFTER_KEY)
     return {name: (starts[name], ends[name]) for name in starts.keys() & ends.keys()}
 
 
-def with_ends_to_measure(config: StreamConfig, ends: Mapping[str, tuple[int, int]]) -> StreamConfig:
-    """*config* that says what `list_ends_to_measure` reads."""
+def with_unmeasured_ends(config: StreamConfig, ends: Mapping[str, tuple[int, int]]) -> StreamConfig:
+    """*config* that says so of the dead streams *ends*, for `list_unmeasured_ends`."""
     config = with_recorded_positions(config, {name: seq for name, (seq, _) in ends.items()}, TAKEN_KEY)
     return with_recorded_positions(config, {name: last for name, (_, last) in ends.items()}, AFTER_KEY)
 

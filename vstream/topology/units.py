@@ -129,7 +129,7 @@ def parse_share(text: str) -> float:
     return float(text[:-1]) / 100
 
 
-def format_rate(rate: int) -> str:
+def spell_rate(rate: int) -> str:
     """A text that `parse_rate` reads back as *rate*, in the largest unit that gives a whole number."""
     if not rate:
         return UNLIMITED

@@ -30,7 +30,7 @@ def wide() -> TargetServers:
         "streams: {stock: {subjects: [stock.>], consistency: stretch}}\n"
     )
     topology = parse_topology.parse_topology(text.encode(), "wide.yaml").require()
-    return target_servers.target_deployment(topology, {}, None)
+    return target_servers.make_api_target(topology, {}, None)
 
 
 @pytest.mark.parametrize(

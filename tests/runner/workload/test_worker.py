@@ -62,7 +62,7 @@ class World:
         try:
             yield workers
             await workers.stop_load(self.now, within=90)
-            await workers.drain_consumers(within=60)
+            await workers.drain_and_stop(within=60)
         finally:
             await workers.end_now()
 

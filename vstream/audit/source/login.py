@@ -14,7 +14,7 @@ from typing import Any
 from pyspark import SparkFiles
 
 from vstream.audit.source.values import Access
-from vstream.credentials import load_certificates, read_credentials, read_seed, read_variable
+from vstream.credentials import load_certificates, read_credentials, read_secret_variable, read_seed
 from vstream.errors import VstreamError
 from vstream.topology.accounts import inbox_of
 from vstream.topology.model import Endpoint
@@ -112,7 +112,7 @@ def find_file(name: str) -> Path:
 
 def _read_secret(variable: str | None, file: str | None, secret: object) -> str | None:
     if variable:
-        return read_variable(variable, "the machine that reads")
+        return read_secret_variable(variable, "the machine that reads")
     if file:
         return find_file(file).read_text(encoding="utf-8").strip()
     return str(secret) if secret else None

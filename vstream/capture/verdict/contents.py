@@ -187,7 +187,7 @@ class StreamScan:
         to.add(self._examples.describe_attempt(number, detail, stream=self.captured.name, seq=seq, at=moment))
 
     def enter_in_ledger(self) -> None:
-        """Enter the messages of a write stream into the ledger, and compare their order with their acknowledgements."""
+        """Enter the messages of a write stream into the ledger: their place, and when they were written."""
         ledger, attempts = self._ledger, self._ledger.attempts
         home = ledger.streams.number(self.captured.name)
         name = attempts.streams.number(self.captured.name)
@@ -198,14 +198,18 @@ class StreamScan:
             is_own = by == name if by != NOTHING else attempts.region[number] == region
             if is_own or ledger.home[number] == NOTHING:
                 ledger.home[number], ledger.home_seq[number], ledger.written[number] = home, seq, time
-        places, ranks = _make_ranking()
+
+    def compare_with_acks(self) -> None:
+        """Compare the order of a write stream's messages with the sequences in their acknowledgements."""
+        attempts, (places, ranks) = self._ledger.attempts, _make_ranking()
+        name = attempts.streams.number(self.captured.name)
         for place, number in enumerate(self.numbers):
             if attempts.acked_by[number] == name and attempts.acked_seq[number] >= 0:
                 places.append(place)
                 ranks.append(attempts.acked_seq[number])
         self._add_reordered([(places, ranks)], "not in the order of the acknowledgements")
 
-    def compare_order(self) -> None:
+    def compare_with_origins(self) -> None:
         """
         Compare the order of each origin's messages with its write stream.
 

@@ -13,7 +13,7 @@ from vstream.capture.verdict.contents import Ledger, StreamScan, find_layout
 from vstream.capture.verdict.context import CaptureContext, ExampleCollector, ExampleFactory, end_of_fault
 from vstream.capture.verdict.deliveries import Deliveries
 from vstream.capture.verdict.history import History, read_history
-from vstream.capture.verdict.lost import Holdings, compare_order
+from vstream.capture.verdict.lost import Holdings, compare_served_order
 from vstream.capture.verdict.measures import Measurements
 from vstream.capture.verdict.packed_operations import INDETERMINATE, OK, REJECTED, OperationLog, quantile, summarize
 from vstream.capture.verdict.propagation import Propagation, SampledProgress, index_progress
@@ -139,31 +139,33 @@ def _judge_stream(
     """The verdict on one virtual stream; its contents are read here, and forgotten except for what later questions need."""
     attempts = history.attempts[name]
     tallies = history.tallies(name)
-    plan = find_layout(context.manifest, name, tallies)
+    layout = find_layout(context.manifest, name, tallies)
     ledger = Ledger(attempts)
     examples = ExampleFactory(context, attempts)
     scans: dict[str, StreamScan] = {}
-    for captured in (*plan.writes, *plan.copies):
-        scan = scans[captured.name] = StreamScan(captured, ledger, examples, context, is_write=captured in plan.writes)
+    for captured in (*layout.writes, *layout.copies):
+        is_write = captured in layout.writes
+        scan = scans[captured.name] = StreamScan(captured, ledger, examples, context, is_write=is_write)
         scan.read(capture)
         if scan.is_write:
             scan.enter_in_ledger()
+            scan.compare_with_acks()
         else:
-            scan.compare_order()
+            scan.compare_with_origins()
         scan.forget_origins()
     holdings = Holdings(scans, ledger, examples, context.manifest.given_up)
     for scan in scans.values():
         if scan.error is None:
-            scan.diverged = holdings.find_diverged(scan)
-    served = {region: scans[item.name] for region, item in plan.served.items() if item is not None}
+            scan.diverged = holdings.find_held_elsewhere(scan)
+    served = {region: scans[item.name] for region, item in layout.served.items() if item is not None}
     readable = {region: scan for region, scan in served.items() if scan.error is None}
     looked_at = {}
     for region, scan in readable.items():
         if (place := (scan.captured.region, scan.captured.name)) in seen:
             looked_at[region] = seen[place]
     flow = Propagation(context, name, ledger, readable, looked_at)
-    is_same, displaced = compare_order([*{scan.captured.name: scan for scan in served.values()}.values()])
-    read = tuple(holdings.judge_served(region, item) for region, item in plan.served.items())
+    is_same, displaced = compare_served_order([*{scan.captured.name: scan for scan in served.values()}.values()])
+    read = tuple(holdings.judge_served(region, item) for region, item in layout.served.items())
     verdict = StreamVerdict(
         name=name,
         model=context.manifest.models.get(name, "virtual"),
@@ -303,10 +305,10 @@ def find_outages(context: CaptureContext, fault: FaultRecord, history: History) 
     until = min([*later, context.run.end])
     for (stream, region), calls in history.publishes.items():
         low, high = calls.find_range(fault.injected, until)
-        first, last = calls.next_failure(low, high), calls.last_failure(low, high)
+        first, last = calls.find_next_failure(low, high), calls.find_last_failure(low, high)
         if last is None:
             continue
-        after = calls.next_success(last, high)
+        after = calls.find_next_success(last, high)
         yield Outage(
             stream=stream,
             region=region,

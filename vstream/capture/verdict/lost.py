@@ -148,7 +148,7 @@ class Holdings:
                     recovered.count += 1
         return recovered.as_affected(), rejected
 
-    def find_diverged(self, scan: StreamScan) -> Affected:
+    def find_held_elsewhere(self, scan: StreamScan) -> Affected:
         """Messages that *scan* should hold and does not, while another stream does. Lost messages are left out."""
         attempts = self._ledger.attempts
         is_read = scan.captured.role in READ_ROLES
@@ -219,7 +219,7 @@ def _find_absent(scan: StreamScan) -> Iterator[int]:
         number = scan.copies.find(0, number + 1)
 
 
-def compare_order(scans: Sequence[StreamScan]) -> tuple[bool | None, int]:
+def compare_served_order(scans: Sequence[StreamScan]) -> tuple[bool | None, int]:
     """
     Whether the messages common to all *scans* have one order, and the most that any stream would have to move.
 

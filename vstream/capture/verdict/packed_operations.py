@@ -55,22 +55,22 @@ class OperationLog:
         """The longest time without a success: from the first failure to the next success, or to *end*."""
         longest = 0
         index = low
-        while (failed := self.next_failure(index, high)) < high:
-            index = self.next_success(failed, high)
+        while (failed := self.find_next_failure(index, high)) < high:
+            index = self.find_next_success(failed, high)
             longest = max(longest, (self.due[index] if index < high else end) - self.due[failed])
         return longest
 
-    def next_failure(self, low: int, high: int) -> int:
+    def find_next_failure(self, low: int, high: int) -> int:
         """The index of the first failure at or after *low*; *high* if there is none."""
         failures = [index for code in (REJECTED, INDETERMINATE) if (index := self.outcomes.find(code, low, high)) >= 0]
         return min(failures, default=high)
 
-    def next_success(self, low: int, high: int) -> int:
+    def find_next_success(self, low: int, high: int) -> int:
         """The index of the first success at or after *low*; *high* if there is none."""
         index = self.outcomes.find(OK, low, high)
         return index if index >= 0 else high
 
-    def last_failure(self, low: int, high: int) -> int | None:
+    def find_last_failure(self, low: int, high: int) -> int | None:
         """The index of the last failure."""
         index = max(self.outcomes.rfind(code, low, high) for code in (REJECTED, INDETERMINATE))
         return index if index >= 0 else None

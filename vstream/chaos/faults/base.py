@@ -231,7 +231,7 @@ async def wait_until_gone(target: TargetServers, servers: Sequence[str]) -> None
 def require_awake(target: TargetServers, servers: Sequence[str]) -> None:
     """Raises LabError if one of *servers* is stopped by a signal: a second fault would wait until it continues."""
     for server in servers:
-        if target.is_alive(server, stopped=True):
+        if target.is_paused(server):
             raise LabError(
                 f"server `{server}` is paused, so it cannot be restarted",
                 hint="`vstream chaos resume` resumes it; `vstream chaos heal` undoes all faults, the last one first",

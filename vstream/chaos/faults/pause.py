@@ -22,9 +22,7 @@ class Pause(base.ServerFault):
     async def inject(self, target: TargetServers, fault_id: str) -> str:
         """Send SIGSTOP to each running server. Confirmed when all are stopped and no monitoring port answers."""
         self.signal(target, signal.SIGSTOP)
-        await base.wait_until(
-            self.servers, lambda server: target.is_alive(server, stopped=True), "is not stopped by SIGSTOP"
-        )
+        await base.wait_until(self.servers, target.is_paused, "is not stopped by SIGSTOP")
         await base.wait_until_silent(target, self.servers)
         return f"{base.name_with_verb(self.servers)} stopped, and silent on the monitoring port"
 
@@ -35,7 +33,7 @@ class Pause(base.ServerFault):
 
     def is_over(self, target: TargetServers, fault_id: str) -> bool:
         """Whether none of them is stopped any more."""
-        return not any(target.is_alive(server, stopped=True) for server in self.servers)
+        return not any(target.is_paused(server) for server in self.servers)
 
 
 async def _resolve_pause(request: base.FaultRequest) -> base.LastingInjection:

@@ -108,9 +108,7 @@ class PowerLoss(base.ServerFault):
         try:
             for server in self.servers:
                 target.nats_server(server).signal(signal.SIGSTOP)
-            await base.wait_until(
-                self.servers, lambda server: target.is_alive(server, stopped=True), "is not stopped by SIGSTOP"
-            )
+            await base.wait_until(self.servers, target.is_paused, "is not stopped by SIGSTOP")
             copying = asyncio.ensure_future(asyncio.to_thread(self._copy, target, place))
             await shield_from_cancellation(copying)  # a thread cannot be stopped half way
         finally:

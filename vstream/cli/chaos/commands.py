@@ -276,4 +276,4 @@ def _open_faults(lab: str | None) -> tuple[TargetServers, Sequence[OpenFault]]:
     """The lab that is meant, and what its journal says: healing needs no topology."""
     name = choose_lab(lab)
     journal = read_journal(lab_directory(name))
-    return target_servers.target_lab(name), () if journal is None else journal.faults
+    return target_servers.find_lab_target(name), () if journal is None else journal.faults

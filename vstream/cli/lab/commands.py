@@ -173,13 +173,13 @@ def _list_states(status: LabStatus) -> dict[str, str]:
     states: dict[str, str] = {}
     if journal is None or not journal.faults:
         return states
-    target = target_servers.target_lab(status.name)
+    target = target_servers.find_lab_target(status.name)
     running = {server.name for server in status.servers if server.state is ServerState.RUNNING}
     for fault in journal.faults:
         for server in fault.fault.counted_as_lost:
             if fault.fault.keeps_down and server not in running:
                 states[server] = f"killed by {fault.id}"
-            elif isinstance(fault.fault, Pause) and server in running and target.is_alive(server, stopped=True):
+            elif isinstance(fault.fault, Pause) and server in running and target.is_paused(server):
                 states[server] = f"paused by {fault.id}"
     return states
 

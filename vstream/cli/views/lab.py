@@ -15,7 +15,7 @@ from vstream.diagnostics import Finding, Severity
 from vstream.lab.links.control import Traffic
 from vstream.lab.links.state import Links, LinkState
 from vstream.lab.status import LabStatus, ProxyStatus, ServerStatus
-from vstream.topology.units import format_rate
+from vstream.topology.units import spell_rate
 
 _STYLE = {"running": "green", "stopped": "dim", "crashed": "bold red"}
 _WIDE = 80
@@ -149,7 +149,7 @@ def describe_link(state: LinkState) -> str:
     if state.jitter:
         parts.append(f"up to {_format_milliseconds(state.jitter)} more")
     if state.rate:
-        parts.append(format_rate(state.rate))
+        parts.append(spell_rate(state.rate))
     if state.loss:
         parts.append(f"{state.loss * 100:g}% lost")
     return ", ".join(parts) or "ideal"

@@ -16,7 +16,7 @@ from rich.text import Text
 from vstream.cli.views import console
 from vstream.cli.views.json_output import JsonLayout, print_json
 from vstream.cli.views.progress import progress_bar
-from vstream.formatting import format_count, list_names
+from vstream.formatting import format_count, summarize_names
 from vstream.health.live.refresh_readers import RefreshedStream, RefreshResult
 from vstream.health.live.refresh_watch import RefreshLook
 from vstream.health.live.rescue import MetaGroup
@@ -66,7 +66,7 @@ def _make_ticker(progress: Progress, name: str) -> Callable[[int, int], None]:
 def render_sourcing(repairs: SourcingRepairs) -> Iterator[Text]:
     """What is wrong with how streams take from each other, and what to do about it."""
     for leftover in repairs.leftovers:
-        used = f", sourced by {list_names(list(leftover.readers))}" if leftover.readers else ""
+        used = f", sourced by {summarize_names(list(leftover.readers))}" if leftover.readers else ""
         if leftover.is_running:
             yield _render_line(
                 "running ", "bold cyan", leftover.stream, f"{used}: used by a repair that is still running; wait for it"
@@ -122,7 +122,7 @@ def render_contents(repairs: ContentRepairs) -> Iterator[Text]:
                 replay.reader,
                 f" in {replay.place}: it lacks {format_count(replay.count, 'message')} of {replay.origin}, {replay.sequences.describe()}",
             )
-            yield Text(f"        add them at its end, from {list_names(sorted(replay.by_holder))}")
+            yield Text(f"        add them at its end, from {summarize_names(sorted(replay.by_holder))}")
         for reason, sequences in sorted(replay.irreparable.items()):
             yield _render_line(
                 "stays   ", "bold cyan", replay.reader, f" lacks {sequences.describe()} of {replay.origin}: {reason}"
@@ -160,7 +160,7 @@ def render_repaired_sourcing(repairs: SourcingRepairs, still_open: Collection[st
     for standstill in repairs.standstills:
         is_open = any(standstill.reader in line for line in still_open)
         if not (standstill.obstacle or is_open):
-            origins = list_names(list(standstill.origins))
+            origins = summarize_names(list(standstill.origins))
             yield _render_line("resumed  ", "bold green", standstill.reader, f": it sources {origins} again")
     for refill in repairs.refills:
         if not refill.obstacle:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from vstream.diagnostics import Severity
-from vstream.formatting import list_names
+from vstream.formatting import summarize_names
 from vstream.health.doctor.check import Drift, Patient, Symptom, check
 from vstream.health.snapshot import ServerSnapshot, Snapshot
 from vstream.value_class import value_class
@@ -117,9 +117,9 @@ def _check_flag_symptoms(flag: str, reached: Sequence[ServerSnapshot]) -> Iterat
         ignorant = [member.name for member in members if flag not in member.flags]
         reasons = []
         if off:
-            reasons.append(f"off on {list_names(off)}, which run the same version")
+            reasons.append(f"off on {summarize_names(off)}, which run the same version")
         if ignorant:
-            reasons.append(f"not known to {list_names(ignorant)} in the same cluster, which run older versions")
+            reasons.append(f"not known to {summarize_names(ignorant)} in the same cluster, which run older versions")
         if reasons:
             yield Symptom(
                 about=server.name,

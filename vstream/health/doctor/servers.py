@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 
 from vstream.diagnostics import Severity
-from vstream.formatting import format_size, list_names
+from vstream.formatting import format_size, summarize_names
 from vstream.health.doctor.check import Drift, Patient, Symptom, check
 from vstream.health.snapshot import ServerSnapshot
 from vstream.topology.bundle import loaded_path
@@ -40,7 +40,7 @@ def no_gateway(patient: Patient) -> Iterator[Symptom]:
         if missing:
             yield Symptom(
                 about=server.name,
-                evidence=f"it has no connection to {list_names(missing)}, where servers answer",
+                evidence=f"it has no connection to {summarize_names(missing)}, where servers answer",
                 do="check the network between them",
             )
 
@@ -83,7 +83,7 @@ def _check_mapping_differences(patient: Patient, *, is_partial: bool) -> Iterato
     for difference in patient.loaded.differences():
         if difference.is_partial is is_partial:
             yield Symptom(
-                about=list_names(list(difference.servers)),
+                about=summarize_names(list(difference.servers)),
                 evidence=difference.evidence,
                 do="push the accounts: `vstream apply`" if is_operator else ship,
             )
@@ -262,7 +262,7 @@ def too_old(patient: Patient) -> Iterator[Symptom]:
     promised = format_version(patient.topology.server_version)
     for version_text, names in sorted(older.items()):
         yield Symptom(
-            about=list_names(names),
+            about=summarize_names(names),
             evidence=f'it runs {version_text}, but the topology says `server_version: "{promised}"`',
             do="upgrade it, or lower `server_version`",
         )
@@ -335,7 +335,7 @@ def foreign_account(patient: Patient) -> Iterator[Symptom]:
     """
     for token in patient.loaded.foreign_tokens:
         yield Symptom(
-            about=list_names(list(token.accounts)),
+            about=summarize_names(list(token.accounts)),
             evidence=token.evidence,
             do="push the topology's token with `vstream apply`; then find out who else has its keys",
         )

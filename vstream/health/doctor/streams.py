@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from vstream.diagnostics import Severity
-from vstream.formatting import list_names
+from vstream.formatting import summarize_names
 from vstream.health.doctor.check import APPLY, Drift, Patient, Symptom, check
 from vstream.health.snapshot import Snapshot, StreamSnapshot
 from vstream.health.stream_faults import find_consumer_faults, find_stream_faults
@@ -50,7 +50,7 @@ def doubles_on_restart(patient: Patient) -> Iterator[Symptom]:
                 about=name,
                 evidence=(
                     f"`subject_transform` {transform[0]} → {transform[1]}, and a `filter_subject` on "
-                    f"{list_names(filtered)}; its servers run {running}"
+                    f"{summarize_names(filtered)}; its servers run {running}"
                 ),
                 do="per-source `subject_transforms`, as `vstream render` writes them, with `opt_start_seq`",
             )
@@ -144,7 +144,7 @@ def no_stream(patient: Patient) -> Iterator[Symptom]:
     known_absent = patient.snapshot.absent - patient.snapshot.streams.keys()
     absent = [stream.name for stream in list_physical_streams(patient.topology) if stream.name in known_absent]
     if absent:
-        yield Symptom(about=list_names(absent), evidence=f"{len(absent):,} do not exist", do=APPLY)
+        yield Symptom(about=summarize_names(absent), evidence=f"{len(absent):,} do not exist", do=APPLY)
 
 
 @check("VD503", "no-leader", drift=Drift.UNRELATED)
@@ -167,7 +167,9 @@ def no_leader(patient: Patient) -> Iterator[Symptom]:
             silent.append(stream.name)
     if silent:
         yield Symptom(
-            about=list_names(silent), evidence=f"{len(silent):,} without a leader, or without an answer", do=_BRING_BACK
+            about=summarize_names(silent),
+            evidence=f"{len(silent):,} without a leader, or without an answer",
+            do=_BRING_BACK,
         )
 
 
@@ -269,7 +271,7 @@ def cannot_write(patient: Patient) -> Iterator[Symptom]:
     for (about, error), names in servers_of.items():
         yield Symptom(
             about=about,
-            evidence=f"{list_names(names)} cannot write to it: {error}",
+            evidence=f"{summarize_names(names)} cannot write to it: {error}",
             do=_RECREATE if _STOPPED in error else "free disk space, then restart the servers one after another",
         )
 

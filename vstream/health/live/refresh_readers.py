@@ -130,7 +130,7 @@ def _streams_with_role(topology: Topology, *roles: Role) -> tuple[_Fed, ...]:
 async def _find_missing_link(target: TargetServers) -> str | None:
     """The missing gateway; None if there is none, or no monitoring address is known."""
     joined = set(target.hubs.values()) or set(target.servers)
-    present = {target.clusters[server] for server in joined if target.serves(server)}
+    present = {target.clusters[server] for server in joined if target.may_answer(server)}
     for url in target.monitors(joined):
         try:
             linked = await monitoring.read_outbound_gateways(url)

@@ -121,7 +121,7 @@ def _resolve(written: Data) -> Topology:
     streams = {}
     for name, stream in written["streams"].items():
         streams[name] = {**stream, "subjects": stream["subjects"] or [f"unknown.{name}"]}
-    return decode.resolve(expand_buckets(TopologyDocument.model_validate({**written, "streams": streams})))
+    return decode.resolve_document(expand_buckets(TopologyDocument.model_validate({**written, "streams": streams})))
 
 
 def _find_unsaid(virtual: VirtualStream, stream: RecognisedStream) -> Iterator[tuple[Role, str, Data]]:

@@ -23,7 +23,7 @@ from vstream.topology.stream_config import (
     ObservedStream,
     StreamSource,
     parse_positions,
-    read_source,
+    parse_source,
 )
 
 _BACK = (
@@ -52,7 +52,7 @@ def is_stopped(observed: ObservedStream) -> bool:
 def find_subject_left_out(reader: str, fields: Sequence[FieldChange], context: DiffContext) -> tuple[str, str] | None:
     """A write stream, and a subject in it, that a source of *reader* takes now and would no longer take."""
     for change in find_reconfigured_sources(fields):
-        before, after = read_source(change.before, reader), read_source(change.after, reader)
+        before, after = parse_source(change.before, reader), parse_source(change.after, reader)
         if before is None or after is None:
             continue
         origin = context.streams.get(before.stream)
@@ -75,7 +75,7 @@ def _list_subjects_taken(source: StreamSource) -> tuple[str, ...]:
 
 def _is_extended(reader: str, change: FieldChange) -> bool:
     """Whether a source takes more subjects and is otherwise unchanged: nobody has had it so before."""
-    before, after = read_source(change.before, reader), read_source(change.after, reader)
+    before, after = parse_source(change.before, reader), parse_source(change.after, reader)
     if before is None or after is None:
         return False
     is_longer = len(after.transforms) > len(before.transforms) > 0
@@ -88,7 +88,7 @@ def stop_sources(
     """*observed* without the sources that change. It becomes vstream's, so that a later run can continue."""
     going = find_reconfigured_sources(fields)
     reader = observed.config
-    names = {source.stream for change in going if (source := read_source(change.before, reader.name)) is not None}
+    names = {source.stream for change in going if (source := parse_source(change.before, reader.name)) is not None}
     ownership = {key: value for key, value in stream.config.metadata.items() if key in OWNERSHIP_KEYS}
     stopped = reader.with_sources(source for source in reader.sources if source.stream not in names)
     why = "it stops for some seconds, and its position is recorded"

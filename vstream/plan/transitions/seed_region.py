@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import product
 
-from vstream.formatting import list_names
+from vstream.formatting import summarize_names
 from vstream.plan.context import DiffContext, Outcome
 from vstream.plan.plan import Blocked, Create, FieldChange, Handover, Note, Update
 from vstream.plan.risk import Risk
@@ -153,7 +153,7 @@ def block_incomplete_readers(outcomes: Sequence[Outcome], context: DiffContext) 
             yield Blocked(
                 name=change.config.name,
                 region=change.region,
-                reason=f"it would lack what is published into {list_names(leaving)} until that goes, in the same plan",
+                reason=f"it would lack what is published into {summarize_names(leaving)} until that goes, in the same plan",
                 hint="keep for now what goes (a region, or `takes_over`), apply, and then take it out of the topology",
             )
 

@@ -12,6 +12,7 @@ import random
 from collections import deque
 from dataclasses import dataclass
 from http import HTTPStatus
+from typing import NamedTuple
 
 from vstream.capture.digest import digest
 from vstream.capture.records import OperationKind, OperationOutcome, OperationRecord
@@ -44,6 +45,18 @@ class _OpenMessage:
     attempts: int = 0
     unanswered: int = 0
     error: str | None = None
+
+
+class Acknowledgement(NamedTuple):
+    """The answer to a publish: an *error*, or where the message is stored."""
+
+    error: str | None = None
+    stream: str | None = None
+    seq: int | None = None
+    is_duplicate: bool = False
+
+
+_NO_ANSWER = Acknowledgement()
 
 
 class Publisher:
@@ -146,12 +159,12 @@ class Publisher:
         message = self._open.get(int(subject.rpartition(".")[2]))
         if message is None:
             return
-        error, stream, seq, is_duplicate = parse_acknowledgement(reply, self._spec.write_stream)
-        if error is None:
-            self._record_outcome(message, done=self._recorder.now(), stream=stream, seq=seq, is_duplicate=is_duplicate)
+        ack = parse_acknowledgement(reply, self._spec.write_stream)
+        if ack.error is None:
+            self._record_outcome(message, done=self._recorder.now(), ack=ack)
         else:
             message.unanswered -= 1
-            self._handle_refusal(message, error)
+            self._handle_refusal(message, ack.error)
 
     def _handle_refusal(self, message: _OpenMessage, error: str) -> None:
         """One attempt came to nothing for certain."""
@@ -166,16 +179,10 @@ class Publisher:
         return self._spec.is_retrying and at < message.due + self._spec.give_up
 
     def _record_outcome(
-        self,
-        message: _OpenMessage,
-        *,
-        done: int | None = None,
-        stream: str | None = None,
-        seq: int | None = None,
-        is_duplicate: bool = False,
+        self, message: _OpenMessage, *, done: int | None = None, ack: Acknowledgement = _NO_ANSWER
     ) -> None:
         del self._open[message.number]
-        if stream is not None:
+        if ack.stream is not None:
             outcome = OperationOutcome.OK
         else:
             outcome = OperationOutcome.INDETERMINATE if message.unanswered else OperationOutcome.REJECTED
@@ -192,34 +199,29 @@ class Publisher:
                 id=f"{self._spec.prefix}{message.number}",
                 subject=message.subject,
                 digest=digest(message.payload),
-                acked_by=stream,
-                seq=seq,
-                is_duplicate=is_duplicate,
+                acked_by=ack.stream,
+                seq=ack.seq,
+                is_duplicate=ack.is_duplicate,
                 attempts=message.attempts,
                 error=None if outcome is OperationOutcome.OK else message.error,
             )
         )
 
 
-def parse_acknowledgement(reply: Reply, write_stream: str) -> tuple[str | None, str | None, int | None, bool]:
-    """The error in *reply*, or the stream, the sequence and the duplicate flag. *write_stream* should answer."""
+def parse_acknowledgement(reply: Reply, write_stream: str) -> Acknowledgement:
+    """What *reply* says; *write_stream* should answer."""
     if reply.status is not None:
-        return (
-            "no responders" if reply.status == HTTPStatus.SERVICE_UNAVAILABLE else f"status {reply.status}",
-            None,
-            None,
-            False,
-        )
+        no_responders = reply.status == HTTPStatus.SERVICE_UNAVAILABLE
+        return Acknowledgement("no responders" if no_responders else f"status {reply.status}")
     try:
         answer = decode_object(reply.data, "the acknowledgement")
         with convert_malformed_errors("the acknowledgement"):
             if "error" in answer:
-                return describe_error(answer["error"]), None, None, False
-            return (
-                None,
-                naming.qualify_answer(str(answer["stream"]), write_stream),
-                int(answer["seq"]),
-                bool(answer.get("duplicate", False)),
+                return Acknowledgement(describe_error(answer["error"]))
+            return Acknowledgement(
+                stream=naming.qualify_answer(str(answer["stream"]), write_stream),
+                seq=int(answer["seq"]),
+                is_duplicate=bool(answer.get("duplicate", False)),
             )
     except MalformedAnswerError:
-        return f"an answer that is no acknowledgement: {reply.data[:80]!r}", None, None, False
+        return Acknowledgement(f"an answer that is no acknowledgement: {reply.data[:80]!r}")

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 
 from vstream.diagnostics import Edit, Related, Severity
-from vstream.formatting import list_names, quote_names
+from vstream.formatting import quote_names, summarize_names
 from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.mappings import api
 from vstream.lint.rules.mappings.entries import has_default, index_sources, view_block
@@ -59,7 +59,7 @@ def unknown_cluster(workspace: Workspace) -> Iterator[Violation]:
                 if name is None or destination.cluster is None or name not in names.unknown:
                     continue
                 meant = names.unknown[name]
-                clusters = list_names(names.clusters, _MOST_NAMES)
+                clusters = summarize_names(names.clusters, _MOST_NAMES)
                 # Gateways may learn of a region whose files are not here.
                 unless = "" if meant or workspace.topology else "unless servers elsewhere have that name, "
                 yield Violation(
@@ -171,7 +171,7 @@ def region_left_out(workspace: Workspace) -> Iterator[Violation]:
                 yield Violation(
                     at=entry.key_span,
                     message=f"`{entry.source}` has no destination for cluster{'s' * (len(missing or maybe_missing) > 1)} "
-                    f"{list_names(missing or maybe_missing, _MOST_NAMES)}: it stays unmapped there",
+                    f"{summarize_names(missing or maybe_missing, _MOST_NAMES)}: it stays unmapped there",
                     hint="add one for each cluster, or one without `cluster` for all others",
                     severity=None if missing else Severity.NOTE,
                 )

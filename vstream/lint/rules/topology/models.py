@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from vstream.diagnostics import Severity
-from vstream.formatting import list_names
+from vstream.formatting import summarize_names
 from vstream.lint.detect import split_words
 from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.topology.context import PhysicalSettings, TopologySubject
@@ -293,7 +293,7 @@ def _unmet(
     unmet = [cell for cell in cells if not cell.ruling.answer.is_survival]
     if not unmet:
         return
-    names = list_names([cell.stream for cell in unmet])
+    names = summarize_names([cell.stream for cell in unmet])
     incident = f" ({unmet[0].incident.name})" if unmet[0].incident is not None else ""
     yield Violation(
         at=at,
