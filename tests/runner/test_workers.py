@@ -125,8 +125,8 @@ def test_consumers_are_made_on_what_their_region_reads_from() -> None:
 def test_a_consumer_is_used_by_the_name_that_leads_to_it() -> None:
     """The virtual name is mapped to the read stream; but a stream that really bears it has no such consumer."""
     rehearsal = scenario(topology=TOPOLOGY)
-    targets = workers.list_operation_targets(rehearsal, make_environment(rehearsal), 1, ("west", "east"))
-    assert {(target.region, target.stream): target.consumer_stream for target in targets} == {
+    streams = workers.list_tried_streams(rehearsal, make_environment(rehearsal), 1, ("west", "east"))
+    assert {(tried.region, tried.stream): tried.consumer_stream for tried in streams} == {
         ("west", "foo"): "foo",
         ("east", "foo"): "foo",
         ("west", "one"): "one-read-west",

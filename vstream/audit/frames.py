@@ -135,7 +135,7 @@ def write_tables(tables: AuditTables, uri: str) -> None:
 
     Each file of `messages` contains a range of one stream, or some small ones, so that readers can skip files by
     their statistics. Until everything is written, `read_tables` refuses the tables. Results that later
-    stages computed from the replaced messages are not read again (`TableStore.read`).
+    stages computed from the replaced messages are not read again (`TableStore.read_earlier`).
     """
     spark = tables.messages.sparkSession
     _write_state(spark, uri, _WRITING)

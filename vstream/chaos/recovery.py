@@ -35,9 +35,7 @@ async def wait_until_healthy(
     majority is missing. Raises LabError that says what is missing after *timeout* seconds, or that a server has died.
     """
     deadline = time.monotonic() + timeout
-    serving = [
-        target.address(server) for server in target.servers if target.may_answer(server) and server not in without
-    ]
+    serving = [target.address(name) for name in target.servers if target.may_answer(name) and name not in without]
     cuts = target.cuts()
     everyone = readiness.list_members(serving, cuts, voters=[target.address(server) for server in target.servers])
     watch()

@@ -34,7 +34,7 @@ _NO_MESSAGES = {404, 408}
 
 
 @value_class
-class OperationTarget:
+class TriedStream:
     """What is tried, and where. *number* distinguishes `try` steps."""
 
     region: str
@@ -63,10 +63,10 @@ class _Answer:
 
 
 class OperationChecks:
-    """Tries all operations at *target*. *now* is the time in nanoseconds since the capture's start."""
+    """Tries all operations on the stream *tried*. *now* is the time in nanoseconds since the capture's start."""
 
-    def __init__(self, target: OperationTarget, connection: ReconnectingConnection, now: Callable[[], int]) -> None:
-        self._target = target
+    def __init__(self, tried: TriedStream, connection: ReconnectingConnection, now: Callable[[], int]) -> None:
+        self._tried = tried
         self._connection = connection
         self._now = now
         self._fetched: str | None = None
@@ -80,19 +80,17 @@ class OperationChecks:
         await request_consumer(self._connection, subject, request, within=_PREPARE)
 
     async def run(self) -> list[OperationRecord]:
-        """Run one operation for each Trial, in order."""
-        target = self._target
+        """Try one operation of each kind, in order."""
+        tried = self._tried
         works: dict[ClientOperation, Callable[[], Awaitable[_Answer]]] = {
             ClientOperation.PUBLISH: self._publish,
             ClientOperation.DIRECT_GET: self._direct_get,
             ClientOperation.DIRECT_GET_SEQUENCE: self._direct_get_sequence,
             ClientOperation.MESSAGE_GET: self._message_get,
-            ClientOperation.STREAM_INFO: lambda: self._ask_plain(f"STREAM.INFO.{target.stream}"),
-            ClientOperation.LIST_STREAMS: lambda: self._ask_plain("STREAM.NAMES", {"subject": target.subject}),
+            ClientOperation.STREAM_INFO: lambda: self._ask_plain(f"STREAM.INFO.{tried.stream}"),
+            ClientOperation.LIST_STREAMS: lambda: self._ask_plain("STREAM.NAMES", {"subject": tried.subject}),
             ClientOperation.FETCH: self._fetch,
-            ClientOperation.CONSUMER_INFO: lambda: self._ask_plain(
-                f"CONSUMER.INFO.{target.consumer_stream}.{CONSUMER}"
-            ),
+            ClientOperation.CONSUMER_INFO: lambda: self._ask_plain(f"CONSUMER.INFO.{tried.consumer_stream}.{CONSUMER}"),
             ClientOperation.CREATE_CONSUMER: self._create_consumer,
             ClientOperation.CREATE_STREAM: self._create_stream,
         }
@@ -109,10 +107,10 @@ class OperationChecks:
         except VstreamError as problem:
             outcome, error = failure_of(problem)
         return OperationRecord(
-            client=f"{self._target.region}/try-{self._target.stream}",
-            region=self._target.region,
+            client=f"{self._tried.region}/try-{self._tried.stream}",
+            region=self._tried.region,
             kind=OperationKind.TRY,
-            stream=self._target.stream,
+            stream=self._tried.stream,
             due=sent,
             sent=sent,
             done=None if outcome is OperationOutcome.INDETERMINATE else self._now(),
@@ -130,38 +128,38 @@ class OperationChecks:
     @property
     def _consumer_stream(self) -> str:
         """How clients make consumers: by the name of the read stream, which in accounts of their own is the virtual one."""
-        return naming.local_name(self._target.read_stream)
+        return naming.local_name(self._tried.read_stream)
 
     def _identity(self) -> str:
-        return f"{self._target.region}/{self._target.stream}/try{self._target.number}"
+        return f"{self._tried.region}/{self._tried.stream}/try{self._tried.number}"
 
     def _payload(self) -> bytes:
         return f"{self._identity()} tried".encode()
 
     async def _publish(self) -> _Answer:
-        reply = await self._connection.request(self._target.subject, self._payload(), timeout=TIMEOUT)
-        ack = parse_acknowledgement(reply, self._target.write_stream)
+        reply = await self._connection.request(self._tried.subject, self._payload(), timeout=TIMEOUT)
+        ack = parse_acknowledgement(reply, self._tried.write_stream)
         if ack.error is not None:
             raise VstreamError(ack.error)
         return _Answer(stream=ack.stream, seq=ack.seq)
 
     async def _direct_get(self) -> _Answer:
         return self._answer_with(
-            await get_newest(self._connection, self._target.stream, self._target.subject, timeout=TIMEOUT)
+            await get_newest(self._connection, self._tried.stream, self._tried.subject, timeout=TIMEOUT)
         )
 
     async def _direct_get_sequence(self) -> _Answer:
-        return self._answer_with(await get_next(self._connection, self._target.stream, ">", 1, timeout=TIMEOUT))
+        return self._answer_with(await get_next(self._connection, self._tried.stream, ">", 1, timeout=TIMEOUT))
 
     def _answer_with(self, message: Any) -> _Answer:
         if message is None:
             return _Answer()
-        stream = naming.qualify_answer(message.stream, self._target.read_stream)
+        stream = naming.qualify_answer(message.stream, self._tried.read_stream)
         return _Answer(stream=stream, seq=message.seq, id=message_identity(message.data))
 
     async def _message_get(self) -> _Answer:
-        subject = f"{_API}.STREAM.MSG.GET.{self._target.stream}"
-        answer = await self._connection.request_json(subject, {"last_by_subj": self._target.subject}, timeout=TIMEOUT)
+        subject = f"{_API}.STREAM.MSG.GET.{self._tried.stream}"
+        answer = await self._connection.request_json(subject, {"last_by_subj": self._tried.subject}, timeout=TIMEOUT)
         error = api_error(answer, subject)
         if error is not None and error.err_code != error_codes.MESSAGE_NOT_FOUND:
             raise error
@@ -172,7 +170,7 @@ class OperationChecks:
         return _Answer()
 
     async def _fetch(self) -> _Answer:
-        reply = await self._pull_next(self._target.consumer_stream, CONSUMER)
+        reply = await self._pull_next(self._tried.consumer_stream, CONSUMER)
         if reply is None:
             return _Answer()
         self._fetched = reply.reply
@@ -213,24 +211,24 @@ class OperationChecks:
         return _Answer()
 
     async def _create_consumer(self) -> _Answer:
-        target = self._target
+        tried = self._tried
         config = {"ack_policy": "explicit", "inactive_threshold": 10 * _NS}
         made = await self._ask_api(
             f"CONSUMER.CREATE.{self._consumer_stream}", {"stream_name": self._consumer_stream, "config": config}
         )
         reply = await self._pull_next(self._consumer_stream, made["name"])
-        return _Answer(stream=target.read_stream) if reply is None else self._delivery_result(reply, target.read_stream)
+        return _Answer(stream=tried.read_stream) if reply is None else self._delivery_result(reply, tried.read_stream)
 
     async def _create_stream(self) -> _Answer:
-        target = self._target
-        name = f"vstream-try-{target.region}-{target.stream}-{target.number}"
+        tried = self._tried
+        name = f"vstream-try-{tried.region}-{tried.stream}-{tried.number}"
         config = {
             "name": name,
-            "subjects": [f"_vstream_try.{target.region}.{target.stream}.{target.number}"],
+            "subjects": [f"_vstream_try.{tried.region}.{tried.stream}.{tried.number}"],
             "retention": "limits",
             "storage": "memory",
             "num_replicas": 1,
-            "placement": {"cluster": target.cluster},
+            "placement": {"cluster": tried.cluster},
         }
         await self._ask_api(f"STREAM.CREATE.{name}", config)
         return _Answer(stream=name)

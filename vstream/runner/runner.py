@@ -49,10 +49,10 @@ from vstream.runner.read_back import read_back
 from vstream.runner.workers import (
     WorkerProcess,
     Workers,
-    list_operation_targets,
+    list_tried_regions,
+    list_tried_streams,
     specify_sampler,
     specify_workers,
-    tried_regions,
 )
 from vstream.runner.workload.spec import SAMPLER, WORKER
 from vstream.scenario import model
@@ -137,7 +137,7 @@ class _ScenarioRun:
         self._sampler: WorkerProcess | None = None
         self._faults: FaultInjector | None = None
         self._connections: dict[str, ReconnectingConnection] = {}
-        self._tried: dict[str, RecordWriter[OperationRecord]] = {}
+        self._try_files: dict[str, RecordWriter[OperationRecord]] = {}
         self._workload_began_at = 0
         self._last_activity = ""
 
@@ -183,8 +183,8 @@ class _ScenarioRun:
                 accepts_server=OwnServers(environment.logs).includes,
                 within=_CONNECT_TIMEOUT,
             )
-        for target in list_operation_targets(self._scenario, environment, 0, tried_regions(self._scenario)):
-            await OperationChecks(target, self._connections[target.region], self._now).create_fetch_consumer()
+        for tried in list_tried_streams(self._scenario, environment, 0, list_tried_regions(self._scenario)):
+            await OperationChecks(tried, self._connections[tried.region], self._now).create_fetch_consumer()
         specs = specify_workers(self._scenario, environment, self._capture.path, self._started_at)
         self._workers = Workers(
             tuple(self._make_process(spec.region, "vstream.runner.workload.worker", WORKER, spec) for spec in specs),
@@ -277,15 +277,15 @@ class _ScenarioRun:
         return ConvergenceWait(environment.bundle.streams, self._connections)
 
     async def _try_operations(self, action: model.Try, number: int, environment: Environment) -> None:
-        targets = list_operation_targets(self._scenario, environment, number, action.regions)
-        checks = [OperationChecks(target, self._connections[target.region], self._now) for target in targets]
-        for target, operations in zip(targets, await asyncio.gather(*(check.run() for check in checks)), strict=True):
-            if target.region not in self._tried:
-                file = self._capture.operations_file(f"{target.region}.try")
-                self._tried[target.region] = RecordWriter(file, OperationRecord)
+        streams = list_tried_streams(self._scenario, environment, number, action.regions)
+        checks = [OperationChecks(tried, self._connections[tried.region], self._now) for tried in streams]
+        for tried, operations in zip(streams, await asyncio.gather(*(check.run() for check in checks)), strict=True):
+            if tried.region not in self._try_files:
+                file = self._capture.operations_file(f"{tried.region}.try")
+                self._try_files[tried.region] = RecordWriter(file, OperationRecord)
             for operation in operations:
-                self._tried[target.region].write(operation)
-            self._tried[target.region].flush()
+                self._try_files[tried.region].write(operation)
+            self._try_files[tried.region].flush()
 
     async def _pause(self, nanoseconds: int) -> None:
         """Let the load run. Raises VstreamError if clients end by themselves meanwhile."""
@@ -342,7 +342,7 @@ class _ScenarioRun:
             await self._end_clients()
             if self._faults is not None:
                 await self._faults.close(within=_HEAL_TIMEOUT if keep_lab else _GIVE_UP_TIMEOUT)
-            self._close(self._windows, *self._tried.values())
+            self._close(self._windows, *self._try_files.values())
             self._manifest.collect_server_logs(self._lab)
             self._manifest.record_line_counts()
             self._manifest.write()

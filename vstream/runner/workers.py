@@ -14,7 +14,7 @@ from typing import TypeVar
 from pydantic import ValidationError
 
 from vstream.errors import VstreamError
-from vstream.runner.client_checks import OperationTarget
+from vstream.runner.client_checks import TriedStream
 from vstream.runner.environment import Environment
 from vstream.runner.workload.spec import (
     FINISH,
@@ -235,16 +235,16 @@ def specify_sampler(environment: Environment, capture: Path, start: int) -> Samp
     return SamplerSpec(start=start, logs=environment.logs, capture=capture, regions=tuple(regions))
 
 
-def list_operation_targets(
+def list_tried_streams(
     scenario: Scenario, environment: Environment, number: int, regions: tuple[str, ...]
-) -> tuple[OperationTarget, ...]:
-    """The targets of `try` step *number*: every virtual stream in each of *regions*."""
-    targets = []
+) -> tuple[TriedStream, ...]:
+    """What `try` step *number* is about: every virtual stream in each of *regions*."""
+    streams = []
     for region in regions:
         for stream in environment.topology.streams:
             if region in stream.regions:
-                targets.append(
-                    OperationTarget(
+                streams.append(
+                    TriedStream(
                         region=region,
                         cluster=environment.topology.region(region).cluster,
                         stream=stream.name,
@@ -259,10 +259,10 @@ def list_operation_targets(
                         number=number,
                     )
                 )
-    return tuple(targets)
+    return tuple(streams)
 
 
-def tried_regions(scenario: Scenario) -> tuple[str, ...]:
+def list_tried_regions(scenario: Scenario) -> tuple[str, ...]:
     """The regions of all `try` steps."""
     tries = (step.action for step in scenario.steps if isinstance(step.action, Try))
     return tuple(dict.fromkeys(region for action in tries for region in action.regions))

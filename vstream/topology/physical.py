@@ -14,7 +14,7 @@ def account_of(stream: VirtualStream, role: Role, place: str) -> str | None:
     return profile_of(stream).account_of(stream, role, place)
 
 
-def accounts_of(topology: Topology) -> tuple[str | None, ...]:
+def stream_accounts(topology: Topology) -> tuple[str | None, ...]:
     """The accounts that hold the physical streams; None stands for that of clients."""
     return profile_of(topology).stream_accounts(topology)
 

@@ -88,7 +88,7 @@ class Regions:
             await asyncio.sleep(0.02)
 
     async def look(self) -> Contents:
-        return await missing.find_missing(topology(), STREAM, self.connections, silent)
+        return await missing.read_contents(topology(), STREAM, self.connections, silent)
 
     async def read_states(self) -> dict[str, StreamSnapshot]:
         return {name: parse_stream(await self.api(f"STREAM.INFO.{name}"), name) for name in self.configs}

@@ -311,8 +311,8 @@ async def _examine_contents(
         if stream.name not in request.streams or stream.consistency.has_origin:
             continue
         tick = ticker(stream.name)
-        contents = await missing.find_missing(
-            request.topology, stream, connections, tick, for_replay=RepairKind.REPLAY in kinds
+        contents = await missing.read_contents(
+            request.topology, stream, connections, tick, with_replays=RepairKind.REPLAY in kinds
         )
         repairs.contents.append(contents)
         repairs.unread.update(contents.unread)

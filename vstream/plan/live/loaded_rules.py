@@ -39,7 +39,7 @@ def own_accounts(topology: Topology) -> tuple[str, ...]:
     if profile_of(topology).has_domains:
         return (physical.client_account(topology),)
     client_accounts = (physical.client_account(topology),) if profile_of(topology).has_physical_names else ()
-    hidden = (account for account in physical.accounts_of(topology) if account not in {None, naming.FORMER_ACCOUNT})
+    hidden = (account for account in physical.stream_accounts(topology) if account not in {None, naming.FORMER_ACCOUNT})
     return (*client_accounts, *(account for account in hidden if account is not None))
 
 
@@ -62,7 +62,7 @@ def find_leaving_accounts(topology: Topology, loaded: LoadedEntries | None, aski
     """Accounts that a server which has *loaded* this hands requests of *asking* on to, and that *topology* has no more."""
     before = f"import {asking} {naming.ACCOUNT_API_PREFIX}."
     leaving = {key.removeprefix(before).partition(".")[0] for key in loaded or () if key.startswith(before)}
-    former = {naming.FORMER_ACCOUNT} - {*physical.accounts_of(topology)}
+    former = {naming.FORMER_ACCOUNT} - {*physical.stream_accounts(topology)}
     if profile_of(topology).has_hidden_accounts or leads_elsewhere(loaded):
         leaving |= {account for account in former if is_reachable(account, loaded, asking)}
     return tuple(sorted(leaving - {*own_accounts(topology)}))

@@ -111,7 +111,7 @@ def _may_be_in_one_account(topology: Topology, loaded_here: LoadedEntries | None
 def _accounts_to_ask(topology: Topology, loaded_here: LoadedEntries | None, asking: str) -> list[str | None]:
     """The accounts with streams that the account *asking* reaches; None stands for itself."""
     accounts: list[str | None] = []
-    for account in physical.accounts_of(topology):
+    for account in physical.stream_accounts(topology):
         if account is not None:
             can_ask = loaded_rules.is_reachable(account, loaded_here, asking)
         else:

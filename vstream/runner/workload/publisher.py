@@ -56,9 +56,6 @@ class Acknowledgement(NamedTuple):
     is_duplicate: bool = False
 
 
-_NO_ANSWER = Acknowledgement()
-
-
 class Publisher:
     """Publishes as *spec* says until `stop`; done when every message has an outcome."""
 
@@ -88,7 +85,7 @@ class Publisher:
         """Give every message an outcome now."""
         for message in list(self._open.values()):
             message.error = message.error or "the run ended before an answer"
-            self._record_outcome(message)
+            self._record_outcome(message, Acknowledgement())
 
     async def listen(self) -> None:
         """Start to receive answers."""
@@ -149,7 +146,7 @@ class Publisher:
             if self._may_retry(message, now):
                 await self._send(message)
             else:
-                self._record_outcome(message)
+                self._record_outcome(message, Acknowledgement())
         while self._again and self._again[0][0] <= now:
             _, number = self._again.popleft()
             if number in self._open:
@@ -161,7 +158,7 @@ class Publisher:
             return
         ack = parse_acknowledgement(reply, self._spec.write_stream)
         if ack.error is None:
-            self._record_outcome(message, done=self._recorder.now(), ack=ack)
+            self._record_outcome(message, ack, done=self._recorder.now())
         else:
             message.unanswered -= 1
             self._handle_refusal(message, ack.error)
@@ -171,16 +168,14 @@ class Publisher:
         message.error = error
         now = self._recorder.now()
         if not self._may_retry(message, now + _AGAIN):
-            self._record_outcome(message, done=now)
+            self._record_outcome(message, Acknowledgement(), done=now)
         else:
             self._again.append((now + _AGAIN, message.number))
 
     def _may_retry(self, message: _OpenMessage, at: int) -> bool:
         return self._spec.is_retrying and at < message.due + self._spec.give_up
 
-    def _record_outcome(
-        self, message: _OpenMessage, *, done: int | None = None, ack: Acknowledgement = _NO_ANSWER
-    ) -> None:
+    def _record_outcome(self, message: _OpenMessage, ack: Acknowledgement, *, done: int | None = None) -> None:
         del self._open[message.number]
         if ack.stream is not None:
             outcome = OperationOutcome.OK

@@ -104,6 +104,6 @@ def _region_rule(topology: Topology, subject: str, regions: tuple[str, ...]) -> 
     spelled = naming.with_placeholders(subject)
     destinations = []
     for region in regions:
-        target = f"{naming.REGION_PREFIX}.{region}.{spelled}"
-        destinations.append(Destination(subject=target, cluster=topology.region(region).cluster))
+        regional = f"{naming.REGION_PREFIX}.{region}.{spelled}"
+        destinations.append(Destination(subject=regional, cluster=topology.region(region).cluster))
     return Mapping(source=subject, destinations=tuple(destinations))

@@ -280,9 +280,9 @@ def _list_stream_rules(topology: Topology, stream: VirtualStream) -> Iterator[Ma
         destinations = []
         for region, cluster in clusters:
             if region not in stream.takers:
-                target = naming.physical_subject(topology.naming, stream.name, region, spelled)
+                stored = naming.physical_subject(topology.naming, stream.name, region, spelled)
                 is_for_others = region in stream.takers.values()
-                destinations.append(Destination(subject=target, cluster=None if is_for_others else cluster))
+                destinations.append(Destination(subject=stored, cluster=None if is_for_others else cluster))
         if stream.takers:
             destinations += _leave_unchanged(topology, stream, spelled)
         elif stream.is_order_named:
@@ -295,8 +295,8 @@ def _list_stream_rules(topology: Topology, stream: VirtualStream) -> Iterator[Ma
     for source, destination in READ_RULES:
         destinations = []
         for region, cluster in clusters:
-            target = destination.replace("<read>", MAPPED.local_name(stream, Role.READ, region))
-            destinations.append(Destination(subject=target, cluster=cluster))
+            answering = destination.replace("<read>", MAPPED.local_name(stream, Role.READ, region))
+            destinations.append(Destination(subject=answering, cluster=cluster))
         yield Mapping(source=source.replace("<stream>", stream.name), destinations=tuple(destinations))
 
 

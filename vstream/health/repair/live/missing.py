@@ -58,19 +58,19 @@ class _Gap:
     holders: Mapping[str, SequenceSet]
 
 
-async def find_missing(
+async def read_contents(
     topology: Topology,
     stream: VirtualStream,
     connections: Mapping[str, ReconnectingConnection],
     tick: Tick,
     *,
-    for_replay: bool = True,
+    with_replays: bool = True,
 ) -> Contents:
-    """Read all streams of *stream*. With *for_replay*, missing messages are checked one by one."""
+    """Read all streams of *stream*. *with_replays* also checks what is missing, message by message, and plans its return."""
     unread: dict[str, str] = {}
     scans = await _scan_copies(stream, connections, unread, tick)
     replays: list[Replay] = []
-    if for_replay:
+    if with_replays:
         written, gone = await _find_written(stream, connections, unread, tick)
         stored = sum(map(len, (*written.values(), *gone.values())))
         if _find_gaps(scans, written, gone, stream):
@@ -80,8 +80,8 @@ async def find_missing(
     return Contents(stream=stream, scans=tuple(scans), unread=unread, replays=tuple(replays))
 
 
-def find_origin(stream: VirtualStream, name: str) -> PhysicalStream:
-    """The write stream *name* of *stream*, also of a region that is gone."""
+def parse_write_stream(stream: VirtualStream, name: str) -> PhysicalStream:
+    """The write stream of *stream* that is called *name*, which says its region: that may be gone."""
     region = name.removeprefix(physical.physical_name(stream, Role.WRITE, ""))
     return PhysicalStream(virtual=stream.name, name=name, place=region, role=Role.WRITE)
 
@@ -162,7 +162,7 @@ def _find_gaps(
             is_replaced = newest.kept_of_subject(scan) or scan.info["config"].get("allow_rollup_hdrs")
             never = None if is_replaced else gone.get(origin)
             if lacks := plan.find_missing_sequences(held, scan.reach(origin), elsewhere, never):
-                gaps.append(_Gap(scan=scan, origin=find_origin(stream, origin), lacks=lacks, holders=holders))
+                gaps.append(_Gap(scan=scan, origin=parse_write_stream(stream, origin), lacks=lacks, holders=holders))
     return gaps
 
 

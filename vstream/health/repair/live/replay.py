@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from vstream.errors import NoRespondersError, NotReachableError, RefusedError, ServerError, VstreamError
-from vstream.health.repair.live.missing import find_origin
+from vstream.health.repair.live.missing import parse_write_stream
 from vstream.health.repair.live.scan import TIMEOUT, Fetcher, Tick, read_provenances
 from vstream.health.repair.plan import Leftover, Replay
 from vstream.health.repair.sequence_set import SequenceSet
@@ -67,7 +67,7 @@ async def replay_missing(
     NotReachableError without a connection to the reader's own region, and as requests do.
     """
     connection = _connection_for(topology, replay.place, connections)
-    origin = find_origin(stream, replay.origin)
+    origin = parse_write_stream(stream, replay.origin)
     fetcher = Fetcher(topology, stream, connections, lambda *_: None)
     done = 0
     for holder, sequences in replay.by_holder.items():
