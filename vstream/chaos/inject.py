@@ -187,7 +187,7 @@ def announce_impact(request: InjectionRequest, journal: Journal, fault: LabFault
         request.topology,
         lost=lost,
         servers=fault.counted_as_lost,
-        silent=request.target.cuts(),
+        silent=request.target.find_cut_links(),
         cut=fault.cuts,
         permanent_losses=fault.permanent_losses,
     )

@@ -36,7 +36,7 @@ async def wait_until_healthy(
     """
     deadline = time.monotonic() + timeout
     serving = [target.address(name) for name in target.servers if target.may_answer(name) and name not in without]
-    cuts = target.cuts()
+    cuts = target.find_cut_links()
     everyone = readiness.list_members(serving, cuts, voters=[target.address(server) for server in target.servers])
     watch()
     led: list[Member] = []

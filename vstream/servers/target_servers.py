@@ -171,7 +171,7 @@ class TargetServers:
         hub = self.address(self.hubs[region])
         return replace(self.system, urls=(hub.client_url,) if self.may_answer(self.hubs[region]) else ())
 
-    def cuts(self) -> frozenset[Pair]:
+    def find_cut_links(self) -> frozenset[Pair]:
         """The links of the lab that carry nothing now."""
         links = ProxyProcess(self.directory).read_orders()
         return frozenset(pair for pair in links.pairs if links.state(pair).cut is not None) if links else frozenset()

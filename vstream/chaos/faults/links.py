@@ -71,21 +71,21 @@ class Partition(LinkFault):
         """Cut the links. Confirmed when messages no longer pass them, and all other links still work."""
         lab = target.directory.name
         await control.read_traffic(lab)  # raises UnsupportedError before anything else, where links cannot be cut
-        if self.cuts <= target.cuts():
+        if self.cuts <= target.find_cut_links():
             raise RefusedError(
                 f"nothing is left to cut: {self.target_text} is cut already",
                 hint="`vstream chaos status` shows what is open",
             )
         async with probe_connectivity(target, patience=_choose_patience(target)) as probe:
-            before = await _find_connected(probe, probe.pairs - target.cuts())
+            before = await _find_connected(probe, probe.pairs - target.find_cut_links())
             if not before & self.cuts:
                 raise LabError(
                     f"nothing to cut: no message passes {self.target_text} now",
                     hint="`vstream chaos status` shows what is open, `vstream lab links` what is cut",
                 )
             await control.put_overlay(lab, fault_id, self.states)
-            await _wait_until_cut(probe, silent=self.cuts, connected=before - target.cuts())
-        connected = before - target.cuts()
+            await _wait_until_cut(probe, silent=self.cuts, connected=before - target.find_cut_links())
+        connected = before - target.find_cut_links()
         remaining = f", and still over {format_pairs(connected)}" if connected else ""
         return f"messages went over {format_pairs(before & self.cuts)} and do not any more{remaining}"
 
@@ -102,7 +102,7 @@ class LinkShape(LinkFault):
         lab = target.directory.name
         await control.read_traffic(lab)
         async with probe_connectivity(target, patience=_choose_patience(target)) as probe:
-            pairs = self.states.keys() & await _find_connected(probe, probe.pairs - target.cuts())
+            pairs = self.states.keys() & await _find_connected(probe, probe.pairs - target.find_cut_links())
             before = await probe.measure_latencies(pairs)
             await control.put_overlay(lab, fault_id, self.states)
         links = control.read_links(lab)

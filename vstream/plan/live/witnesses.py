@@ -106,7 +106,7 @@ async def _hear(
 
 def _select_servers(topology: Topology, region: Region, clusters: Mapping[str, str]) -> list[str]:
     """Those of the servers heard, each with its cluster, that are in *region*."""
-    members = topology.servers_in(region.name)
+    members = topology.server_names_in(region.name)
     return sorted(server for server, cluster in clusters.items() if cluster == region.cluster or server in members)
 
 
