@@ -30,7 +30,7 @@ from vstream.jetstream.answers import check_config
 from vstream.jetstream.reconnecting import ReconnectingConnection
 from vstream.jetstream.snapshots import CHUNK, restore_snapshot
 from vstream.plan.consumer_failover import continue_from
-from vstream.plan.live.connections import connect_reconnecting
+from vstream.plan.live.connections import connect_reconnecting, require_all_reached
 from vstream.probe.hops import EXPECTED_STREAM, NO_STREAM
 from vstream.topology import naming
 from vstream.topology.bundle import RenderedStream
@@ -89,8 +89,8 @@ async def read_state(request: RestoreRequest) -> RestoreState:
 
     NotReachableError if a region does not answer: all must be there.
     """
-    async with connect_reconnecting(request.topology, request.endpoints, needs_all=True) as connections:
-        return await _read_state(request, connections)
+    async with connect_reconnecting(request.topology, request.endpoints) as opened:
+        return await _read_state(request, require_all_reached(opened))
 
 
 async def restore_backup(request: RestoreRequest, on_stream: Callable[[str], None]) -> None:
@@ -100,8 +100,8 @@ async def restore_backup(request: RestoreRequest, on_stream: Callable[[str], Non
     Killed anywhere, it can be run again. Raises as `read_state`, and as requests do. *on_stream* is told what is being done.
     """
     with request.directory.hold_lock():
-        async with connect_reconnecting(request.topology, request.endpoints, needs_all=True) as connections:
-            await _restore(request, connections, on_stream)
+        async with connect_reconnecting(request.topology, request.endpoints) as opened:
+            await _restore(request, require_all_reached(opened), on_stream)
 
 
 async def _restore(

@@ -32,7 +32,7 @@ from vstream.jetstream.read_stream import read_messages
 from vstream.jetstream.reconnecting import ReconnectingConnection
 from vstream.jetstream.snapshots import take_snapshot
 from vstream.jetstream.source_header import parse_replay
-from vstream.plan.live.connections import connect_reconnecting
+from vstream.plan.live.connections import connect_reconnecting, require_all_reached
 from vstream.runner.read_back import captured_stream, stored_record
 from vstream.topology.bundle import RenderedStream
 from vstream.topology.model import Endpoint, Role, Topology
@@ -96,7 +96,8 @@ async def take_backup(
     started, began = datetime.now(UTC), time.monotonic_ns()
     try:
         directory.require_empty()
-        async with connect_reconnecting(request.topology, request.endpoints, needs_all=True) as connections:
+        async with connect_reconnecting(request.topology, request.endpoints) as opened:
+            connections = require_all_reached(opened)
             directory.create(request.text)  # once every region has answered: nothing is left where one did not
             manifest = _begin_manifest(request, connections, started)
             directory.capture.write_manifest(manifest)

@@ -19,7 +19,7 @@ from nats.aio.msg import Msg
 from vstream.errors import NotConnectedError, NotReachableError
 from vstream.jetstream.client import TidyClient
 from vstream.jetstream.connection import Connection, Reply, choose_hint, describe_reason, plain_headers, without_secrets
-from vstream.jetstream.endpoints import make_connection_options
+from vstream.jetstream.endpoints import make_connection_options, resolve_context
 from vstream.topology.model import Endpoint
 
 AcceptsServer = Callable[[str, str], bool]
@@ -131,6 +131,7 @@ async def open_reconnecting(
     Only the first connection has a deadline. Raises NotReachableError after *within* seconds, and VstreamError if the
     endpoint itself is wrong.
     """
+    endpoint = resolve_context(endpoint) if endpoint.context else endpoint
     last: Exception | None = None
     has_connected, deadline = False, asyncio.get_running_loop().time() + within
 

@@ -7,6 +7,7 @@ import json
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +24,8 @@ from vstream.health.repair.plan import Duplicates
 from vstream.health.snapshot import Gap, Lag, StreamSnapshot, parse_stream
 from vstream.jetstream import direct
 from vstream.jetstream.admin import JetStreamAdmin
-from vstream.jetstream.reconnecting import ReconnectingConnection
+from vstream.jetstream.reconnecting import ReconnectingConnection, open_reconnecting
 from vstream.jetstream.source_header import parse_provenance, parse_replay
-from vstream.plan.live.connections import connect_reconnecting
 
 pytestmark = pytest.mark.server
 
@@ -131,13 +131,30 @@ def silent(_: int, __: int) -> None:
     pass
 
 
+@asynccontextmanager
+async def open_regions(server: single_server.SingleServer) -> AsyncIterator[Regions]:
+    """Without the checks of `connect_reconnecting`: the server is in no region's cluster."""
+    async with AsyncExitStack() as stack:
+        connections = {}
+        for region in REGIONS:
+            connection = await open_reconnecting(
+                server.endpoint,
+                region,
+                name="vstream",
+                accepts_server=lambda *_: True,
+                within=single_server.DEADLINE,
+                is_rehearsal=False,
+            )
+            stack.push_async_callback(connection.close)
+            connections[region] = connection
+        yield Regions(server, connections)
+
+
 @pytest_asyncio.fixture(params=["2.15.1", "2.12.8"])
 async def regions(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Regions]:
     """On servers that store how far they are in their sources, and on some that look it up in what they hold."""
-    async with single_server.running(tmp_path, request.param) as server:
-        endpoints = dict.fromkeys(REGIONS, server.endpoint)
-        async with connect_reconnecting(topology(), endpoints) as connections:
-            yield Regions(server, connections)
+    async with single_server.running(tmp_path, request.param) as server, open_regions(server) as regions:
+        yield regions
 
 
 class KilledError(Exception):
@@ -187,11 +204,10 @@ async def test_a_killed_repair_goes_on(regions: Regions, tmp_path: Path, monkeyp
     await regions.until_held(expected, "foo-read-west", "foo-read-central")
     await regions.until_held({message for message in expected if message[2].startswith("foo.")})
     left = 21
-    endpoints = dict.fromkeys(REGIONS, regions.server.endpoint)
     for after, readers in ((0, ()), (1, (EAST,)), (4, (EAST,))):
         # A connection of its own, as the process that is killed has it: nobody answers there afterwards.
-        async with connect_reconnecting(topology(), endpoints) as connections:
-            await until_killed(Regions(regions.server, connections), monkeypatch, after)
+        async with open_regions(regions.server) as killed:
+            await until_killed(killed, monkeypatch, after)
         (leftover,) = await replay.find_leftovers(topology(), regions.connection)
         assert (leftover.readers, leftover.is_running) == (readers, False)
         await replay.remove_leftover(regions.connection, leftover)

@@ -20,9 +20,8 @@ from vstream.health.repair.plan import Duplicates, Leftover, Replay
 from vstream.health.repair.refill import Refill, find_lost_ends
 from vstream.health.repair.resume import Standstill, find_standstills
 from vstream.health.status import PairState, PairStatus
-from vstream.jetstream.connection import Connection, connect
 from vstream.jetstream.reconnecting import ReconnectingConnection
-from vstream.plan.live.connections import choose_connection, connect_all, connect_reconnecting
+from vstream.plan.live.connections import choose_connection, connect_all, connect_reconnecting, select_reached
 from vstream.servers.target_servers import TargetServers
 from vstream.syntax.document import Json
 from vstream.topology.model import Endpoint, Topology
@@ -242,9 +241,7 @@ async def _examine_sourcing(request: RepairRequest) -> SourcingRepairs:
     ends = [end for end in find_lost_ends(status) if end.virtual in request.streams]
     if RepairKind.REFILL in kinds and ends:
         async with connect_all(topology, request.endpoints) as opened:
-            connections = {
-                region: connection for region, connection in opened.items() if isinstance(connection, Connection)
-            }
+            connections = select_reached(opened)
             refills = [await refill.plan_refill(topology, end, snapshot.streams, connections) for end in ends]
             repairs.refills = tuple(refills)
     return repairs
@@ -265,29 +262,23 @@ async def _repair_sourcing(request: RepairRequest, repairs: SourcingRepairs, obs
         timeout = max(request.timeout, _RESUME_TIMEOUT)
         result = await refresh_readers(request.topology, request.target, timeout=timeout, only=stopped)
         still_open += [f"`{stream.stream}` still takes nothing: {stream.note}" for stream in result.behind]
-    for planned in repairs.refills:
-        if planned.obstacle is None:
-            await _carry_out_refill(request, planned, observer)
+    refills = [planned for planned in repairs.refills if planned.obstacle is None]
+    if refills:
+        async with connect_all(request.topology, request.endpoints) as opened:
+            for planned in refills:
+                connection = opened[refill.choose_writing_region(request.topology, planned.lost)]
+                if isinstance(connection, NotReachableError):
+                    raise connection
+                with observer.progress() as ticker:
+                    await refill.refill(planned, connection, ticker(planned.lost.origin))
     return still_open
-
-
-async def _carry_out_refill(request: RepairRequest, planned: Refill, observer: RepairObserver) -> None:
-    origin = planned.lost.origin
-    region = refill.choose_writing_region(request.topology, planned.lost)
-    if region not in request.endpoints:
-        raise NotReachableError(
-            f"`{origin}` is refilled over a connection to region `{region}`, which is not configured",
-            hint="name its servers under `connect`",
-        )
-    with observer.progress() as ticker:
-        async with connect(request.endpoints[region], region) as connection:
-            await refill.refill(planned, connection, ticker(origin))
 
 
 async def _examine_and_repair_contents(
     request: RepairRequest, kinds: frozenset[RepairKind], result: RepairResult, observer: RepairObserver
 ) -> None:
-    async with connect_reconnecting(request.topology, request.endpoints) as connections:
+    async with connect_reconnecting(request.topology, request.endpoints) as opened:
+        connections = select_reached(opened)
         with observer.progress() as ticker:
             result.contents = await _examine_contents(request, kinds, connections, ticker)
         observer.found_contents(result.contents)

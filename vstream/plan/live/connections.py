@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Final
+from typing import Final, TypeVar
 
 from vstream.errors import MalformedAnswerError, NoRespondersError, NotReachableError, ServerError, VstreamError
 from vstream.jetstream import monitoring
 from vstream.jetstream.connection import CONNECT_TIMEOUT, Connection, DomainRoutingConnection, open_connection
-from vstream.jetstream.endpoints import check_endpoints, resolve_context
+from vstream.jetstream.endpoints import check_endpoints
 from vstream.jetstream.reconnecting import ReconnectingConnection, open_reconnecting
 from vstream.plan.live import loaded_rules
 from vstream.syntax.document import object_or_empty
@@ -30,6 +30,7 @@ _LONGEST_ACCOUNT: Final = 1000
 """Characters. Names of accounts stand in addresses and reports; operator mode's have 56."""
 _RELOAD: Final = 2.0
 _PAUSE: Final = 0.5
+_C = TypeVar("_C", bound=Connection)
 
 
 @asynccontextmanager
@@ -46,55 +47,57 @@ async def connect_all(
     Raises VstreamError with every file, context and variable that is missing, before anything is dialled; and if a
     connection leads to another cluster than the region's, or to a server that is older than the topology promises.
     """
-    check_endpoints(topology, endpoints)
-    opened = await asyncio.gather(
-        *(_open(region.name, endpoints.get(region.name), timeout, on_open) for region in topology.regions)
-    )
-    connections = {region.name: connection for region, connection in zip(topology.regions, opened, strict=True)}
-    try:
-        for region in topology.regions:
-            connection = connections[region.name]
-            if isinstance(connection, Connection):
-                connection.client.is_mapped = partial(profile_of(topology).maps, topology, region.name)
-                _check(topology, region.name, connection)
-        await _check_accounts(topology, connections)
+    async with _connect(topology, endpoints, partial(open_connection, timeout=timeout), on_open) as connections:
         yield connections
-    finally:
-        await asyncio.gather(*(connection.close() for connection in opened if isinstance(connection, Connection)))
 
 
 @asynccontextmanager
 async def connect_reconnecting(
-    topology: Topology, endpoints: Mapping[str, Endpoint], *, needs_all: bool = False
-) -> AsyncIterator[dict[str, ReconnectingConnection]]:
-    """
-    By region, a connection to each that can be reached; it comes back after an outage.
+    topology: Topology, endpoints: Mapping[str, Endpoint]
+) -> AsyncIterator[Mapping[str, ReconnectingConnection | NotReachableError]]:
+    """As `connect_all`, with connections that come back after an outage."""
+    open_region = partial(
+        open_reconnecting,
+        name="vstream",
+        accepts_server=lambda *_: True,
+        within=CONNECT_TIMEOUT,
+        is_rehearsal=False,
+    )
+    async with _connect(topology, endpoints, open_region, lambda _region: None) as connections:
+        yield connections
 
-    Raises NotReachableError if none can, or with *needs_all* not all.
-    """
-    connections: dict[str, ReconnectingConnection] = {}
-    problems: list[NotReachableError] = []
+
+@asynccontextmanager
+async def _connect(
+    topology: Topology,
+    endpoints: Mapping[str, Endpoint],
+    open_region: Callable[[Endpoint, str], Awaitable[_C]],
+    on_open: Callable[[str], None],
+) -> AsyncIterator[Mapping[str, _C | NotReachableError]]:
+    """See `connect_all`."""
+    check_endpoints(topology, endpoints)
+
+    async def try_to_open(region: str) -> _C | NotReachableError:
+        try:
+            if region not in endpoints:
+                raise make_address_error(region)
+            return await open_region(endpoints[region], region)
+        except NotReachableError as error:
+            return error
+        finally:
+            on_open(region)
+
+    names = [region.name for region in topology.regions]
+    connections = dict(zip(names, await asyncio.gather(*map(try_to_open, names)), strict=True))
+    opened = {region: connection for region, connection in connections.items() if isinstance(connection, Connection)}
     try:
-        for region, endpoint in endpoints.items():
-            try:
-                connections[region] = await open_reconnecting(
-                    resolve_context(endpoint) if endpoint.context else endpoint,
-                    region,
-                    name="vstream",
-                    accepts_server=lambda *_: True,
-                    within=CONNECT_TIMEOUT,
-                    is_rehearsal=False,
-                )
-            except NotReachableError as error:
-                problems.append(error)
-        problems += [make_address_error(region.name) for region in topology.regions if region.name not in endpoints]
-        if not connections or (needs_all and problems):
-            hint = f"all regions are needed: {problems[0].hint}" if needs_all else problems[0].hint
-            raise NotReachableError(problems[0].message, hint=hint)
+        for region, connection in opened.items():
+            connection.client.is_mapped = partial(profile_of(topology).maps, topology, region)
+            _check(topology, region, connection)
+        await _check_accounts(topology, opened.values())
         yield connections
     finally:
-        for connection in connections.values():
-            await connection.close()
+        await asyncio.gather(*(connection.close() for connection in opened.values()))
 
 
 def make_address_error(region: str) -> NotReachableError:
@@ -102,19 +105,6 @@ def make_address_error(region: str) -> NotReachableError:
     return NotReachableError(
         f"no address is known for region `{region}`", hint=f"add `{region}` to `connect` in the topology"
     )
-
-
-async def _open(
-    region: str, endpoint: Endpoint | None, timeout: float, on_open: Callable[[str], None]
-) -> Connection | NotReachableError:
-    if endpoint is None:
-        return make_address_error(region)
-    try:
-        return await open_connection(endpoint, region, timeout=timeout)
-    except NotReachableError as error:
-        return error
-    finally:
-        on_open(region)
 
 
 def _check(topology: Topology, region: str, connection: Connection) -> None:
@@ -135,12 +125,12 @@ def _check(topology: Topology, region: str, connection: Connection) -> None:
         )
 
 
-async def _check_accounts(topology: Topology, connections: Mapping[str, Connection | NotReachableError]) -> None:
+async def _check_accounts(topology: Topology, connections: Collection[Connection]) -> None:
     """Raises VstreamError where whoever connects to one region is in the account of another."""
     if not profile_of(topology).has_region_accounts:
         return
-    opened = [connection for connection in connections.values() if isinstance(connection, Connection)]
-    for connection, account in zip(opened, await asyncio.gather(*map(read_account_name, opened)), strict=True):
+    accounts = await asyncio.gather(*map(read_account_name, connections))
+    for connection, account in zip(connections, accounts, strict=True):
         expected = naming.region_account(connection.region)
         if account.startswith(REGION_ACCOUNT_PREFIX) and account != expected:
             raise VstreamError(
@@ -161,11 +151,24 @@ def choose_connection(connections: Mapping[str, Connection | NotReachableError])
 
     Raises NotReachableError with every reason if there is none.
     """
+    return DomainRoutingConnection(next(iter(select_reached(connections).values())), connections)
+
+
+def select_reached(connections: Mapping[str, _C | NotReachableError]) -> Mapping[str, _C]:
+    """Those to regions that can be reached. Raises NotReachableError with every reason if there is none."""
+    errors = [connection for connection in connections.values() if isinstance(connection, NotReachableError)]
+    if len(errors) == len(connections):
+        raise NotReachableError.of_all(errors)
+    pairs = connections.items()
+    return {region: connection for region, connection in pairs if not isinstance(connection, NotReachableError)}
+
+
+def require_all_reached(connections: Mapping[str, _C | NotReachableError]) -> Mapping[str, _C]:
+    """All of them. Raises NotReachableError if a region cannot be reached."""
     for connection in connections.values():
-        if isinstance(connection, Connection):
-            return DomainRoutingConnection(connection, connections)
-    errors = [error for error in connections.values() if isinstance(error, NotReachableError)]
-    raise NotReachableError.of_all(errors)
+        if isinstance(connection, NotReachableError):
+            raise NotReachableError(connection.message, hint=f"all regions are needed: {connection.hint}")
+    return select_reached(connections)
 
 
 def check_security_mode(topology: Topology, account: str) -> None:
