@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from vstream.errors import VstreamError
 
 if TYPE_CHECKING:
-    from types import ModuleType
+    from collections.abc import Callable
+    from contextlib import AbstractContextManager
 
-    from vstream.audit.run import CaptureTarget, Reading, TablesTarget, TopologyTarget
+    from vstream.audit.report import Report
+    from vstream.audit.run import CaptureTarget, TablesTarget, TopologyTarget
 
 HINT = "pip install 'vstream[audit]'"
 _OLDEST = (4, 2)
@@ -27,9 +29,8 @@ class AuditModules(NamedTuple):
     topology_target: type[TopologyTarget]
     capture_target: type[CaptureTarget]
     tables_target: type[TablesTarget]
-    reading: type[Reading]
-    session: ModuleType
-    """`vstream.audit.session`."""
+    run_audit: Callable[..., Report]
+    open_rounds: Callable[..., AbstractContextManager[Callable[[], Report]]]
 
 
 def require_spark() -> None:
@@ -51,8 +52,8 @@ def load_audit() -> AuditModules:
         topology_target=run.TopologyTarget,
         capture_target=run.CaptureTarget,
         tables_target=run.TablesTarget,
-        reading=run.Reading,
-        session=import_module("vstream.audit.session"),
+        run_audit=run.run_audit,
+        open_rounds=run.open_rounds,
     )
 
 

@@ -67,6 +67,19 @@ class AuditRequest:
 
 
 @value_class
+class SparkAddress:
+    """Where Spark runs: without *master* and *remote*, on this machine."""
+
+    master: str | None = None
+    remote: str | None = None
+
+    @property
+    def is_here(self) -> bool:
+        """Whether it is a process of this audit."""
+        return not (self.master or self.remote)
+
+
+@value_class
 class AuditedServers:
     """The servers of a topology, and how to reach them."""
 
@@ -89,6 +102,9 @@ class AuditProgress(Protocol):
 
     def note(self, text: str) -> None:
         """Show a note to the user."""
+
+    def keeping(self, file: Path) -> None:
+        """A process in the background goes on after the audit, and writes *file*."""
 
 
 class SparkEndedError(VstreamError):

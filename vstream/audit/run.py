@@ -1,11 +1,16 @@
-"""An audit from end to end: read or load the tables, run the stages, and return the report. Imports Spark."""
+"""
+An audit from end to end: read or load the tables, run the stages, and return the report. Imports Spark.
+
+`run_audit` does it once, `open_rounds` again and again.
+"""
 
 from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, wait
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -13,10 +18,10 @@ from threading import Event
 from typing import Any, TypeVar
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from vstream.audit import frames
+from vstream.audit import frames, session
 from vstream.audit.client_journal import make_journal_table
 from vstream.audit.closed import ClosedPart
 from vstream.audit.closing import judge_and_close
@@ -35,8 +40,18 @@ from vstream.audit.from_capture import extract_capture
 from vstream.audit.local_frames import from_arrow, make_table
 from vstream.audit.progress import watch_progress
 from vstream.audit.report import Report
-from vstream.audit.request import HERE, SMALL, AuditedServers, AuditProgress, AuditRequest, check_streams, uri_of
+from vstream.audit.request import (
+    HERE,
+    SMALL,
+    AuditedServers,
+    AuditProgress,
+    AuditRequest,
+    SparkAddress,
+    check_streams,
+    uri_of,
+)
 from vstream.audit.schema import MESSAGES, STREAMS
+from vstream.audit.scratch import scratch_directory
 from vstream.audit.source import register
 from vstream.audit.spark_errors import convert_spark_errors, is_read_error
 from vstream.audit.stages import AuditPipeline
@@ -399,6 +414,44 @@ class TablesTarget(AuditTarget):
         # Files that another audit left beside them are not theirs.
         journal = read_journal(store) if context.has_journal else None
         return AuditInput(result, context, journal, reads=self._uri)
+
+
+def run_audit(audit_target: AuditTarget, address: SparkAddress, progress: AuditProgress) -> Report:
+    """Begin to read while Spark starts, and judge it all. Raises UnknownStreamError for a stream that does not exist."""
+    progress.begin("start Spark")
+    with scratch_directory() as scratch:
+        # On this machine, what is to be read decides the size of Spark.
+        planned = audit_target.plan_reading(scratch) if address.is_here else Reading()
+        with (
+            closing(audit_target.start_reading(planned)) as reading,
+            _open_spark(address, reading, progress) as spark,
+        ):
+            return audit_target.audit(spark, scratch, progress, reading)
+
+
+@contextmanager
+def open_rounds(audit_target: AuditTarget, progress: AuditProgress) -> Iterator[Callable[[], Report]]:
+    """What audits a round with each call, on this machine, as `Follower.run_round`."""
+    progress.begin("start Spark")
+    with scratch_directory() as scratch:
+        reading = audit_target.plan_reading(scratch)
+        with _open_spark(SparkAddress(), reading, progress) as spark:
+            yield audit_target.prepare_rounds(spark, scratch)
+
+
+@contextmanager
+def _open_spark(address: SparkAddress, reading: Reading, progress: AuditProgress) -> Iterator[SparkSession]:
+    """A session of the size that *reading* needs."""
+    with session.open_session(
+        master=address.master,
+        remote=address.remote,
+        conf=session.size_settings(reading.messages) if address.is_here else {},
+        on_keeping=progress.keeping if address.is_here else None,
+    ) as spark:
+        exposure = session.cluster_exposure(address.master or "local", spark.conf.get("spark.authenticate", None))
+        if exposure is not None:
+            progress.note(exposure)
+        yield spark
 
 
 def _choose_scratch_uri(spark: Any, tables: frames.AuditTables, scratch: Path) -> str | None:

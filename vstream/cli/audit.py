@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
@@ -19,6 +18,7 @@ from vstream.audit.request import (
     AuditedServers,
     AuditRequest,
     AuditStage,
+    SparkAddress,
     SparkEndedError,
     TargetKind,
     UnknownStreamError,
@@ -27,13 +27,12 @@ from vstream.audit.request import (
     reserve_outputs,
     uri_of,
 )
-from vstream.audit.scratch import scratch_directory
 from vstream.cli import options
 from vstream.cli.asyncio_runner import exit_on_signals
 from vstream.cli.exit_codes import NO, UNKNOWN
 from vstream.cli.views import audit as view
 from vstream.cli.views import console
-from vstream.cli.views.audit import RoundPrinter, StageProgress
+from vstream.cli.views.audit import RoundPrinter
 from vstream.cli.views.audit_page import render_page
 from vstream.cli.views.json_output import JsonLayout, print_json
 from vstream.errors import VstreamError
@@ -45,7 +44,7 @@ from vstream.topology.accounts import AUDIT_USER
 from vstream.topology.units import parse_duration
 
 if TYPE_CHECKING:
-    from vstream.audit.run import AuditTarget, CaptureTarget, Reading, TablesTarget, TopologyTarget
+    from vstream.audit.run import CaptureTarget, TablesTarget, TopologyTarget
 
 _ROUND_SECONDS = 10.0
 """Minimum time from the start of one round of --follow to that of the next."""
@@ -144,7 +143,9 @@ def command(
     if publish_as and publish is None:
         raise typer.BadParameter("`--publish-as` requires `--publish`", param_hint="--publish-as")
     console.set_log(log_format, is_quiet=is_quiet)
-    spark_at = _SparkAddress(master, remote)
+    if master and remote:
+        raise typer.BadParameter("use either `--master` or `--remote`, not both", param_hint="--remote")
+    spark_at = SparkAddress(master=master, remote=remote)
     printer = _Printer(output, html, only_findings)
     request = AuditRequest(
         streams=tuple(dict.fromkeys(stream or ())),
@@ -167,35 +168,17 @@ def command(
         exit_on_signals() as is_interrupted,
         reserve_outputs(request.tables, html),
         reserve_outputs(uri_of(str(state)) if state else None, None),
-        scratch_directory() as scratch,
         view.progress() as progress,
-        closing(_begin_reading(audit_target, spark_at, scratch, progress, is_ahead=not follow)) as reading,
-        _open_spark(spark_at, reading, progress) as spark,
     ):
         if follow:
-            progress.end()
-            _follow(audit_target.prepare_rounds(spark, scratch), printer, is_interrupted)
+            with load_audit().open_rounds(audit_target, progress) as run_round:
+                progress.end()
+                _follow(run_round, printer, is_interrupted)
         try:
-            report = audit_target.audit(spark, scratch, progress, reading)
+            report = load_audit().run_audit(audit_target, spark_at, progress)
         except UnknownStreamError as error:
             raise typer.BadParameter(error.message, param_hint="--stream") from None
     printer.show_and_exit(report)
-
-
-@dataclass(frozen=True, slots=True)
-class _SparkAddress:
-    """Where Spark runs: without *master* and *remote*, on this machine."""
-
-    master: str | None
-    remote: str | None
-
-    def __post_init__(self) -> None:
-        if self.master and self.remote:
-            raise typer.BadParameter("use either `--master` or `--remote`, not both", param_hint="--remote")
-
-    @property
-    def is_here(self) -> bool:
-        return not (self.master or self.remote)
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,32 +217,7 @@ class _Printer:
             save_output(self.html, render_page(report))
 
 
-def _begin_reading(
-    audit_target: AuditTarget, address: _SparkAddress, scratch: Path, progress: StageProgress, *, is_ahead: bool
-) -> Reading:
-    """Plan what is read if that decides the size of Spark; with *is_ahead*, also start to read it."""
-    progress.begin("start Spark")
-    reading = audit_target.plan_reading(scratch) if address.is_here else load_audit().reading()
-    return audit_target.start_reading(reading) if is_ahead else reading
-
-
-@contextmanager
-def _open_spark(address: _SparkAddress, reading: Reading, progress: StageProgress) -> Iterator[Any]:
-    """A session of the size that *reading* needs."""
-    session = load_audit().session
-    with session.open_session(
-        master=address.master,
-        remote=address.remote,
-        conf=session.size_settings(reading.messages) if address.is_here else {},
-        on_keeping=progress.keeping if address.is_here else None,
-    ) as spark:
-        exposure = session.cluster_exposure(address.master or "local", spark.conf.get("spark.authenticate", None))
-        if exposure is not None:
-            progress.note(exposure)
-        yield spark
-
-
-def _check_follow(target: str, request: AuditRequest, printer: _Printer, address: _SparkAddress) -> None:
+def _check_follow(target: str, request: AuditRequest, printer: _Printer, address: SparkAddress) -> None:
     problems = {
         "only a topology can be followed": TargetKind.of(target) is not TargetKind.TOPOLOGY,
         "it runs on this machine and cannot be combined with --master or --remote": not address.is_here,
@@ -271,7 +229,7 @@ def _check_follow(target: str, request: AuditRequest, printer: _Printer, address
     _refuse(problems, "--follow")
 
 
-def _check_state(target: str, request: AuditRequest, address: _SparkAddress) -> None:
+def _check_state(target: str, request: AuditRequest, address: SparkAddress) -> None:
     is_part = request.streams or request.since_ns is not None or request.sample is not None
     problems = {
         "it works only for a topology": TargetKind.of(target) is not TargetKind.TOPOLOGY,

@@ -172,6 +172,8 @@ class _Silence(AuditProgress):
 
     def note(self, text: str) -> None: ...
 
+    def keeping(self, file: Path) -> None: ...
+
 
 @contextmanager
 def running_worlds(directory: Path, plans: list[Plan], version: str) -> Iterator[WorldsLab]:
