@@ -25,7 +25,7 @@ from vstream.plan.plan import Plan
 from vstream.servers.bundles import render_lab
 from vstream.servers.find_servers import Servers, find_system_endpoints
 from vstream.servers.server_plan import ServerPlan
-from vstream.servers.target_servers import find_target_servers
+from vstream.servers.target_servers import make_target
 from vstream.topology.model import Topology
 
 _REFRESH_TIMEOUT = 30.0
@@ -48,7 +48,7 @@ async def apply_and_replan(
             mappings,
             LiveGateChecker(connection),
             servers=LabServerAdmin(lab_name) if lab_name is not None else None,
-            readers=_LiveReaderAdmin(request.topology, lab_name),
+            readers=_LiveReaderAdmin(request.topology, planned.servers),
             watch=watch,
         )
     if applied.gate_timeouts or applied.failure is not None:
@@ -76,9 +76,9 @@ async def start_missing_servers(
     await lab.up(name, topology, render, on_progress=on_progress, timeout=PEER_TIMEOUT)
 
 
-async def resume_reading(topology: Topology, lab_name: str | None) -> tuple[str, ...]:
+async def resume_reading(topology: Topology, servers: Servers) -> tuple[str, ...]:
     """Make read streams that stand still source again at once. Returns those that will do so later."""
-    target = find_target_servers(topology, lab_name)
+    target = make_target(topology, servers)
     result = await refresh_readers(topology, target, timeout=_REGION_TIMEOUT, spares=True)
     return tuple(stream.stream for stream in result.silent)
 
@@ -88,11 +88,11 @@ class _LiveReaderAdmin:
     """ReaderAdmin: what `vstream repair sources` does, for some streams."""
 
     topology: Topology
-    lab: str | None
+    servers: Servers
 
     async def refresh(self, readers: Sequence[str]) -> tuple[str, ...]:
         """See ReaderAdmin."""
-        target = find_target_servers(self.topology, self.lab)
+        target = make_target(self.topology, self.servers)
         result = await refresh_readers(self.topology, target, timeout=_REFRESH_TIMEOUT, only=readers)
         silent = [stream for stream in result.streams if stream.active is None or not stream.is_stepped_down]
         return tuple(f"`{stream.stream}`: {stream.note}" for stream in silent)

@@ -29,7 +29,7 @@ from vstream.health.prometheus import CONTENT_TYPE, render_metrics
 from vstream.lab.state import lab_directory
 from vstream.runner.events import ScenarioProgress, read_progress
 from vstream.servers.find_servers import find_servers
-from vstream.servers.target_servers import find_target_servers
+from vstream.servers.target_servers import make_target
 from vstream.topology.model import Topology
 
 _REFRESH_EVERY = 1.0
@@ -69,6 +69,10 @@ def command(
     def find(newest: Topology) -> StatusSource:
         return find_source(newest, find_servers(newest, lab), templates)
 
+    def find_both(newest: Topology) -> tuple[StatusSource, Refresher]:
+        servers = find_servers(newest, lab)
+        return find_source(newest, servers, templates), Refresher(newest, make_target(newest, servers))
+
     def serve(latest: Callable[[], StatusSource]) -> Coroutine[Any, Any, None]:
         return Exporter(latest, timeout).serve(*parse_address(listen), every)
 
@@ -76,9 +80,7 @@ def command(
         source = find(options.load_topology(topology).require())
         typer.echo(render_metrics(source.topology.name, run(source.read(timeout))), nl=False)
     elif is_refreshing:
-        both = options.FollowedTopology(
-            topology, lambda newest: (find(newest), Refresher(newest, find_target_servers(newest, lab)))
-        )
+        both = options.FollowedTopology(topology, find_both)
         run(_serve_and_refresh(serve(lambda: both.latest()[0]), lambda: both.latest()[1]))
     else:
         run(serve(options.FollowedTopology(topology, find).latest))

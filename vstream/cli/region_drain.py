@@ -22,8 +22,9 @@ from vstream.errors import UnknownNameError
 from vstream.health.live.drain import Emptiness, empty_region, empty_server
 from vstream.plan.pipeline import require_nothing_else
 from vstream.plan.topology_edit import TopologyEdit
+from vstream.servers.find_servers import find_servers
 from vstream.servers.server_plan import ServerPlan
-from vstream.servers.target_servers import find_target_servers
+from vstream.servers.target_servers import make_target
 
 _LOOK = 5.0
 """Seconds in which a region that is drained shows that nothing more comes."""
@@ -70,14 +71,14 @@ def command(
         how = EditOptions(is_allowed=yes, gate_timeout=gate_timeout, ship_with=ship_with, is_json=is_json)
         _drain_region(edit, target, planned, how, is_undone=is_undone)
         return
-    servers = [seat.server.name for seat in current.all_seats]
-    if target not in servers:
+    if target not in [seat.server.name for seat in current.all_seats]:
         raise UnknownNameError(f"there is no region or server `{target}`", hint=f"there are {', '.join(names)}")
     for option, value in (("--to", to), ("--undo", is_undone)):
         if value:
             raise typer.BadParameter("has no effect for a server", param_hint=option)
     within = gate_timeout if yes else _LOOK
-    seen = run(empty_server(current, find_target_servers(current, lab), target, within=within, moves=yes))
+    servers = find_servers(current, lab)
+    seen = run(empty_server(current, make_target(current, servers), target, within=within, moves=yes))
     _end(target, seen, None, is_json=output == "json", is_done=yes, servers=[target])
 
 
@@ -100,7 +101,7 @@ def _drain_region(edit: TopologyEdit, region: str, planned: ServerPlan, how: Edi
             raise typer.Exit(NO)
         return
     within = how.gate_timeout if how.is_allowed else _LOOK
-    target = find_target_servers(topology, planned.servers.lab)
+    target = make_target(topology, planned.servers)
     seen = run(empty_region(topology, target, region, within=within, moves=how.is_allowed))
     if unread := left.unknown_servers:
         rules = f"whether the rules that lead publishes away from {region} are loaded on {', '.join(unread)}"

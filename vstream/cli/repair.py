@@ -21,7 +21,7 @@ from vstream.health.live.refresh_watch import Refresher, watch
 from vstream.health.live.rescue import MetaGroup, choose_groups, rescue_groups
 from vstream.health.repair.pipeline import RepairKind, RepairRequest, choose_repairs, repair
 from vstream.servers.find_servers import Servers, find_servers
-from vstream.servers.target_servers import find_target_servers
+from vstream.servers.target_servers import make_target
 from vstream.topology.model import Topology
 
 _SOURCE_TIMEOUT = 60.0
@@ -54,8 +54,7 @@ def repair_messages(
     servers = find_servers(loaded, lab)
     request = RepairRequest(
         topology=loaded,
-        endpoints=servers.endpoints,
-        target=find_target_servers(loaded, lab),
+        target=make_target(loaded, servers),
         kinds=kinds,
         streams=streams,
         timeout=timeout,
@@ -104,11 +103,11 @@ def repair_sources(
     if is_watching:
         show = view.RefreshPrinter(is_json=output == "json").show
         followed = options.FollowedTopology(
-            topology, lambda newest: Refresher(newest, find_target_servers(newest, lab))
+            topology, lambda newest: Refresher(newest, make_target(newest, find_servers(newest, lab)))
         )
         run(watch(followed.latest, every=every, on_look=show))
     loaded = options.load_topology(topology).require()
-    target = find_target_servers(loaded, lab)
+    target = make_target(loaded, find_servers(loaded, lab))
     with progress_bar() as bar:
         bar.add_task(f"waiting for gateways, leaders and sources: at most twice {timeout:g} s", total=None)
         result = run(refresh_readers(loaded, target, timeout=timeout, step_down=not wait_only))
@@ -179,8 +178,7 @@ def _refresh(topology: Topology, servers: Servers, groups: Sequence[MetaGroup]) 
         console.print_note(f"Dead: {', '.join(gone)}. Go on with `vstream region failover {command}`.")
         return
     try:
-        target = find_target_servers(topology, servers.lab)
-        behind = run(refresh_readers(topology, target, timeout=_SOURCE_TIMEOUT)).behind
+        behind = run(refresh_readers(topology, make_target(topology, servers), timeout=_SOURCE_TIMEOUT)).behind
         reason = "; ".join(f"{stream.stream}: {stream.note}" for stream in behind)
     except VstreamError as error:
         reason = error.message

@@ -32,7 +32,7 @@ from vstream.scenario.model import ChangeRegion, RegionCommand, Scenario
 from vstream.servers.bundles import build_bundle, render_lab
 from vstream.servers.find_servers import find_servers
 from vstream.servers.server_plan import make_server_plan
-from vstream.servers.target_servers import find_target_servers
+from vstream.servers.target_servers import make_target
 from vstream.topology import physical
 from vstream.topology.bundle import Bundle
 from vstream.topology.model import Endpoint, Topology, VirtualStream
@@ -167,10 +167,11 @@ async def change_region(environment: Environment, action: ChangeRegion) -> Chang
             edit, losses = await _give_up(environment, (region, *action.also))
     await _apply_topology(edit.topology, environment.lab, environment.templates)
     changed = _build_environment(environment.lab, edit, environment.templates)
-    await resume_reading(changed.topology, changed.lab)
+    servers = find_servers(changed.topology, changed.lab)
+    await resume_reading(changed.topology, servers)
     if action.command is not RegionCommand.DRAIN:
         return ChangedRegion(environment=changed, losses=losses)
-    target = find_target_servers(changed.topology, changed.lab)
+    target = make_target(changed.topology, servers)
     seen = await empty_region(changed.topology, target, region, within=GATE_TIMEOUT, moves=True)
     return ChangedRegion(environment=changed, problem="; ".join((*seen.missing, *seen.unknown)) or None)
 

@@ -18,7 +18,7 @@ from vstream.lab.server import NatsServer
 from vstream.lab.state import LabDirectory, LabRecord
 from vstream.lab.status import find_recorded_lab, find_system_endpoint, list_endpoints
 from vstream.plan.live.connections import choose_connection
-from vstream.servers.find_servers import find_servers
+from vstream.servers.find_servers import Servers
 from vstream.topology.bundle import ServerAddress
 from vstream.topology.model import Endpoint, Topology
 from vstream.value_class import value_class
@@ -247,9 +247,8 @@ def make_api_target(topology: Topology, endpoints: Mapping[str, Endpoint], syste
     )
 
 
-def find_target_servers(topology: Topology, lab_name: str | None, system_context: str | None = None) -> TargetServers:
-    """What may be done to the servers that `find_servers` finds: everything in a lab, elsewhere what their API can do."""
-    servers = find_servers(topology, lab_name)
+def make_target(topology: Topology, servers: Servers, system_context: str | None = None) -> TargetServers:
+    """What may be done to *servers*: everything in a lab, elsewhere what their API can do."""
     if servers.lab is not None:
         return find_lab_target_of(topology, servers.lab)
     logins = (endpoint.system for endpoint in servers.endpoints.values() if endpoint.system)

@@ -297,7 +297,6 @@ def test_where_some_were_never_tried_the_others_are_looked_for() -> None:
 def test_of_what_does_not_answer_nothing_is_known(is_approved: bool) -> None:
     request = RepairRequest(
         topology=parse_topology.parse_topology(f"{MAPPED}{STREAMS}".encode(), "acme.yaml").require(),
-        endpoints={},
         target=cast("TargetServers", None),
         kinds=frozenset(),
         streams=frozenset(),

@@ -28,7 +28,8 @@ from vstream.errors import UnknownNameError
 from vstream.lab.state import lab_directory
 from vstream.scenario.faults import FAULTS, USAGE, Aim, FaultOption, FaultSpec, FaultType, OptionType, Takes
 from vstream.servers import target_servers
-from vstream.servers.target_servers import TargetServers, find_target_servers
+from vstream.servers.find_servers import find_servers
+from vstream.servers.target_servers import TargetServers, make_target
 from vstream.topology import units
 from vstream.value_class import value_class
 
@@ -104,7 +105,7 @@ def _inject(spec: FaultSpec, settings: _Settings) -> None:
     if hold is None and not spec.type.can_hold:
         hold = 0.0
     topology = options.load_topology(settings.topology).require()
-    target = find_target_servers(topology, settings.lab, settings.system_context)
+    target = make_target(topology, find_servers(topology, settings.lab), settings.system_context)
     if not spec.type.works_outside_labs:
         target.require_lab()  # before anything is asked of servers that are not one
     injection = run(faults.resolve(spec, target, topology, is_forced=settings.force))

@@ -24,7 +24,7 @@ from vstream.jetstream.reconnecting import ReconnectingConnection
 from vstream.plan.live.connections import choose_connection, connect_all, connect_reconnecting, select_reached
 from vstream.servers.target_servers import TargetServers
 from vstream.syntax.document import Json
-from vstream.topology.model import Endpoint, Topology
+from vstream.topology.model import Topology
 from vstream.topology.profiles import profile_of
 from vstream.value_class import value_class
 
@@ -52,9 +52,7 @@ class RepairRequest:
     """What to check, and whether to repair it."""
 
     topology: Topology
-    endpoints: Mapping[str, Endpoint]
     target: TargetServers
-    """Where step-downs are requested."""
     kinds: frozenset[RepairKind]
     streams: frozenset[str]
     """Virtual streams."""
@@ -225,11 +223,11 @@ async def _examine_sourcing(request: RepairRequest) -> SourcingRepairs:
     topology, kinds = request.topology, request.kinds
     repairs = SourcingRepairs()
     if RepairKind.CLEAR in kinds:
-        async with connect_all(topology, request.endpoints) as opened:
+        async with connect_all(topology, request.target.endpoints) as opened:
             repairs.leftovers = await replay.find_leftovers(topology, choose_connection(opened))
     if not kinds & {RepairKind.RESUME, RepairKind.REFILL}:
         return repairs
-    snapshot = await collect_snapshot(topology, request.endpoints, timeout=request.timeout)
+    snapshot = await collect_snapshot(topology, request.target.endpoints, timeout=request.timeout)
     status = assess(topology, snapshot)
     pairs = [pair for pair in status.pairs if pair.virtual in request.streams]
     repairs.unknown = tuple(pair for pair in pairs if pair.state is PairState.UNKNOWN)
@@ -240,7 +238,7 @@ async def _examine_sourcing(request: RepairRequest) -> SourcingRepairs:
         repairs.unknown += tuple(pair for pair in pairs if pair.state is PairState.SILENT)
     ends = [end for end in find_lost_ends(status) if end.virtual in request.streams]
     if RepairKind.REFILL in kinds and ends:
-        async with connect_all(topology, request.endpoints) as opened:
+        async with connect_all(topology, request.target.endpoints) as opened:
             connections = select_reached(opened)
             refills = [await refill.plan_refill(topology, end, snapshot.streams, connections) for end in ends]
             repairs.refills = tuple(refills)
@@ -251,7 +249,7 @@ async def _repair_sourcing(request: RepairRequest, repairs: SourcingRepairs, obs
     """Do what can be done about *repairs*; returns what is still open, in words."""
     still_open: list[str] = []
     if repairs.leftovers:
-        async with connect_all(request.topology, request.endpoints) as opened:
+        async with connect_all(request.topology, request.target.endpoints) as opened:
             for leftover in repairs.leftovers:
                 if leftover.is_running:
                     still_open.append(f"`{leftover.stream}` is in use by a running repair")
@@ -264,7 +262,7 @@ async def _repair_sourcing(request: RepairRequest, repairs: SourcingRepairs, obs
         still_open += [f"`{stream.stream}` still takes nothing: {stream.note}" for stream in result.behind]
     refills = [planned for planned in repairs.refills if planned.obstacle is None]
     if refills:
-        async with connect_all(request.topology, request.endpoints) as opened:
+        async with connect_all(request.topology, request.target.endpoints) as opened:
             for planned in refills:
                 connection = opened[refill.choose_writing_region(request.topology, planned.lost)]
                 if isinstance(connection, NotReachableError):
@@ -277,7 +275,7 @@ async def _repair_sourcing(request: RepairRequest, repairs: SourcingRepairs, obs
 async def _examine_and_repair_contents(
     request: RepairRequest, kinds: frozenset[RepairKind], result: RepairResult, observer: RepairObserver
 ) -> None:
-    async with connect_reconnecting(request.topology, request.endpoints) as opened:
+    async with connect_reconnecting(request.topology, request.target.endpoints) as opened:
         connections = select_reached(opened)
         with observer.progress() as ticker:
             result.contents = await _examine_contents(request, kinds, connections, ticker)
