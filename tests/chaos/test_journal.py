@@ -17,6 +17,7 @@ from tests.support.lab_bundle import topology
 from tests.support.paths import ROOT
 from vstream.chaos import inject as drill
 from vstream.chaos import journal
+from vstream.chaos.faults.base import LabFault, LastingInjection
 from vstream.chaos.faults.disk_full import DiskFull
 from vstream.chaos.faults.kill import Kill
 from vstream.chaos.faults.links import LinkShape, Partition
@@ -49,8 +50,12 @@ def target(directory: Path) -> TargetServers:
 
 def order(where: TargetServers, *, is_forced: bool = False) -> drill.InjectionRequest:
     return drill.InjectionRequest(
-        target=where, topology=topology(3, 1), command="kill-server r0-0", is_forced=is_forced
+        target=where, topology=topology(3, 1), command="kill-server r0-0", is_forced=is_forced, timeout=1
     )
+
+
+def lasting(fault: LabFault) -> LastingInjection:
+    return LastingInjection(fault=fault, regions=("r0",))
 
 
 def test_what_is_written_is_read_back(tmp_path: Path) -> None:
@@ -79,7 +84,7 @@ def test_no_journal_is_nothing_open_and_a_broken_one_names_the_way_out(tmp_path:
 DRIVER = """
 import asyncio, os, signal, sys
 from pathlib import Path
-from tests.chaos.test_journal import order, target
+from tests.chaos.test_journal import lasting, order, target
 from vstream.chaos import inject as drill
 from vstream.chaos.faults.kill import Kill
 where = target(Path(sys.argv[1]))
@@ -91,7 +96,7 @@ else:
     async def inject(self, target, name):
         die()
     Kill.inject = inject
-asyncio.run(drill.inject_and_journal(order(where, is_forced=True), Kill(servers=("r0-0",))))
+asyncio.run(drill.inject(order(where, is_forced=True), lasting(Kill(servers=("r0-0",)))))
 """
 
 
@@ -119,10 +124,10 @@ async def test_a_fault_begins_once_it_is_allowed_and_before_its_first_signal(
         on_impact=lambda _: happened.append("impact"),
         on_begin=lambda: happened.append("begin"),
     )
-    await drill.inject_and_journal(request, Kill(servers=("r0-0",)))
+    await drill.inject(request, lasting(Kill(servers=("r0-0",))))
     assert happened == ["impact", "begin", "signal"]
     with pytest.raises(RefusedError):
-        await drill.inject_and_journal(replace(request, is_forced=False), Kill(servers=("r0-0",)))
+        await drill.inject(replace(request, is_forced=False), lasting(Kill(servers=("r0-0",))))
     assert happened[3:] == ["impact"]
 
 
@@ -136,7 +141,7 @@ async def test_a_fault_that_does_not_bite_is_undone_and_not_left_open(
 
     monkeypatch.setattr(Kill, "inject", inject)
     with pytest.raises(LabError, match="it does not bite"):
-        await drill.inject_and_journal(order(where, is_forced=True), Kill(servers=("r0-0",)))
+        await drill.inject(order(where, is_forced=True), lasting(Kill(servers=("r0-0",))))
     book = journal.read_journal(where.directory)
     assert book is not None
     assert book.faults == ()
@@ -194,7 +199,7 @@ async def test_where_no_disk_can_be_filled_that_is_said_and_nothing_is_left_open
     where = target(tmp_path)
     monkeypatch.delattr(psutil.Process, "rlimit", raising=False)
     with pytest.raises(UnsupportedError, match="only Linux"):
-        await drill.inject_and_journal(order(where, is_forced=True), DiskFull(servers=("r0-0",)))
+        await drill.inject(order(where, is_forced=True), lasting(DiskFull(servers=("r0-0",))))
     book = journal.read_journal(where.directory)
     assert book is not None
     assert book.faults == ()

@@ -10,19 +10,33 @@ from __future__ import annotations
 import asyncio
 import shutil
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from vstream.chaos.blast_radius import Impact, assess_impact
-from vstream.chaos.faults.base import Fault, LabFault
+from vstream.chaos.faults.base import Injection, LabFault, LastingInjection, LeaderChange, RollingRestart
+from vstream.chaos.faults.restart import Restart
 from vstream.chaos.journal import Journal, OpenFault, read_journal, write_journal
-from vstream.chaos.recovery import wait_until_healthy
-from vstream.errors import RefusedError, UnknownNameError
+from vstream.chaos.recovery import wait_until_caught_up, wait_until_healthy
+from vstream.errors import LabError, RefusedError, UnknownNameError
+from vstream.jetstream import monitoring
+from vstream.lab import conf
 from vstream.lab.readiness import ReadinessProgress
 from vstream.lab.start import shield_from_cancellation
 from vstream.servers.target_servers import TargetServers
 from vstream.topology.model import Topology
 from vstream.value_class import value_class
+
+
+@value_class
+class RestartResult:
+    """One server: seconds until it exited, and from then until everything was healthy."""
+
+    server: str
+    version: str
+    """The version it runs now."""
+    stopping: float
+    recovering: float
 
 
 @value_class
@@ -33,20 +47,23 @@ class InjectionRequest:
     topology: Topology
     command: str
     is_forced: bool
+    timeout: float
+    """Seconds until servers that come back are healthy."""
     on_impact: Callable[[Impact], None] = lambda _impact: None
     """Told what will be left, before anything happens."""
     on_begin: Callable[[], None] = lambda: None
     """Called right before servers or links are taken away."""
-    also_confirm: Callable[[], Awaitable[str]] | None = None
-    """What else must be observed before the fault counts as confirmed, such as a new leader."""
+    on_restarted: Callable[[RestartResult], None] = lambda _restarted: None
+    on_progress: Callable[[ReadinessProgress], None] = lambda _step: None
 
 
 @value_class
 class InjectionResult:
-    """An active fault; *evidence* proves it. *entry* is None if there is nothing to undo."""
+    """What was done; *evidence* proves it. *entry* is the active fault, None if there is nothing to undo."""
 
     entry: OpenFault | None
     evidence: str
+    restarted: tuple[RestartResult, ...] = ()
 
 
 @value_class
@@ -58,24 +75,34 @@ class HealResult:
     """None if no server of the lab runs or is meant to: then nothing can be healthy."""
 
 
-async def inject_and_journal(request: InjectionRequest, fault: LabFault) -> InjectionResult:
+async def inject(request: InjectionRequest, injection: Injection) -> InjectionResult:
     """
-    Take servers or links away until `heal`.
+    Do *injection*. What is taken away stays so until `heal`; leaders and restarted servers are there again.
 
-    Raises RefusedError, with nothing done, if that takes away more than was asked for. Raises LabError, with everything
-    undone, if the fault has no effect. Cancelling undoes it too.
+    Raises RefusedError, with nothing done, if that takes away more than was asked for, and LabError if it has no effect.
     """
-    target = request.target
+    match injection:
+        case LastingInjection():
+            return await _inject_and_journal(request, injection)
+        case LeaderChange():
+            return InjectionResult(entry=None, evidence=await injection.fault.inject(request.target, ""))
+        case RollingRestart():
+            return await _restart_in_turn(request, injection)
+
+
+async def _inject_and_journal(request: InjectionRequest, injection: LastingInjection) -> InjectionResult:
+    """Take servers or links away. Without an effect, everything is undone; cancelling undoes it too."""
+    target, fault = request.target, injection.fault
     async with target.directory.lock():
         journal = prune_journal(target)
-        require_allowed(request, announce_impact(request, journal, fault))
+        _require_allowed(request, _announce_impact(request, journal, fault))
         request.on_begin()
         journal, entry = journal.add(request.command, fault)
         write_journal(target.directory, journal)  # before the first signal: from here on a crash can be healed
         try:
             evidence = await fault.inject(target, entry.id)
-            if request.also_confirm is not None:
-                evidence = f"{evidence}; {await request.also_confirm()}"
+            if injection.also_confirm is not None:
+                evidence = f"{evidence}; {await injection.also_confirm()}"
         except BaseException:
             await shield_from_cancellation(_undo(target, journal, entry))
             raise
@@ -92,27 +119,28 @@ async def _undo(target: TargetServers, journal: Journal, entry: OpenFault) -> No
 
 async def inject_for(
     request: InjectionRequest,
-    fault: LabFault,
+    injection: Injection,
     *,
     seconds: float,
-    timeout: float,
     on_injected: Callable[[InjectionResult], None],
     on_healed: Callable[[HealResult], None],
-    on_progress: Callable[[ReadinessProgress], None],
 ) -> None:
     """
-    Inject *fault*, wait *seconds*, heal it, and return when everything is healthy.
+    Do *injection*; heal it after *seconds* if there is something to heal, and return when everything is healthy.
 
     Cancelling heals it too. Another command may have healed it by then.
     """
-    injected = await inject_and_journal(request, fault)
-    assert injected.entry is not None
+    injected = await inject(request, injection)
+    if injected.entry is None:
+        on_injected(injected)
+        return
     try:
         on_injected(injected)
         await asyncio.sleep(seconds)
     finally:
+        ids, timeout, on_progress = (injected.entry.id,), request.timeout, request.on_progress
         healed = await shield_from_cancellation(
-            heal(request.target, (injected.entry.id,), timeout=timeout, on_progress=on_progress, skips_healed=True)
+            heal(request.target, ids, timeout=timeout, on_progress=on_progress, skips_healed=True)
         )
         on_healed(healed)
 
@@ -160,9 +188,68 @@ async def heal(
     return HealResult(faults=chosen, seconds=time.monotonic() - began if is_up else None)
 
 
-async def change_leader(request: InjectionRequest, fault: Fault) -> InjectionResult:
-    """Make a leader step down, and confirm that another server leads."""
-    return InjectionResult(entry=None, evidence=await fault.inject(request.target, ""))
+async def _restart_in_turn(request: InjectionRequest, injection: RollingRestart) -> InjectionResult:
+    """
+    Stop and start servers in turn. The next one waits until all servers are healthy and all streams current.
+
+    Refused before the first signal if any step takes away more than its own region. Raises LabError if a server does not
+    come back, with the rest untouched, or before the first signal if a new program would refuse a configuration. When
+    cancelled, the server that is down is started first.
+    """
+    target, servers, program = request.target, injection.servers, injection.program
+    if program is not None:
+        await conf.check_with_server(dict.fromkeys(servers, program.binary), target.directory.conf)
+    async with target.directory.lock():
+        journal = prune_journal(target)
+    for server in servers:
+        step = replace(request, command=f"{request.command}: {server}")
+        _require_allowed(step, _announce_impact(step, journal, Restart(servers=(server,))))
+    request.on_begin()
+    done = []
+    for server in servers:
+        began = time.monotonic()
+        restarting = asyncio.ensure_future(_restart_server(request, server, injection))
+        try:
+            watch = await asyncio.shield(restarting)
+        except asyncio.CancelledError:
+            await shield_from_cancellation(restarting)
+            raise
+        stopped = time.monotonic()
+        await wait_until_healthy(target, timeout=request.timeout, watch=watch, on_progress=request.on_progress)
+        await wait_until_caught_up(target, timeout=request.timeout)
+        version = (await monitoring.read_varz(target.address(server).monitor_url)).version
+        if program is not None and version != program.version:
+            raise LabError(f"server `{server}` runs nats-server {version}, not {program.version}")
+        result = RestartResult(
+            server=server, version=version, stopping=stopped - began, recovering=time.monotonic() - stopped
+        )
+        request.on_restarted(result)
+        done.append(result)
+    slowest = max(done, key=lambda restart: restart.recovering)
+    evidence = (
+        f"{len(done)} restarted, and running {', '.join(sorted({restarted.version for restarted in done}))}; "
+        f"the slowest was {slowest.server}, after which all were healthy within {slowest.recovering:.1f} s"
+    )
+    return InjectionResult(entry=None, evidence=evidence, restarted=tuple(done))
+
+
+async def _restart_server(request: InjectionRequest, server: str, injection: RollingRestart) -> Callable[[], None]:
+    """End *server* and spawn it, with a new program if there is one. What it returns raises LabError if it has died since."""
+    target, program = request.target, injection.program
+    fault = Restart(servers=(server,), is_lame_duck=injection.is_lame_duck)
+    async with target.directory.lock():
+        if not target.may_answer(server):
+            raise LabError(f"server `{server}` does not run", hint="`vstream chaos heal` or `vstream lab up` starts it")
+        journal, entry = prune_journal(target).add(f"{request.command}: {server}", fault)
+        write_journal(target.directory, journal)
+        await fault.inject(target, entry.id)
+        if program is not None:
+            record = target.latest_record()
+            # From here on a heal after a crash starts it with the new one, too.
+            target.directory.write(replace(record, programs={**record.programs, server: program}))
+        watch = await fault.heal(target, entry.id)
+        write_journal(target.directory, journal.remove(entry.id))
+    return watch
 
 
 def prune_journal(target: TargetServers) -> Journal:
@@ -180,7 +267,7 @@ def _close_fault(target: TargetServers, journal: Journal, entry: OpenFault) -> J
     return journal.remove(entry.id)
 
 
-def announce_impact(request: InjectionRequest, journal: Journal, fault: LabFault) -> Impact:
+def _announce_impact(request: InjectionRequest, journal: Journal, fault: LabFault) -> Impact:
     """Tell what *fault* will leave."""
     lost = request.target.unavailable() | {server for entry in journal.faults for server in entry.fault.counted_as_lost}
     impact = assess_impact(
@@ -195,7 +282,7 @@ def announce_impact(request: InjectionRequest, journal: Journal, fault: LabFault
     return impact
 
 
-def require_allowed(request: InjectionRequest, impact: Impact) -> None:
+def _require_allowed(request: InjectionRequest, impact: Impact) -> None:
     """Raises RefusedError if *impact* is more than was asked for, unless it was forced."""
     if impact.refusals and not request.is_forced:
         raise RefusedError(

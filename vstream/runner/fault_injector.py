@@ -7,9 +7,8 @@ from dataclasses import replace
 
 from vstream.capture.records import FaultOutcome, FaultRecord
 from vstream.capture.store import Capture, RecordWriter
-from vstream.chaos import faults, rolling_restart
-from vstream.chaos.faults.base import LastingInjection, LeaderChange, RollingRestart
-from vstream.chaos.inject import InjectionRequest, change_leader, heal, inject_and_journal
+from vstream.chaos import faults
+from vstream.chaos.inject import InjectionRequest, heal, inject
 from vstream.errors import LabError, UnsupportedError, VstreamError
 from vstream.health.live.refresh_readers import refresh_readers
 from vstream.runner.environment import Environment
@@ -103,45 +102,23 @@ class FaultInjector:
             topology=self._environment.topology,
             command=begun.asked,
             is_forced=True,
+            timeout=_RESTART_TIMEOUT,
             on_begin=lambda: began.append(self._now()),
         )
-        match injection:
-            case LastingInjection():
-                injected = await inject_and_journal(
-                    replace(request, also_confirm=injection.also_confirm), injection.fault
-                )
-                assert injected.entry is not None
-                record = self._confirm(begun, injection.regions, began, injected.evidence)
-                self._open[step.id] = _OpenFault(record=record, entry=injected.entry.id)
-                if step.lasting is not None:
-                    await pause(step.lasting)
-                end = self._now()
-                if step.lasting is not None or not step.fault.type.stays_open:
-                    await self._heal([step.id])
-                return StepResult(window=(record.injected, end if step.lasting is not None else self._now()))
-            case LeaderChange():
-                injected = await change_leader(request, injection.fault)
-                regions = () if injection.region is None else (injection.region,)
-                record = self._confirm(begun, regions, began, injected.evidence)
-                self._record_end(record, FaultState.HEALED)
-                return StepResult(window=(record.injected, self._now()))
-            case RollingRestart():
-                done = await rolling_restart.restart(
-                    request,
-                    injection.servers,
-                    is_lame_duck=injection.is_lame_duck,
-                    program=injection.program,
-                    timeout=_RESTART_TIMEOUT,
-                )
-                slowest = max(done, key=lambda restart: restart.recovering)
-                evidence = (
-                    f"{len(done)} restarted, and running {', '.join(sorted({restarted.version for restarted in done}))}; "
-                    f"the slowest was {slowest.server}, after which all were healthy within {slowest.recovering:.1f} s"
-                )
-                restarted = tuple(dict.fromkeys(target.servers[server] for server in injection.servers))
-                record = self._confirm(begun, restarted, began, evidence)
-                self._record_end(replace(record, healed=self._now()), FaultState.HEALED)
-                return StepResult(window=(record.injected, self._now()))
+        injected = await inject(request, injection)
+        record = self._confirm(begun, injection.regions, began, injected.evidence)
+        if injected.entry is None:
+            # Restarted servers are there again; where a leader stepped down, none was ever gone.
+            healed = self._now() if injected.restarted else None
+            self._record_end(replace(record, healed=healed), FaultState.HEALED)
+            return StepResult(window=(record.injected, self._now()))
+        self._open[step.id] = _OpenFault(record=record, entry=injected.entry.id)
+        if step.lasting is not None:
+            await pause(step.lasting)
+        end = self._now()
+        if step.lasting is not None or not step.fault.type.stays_open:
+            await self._heal([step.id])
+        return StepResult(window=(record.injected, end if step.lasting is not None else self._now()))
 
     def _confirm(
         self, begun: FaultRecord, regions: tuple[str, ...], began: Sequence[int], evidence: str

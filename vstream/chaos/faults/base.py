@@ -102,10 +102,10 @@ class LastingInjection:
 
 @value_class
 class LeaderChange:
-    """A leader that steps down: nothing to undo. *region* is where it was."""
+    """A leader that steps down: nothing to undo. *regions* is where it was."""
 
     fault: Fault
-    region: str | None
+    regions: tuple[str, ...]
 
 
 @value_class
@@ -113,6 +113,7 @@ class RollingRestart:
     """Servers that are restarted one after another, from then on with *program* if there is one."""
 
     servers: tuple[str, ...]
+    regions: tuple[str, ...]
     is_lame_duck: bool
     program: Program | None = None
 
@@ -134,8 +135,9 @@ class FaultRequest:
         return LastingInjection(fault=fault, regions=self.regions_of(fault.servers))
 
     def regions_of(self, servers: Sequence[str]) -> tuple[str, ...]:
-        """The regions of *servers*."""
-        return tuple(dict.fromkeys(self.target.servers[server] for server in servers))
+        """The regions of *servers*, as far as they are the target's: others may lead, too."""
+        regions = self.target.servers
+        return tuple(dict.fromkeys(regions[server] for server in servers if server in regions))
 
     def servers_of_regions(self) -> tuple[str, ...]:
         """The servers of the named regions, or all."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import Callable
+from dataclasses import replace
 from typing import ClassVar
 
 from vstream.chaos.faults import base
@@ -60,9 +61,8 @@ class Restart(base.ServerFault):
 
 async def _resolve_rolling_restart(request: base.FaultRequest) -> base.RollingRestart:
     _ = request.target.directory  # refuses servers that are not a lab
-    return base.RollingRestart(
-        servers=request.servers_of_targets(), is_lame_duck=bool(request.spec.options.get("lame_duck"))
-    )
+    servers, is_lame_duck = request.servers_of_targets(), bool(request.spec.options.get("lame_duck"))
+    return base.RollingRestart(servers=servers, regions=request.regions_of(servers), is_lame_duck=is_lame_duck)
 
 
 async def _resolve_upgrade(request: base.FaultRequest) -> base.RollingRestart:
@@ -70,7 +70,7 @@ async def _resolve_upgrade(request: base.FaultRequest) -> base.RollingRestart:
     version = str(request.spec.options["to"])
     # It may have to be fetched first.
     program = await asyncio.to_thread(lambda: binaries.read_program(binaries.find_or_fetch(version)))
-    return base.RollingRestart(servers=restart.servers, is_lame_duck=restart.is_lame_duck, program=program)
+    return replace(restart, program=program)
 
 
 RESOLVERS = {faults.ROLLING_RESTART: _resolve_rolling_restart, faults.UPGRADE: _resolve_upgrade}

@@ -46,12 +46,12 @@ async def _resolve_step_down(request: FaultRequest) -> LeaderChange:
     stream, leader = await select.find_led_stream(request.target, request.find_stream())
     if not request.is_forced:
         select.require_electable_successor(stream)
-    return LeaderChange(fault=StepDown(stream=stream.stream, leader=leader), region=request.target.servers.get(leader))
+    return LeaderChange(fault=StepDown(stream=stream.stream, leader=leader), regions=request.regions_of([leader]))
 
 
 async def _resolve_step_down_meta(request: FaultRequest) -> LeaderChange:
     leader = await leaders.require_meta_leader(request.target)
-    return LeaderChange(fault=MetaStepDown(leader=leader), region=request.target.servers.get(leader))
+    return LeaderChange(fault=MetaStepDown(leader=leader), regions=request.regions_of([leader]))
 
 
 RESOLVERS = {faults.STEP_DOWN: _resolve_step_down, faults.STEP_DOWN_META: _resolve_step_down_meta}

@@ -5,11 +5,9 @@ from __future__ import annotations
 from dataclasses import field
 from typing import Any
 
-from vstream.chaos import inject, rolling_restart
 from vstream.chaos.blast_radius import Impact
-from vstream.chaos.faults.base import Injection, LastingInjection, LeaderChange, RollingRestart
-from vstream.chaos.inject import HealResult, InjectionRequest, InjectionResult
-from vstream.chaos.rolling_restart import RestartResult
+from vstream.chaos.faults.base import Injection
+from vstream.chaos.inject import HealResult, InjectionRequest, InjectionResult, RestartResult, inject, inject_for
 from vstream.cli.asyncio_runner import run
 from vstream.cli.views import chaos as view
 from vstream.cli.views import console
@@ -35,58 +33,25 @@ class ChaosSession:
     def run(self, injection: Injection, *, hold: float | None) -> None:
         """Inject it; with *hold*, heal it after that many seconds."""
         try:
-            match injection:
-                case LastingInjection():
-                    self._inject_lasting(injection, hold)
-                case LeaderChange():
-                    self._print_injected(run(inject.change_leader(self._request(), injection.fault)))
-                case RollingRestart():
-                    self._restart(injection)
-        finally:
-            if self.is_json:
-                print_json("chaos-fault", self.output)
-
-    def _inject_lasting(self, injection: LastingInjection, hold: float | None) -> None:
-        request = self._request(injection)
-        if hold is None:
-            self._print_injected(run(inject.inject_and_journal(request, injection.fault)))
-            return
-        with show_progress() as show:
-            run(
-                inject.inject_for(
-                    request,
-                    injection.fault,
-                    seconds=hold,
+            with show_progress() as show:
+                request = InjectionRequest(
+                    target=self.target,
+                    topology=self.topology,
+                    command=self.command,
+                    is_forced=self.is_forced,
                     timeout=self.timeout,
-                    on_injected=self._print_injected,
-                    on_healed=self._print_healed,
-                    on_progress=show,
-                )
-            )
-
-    def _restart(self, injection: RollingRestart) -> None:
-        with show_progress() as show:
-            run(
-                rolling_restart.restart(
-                    self._request(),
-                    injection.servers,
-                    is_lame_duck=injection.is_lame_duck,
-                    program=injection.program,
-                    timeout=self.timeout,
+                    on_impact=self._print_impact,
                     on_restarted=self._print_restarted,
                     on_progress=show,
                 )
-            )
-
-    def _request(self, injection: LastingInjection | None = None) -> InjectionRequest:
-        return InjectionRequest(
-            target=self.target,
-            topology=self.topology,
-            command=self.command,
-            is_forced=self.is_forced,
-            on_impact=self._print_impact,
-            also_confirm=None if injection is None else injection.also_confirm,
-        )
+                if hold is None:
+                    self._print_injected(run(inject(request, injection)))
+                    return
+                on_injected, on_healed = self._print_injected, self._print_healed
+                run(inject_for(request, injection, seconds=hold, on_injected=on_injected, on_healed=on_healed))
+        finally:
+            if self.is_json:
+                print_json("chaos-fault", self.output)
 
     def _print_impact(self, impact: Impact) -> None:
         self.output.setdefault("asked", self.command)
@@ -99,6 +64,8 @@ class ChaosSession:
             console.stderr().print(line)
 
     def _print_injected(self, injected: InjectionResult) -> None:
+        if injected.restarted:
+            return  # each was printed
         entry = injected.entry
         self.output.update(
             asked=self.command, evidence=injected.evidence, fault=None if entry is None else view.fault_as_dict(entry)

@@ -11,9 +11,8 @@ from rich.table import Table
 from rich.text import Text
 
 from vstream.chaos.blast_radius import GroupEffect, Impact, PartitionSide, Quorum, RegionEffect
-from vstream.chaos.inject import HealResult
+from vstream.chaos.inject import HealResult, RestartResult
 from vstream.chaos.journal import OpenFault
-from vstream.chaos.rolling_restart import RestartResult
 from vstream.formatting import format_count
 
 _STYLE = {Quorum.KEPT: "green", Quorum.PERHAPS: "bold yellow", Quorum.LOST: "bold red"}
