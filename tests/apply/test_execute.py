@@ -23,7 +23,7 @@ def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def run(servers: FakeServers, wanted: Bundle, *, can_load: bool = True) -> ApplyResult:
     plan = make_plan("acme", wanted, servers.observe())
-    return await execute_plan(plan, servers, servers.loader(wanted) if can_load else None, servers)
+    return await execute_plan(plan, servers.administer(wanted if can_load else None))
 
 
 async def servers_with(wanted: Bundle) -> FakeServers:
@@ -112,7 +112,7 @@ async def test_a_create_that_had_its_effect_without_an_answer_is_done_by_the_nex
     plan = make_plan("acme", bundle, servers.observe())
     await servers.create(stream.config)
     servers.failures["create foo-write-east"] = [no_answer()]
-    applied = await execute_plan(plan, servers, servers.loader(bundle), servers)
+    applied = await execute_plan(plan, servers.administer(bundle))
     assert applied.is_complete
 
 
@@ -182,7 +182,7 @@ async def test_from_any_world_two_rounds_lead_to_any_other(
         if number in silent:
             for verb in ("create", "update", "delete"):
                 servers.failures[f"{verb} {change.config.name}"] = [no_answer()] * 3
-    await execute_plan(plan, servers, servers.loader(new), servers)
+    await execute_plan(plan, servers.administer(new))
     servers.failures.clear()
     assert (await run(servers, new)).is_complete
     assert make_plan("acme", new, servers.observe()).is_empty
@@ -199,7 +199,7 @@ async def test_a_plan_is_carried_out_and_nothing_else() -> None:
     bundle = render_streams()
     plan = make_plan("acme", bundle, servers.observe())
     half = replace(plan, changes=plan.changes[:2])
-    await execute_plan(half, servers, servers.loader(bundle), servers)
+    await execute_plan(half, servers.administer(bundle))
     assert servers.calls == [f"create {change.config.name}" for change in plan.changes[:2]]
 
 
@@ -211,7 +211,7 @@ async def test_nothing_is_deleted_while_a_servers_mappings_are_unknown() -> None
     observed = replace(servers.observe(), unread_servers=("east-1",))
     plan = make_plan("acme", bundle, observed)
     assert not plan.rules
-    applied = await execute_plan(plan, servers, None, servers)
+    applied = await execute_plan(plan, servers.administer(None))
     assert applied.unread_servers == ("east-1",)
     output = " ".join(line.plain for line in outcome.render_applied(applied, "mappings.cfg"))
     assert "could not read whether the mappings of east-1 still use it" in output
@@ -225,7 +225,7 @@ async def test_what_is_created_does_not_wait_for_unknown_mappings() -> None:
     bundle = render_streams()
     observed = replace(servers.observe(), unread_servers=("east-1",))
     plan = make_plan("acme", bundle, observed)
-    applied = await execute_plan(plan, servers, None, servers)
+    applied = await execute_plan(plan, servers.administer(None))
     assert applied.is_complete
     assert len(applied.done) == 6
 
@@ -235,6 +235,6 @@ async def test_mappings_that_were_just_loaded_everywhere_are_known() -> None:
     bundle = render_streams({})
     observed = replace(servers.observe(), unread_servers=("east-1",))
     plan = make_plan("acme", bundle, observed)
-    applied = await execute_plan(plan, servers, servers.loader(bundle), servers)
+    applied = await execute_plan(plan, servers.administer(bundle))
     assert applied.is_complete
     assert servers.streams_by_name == {}

@@ -64,7 +64,7 @@ async def test_nothing_is_made_before_somebody_has_loaded_what_it_needs() -> Non
     before, after = accounts(FOO, TWO), accounts(FOO, THREE)
     servers = FakeServers()
     plan = await plan_change(before, after)
-    applied = await execute_plan(plan, servers, None, servers)
+    applied = await execute_plan(plan, servers.administer(None))
     assert applied.mappings_pending
     assert applied.skipped == plan.changes
     assert servers.calls == []

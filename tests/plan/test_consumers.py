@@ -28,7 +28,7 @@ def plan(of: Bundle, observed: Observed, *adopt: str) -> Plan:
 
 async def world(of: Bundle) -> FakeServers:
     servers = FakeServers()
-    await execute_plan(plan(of, servers.observe()), servers, servers.loader(of), servers)
+    await execute_plan(plan(of, servers.observe()), servers.administer(of))
     return servers
 
 
@@ -97,7 +97,7 @@ async def test_a_durable_that_the_topology_no_longer_has_goes_after_the_mappings
     assert made.is_destructive
     assert {type(change) for change in made.changes} == {DeleteConsumer}
     assert len(made.group_by_stage()[Stage.DELETED_CONSUMERS]) == 3
-    await execute_plan(made, servers, servers.loader(render_streams()), servers)
+    await execute_plan(made, servers.administer(render_streams()))
     assert plan(render_streams(), servers.observe()).is_empty
 
 

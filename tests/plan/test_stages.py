@@ -42,7 +42,7 @@ def plan_change(servers: FakeServers, wanted: Bundle, version: tuple[int, int] =
 async def run(servers: FakeServers, wanted: Bundle, patience: float = 5.0) -> ApplyResult:
     plan = plan_change(servers, wanted)
     return await execute_plan(
-        plan, servers, servers.loader(wanted), servers, readers=servers, watch=ApplyWatch(gate_timeout=patience)
+        plan, servers.administer(wanted, does_refresh=True), watch=ApplyWatch(gate_timeout=patience)
     )
 
 
@@ -391,13 +391,11 @@ async def test_servers_that_leave_go_last_and_only_if_all_before_was_done() -> N
     plan = replace(plan_change(servers, topology), leaving=("east-1",))
     assert [stage.stage.name for stage in list_stages(plan)][-1] == "RETIRED_SERVERS"
     servers.gate_timeouts["unchanged foo-write-east"] = ["1 messages have come into `foo-write-east`"] * 1000
-    applied = await execute_plan(
-        plan, servers, servers.loader(topology), servers, servers=racks, watch=ApplyWatch(gate_timeout=0.0)
-    )
+    applied = await execute_plan(plan, servers.administer(topology, servers=racks), watch=ApplyWatch(gate_timeout=0.0))
     assert (applied.retired, racks.retired) == ((), [])
     servers.gate_timeouts.clear()
     again = replace(plan_change(servers, topology), leaving=("east-1",))
-    applied = await execute_plan(again, servers, servers.loader(topology), servers, servers=racks)
+    applied = await execute_plan(again, servers.administer(topology, servers=racks))
     assert applied.is_complete
     assert (applied.retired, racks.retired) == (("east-1",), ["east-1"])
     saved_text = saved.dump(saved.SavedPlan(plan=again, topology_file="t.yaml", topology_text="", lab=None))

@@ -13,6 +13,7 @@ from tests.support.labs import ignore_progress
 from tests.support.night import repetitions
 from vstream.apply import execute as module
 from vstream.apply.mappings import LabMappings
+from vstream.apply.port import Administration
 from vstream.jetstream.admin import JetStreamAdmin, ask_until_available
 from vstream.lab import binaries, lab
 from vstream.lab.remove_servers import LabServerAdmin
@@ -136,10 +137,13 @@ async def run(
         mortal = None if done is None else Mortal(admin, mappings, server_admin, done)
         applied = await module.execute_plan(
             plan,
-            mortal or admin,
-            mortal or mappings,
-            LiveGateChecker(connection),
-            servers=mortal or server_admin,
+            Administration(
+                streams=mortal or admin,
+                checker=LiveGateChecker(connection),
+                mappings=mortal or mappings,
+                servers=mortal or server_admin,
+                readers=None,
+            ),
             watch=module.ApplyWatch(gate_timeout=120),
         )
         assert applied.is_complete, (applied.failure, applied.gate_timeouts, applied)

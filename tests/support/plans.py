@@ -9,6 +9,7 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
+from vstream.apply.port import Administration, ServerAdmin
 from vstream.errors import NotReachableError, ServerError
 from vstream.lint.parse_topology import parse_topology
 from vstream.plan.canonical import to_canonical_stream
@@ -217,6 +218,18 @@ class FakeServers:
 
     def loader(self, bundle: Bundle) -> FakeMappings:
         return FakeMappings(self, bundle)
+
+    def administer(
+        self, bundle: Bundle | None, *, servers: ServerAdmin | None = None, does_refresh: bool = False
+    ) -> Administration:
+        """Everything by these servers; mappings only where they can load those of *bundle*."""
+        return Administration(
+            streams=self,
+            checker=self,
+            mappings=None if bundle is None else self.loader(bundle),
+            servers=servers,
+            readers=self if does_refresh else None,
+        )
 
 
 class FakeMappings:

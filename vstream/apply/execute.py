@@ -11,7 +11,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
-from vstream.apply.port import GateChecker, MappingAdmin, ReaderAdmin, ServerAdmin, StreamAdmin
+from vstream.apply.port import Administration, MappingAdmin, ReaderAdmin, ServerAdmin, StreamAdmin
 from vstream.errors import NoRespondersError, NotPermittedError, NotReachableError, ServerError, VstreamError
 from vstream.jetstream import error_codes
 from vstream.jetstream.error_codes import ELECTION_TIMEOUT
@@ -124,26 +124,16 @@ class ApplyWatch:
 WITHOUT_WATCH = ApplyWatch()
 
 
-async def execute_plan(
-    plan: Plan,
-    streams: StreamAdmin,
-    mappings: MappingAdmin | None,
-    checker: GateChecker,
-    *,
-    servers: ServerAdmin | None = None,
-    readers: ReaderAdmin | None = None,
-    watch: ApplyWatch = WITHOUT_WATCH,
-) -> ApplyResult:
+async def execute_plan(plan: Plan, administration: Administration, *, watch: ApplyWatch = WITHOUT_WATCH) -> ApplyResult:
     """
     Carry out *plan*, stage by stage, up to 32 requests at a time; stop at the first failure.
 
-    A stage begins once its gates hold; one that does not within the `gate_timeout` of *watch* ends it. *mappings* is None where
-    vstream cannot make servers load them: then everything that must wait for them is skipped, which is all of it where
-    accounts come first. Removals are skipped where a server's loaded rules are unknown, since it may still send
-    publishes there. Servers that leave are skipped where *servers* is None. Where *readers* is None, readers of moved
-    streams resume by themselves. Never raises for what servers answer.
+    A stage begins once its gates hold; one that does not within the `gate_timeout` of *watch* ends it. Where nobody can make
+    servers load mappings, everything that must wait for them is skipped, which is all of it where accounts come first.
+    Removals are skipped where a server's loaded rules are unknown, since it may still send publishes there. Never raises
+    for what servers answer.
     """
-    run = _PlanRun(streams, checker, readers, watch)
+    run = _PlanRun(administration, watch)
     await run.note_leaders(plan)
     is_loaded = is_pending = False
     waits_for: tuple[str, ...] = ()
@@ -155,17 +145,17 @@ async def execute_plan(
             await (run.refresh_readers(plan) if stage is Stage.REFRESHED_READERS else run.wait_for_gates(plan, stage))
         if stage is plan.loading_stage:
             if run.is_going_on and plan.rules:
-                if mappings is None:
+                if administration.mappings is None:
                     is_pending = True
                 else:
-                    is_loaded = await run.load_mappings(mappings)
+                    is_loaded = await run.load_mappings(administration.mappings)
         elif not run.is_going_on or is_waiting:
             run.skipped.extend(changes)
         else:
             await run.make_changes(changes)
     retired: tuple[str, ...] = ()
-    if plan.leaving and servers is not None and run.is_going_on and not (is_pending or waits_for):
-        retired = await run.retire(servers, plan.leaving)
+    if plan.leaving and administration.servers is not None and run.is_going_on and not (is_pending or waits_for):
+        retired = await run.retire(administration.servers, plan.leaving)
     return ApplyResult(
         done=tuple(run.done),
         uncertain=tuple(run.uncertain),
@@ -183,12 +173,10 @@ async def execute_plan(
 
 
 class _PlanRun:
-    def __init__(
-        self, streams: StreamAdmin, checker: GateChecker, readers: ReaderAdmin | None, watch: ApplyWatch
-    ) -> None:
-        self._streams = streams
-        self._checker = checker
-        self._readers = readers
+    def __init__(self, administration: Administration, watch: ApplyWatch) -> None:
+        self._streams = administration.streams
+        self._checker = administration.checker
+        self._readers = administration.readers
         self._watch = watch
         self.done: list[Change] = []
         self.uncertain: list[Change] = []

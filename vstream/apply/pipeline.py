@@ -9,6 +9,7 @@ from pathlib import Path
 
 from vstream.apply.execute import WITHOUT_WATCH, ApplyResult, ApplyWatch, execute_plan
 from vstream.apply.mappings import choose_mapping_admin
+from vstream.apply.port import Administration
 from vstream.apply.shipping import ShippingOptions
 from vstream.errors import RefusedError
 from vstream.health.live.refresh_readers import refresh_readers
@@ -42,15 +43,14 @@ async def apply_and_replan(
     mappings = choose_mapping_admin(request, planned.plan, planned.servers, shipping)
     async with connect_all(request.topology, request.endpoints) as connections:
         connection = choose_connection(connections)
-        applied = await execute_plan(
-            planned.plan,
-            JetStreamAdmin(connection),
-            mappings,
-            LiveGateChecker(connection),
+        administration = Administration(
+            streams=JetStreamAdmin(connection),
+            checker=LiveGateChecker(connection),
+            mappings=mappings,
             servers=LabServerAdmin(lab_name) if lab_name is not None else None,
             readers=_LiveReaderAdmin(request.topology, planned.servers),
-            watch=watch,
         )
+        applied = await execute_plan(planned.plan, administration, watch=watch)
     if applied.gate_timeouts or applied.failure is not None:
         return applied, None
     if applied.retired and lab_name is not None:  # there are fewer servers now

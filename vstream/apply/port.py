@@ -13,6 +13,7 @@ from typing import Protocol
 from vstream.plan.plan import Gate
 from vstream.topology.consumer_config import ConsumerConfig
 from vstream.topology.stream_config import StreamConfig
+from vstream.value_class import value_class
 
 
 class StreamAdmin(Protocol):
@@ -108,3 +109,17 @@ class GateChecker(Protocol):
 
     async def ack_floor(self, stream: str, durable: str) -> int:
         """The sequence up to which everything that *durable* of *stream* delivers was acknowledged."""
+
+
+@value_class
+class Administration:
+    """Who does what a plan asks for. What is None nobody does, and it is skipped."""
+
+    streams: StreamAdmin
+    checker: GateChecker
+    mappings: MappingAdmin | None
+    """None where only whoever runs the servers can make them load mappings: what waits for these is skipped, too."""
+    servers: ServerAdmin | None
+    """None where servers that leave are somebody else's: they go on."""
+    readers: ReaderAdmin | None
+    """None where readers of moved streams are left to resume by themselves."""

@@ -111,7 +111,7 @@ async def test_the_old_layout_goes_once_it_is_read_to_its_end_and_the_accounts_g
 
 async def test_accounts_that_are_yours_to_load_are_left_until_the_old_layout_has_gone() -> None:
     servers = await servers_with(BEHIND, as_former=True)
-    applied = await execute_plan(plan_change(BEHIND, AFTER, servers), servers, None, servers)
+    applied = await execute_plan(plan_change(BEHIND, AFTER, servers), servers.administer(None))
     assert (applied.mappings_pending, applied.skipped, applied.gate_timeouts) == (True, (), ())
     assert servers.streams_by_name.keys() == NEW
 

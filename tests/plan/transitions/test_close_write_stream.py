@@ -33,7 +33,7 @@ def plan_change(servers: FakeServers, wanted: Bundle, known: list[str] = ALL) ->
 
 
 async def run(servers: FakeServers, wanted: Bundle) -> ApplyResult:
-    return await execute_plan(plan_change(servers, wanted), servers, None, servers)
+    return await execute_plan(plan_change(servers, wanted), servers.administer(None))
 
 
 @pytest.mark.parametrize(

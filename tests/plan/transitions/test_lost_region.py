@@ -45,7 +45,7 @@ async def test_nothing_waits_for_the_region_and_its_streams_are_forgotten_last()
     plan = plan_loss(render_streams(TWO), replace(observed, unread_servers=("http://east",)))
     assert plan.gates == ()
     assert plan.unread_servers == ()
-    applied = await execute_plan(plan, servers, servers.loader(render_streams(TWO)), servers)
+    applied = await execute_plan(plan, servers.administer(render_streams(TWO)))
     assert applied.is_complete
     assert servers.calls[-5:] == [
         "load mappings",
@@ -75,7 +75,7 @@ async def test_how_far_each_reader_was_is_noted_until_it_sources_the_region_agai
     servers, observed = await make_orphaned()
     servers.taken_later["foo-read-west"] = 8
     plan = plan_loss(render_streams(TWO), replace(observed, unread_servers=()), LOSS)
-    applied = await execute_plan(plan, servers, servers.loader(render_streams(TWO)), servers)
+    applied = await execute_plan(plan, servers.administer(render_streams(TWO)))
     assert applied.is_complete
     for region in ("west", "central"):
         dropped, measured = f"update foo-read-{region}", f"measure foo-read-{region}"
@@ -83,7 +83,7 @@ async def test_how_far_each_reader_was_is_noted_until_it_sources_the_region_agai
     assert read_notes(servers) == {"foo-read-west": "8", "foo-read-central": "0"}
     assert plan_loss(render_streams(TWO), servers.observe(), LOSS).is_empty
     back = make_plan("acme", render_streams(ALL), servers.observe())
-    assert (await execute_plan(back, servers, servers.loader(render_streams(ALL)), servers)).is_complete
+    assert (await execute_plan(back, servers.administer(render_streams(ALL)))).is_complete
     assert read_notes(servers) == {}
     assert make_plan("acme", render_streams(ALL), servers.observe()).is_empty
 
@@ -104,7 +104,7 @@ async def test_what_was_not_noted_is_noted_by_the_next_run(failures: list[Except
 
         servers.last_taken = last_taken  # type: ignore[method-assign]
     plan = plan_loss(render_streams(TWO), replace(observed, unread_servers=()), LOSS)
-    applied = await execute_plan(plan, servers, servers.loader(render_streams(TWO)), servers)
+    applied = await execute_plan(plan, servers.administer(render_streams(TWO)))
     # Its source is gone, whatever was refused then.
     assert [change.config.name for change in applied.uncertain] == ["foo-read-west"]
     assert not applied.refused
@@ -115,7 +115,7 @@ async def test_what_was_not_noted_is_noted_by_the_next_run(failures: list[Except
     rest = plan_loss(render_streams(TWO), replace(servers.observe(), missing=DEAD), later)
     (update,) = [change for change in rest.changes if isinstance(change, Update)]
     assert update.given_up == {"foo-write-east": (5, 60)}
-    assert (await execute_plan(rest, servers, servers.loader(render_streams(TWO)), servers)).is_complete
+    assert (await execute_plan(rest, servers.administer(render_streams(TWO)))).is_complete
     assert read_notes(servers)["foo-read-west"] == "8"
     assert make_plan("acme", render_streams(TWO), servers.observe()).is_empty
 

@@ -73,7 +73,7 @@ async def test_the_copy_becomes_the_origin_and_nothing_is_open_before_the_copy_i
     servers = await make_orphaned()
     plan = plan_for(lose_west("central"), servers, "prices")
     assert not plan.blocked
-    applied = await execute_plan(plan, servers, servers.loader(render_bundle(lose_west("central"))), servers)
+    applied = await execute_plan(plan, servers.administer(render_bundle(lose_west("central"))))
     assert applied.is_complete
     assert [call for call in servers.calls if not call.startswith(("gate", "load"))] == STEPS
     origin = servers.streams_by_name["prices"].config
@@ -90,7 +90,7 @@ async def test_killed_after_any_step_the_next_run_does_the_rest(steps: int) -> N
     for call in STEPS[:steps]:
         plan = plan_for(lose_west("central"), servers, *missing)
         (change,) = [change for change in plan.changes if describe(change) == call][:1]
-        await execute_plan(replace(plan, changes=(change,), rules=(), gates=()), servers, None, servers)
+        await execute_plan(replace(plan, changes=(change,), rules=(), gates=()), servers.administer(None))
         missing = []
     rest = plan_for(lose_west("central"), servers)
     assert [describe(change) for change in rest.changes] == STEPS[steps:]
@@ -105,7 +105,7 @@ def describe(change: Any) -> str:
 async def test_an_origin_that_has_been_opened_is_never_forgotten() -> None:
     servers = await make_orphaned()
     plan = plan_for(lose_west("central"), servers, "prices")
-    await execute_plan(plan, servers, servers.loader(render_bundle(lose_west("central"))), servers)
+    await execute_plan(plan, servers.administer(render_bundle(lose_west("central"))))
     del servers.streams_by_name["prices"]
     down = plan_for(lose_west("central"), servers, "prices")
     assert [blocked.name for blocked in down.blocked] == ["prices"]
