@@ -20,6 +20,7 @@ from vstream.lab.remove_servers import LabServerAdmin
 from vstream.lab.start import LabSetup
 from vstream.plan.live.connections import choose_connection, connect_all
 from vstream.plan.live.gate_checks import LiveGateChecker
+from vstream.plan.live.reader_positions import LivePositionReader
 from vstream.plan.plan import Plan
 from vstream.render.pipeline import render_bundle
 from vstream.servers.find_servers import find_servers
@@ -140,6 +141,7 @@ async def run(
             Administration(
                 streams=mortal or admin,
                 checker=LiveGateChecker(connection),
+                positions=LivePositionReader(connection),
                 mappings=mortal or mappings,
                 servers=mortal or server_admin,
                 readers=None,

@@ -226,6 +226,7 @@ class FakeServers:
         return Administration(
             streams=self,
             checker=self,
+            positions=self,
             mappings=None if bundle is None else self.loader(bundle),
             servers=servers,
             readers=self if does_refresh else None,

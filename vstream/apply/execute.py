@@ -176,6 +176,7 @@ class _PlanRun:
     def __init__(self, administration: Administration, watch: ApplyWatch) -> None:
         self._streams = administration.streams
         self._checker = administration.checker
+        self._positions = administration.positions
         self._readers = administration.readers
         self._watch = watch
         self.done: list[Change] = []
@@ -320,7 +321,7 @@ class _PlanRun:
             if isinstance(change, Update) and change.given_up:
                 # Only now does it take nothing more from there.
                 reader, ends = change.config.name, change.given_up
-                last_seqs = await _retry(lambda: self._checker.last_taken(reader, ends))
+                last_seqs = await _retry(lambda: self._positions.last_taken(reader, ends))
                 noted = with_recorded_positions(change.config, last_seqs, UNTIL_KEY)
                 await _send_change(change, noted, self._streams)
         except VstreamError as failure:
@@ -337,12 +338,12 @@ class _PlanRun:
         """What is sent for *change*: a copy's handover says where its sources go on, which nobody knows before."""
         match change:
             case Update(handover=Handover.STOP, config=config):
-                ends = await self._checker.end_sequences(config.name)
+                ends = await self._positions.end_sequences(config.name)
                 return with_recorded_positions(
                     config, {source: end for source, end in ends.items() if source not in config.source_names}
                 )
             case Update(handover=Handover.SOURCE, config=config):
-                return with_start_sequences(config, await self._checker.start_sequences(config.name))
+                return with_start_sequences(config, await self._positions.start_sequences(config.name))
             case Update(given_up=ends, config=config):
                 if (created := self._created.get(config.name)) is not None:
                     config = start_sequence.preserve_start_sequences(config, created)
@@ -350,11 +351,11 @@ class _PlanRun:
                 return with_unmeasured_ends(config, ends) if ends else config
             case Create(readers=readers, config=config) if readers:
                 if change.role is Role.ORDER:
-                    starts = await self._checker.sequences_after_mirrors(config.source_names, readers)
+                    starts = await self._positions.sequences_after_mirrors(config.source_names, readers)
                     config = with_start_sequences(config, starts)
-                return start_sequence.with_first_seq(config, await self._checker.sequence_after(config.name, readers))
+                return start_sequence.with_first_seq(config, await self._positions.sequence_after(config.name, readers))
             case CreateConsumer(config=consumer, continues=str() as stream):
-                return continue_from(consumer, stream, await self._checker.ack_floor(stream, consumer.durable))
+                return continue_from(consumer, stream, await self._positions.ack_floor(stream, consumer.durable))
             case _:
                 return change.config
 

@@ -20,6 +20,7 @@ from vstream.lab.remove_servers import LabServerAdmin
 from vstream.lab.status import list_endpoints
 from vstream.plan.live.connections import choose_connection, connect_all
 from vstream.plan.live.gate_checks import LiveGateChecker
+from vstream.plan.live.reader_positions import LivePositionReader
 from vstream.plan.live.witnesses import PEER_TIMEOUT, DeathProof, collect_death_proof
 from vstream.plan.pipeline import make_plan
 from vstream.plan.plan import Plan
@@ -46,6 +47,7 @@ async def apply_and_replan(
         administration = Administration(
             streams=JetStreamAdmin(connection),
             checker=LiveGateChecker(connection),
+            positions=LivePositionReader(connection),
             mappings=mappings,
             servers=LabServerAdmin(lab_name) if lab_name is not None else None,
             readers=_LiveReaderAdmin(request.topology, planned.servers),

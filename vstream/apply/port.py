@@ -1,7 +1,7 @@
 """
 What carrying out a plan needs from the world, and nothing more.
 
-`vstream.apply.pipeline` says what does it on servers: `JetStreamAdmin`, `LiveGateChecker`, `LabServerAdmin`, and what
+`vstream.apply.pipeline` says what does it on servers: `JetStreamAdmin`, `LiveGateChecker`, `LivePositionReader`, `LabServerAdmin`, and what
 `vstream.apply.mappings` chooses.
 """
 
@@ -80,13 +80,17 @@ class ReaderAdmin(Protocol):
 
 
 class GateChecker(Protocol):
-    """Measures streams. Each method raises VstreamError for what can never be measured."""
+    """Asks streams. Each method raises VstreamError for what can never be told."""
 
     async def find_missing(self, gate: Gate) -> str | None:
         """What *gate* still lacks; None if it holds. What does not answer is lacking."""
 
     async def leader(self, stream: str) -> str | None:
         """The server that leads *stream*; None if nobody says so."""
+
+
+class PositionReader(Protocol):
+    """Measures how far streams and consumers have come. Each method raises VstreamError for what can never be measured."""
 
     async def start_sequences(self, reader: str) -> Mapping[str, int]:
         """The sequences with which sources of *reader* continue: those recorded when it stopped, and what came after."""
@@ -117,6 +121,7 @@ class Administration:
 
     streams: StreamAdmin
     checker: GateChecker
+    positions: PositionReader
     mappings: MappingAdmin | None
     """None where only whoever runs the servers can make them load mappings: what waits for these is skipped, too."""
     servers: ServerAdmin | None

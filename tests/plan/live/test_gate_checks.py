@@ -20,8 +20,9 @@ from tests.support.labs import eventually, pids
 from vstream.errors import VstreamError
 from vstream.jetstream.connection import connect
 from vstream.lab.status import list_addresses, list_endpoints
-from vstream.plan.live import gate_checks
+from vstream.plan.live import gate_checks, reader_positions
 from vstream.plan.live.gate_checks import LiveGateChecker
+from vstream.plan.live.reader_positions import LivePositionReader
 from vstream.plan.plan import Gate, GateKind
 from vstream.servers.leaders import find_meta_leader
 from vstream.topology.model import Endpoint
@@ -55,15 +56,15 @@ async def test_a_reader_that_kept_everything_and_has_nothing_of_a_source_goes_on
     await asyncio.to_thread(fill, old, "foo", [], sources=sources)
     await eventually(lambda: count(old) == 7)
     async with connect(Endpoint(urls=(old.url,)), "east") as connection:
-        checker = LiveGateChecker(connection)
-        assert await checker.end_sequences("foo") == {
+        positions = LivePositionReader(connection)
+        assert await positions.end_sequences("foo") == {
             "foo-write-west": 8,
             "foo-write-east": 1,
             "foo": 8,
         }
         await asyncio.to_thread(old.api, "STREAM.MSG.DELETE.foo", {"seq": 1})
         with pytest.raises(VstreamError, match="how much of `foo-write-east` is in `foo` cannot be told"):
-            await checker.end_sequences("foo")
+            await positions.end_sequences("foo")
 
 
 async def test_a_note_is_taken_instead_of_reading_back_unless_it_may_be_old(
@@ -82,22 +83,22 @@ async def test_a_note_is_taken_instead_of_reading_back_unless_it_may_be_old(
     await asyncio.to_thread(fill, old, "foo", [], sources=[{"name": origin}])
     await eventually(lambda: count(old) == 5)
     async with connect(Endpoint(urls=(old.url,)), "east") as connection:
-        checker = LiveGateChecker(connection)
+        positions = LivePositionReader(connection)
         await note([], {until: 7})
         with monkeypatch.context() as patch:
-            patch.setattr(gate_checks, "read_headers", None)
-            assert await checker.sequence_after(origin, ["foo"]) == 8
+            patch.setattr(reader_positions, "read_headers", None)
+            assert await positions.sequence_after(origin, ["foo"]) == 8
         # It may have taken more since.
         await note([origin], {until: 3})
-        assert await checker.sequence_after(origin, ["foo"]) == 6
+        assert await positions.sequence_after(origin, ["foo"]) == 6
         # What it took between the plan and the update is found, and nothing before that is looked at.
         await note([], {})
-        assert await checker.last_taken("foo", {origin: (3, 3)}) == {origin: 5}
-        assert await checker.last_taken("foo", {origin: (9, 5)}) == {origin: 9}
+        assert await positions.last_taken("foo", {origin: (3, 3)}) == {origin: 5}
+        assert await positions.last_taken("foo", {origin: (9, 5)}) == {origin: 9}
         await note([], {since: 4, of_foo: 4})
-        assert await checker.start_sequences("foo") == {origin: 6}
+        assert await positions.start_sequences("foo") == {origin: 6}
         await note([], {since: 4, of_foo: 6})
-        assert await checker.start_sequences("foo") == {origin: 4}
+        assert await positions.start_sequences("foo") == {origin: 4}
 
 
 async def test_an_origin_of_which_readers_hold_nothing_more_goes_on_after_all_that_they_can_have_taken(
@@ -110,11 +111,11 @@ async def test_an_origin_of_which_readers_hold_nothing_more_goes_on_after_all_th
     await eventually(lambda: count(old) == 3)
     await asyncio.to_thread(old.api, "STREAM.PURGE.foo")
     async with connect(Endpoint(urls=(old.url,)), "east") as connection:
-        checker = LiveGateChecker(connection)
+        positions = LivePositionReader(connection)
         # At least after 5: it sources nothing before 3, and it has stored three messages.
-        assert await checker.sequence_after(origin, ["foo"]) == 3 + 3 + 1
+        assert await positions.sequence_after(origin, ["foo"]) == 3 + 3 + 1
         # Who never sourced it can have taken nothing.
-        assert await checker.sequence_after("foo-write-north", ["foo"]) == 1
+        assert await positions.sequence_after("foo-write-north", ["foo"]) == 1
 
 
 async def test_a_lost_origins_end_is_found_however_much_others_have_published_since(tmp_path: Path) -> None:
@@ -129,9 +130,10 @@ async def test_a_lost_origins_end_is_found_however_much_others_have_published_si
         await asyncio.to_thread(server.api, "STREAM.UPDATE.foo", {**config["config"], "sources": []})
         await asyncio.to_thread(fill, server, "foo", [("foo.b", b"", None)] * OTHERS)
         async with connect(Endpoint(urls=(server.url,)), "east") as connection:
-            checker = LiveGateChecker(connection)
-            assert await checker.sequence_after("foo-write-west", ["foo"]) == 8
-            assert await checker.cursors("foo-write-north", ["foo"]) == ({"foo": None}, 0)
+            positions = LivePositionReader(connection)
+            assert await positions.sequence_after("foo-write-west", ["foo"]) == 8
+            position = await positions.find_in_lost("foo-write-north", "foo")
+            assert (position.seq, position.last_heard_of) == (None, 0)
     finally:
         server.stop()
 

@@ -22,7 +22,7 @@ from vstream.lab.start import LabSetup
 from vstream.lab.state import lab_directory
 from vstream.lab.status import list_endpoints
 from vstream.lint.parse_topology import parse_topology
-from vstream.plan.live import gate_checks
+from vstream.plan.live import reader_positions
 from vstream.render.pipeline import render_bundle
 from vstream.topology.model import Topology
 from vstream.topology.stream_config import UNTIL_KEY
@@ -137,7 +137,7 @@ async def dies_for_good(whole: Path, before: Load) -> None:
         await plan_lab(gone, "killed", lost=("west",))
     with pytest.MonkeyPatch.context() as patch:
         # Servers of 2.15 say how far each reader has come: nobody reads what was published since.
-        patch.setattr(gate_checks, "read_headers", None)
+        patch.setattr(reader_positions, "read_headers", None)
         (loss,) = (await plan_lab(gone, "killed", lost=("east",))).losses
     later = Load(RATE, tag="l")
     async with under_load(later, {region: endpoints[region] for region in TWO}):

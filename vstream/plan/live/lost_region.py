@@ -9,7 +9,7 @@ from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.connection import Connection
 from vstream.plan.context import Observed
 from vstream.plan.live.connections import choose_connection, connect_all
-from vstream.plan.live.gate_checks import LiveGateChecker
+from vstream.plan.live.reader_positions import LivePositionReader
 from vstream.plan.live.witnesses import ask_itself
 from vstream.plan.topology_edit import TopologyEdit
 from vstream.plan.transitions import promote_home
@@ -53,7 +53,7 @@ async def measure_losses(
     Of each write stream there that another stream sources, or that nobody answers for; and of each origin that was at home
     there, until another is made out of its copies.
     """
-    gauges = LiveGateChecker(connection)
+    position_reader = LivePositionReader(connection)
     losses = []
     for stream in topology.streams:
         for region in regions:
@@ -63,7 +63,10 @@ async def measure_losses(
             seen = {reader: observed.streams[reader] for reader in readers if reader in observed.streams}
             readers = [reader for reader, held in seen.items() if held.config.mirror_name is None]
             if name in observed.missing or any(name in seen[reader].config.source_names for reader in readers):
-                cursors, waiting = await gauges.cursors(name, readers)
+                positions = [await position_reader.find_in_lost(name, reader) for reader in readers]
+                cursors = {position.reader.name: position.seq for position in positions}
+                furthest = max((position.seq or 0 for position in positions), default=0)
+                waiting = max((position.last_heard_of - furthest for position in positions), default=0)
                 last_seqs = {reader: seen[reader].last_seq for reader in readers}
                 losses.append(
                     RegionLoss(stream=name, region=region, readers=cursors, last_seqs=last_seqs, waiting=waiting)
