@@ -46,7 +46,7 @@ def test_an_unknown_stream_or_region_is_wrong_usage(tmp_path: Path) -> None:
     file.write_text(json.dumps(DOCUMENT))
     unknown = vstream("map", "--stream", "bar", file)
     assert (unknown.code, unknown.out) == (2, "")
-    assert "there are foo, home" in unknown.err
+    assert "choose one of foo, home" in unknown.err
     elsewhere = vstream("map", "--stream", "foo", file, "--region", "north")
     assert elsewhere.code == 2
     assert "it is in west, east" in elsewhere.err

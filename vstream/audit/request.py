@@ -10,7 +10,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, Protocol
 
-from vstream.errors import VstreamError
+from vstream.errors import UnknownNameError, VstreamError
 from vstream.files import ensure_writable
 from vstream.topology.bundle import RenderedStream
 from vstream.topology.model import Endpoint, Topology
@@ -111,10 +111,6 @@ class SparkEndedError(VstreamError):
     """Spark's Java process has ended, so the session cannot be used any more."""
 
 
-class UnknownStreamError(VstreamError):
-    """The requested virtual stream does not exist."""
-
-
 def uri_of(place: str) -> str:
     """*place* as a URI for Spark. Without a scheme it is a local path, whatever Spark's default file system is."""
     # Spark takes the name as it is: escaped, a space would be written as %20.
@@ -161,10 +157,11 @@ def reserve_outputs(tables: str | None, html: Path | None) -> Iterator[None]:
 
 
 def check_streams(names: Sequence[str], streams: set[str]) -> None:
-    """Raise UnknownStreamError if one of *names* is not in *streams*."""
+    """Raise UnknownNameError if one of *names* is not in *streams*."""
     for name in names:
         if name not in streams:
-            raise UnknownStreamError(f"there is no virtual stream `{name}`; there are {', '.join(sorted(streams))}")
+            choices = f"choose one of {', '.join(sorted(streams))}"
+            raise UnknownNameError(f"there is no virtual stream `{name}`", hint=choices)
 
 
 def check_no_move(topology: Topology) -> None:

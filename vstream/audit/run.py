@@ -138,7 +138,7 @@ class AuditTarget(ABC):
         """The tables to judge. What *spark* has not read yet, it reads when they are judged."""
 
     def audit(self, spark: Any, scratch: Path, progress: AuditProgress, reading: Reading) -> Report:
-        """Read, judge, and store what was requested. Raises UnknownStreamError for a stream that does not exist."""
+        """Read, judge, and store what was requested. Raises UnknownNameError for a stream that does not exist."""
         if self._request.publish is not None:
             try_publishing(spark, self._request.publish, self._request.publish_as)
         with watch_progress(spark, progress.tasks):
@@ -417,7 +417,7 @@ class TablesTarget(AuditTarget):
 
 
 def run_audit(audit_target: AuditTarget, address: SparkAddress, progress: AuditProgress) -> Report:
-    """Begin to read while Spark starts, and judge it all. Raises UnknownStreamError for a stream that does not exist."""
+    """Begin to read while Spark starts, and judge it all. Raises UnknownNameError for a stream that does not exist."""
     progress.begin("start Spark")
     with scratch_directory() as scratch:
         # On this machine, what is to be read decides the size of Spark.

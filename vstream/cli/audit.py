@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
@@ -21,7 +21,6 @@ from vstream.audit.request import (
     SparkAddress,
     SparkEndedError,
     TargetKind,
-    UnknownStreamError,
     check_no_move,
     check_tables_directory,
     reserve_outputs,
@@ -140,8 +139,8 @@ def command(
     stages = [stage.value for stage in AuditStage]
     if first_stage not in stages:
         raise typer.BadParameter(f"unknown stage `{first_stage}`: expected {', '.join(stages)}", param_hint="--from")
-    if publish_as and publish is None:
-        raise typer.BadParameter("`--publish-as` requires `--publish`", param_hint="--publish-as")
+    if publish is None:
+        options.refuse_options("needs --publish", {"--publish-as": publish_as})
     console.set_log(log_format, is_quiet=is_quiet)
     if master and remote:
         raise typer.BadParameter("use either `--master` or `--remote`, not both", param_hint="--remote")
@@ -174,10 +173,7 @@ def command(
             with load_audit().open_rounds(audit_target, progress) as run_round:
                 progress.end()
                 _follow(run_round, printer, is_interrupted)
-        try:
-            report = load_audit().run_audit(audit_target, spark_at, progress)
-        except UnknownStreamError as error:
-            raise typer.BadParameter(error.message, param_hint="--stream") from None
+        report = load_audit().run_audit(audit_target, spark_at, progress)
     printer.show_and_exit(report)
 
 
@@ -226,7 +222,8 @@ def _check_follow(target: str, request: AuditRequest, printer: _Printer, address
         "--follow cannot be combined with `--publish`": request.publish is not None,
         "--follow cannot be combined with `--format junit`": printer.output == "junit",
     }
-    _refuse(problems, "--follow")
+    for problem, is_there in problems.items():
+        options.refuse_options(problem, {"--follow": is_there})
 
 
 def _check_state(target: str, request: AuditRequest, address: SparkAddress) -> None:
@@ -236,13 +233,8 @@ def _check_state(target: str, request: AuditRequest, address: SparkAddress) -> N
         "it is on this machine and cannot be combined with --master or --remote": not address.is_here,
         "it holds everything and cannot be combined with `--stream`, `--since` and `--sample`": bool(is_part),
     }
-    _refuse(problems, "--state")
-
-
-def _refuse(problems: Mapping[str, bool], option: str) -> None:
     for problem, is_there in problems.items():
-        if is_there:
-            raise typer.BadParameter(problem, param_hint=option)
+        options.refuse_options(problem, {"--state": is_there})
 
 
 def _follow(run_round: Callable[[], Report], printer: _Printer, is_interrupted: Callable[[], bool]) -> NoReturn:
@@ -280,18 +272,19 @@ def open_target(
 ) -> TopologyTarget | CaptureTarget | TablesTarget:
     """What *target* is. Raises VstreamError if it cannot be audited, BadParameter for options that do not apply."""
     kind = TargetKind.of(target)
-    for value, option in ((request.since_ns, "--since"), (request.sample, "--sample")):
-        if kind is not TargetKind.TOPOLOGY and value is not None:
-            raise typer.BadParameter("it works only for a topology, not for captures and tables", param_hint=option)
-    if request.first_stage is not AuditStage.NORMALISE and kind is not TargetKind.TABLES:
-        raise typer.BadParameter("it works only for the tables of an earlier audit", param_hint="--from")
+    if kind is not TargetKind.TOPOLOGY:
+        narrowing = {"--since": request.since_ns, "--sample": request.sample}
+        options.refuse_options("it works only for a topology, not for captures and tables", narrowing)
+    if kind is not TargetKind.TABLES:
+        is_later = request.first_stage is not AuditStage.NORMALISE
+        options.refuse_options("it works only for the tables of an earlier audit", {"--from": is_later})
     if request.tables is not None:
         check_tables_directory(request.tables)
     if kind is TargetKind.CAPTURE:
         return load_audit().capture_target(request, Path(target))
     if kind is TargetKind.TABLES:
         replaced = "it would replace the audit with a subset of its streams: choose another directory"
-        _refuse({replaced: bool(request.streams) and request.tables == uri_of(target)}, "--tables")
+        options.refuse_options(replaced, {"--tables": request.streams and request.tables == uri_of(target)})
         return load_audit().tables_target(request, target)
     servers = _find_servers(Path(target), request, templates, lab)
     return load_audit().topology_target(request, servers)
@@ -300,10 +293,7 @@ def open_target(
 def _find_servers(path: Path, request: AuditRequest, templates: Path | None, lab: str | None) -> AuditedServers:
     topology = options.load_topology(path).require()
     check_no_move(topology)
-    existing = sorted(stream.name for stream in topology.streams)
-    if unknown := [name for name in request.streams if name not in existing]:
-        problem = f"`{unknown[0]}` is not a stream of {path}: {', '.join(existing)}"
-        raise typer.BadParameter(problem, param_hint="--stream")
+    names = options.choose_streams(topology, request.streams)
     servers = find_servers(topology, lab)
     endpoints = endpoints_as_user(topology, servers, AUDIT_USER)
     check_endpoints(topology, endpoints)
@@ -312,5 +302,5 @@ def _find_servers(path: Path, request: AuditRequest, templates: Path | None, lab
         topology=topology,
         description=servers.description,
         endpoints=endpoints,
-        streams=[stream for stream in streams if not request.streams or stream.virtual in request.streams],
+        streams=[stream for stream in streams if stream.virtual in names],
     )

@@ -55,9 +55,8 @@ def permissions(
 
     Examples: `vstream keys permissions --for status --for doctor`, `vstream keys permissions acme.yaml --for plan`
     """
-    if unknown := [command for command in commands or () if command not in COMMANDS]:
-        raise typer.BadParameter(f"unknown command `{unknown[0]}`: expected {', '.join(COMMANDS)}", param_hint="--for")
-    needed = permissions_for(options.load_topology(topology).require(), commands or COMMANDS)
+    chosen = options.choose_names("command", COMMANDS, commands)
+    needed = permissions_for(options.load_topology(topology).require(), chosen)
     stdout().print(*view.render_permissions(needed), sep="\n")
 
 

@@ -14,7 +14,6 @@ from vstream.cli.map import read_workspace
 from vstream.cli.views import console
 from vstream.cli.views import trace as view
 from vstream.cli.views.json_output import print_json
-from vstream.errors import UnknownNameError
 from vstream.lint.publishing_client import find_client
 from vstream.probe.trace import expect_publish, trace_publish
 from vstream.servers.find_servers import find_servers
@@ -35,13 +34,10 @@ def print_trace(
         raise typer.BadParameter("name one topology", param_hint="FILES")
     workspace = read_workspace(files)
     loaded = workspace.topology or options.load_topology(Path(files[0])).require()
-    names = [place.name for place in loaded.regions]
-    for name in regions:
-        if name not in names:
-            raise UnknownNameError(f"there is no region `{name}`", hint=f"there are {', '.join(names)}")
+    names = options.choose_regions(loaded, regions)
     servers = find_servers(loaded, lab)
     expected = []
-    for name in regions or names:
+    for name in names:
         account = client_account(loaded, name) if loaded.has_accounts else None
         simulation = find_client(workspace, name, account).publish(subject)
         expected.append(expect_publish(loaded, name, subject, simulation))

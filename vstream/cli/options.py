@@ -106,11 +106,11 @@ def default_file() -> Path:
     return Path(os.environ.get("VSTREAM_TOPOLOGY") or DEFAULT_FILE)
 
 
-def refuse_beside(mode: str, chosen: Mapping[str, Any]) -> None:
-    """Raises BadParameter if one of *chosen*, by option, is set: with *mode* it would mean nothing."""
+def refuse_options(reason: str, chosen: Mapping[str, Any]) -> None:
+    """Raises BadParameter if one of *chosen*, by option, is set: *reason* begins with `has no effect with` or `needs`."""
     for option, value in chosen.items():
         if value:
-            raise typer.BadParameter(f"has no effect with {mode}", param_hint=option)
+            raise typer.BadParameter(reason, param_hint=option)
 
 
 def read_bytes(path: Path, *, limit: int) -> bytes:
@@ -189,18 +189,26 @@ def read_overlays() -> dict[str, bytes]:
 def choose_streams(topology: Topology, names: Sequence[str] | None) -> tuple[str, ...]:
     """The names of the virtual streams that `--stream` asks for, or of all. Raises UnknownNameError."""
     streams = tuple(stream.name for stream in topology.streams)
+    return choose_names("virtual stream", streams, names)
+
+
+def choose_regions(topology: Topology, names: Sequence[str] | None) -> tuple[str, ...]:
+    """The names of the regions that `--region` asks for, or of all. Raises UnknownNameError."""
+    return choose_names("region", tuple(region.name for region in topology.regions), names)
+
+
+def choose_names(kind: str, existing: tuple[str, ...], names: Sequence[str] | None) -> tuple[str, ...]:
+    """*names*, which must exist, or all that do. Raises UnknownNameError."""
     for name in names or ():
-        if name not in streams:
-            raise UnknownNameError(f"there is no virtual stream `{name}`", hint=f"choose one of {', '.join(streams)}")
-    return tuple(names or streams)
+        if name not in existing:
+            raise UnknownNameError(f"there is no {kind} `{name}`", hint=f"choose one of {', '.join(existing)}")
+    return tuple(names or existing)
 
 
 def find_stream(topology: Topology, name: str, regions: Iterable[str] = ()) -> VirtualStream:
     """The virtual stream *name*. Raises UnknownNameError if there is none, or it is not in all of *regions*."""
-    stream = next((candidate for candidate in topology.streams if candidate.name == name), None)
-    if stream is None:
-        names = ", ".join(candidate.name for candidate in topology.streams)
-        raise UnknownNameError(f"there is no virtual stream `{name}`", hint=f"there are {names}" if names else None)
+    choose_streams(topology, [name])
+    stream = next(candidate for candidate in topology.streams if candidate.name == name)
     for region in regions:
         if region not in stream.regions:
             raise UnknownNameError(

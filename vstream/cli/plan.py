@@ -79,12 +79,11 @@ def command(
     loaded = options.load_topology(topology)
     if is_drift:
         chosen = {"--output": out, "--format markdown": output == "markdown", "--adopt": adopt, "--lost": lost}
-        options.refuse_beside("--drift", {**chosen, "--detailed-exitcode": detailed_exitcode})
+        options.refuse_options("has no effect with --drift", {**chosen, "--detailed-exitcode": detailed_exitcode})
         check_drift = load_late("vstream.cli.plan_drift").check_drift
         check_drift(loaded.require(), lab, templates, timeout=timeout, files=files, is_json=output == "json")
         return
-    if files is not None:
-        raise typer.BadParameter("needs --drift", param_hint="--configs")
+    options.refuse_options("needs --drift", {"--configs": files})
     adopted, regions = frozenset(adopt or ()), tuple(sorted(lost or ()))
     planned = run(plan_with_progress(loaded.require(), lab, templates, adopt=adopted, lost=regions, with_files=False))
     if out is not None:

@@ -79,16 +79,13 @@ def command(
     console.set_log(log_format, is_quiet=is_quiet)
     if is_beacon:
         other_modes = {"--stream": stream, "--region": region, "--forms": forms, "--each-server": each_server}
-        options.refuse_beside("--beacons", {**other_modes, "--format junit": output == "junit"})
+        options.refuse_options("has no effect with --beacons", {**other_modes, "--format junit": output == "junit"})
         send_beacons(topology, lab, every=every, is_json=output == "json")
         return
-    if every is not None:
-        raise typer.BadParameter("needs --beacons", param_hint="--every")
+    options.refuse_options("needs --beacons", {"--every": every})
     loaded = options.load_topology(topology).require()
-    _check_names("--stream", stream, [virtual.name for virtual in loaded.streams])
-    _check_names("--region", region, [virtual.name for virtual in loaded.regions])
-    probed = [virtual for virtual in loaded.streams if not stream or virtual.name in stream]
-    if not any(not region or set(region) & set(virtual.regions) for virtual in probed):
+    streams, regions = options.choose_streams(loaded, stream), options.choose_regions(loaded, region)
+    if not any(set(regions) & set(virtual.regions) for virtual in loaded.streams if virtual.name in streams):
         raise typer.BadParameter("no chosen stream is in any of these regions", param_hint="--region")
     servers = find_servers(loaded, lab)
     endpoints = endpoints_as_user(loaded, servers, PROBE_USER)
@@ -111,12 +108,6 @@ def command(
         console.print_lines(view.render_report(report, width=console.stdout().width))
     if not report.is_pass:
         raise typer.Exit(NO if report.is_fail else UNKNOWN)
-
-
-def _check_names(option: str, names: list[str] | None, existing: list[str]) -> None:
-    for name in names or ():
-        if name not in existing:
-            raise typer.BadParameter(f"unknown name `{name}`: expected one of {', '.join(existing)}", param_hint=option)
 
 
 _BEACON_TIMEOUT = 3.0

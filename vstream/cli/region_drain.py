@@ -73,9 +73,7 @@ def command(
         return
     if target not in [seat.server.name for seat in current.all_seats]:
         raise UnknownNameError(f"there is no region or server `{target}`", hint=f"there are {', '.join(names)}")
-    for option, value in (("--to", to), ("--undo", is_undone)):
-        if value:
-            raise typer.BadParameter("has no effect for a server", param_hint=option)
+    options.refuse_options("has no effect for a server", {"--to": to, "--undo": is_undone})
     within = gate_timeout if yes else _LOOK
     servers = find_servers(current, lab)
     seen = run(empty_server(current, make_target(current, servers), target, within=within, moves=yes))

@@ -56,11 +56,11 @@ def command(
     if eject is not None:
         is_json = output_format == "json"
         chosen = {"--target": target != "files", "--only": only, "--templates": templates, "--format": is_json}
-        options.refuse_beside("`--eject`, which copies all templates", chosen)
+        options.refuse_options("has no effect with `--eject`, which copies all templates", chosen)
         eject_templates(eject)
         return
     if target in {"helm", "nack"}:
-        options.refuse_beside(f"`--target {target}`, which has no file of them", {"--only": only})
+        options.refuse_options(f"has no effect with `--target {target}`, which has no file of them", {"--only": only})
     if str(output) == "-":
         raise typer.BadParameter("a bundle is many files: name a directory", param_hint="--output")
     loaded = options.load_topology(topology).require()

@@ -50,7 +50,8 @@ def repair_messages(
     `vstream repair messages --stream foo --kind replay --yes`, `vstream repair messages --format json`
     """
     loaded = options.load_topology(topology).require()
-    kinds, streams = choose_repairs(loaded, kind or [], stream or [])
+    streams = frozenset(options.choose_streams(loaded, stream))
+    kinds = choose_repairs(loaded, kind or [])
     servers = find_servers(loaded, lab)
     request = RepairRequest(
         topology=loaded,

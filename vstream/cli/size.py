@@ -151,8 +151,8 @@ def _parse_by_stream(option: str, values: list[str], names: list[str], parse: Ca
     special: dict[str, T] = {}
     for text in values:
         name, separator, value = text.rpartition("=")
-        if separator and name not in names:
-            raise typer.BadParameter(f"unknown stream `{name}`: expected one of {', '.join(names)}", param_hint=option)
+        if separator:
+            options.choose_names("virtual stream", tuple(names), [name])
         try:
             parsed = parse(value)
         except ValueError as error:

@@ -55,7 +55,7 @@ def command(
     """
     if not rehearse:
         chosen = {"--output": out, "--server-version": server_version, "--rate": rate}
-        options.refuse_beside("a table from the topology alone: add `--rehearse`", chosen)
+        options.refuse_options("has no effect with a table from the topology alone: add `--rehearse`", chosen)
     loaded = options.load_topology(topology)
     streams = options.choose_streams(loaded.require(), stream)
     cells = [cell for cell in survival_table(loaded.require()) if cell.stream in streams]

@@ -272,10 +272,10 @@ MAPPED = 'version: 1\nname: acme\nserver_version: "2.12"\nregions: {west: {serve
 STREAMS = "streams: {foo: {subjects: [foo.>], write: {max_age: 1h}}}\n"
 
 
-def read_refusal(routing: str, *kinds: RepairKind, streams: tuple[str, ...] = ()) -> str:
+def read_refusal(routing: str, *kinds: RepairKind) -> str:
     topology = parse_topology.parse_topology(f"{MAPPED}routing: {routing}\n{STREAMS}".encode(), "acme.yaml").require()
     with pytest.raises(VstreamError) as caught:
-        choose_repairs(topology, kinds, streams)
+        choose_repairs(topology, kinds)
     return caught.value.message
 
 
@@ -285,12 +285,11 @@ def test_what_was_never_tried_is_refused() -> None:
         == "`acme` has `routing: accounts`, for which `--kind replay` has not been tested yet"
     )
     assert "`routing: domains`" in read_refusal("domains")
-    assert read_refusal("mapped", streams=("fo",)) == "the topology has no stream `fo`"
 
 
 def test_where_some_were_never_tried_the_others_are_looked_for() -> None:
     topology = parse_topology.parse_topology(f"{MAPPED}routing: accounts\n{STREAMS}".encode(), "acme.yaml").require()
-    assert choose_repairs(topology, [], []) == (frozenset({RepairKind.RESUME, RepairKind.REFILL}), frozenset({"foo"}))
+    assert choose_repairs(topology, []) == {RepairKind.RESUME, RepairKind.REFILL}
 
 
 @pytest.mark.parametrize("is_approved", [False, True])

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Protocol
 
-from vstream.errors import NotReachableError, RefusedError, UnknownNameError
+from vstream.errors import NotReachableError, RefusedError
 from vstream.health.assess import assess
 from vstream.health.doctor.sourcing import STUCK_SECONDS
 from vstream.health.live.collect import collect_snapshot
@@ -166,14 +166,8 @@ class RepairResult:
         }
 
 
-def choose_repairs(
-    topology: Topology, kinds: Sequence[RepairKind], streams: Sequence[str]
-) -> tuple[frozenset[RepairKind], frozenset[str]]:
-    """The kinds and virtual streams to repair, by default all. Raises VstreamError for unknown ones, and those never tried."""
-    names = [stream.name for stream in topology.streams]
-    for name in streams:
-        if name not in names:
-            raise UnknownNameError(f"the topology has no stream `{name}`", hint=f"it has {', '.join(names)}")
+def choose_repairs(topology: Topology, kinds: Sequence[RepairKind]) -> frozenset[RepairKind]:
+    """The kinds to repair, by default all. Raises RefusedError for those that were never tried."""
     profile = profile_of(topology)
     if profile.has_domains:
         raise RefusedError(
@@ -190,7 +184,7 @@ def choose_repairs(
                 hint="`--kind refill` and `--kind resume` work there",
             )
         selected -= MAPPED_ONLY
-    return selected, frozenset(streams) or frozenset(names)
+    return selected
 
 
 async def repair(request: RepairRequest, observer: RepairObserver) -> RepairResult:
