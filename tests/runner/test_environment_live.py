@@ -7,10 +7,12 @@ from pathlib import Path
 import pytest
 
 from tests.support.scenario_runs import TOPOLOGY, scenario
+from vstream.errors import RefusedError
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.lab import lab
 from vstream.plan.live.connections import choose_connection, connect_all
-from vstream.runner.environment import prepare_lab, topology_of
+from vstream.runner.environment import change_region, prepare_lab, topology_of
+from vstream.scenario.model import ChangeRegion, RegionCommand
 
 pytestmark = pytest.mark.lab
 
@@ -28,3 +30,15 @@ async def test_the_lab_of_a_scenario_has_the_consumers_of_its_topology(state: Pa
     finally:
         await lab.down("rehearsal", purge=True)
     assert consumers == {"west": ["billing"], "central": ["billing"], "east": ["audit", "billing"]}
+
+
+async def test_a_step_refuses_what_its_command_would_refuse(state: Path) -> None:
+    rehearsal = scenario(topology=TOPOLOGY)
+    try:
+        environment = await prepare_lab(rehearsal, topology_of(rehearsal), "rehearsal", lambda _text: None)
+        async with connect_all(environment.topology, environment.endpoints) as connections:
+            await JetStreamAdmin(choose_connection(connections)).delete("foo-read-east")
+            with pytest.raises(RefusedError, match="the servers differ from the topology already"):
+                await change_region(environment, ChangeRegion(command=RegionCommand.DRAIN, region="west"))
+    finally:
+        await lab.down("rehearsal", purge=True)

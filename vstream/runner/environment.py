@@ -24,6 +24,7 @@ from vstream.lint.parse_topology import parse_topology
 from vstream.plan.live.connections import choose_connection, connect_all
 from vstream.plan.live.lost_region import give_up, measure_losses
 from vstream.plan.live.observe import observe
+from vstream.plan.pipeline import require_nothing_else, require_nothing_lost
 from vstream.plan.topology_edit import TopologyEdit
 from vstream.plan.transitions.remove_region import RegionLoss
 from vstream.probe import checks
@@ -31,7 +32,7 @@ from vstream.probe.report import CheckStatus
 from vstream.scenario.model import ChangeRegion, RegionCommand, Scenario
 from vstream.servers.bundles import build_bundle, render_lab
 from vstream.servers.find_servers import find_servers
-from vstream.servers.server_plan import make_server_plan
+from vstream.servers.server_plan import ServerPlan, make_server_plan
 from vstream.servers.target_servers import make_target
 from vstream.topology import physical
 from vstream.topology.bundle import Bundle
@@ -101,7 +102,7 @@ async def prepare_lab(scenario: Scenario, topology: Topology, name: str, report:
     edit = TopologyEdit(file=scenario.topology_file, text=scenario.topology_text, topology=topology)
     environment = _build_environment(name, edit, templates)
     report("applying the topology")
-    await _apply_topology(topology, name, templates)
+    await _apply(await _plan(topology, name, templates))
     report("probing")
     await _wait_until_probe_passes(environment)
     return environment
@@ -130,8 +131,11 @@ def _choose_backend(name: str) -> Backend:
         ) from None
 
 
-async def _apply_topology(topology: Topology, name: str, templates: Path | None) -> None:
-    planned = await make_server_plan(topology, find_servers(topology, name), templates)
+async def _plan(topology: Topology, name: str, templates: Path | None) -> ServerPlan:
+    return await make_server_plan(topology, find_servers(topology, name), templates)
+
+
+async def _apply(planned: ServerPlan) -> None:
     if planned.plan.blocked:
         first = planned.plan.blocked[0]
         raise VstreamError(f"the topology cannot be applied: stream `{first.name}`: {first.reason}", hint=first.hint)
@@ -152,21 +156,30 @@ class ChangedRegion:
 
 
 async def change_region(environment: Environment, action: ChangeRegion) -> ChangedRegion:
-    """Do what `vstream region drain`, `failover` or `failback` do with `--yes`, by the same functions. Raises VstreamError."""
-    region = action.region
+    """
+    Do what `vstream region drain`, `failover` or `failback` do with `--yes`, by the same functions in the same order.
+
+    Raises VstreamError, also for what they would refuse.
+    """
+    region, current, lab_name, templates = action.region, environment.topology, environment.lab, environment.templates
     losses: tuple[RegionLoss, ...] = ()
     match action.command:
-        case RegionCommand.DRAIN:
-            edit = environment.edit.drain(region)
-        case RegionCommand.UNDO_DRAIN:
-            edit = environment.edit.undo_drain(region)
+        case RegionCommand.DRAIN | RegionCommand.UNDO_DRAIN:
+            is_undone = action.command is RegionCommand.UNDO_DRAIN
+            edit = environment.edit.undo_drain(region) if is_undone else environment.edit.drain(region)
+            if edit.topology is not current:  # else an earlier step has begun it
+                require_nothing_else((await _plan(current, lab_name, templates)).plan)
         case RegionCommand.FAILBACK:
             edit = environment.edit.take_in(region)
-            await start_missing_servers(environment.lab, edit.topology, environment.templates, lambda _step: None)
+            if edit.topology is not current:
+                require_nothing_lost((await _plan(current, lab_name, templates)).plan, current)
+            await start_missing_servers(lab_name, edit.topology, templates, lambda _step: None)
         case RegionCommand.FAILOVER:
             edit, losses = await _give_up(environment, (region, *action.also))
-    await _apply_topology(edit.topology, environment.lab, environment.templates)
-    changed = _build_environment(environment.lab, edit, environment.templates)
+    planned = await _plan(edit.topology, lab_name, templates)
+    require_nothing_lost(planned.plan, edit.topology)
+    await _apply(planned)
+    changed = _build_environment(lab_name, edit, templates)
     servers = find_servers(changed.topology, changed.lab)
     await resume_reading(changed.topology, servers)
     if action.command is not RegionCommand.DRAIN:
