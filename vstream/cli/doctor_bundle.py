@@ -13,12 +13,11 @@ from typing import Any
 
 from vstream import __version__
 from vstream.cli.asyncio_runner import run
-from vstream.cli.status import find_source
 from vstream.cli.views import console
 from vstream.cli.views.json_output import format_json
 from vstream.errors import RefusedError, VstreamError
 from vstream.files import PRIVATE, write_private
-from vstream.health.pipeline import diagnose
+from vstream.health.pipeline import diagnose, find_source
 from vstream.health.redact import find_secrets, redact
 from vstream.jetstream.monitoring import read_raw_answers
 from vstream.lab.state import lab_directory

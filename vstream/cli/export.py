@@ -15,7 +15,6 @@ from vstream import resources
 from vstream.chaos.journal import OpenFault, read_journal
 from vstream.cli import options
 from vstream.cli.asyncio_runner import run
-from vstream.cli.status import StatusSource, find_source
 from vstream.cli.views import console, status_page
 from vstream.cli.views.console import set_log
 from vstream.cli.views.repair import RefreshPrinter
@@ -25,6 +24,7 @@ from vstream.errors import VstreamError
 from vstream.formatting import format_count, format_duration
 from vstream.health.live.cross_region_listener import CrossRegionListener
 from vstream.health.live.refresh_watch import Refresher, watch
+from vstream.health.pipeline import StatusSource, find_source
 from vstream.health.prometheus import CONTENT_TYPE, render_metrics
 from vstream.lab.state import lab_directory
 from vstream.runner.events import ScenarioProgress, read_progress

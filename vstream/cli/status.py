@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from pathlib import Path
 from typing import Annotated, NoReturn
 
 import typer
@@ -21,15 +20,10 @@ from vstream.cli.lazy_group import load_late, refuse_named
 from vstream.cli.views import console
 from vstream.cli.views import status as view
 from vstream.cli.views.json_output import JsonLayout, print_json
-from vstream.errors import InvalidInputError, NotReachableError, VstreamError
-from vstream.health.pipeline import read_status
+from vstream.errors import NotReachableError
+from vstream.health.pipeline import StatusSource, find_source
 from vstream.health.status import Status, StatusVerdict
-from vstream.render.pipeline import render_loaded
-from vstream.servers.bundles import build_bundle, find_signer
-from vstream.servers.find_servers import Servers, find_servers
-from vstream.topology.bundle import Bundle
-from vstream.topology.model import Topology
-from vstream.value_class import value_class
+from vstream.servers.find_servers import find_servers
 
 _EXIT_CODES = {StatusVerdict.OK: OK, StatusVerdict.DEGRADED: NO, StatusVerdict.UNKNOWN: UNKNOWN}
 
@@ -101,34 +95,6 @@ def command(
         out = console.stdout()
         out.print(view.render_screen(seen, width=out.width), soft_wrap=not out.is_terminal)
     raise typer.Exit(_EXIT_CODES[seen.verdict])
-
-
-@value_class
-class StatusSource:
-    """What a status is read from: *bundle* is what the servers should have loaded, or why that is not known here."""
-
-    topology: Topology
-    servers: Servers
-    bundle: Bundle | str
-
-    async def read(self, timeout: float) -> Status:
-        """The status now, after *timeout* seconds at most. Raises NotReachableError if nothing answers."""
-        return await read_status(self.topology, self.servers.endpoints, self.bundle, timeout=timeout)
-
-
-def find_source(topology: Topology, servers: Servers, templates: Path | None) -> StatusSource:
-    """The status of *servers*, which are those of *topology*: their keys may be on another machine."""
-    bundle: Bundle | str
-    try:
-        if templates is None:
-            bundle = render_loaded(topology, find_signer(topology, servers.lab) if topology.has_accounts else None)
-        else:
-            bundle = build_bundle(topology, servers, templates)
-    except InvalidInputError:
-        raise
-    except VstreamError as error:
-        bundle = error.message
-    return StatusSource(topology=topology, servers=servers, bundle=bundle)
 
 
 async def _repeat_as_text(followed: options.FollowedTopology[StatusSource], timeout: float, every: float) -> None:

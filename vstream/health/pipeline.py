@@ -3,21 +3,49 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 
+from vstream.errors import InvalidInputError, VstreamError
 from vstream.health.assess import assess
 from vstream.health.doctor.configs import ConfigFile
 from vstream.health.doctor.examine import Diagnosis, examine
 from vstream.health.live.collect import collect_snapshot
 from vstream.health.status import Status
+from vstream.render.pipeline import render_loaded
+from vstream.servers.bundles import build_bundle, find_signer
+from vstream.servers.find_servers import Servers
 from vstream.topology.bundle import Bundle
 from vstream.topology.model import Endpoint, Topology
+from vstream.value_class import value_class
 
 
-async def read_status(
-    topology: Topology, endpoints: Mapping[str, Endpoint], bundle: Bundle | str, *, timeout: float
-) -> Status:
-    """The status of the servers at *endpoints*, after *timeout* seconds at most. Raises NotReachableError if nothing answers."""
-    return assess(topology, await collect_snapshot(topology, endpoints, timeout=timeout), bundle)
+@value_class
+class StatusSource:
+    """What a status is read from: *bundle* is what the servers should have loaded, or why that is not known here."""
+
+    topology: Topology
+    servers: Servers
+    bundle: Bundle | str
+
+    async def read(self, timeout: float) -> Status:
+        """The status now, after *timeout* seconds at most. Raises NotReachableError if nothing answers."""
+        snapshot = await collect_snapshot(self.topology, self.servers.endpoints, timeout=timeout)
+        return assess(self.topology, snapshot, self.bundle)
+
+
+def find_source(topology: Topology, servers: Servers, templates: Path | None) -> StatusSource:
+    """The status of *servers*, which are those of *topology*: their keys may be on another machine."""
+    bundle: Bundle | str
+    try:
+        if templates is None:
+            bundle = render_loaded(topology, find_signer(topology, servers.lab) if topology.has_accounts else None)
+        else:
+            bundle = build_bundle(topology, servers, templates)
+    except InvalidInputError:
+        raise
+    except VstreamError as error:
+        bundle = error.message
+    return StatusSource(topology=topology, servers=servers, bundle=bundle)
 
 
 async def diagnose(
