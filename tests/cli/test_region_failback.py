@@ -49,7 +49,7 @@ def test_the_file_says_lost_until_the_lab_has_the_servers(tmp_path: Path, monkey
         region_failback, "find_servers", lambda *_: Servers(endpoints={}, lab="lost", description="lab lost")
     )
     monkeypatch.setattr(region_failback, "plan_with_progress", plan)
-    monkeypatch.setattr(region_failback, "_runs_in_lab", lambda *_: False)
+    monkeypatch.setattr(region_failback, "_list_running", lambda *_: set())
     # What is refused is refused before a server starts.
     for error, problem in ((RefusedError, "foo-read-east"), (LabError, "killed"), (LabError, "killed")):
         with pytest.raises(error, match=problem):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-
 from vstream.apply.execute import GATE_TIMEOUT
 from vstream.apply.pipeline import start_missing_servers
 from vstream.cli import options
@@ -49,17 +47,18 @@ def command(
     current = options.load_topology(topology).require()
     edit = load_edit(topology, current).take_in(region)
     servers = find_servers(current, lab)
+    seats = {seat.server.name for seat in edit.topology.all_seats if seat.region == region}
     is_json = output == "json"
     if servers.lab is None:
-        _check_servers(edit.topology, region, is_new=edit.topology is not current, is_waiting=yes)
+        _check_servers(servers, edit.topology, region, is_new=edit.topology is not current, is_waiting=yes)
     elif yes:
-        if not _runs_in_lab(servers.lab, edit.topology, region, any):
+        if not _list_running(servers.lab, seats):
             require_nothing_lost(run(plan_with_progress(current, lab, templates)).plan, current)
         # The file comes second: a lab without servers that its file has is refused. Those that an earlier run has started may
         # not be let in yet.
         with show_progress("starting") as show:
             run(start_missing_servers(servers.lab, edit.topology, templates, show))
-    elif not _runs_in_lab(servers.lab, edit.topology, region, all):
+    elif _list_running(servers.lab, seats) != seats:
         if is_json:
             print_json("failback", view.as_dict(None, (region,), {}, None, is_done=False))
         console.print_note(f"The lab will start the servers of {region}. Nothing was changed: pass `--yes` to do it.")
@@ -74,15 +73,13 @@ def command(
     report_end_or_exit(edit.topology, left, is_done, f"Region {region} is in again. {topology} says so: commit it.")
 
 
-def _runs_in_lab(name: str, topology: Topology, region: str, how_many: Callable[[Iterable[bool]], bool]) -> bool:
-    """Whether all, or any, servers of *region* run."""
-    running = {server.name for server in read_lab_status(name).servers if server.pid}
-    return how_many(seat.server.name in running for seat in topology.all_seats if seat.region == region)
+def _list_running(lab_name: str, seats: set[str]) -> set[str]:
+    """Those of *seats* that run in the lab."""
+    return seats & {server.name for server in read_lab_status(lab_name).servers if server.pid}
 
 
-def _check_servers(topology: Topology, region: str, *, is_new: bool, is_waiting: bool) -> None:
+def _check_servers(servers: Servers, topology: Topology, region: str, *, is_new: bool, is_waiting: bool) -> None:
     """The servers of *region* must run, with empty disks if they come now, and be let in by the others."""
-    servers: Servers = find_servers(topology, None)
     endpoint = servers.endpoints.get(region)
     if endpoint is None:
         raise RefusedError(f"no address is known for region `{region}`", hint=f"add `{region}` to `connect`")
