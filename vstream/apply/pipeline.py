@@ -12,7 +12,7 @@ from vstream.apply.mappings import choose_mapping_admin
 from vstream.apply.port import Administration
 from vstream.apply.shipping import ShippingOptions
 from vstream.errors import RefusedError
-from vstream.health.live.refresh_readers import refresh_readers
+from vstream.health.live.refresh_readers import RefreshMode, refresh_readers
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.lab import lab
 from vstream.lab.readiness import ReadinessProgress
@@ -81,7 +81,7 @@ async def start_missing_servers(
 async def resume_reading(topology: Topology, servers: Servers) -> tuple[str, ...]:
     """Make read streams that stand still source again at once. Returns those that will do so later."""
     target = make_target(topology, servers)
-    result = await refresh_readers(topology, target, timeout=_REGION_TIMEOUT, spares=True)
+    result = await refresh_readers(topology, target, timeout=_REGION_TIMEOUT, mode=RefreshMode.SILENT)
     return tuple(stream.stream for stream in result.silent)
 
 
@@ -95,6 +95,8 @@ class _LiveReaderAdmin:
     async def refresh(self, readers: Sequence[str]) -> tuple[str, ...]:
         """See ReaderAdmin."""
         target = make_target(self.topology, self.servers)
-        result = await refresh_readers(self.topology, target, timeout=_REFRESH_TIMEOUT, only=readers)
+        result = await refresh_readers(
+            self.topology, target, timeout=_REFRESH_TIMEOUT, mode=RefreshMode.ALL, only=readers
+        )
         silent = [stream for stream in result.streams if stream.active is None or not stream.is_stepped_down]
         return tuple(f"`{stream.stream}`: {stream.note}" for stream in silent)

@@ -16,7 +16,7 @@ from vstream.cli.views.json_output import print_json
 from vstream.cli.views.progress import progress_bar
 from vstream.cli.views.repair import RepairView, render_end
 from vstream.errors import VstreamError
-from vstream.health.live.refresh_readers import refresh_readers
+from vstream.health.live.refresh_readers import RefreshMode, refresh_readers
 from vstream.health.live.refresh_watch import Refresher, watch
 from vstream.health.live.rescue import MetaGroup, choose_groups, rescue_groups
 from vstream.health.repair.pipeline import RepairKind, RepairRequest, choose_repairs, repair
@@ -111,7 +111,8 @@ def repair_sources(
     target = make_target(loaded, find_servers(loaded, lab))
     with progress_bar() as bar:
         bar.add_task(f"waiting for gateways, leaders and sources: at most twice {timeout:g} s", total=None)
-        result = run(refresh_readers(loaded, target, timeout=timeout, step_down=not wait_only))
+        mode = RefreshMode.MEASURE if wait_only else RefreshMode.ALL
+        result = run(refresh_readers(loaded, target, timeout=timeout, mode=mode))
     if output == "json":
         print_json("resync", view.refresh_as_dict(result))
     else:
@@ -179,7 +180,8 @@ def _refresh(topology: Topology, servers: Servers, groups: Sequence[MetaGroup]) 
         console.print_note(f"Dead: {', '.join(gone)}. Go on with `vstream region failover {command}`.")
         return
     try:
-        behind = run(refresh_readers(topology, make_target(topology, servers), timeout=_SOURCE_TIMEOUT)).behind
+        target = make_target(topology, servers)
+        behind = run(refresh_readers(topology, target, timeout=_SOURCE_TIMEOUT, mode=RefreshMode.ALL)).behind
         reason = "; ".join(f"{stream.stream}: {stream.note}" for stream in behind)
     except VstreamError as error:
         reason = error.message

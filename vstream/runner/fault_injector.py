@@ -10,7 +10,7 @@ from vstream.capture.store import Capture, RecordWriter
 from vstream.chaos import faults
 from vstream.chaos.inject import InjectionRequest, heal, inject
 from vstream.errors import LabError, UnsupportedError, VstreamError
-from vstream.health.live.refresh_readers import refresh_readers
+from vstream.health.live.refresh_readers import RefreshMode, refresh_readers
 from vstream.runner.environment import Environment
 from vstream.runner.events import Event, FaultSeen, FaultState
 from vstream.scenario.model import Inject
@@ -175,7 +175,9 @@ class FaultInjector:
 
     async def resync(self) -> str | None:
         """As `vstream repair sources`. Returns why it is not complete."""
-        result = await refresh_readers(self._environment.topology, self._target_lab, timeout=_RESYNC_TIMEOUT)
+        result = await refresh_readers(
+            self._environment.topology, self._target_lab, timeout=_RESYNC_TIMEOUT, mode=RefreshMode.ALL
+        )
         return "; ".join(f"{stream.stream}: {stream.note}" for stream in result.behind) or None
 
     async def close(self, *, within: float) -> None:

@@ -57,7 +57,9 @@ async def test_what_delivers_is_left_alone(speaks_after: int, steps: int, monkey
     monkeypatch.setattr(refresh_readers, "_AGAIN", 0.0)
     monkeypatch.setattr(refresh_readers, "_ALIVE", 0.5)
     fed = refresh_readers._Fed("foo-read-west", "west", 1)
-    result = await refresh_readers._restart_silent(cast("Connection", None), fed, time.monotonic() + 2, step_down=True)
+    result = await refresh_readers._refresh_stream(
+        cast("Connection", None), fed, time.monotonic() + 2, refresh_readers.RefreshMode.SILENT
+    )
     assert (result.caught_up is not None, asked.count("step down")) == (True, steps)
 
 
@@ -84,7 +86,7 @@ async def test_a_mirror_that_is_just_heard_and_lags_nothing_is_believed_when_it_
     monkeypatch.setattr(refresh_readers, "_AGAIN", 0.0)
     fed = refresh_readers._Fed("stock-read-west", "west", 1)
     result = await refresh_readers._refresh_stream(
-        cast("Connection", None), fed, time.monotonic() + 30, step_down=False
+        cast("Connection", None), fed, time.monotonic() + 30, refresh_readers.RefreshMode.MEASURE
     )
     assert result.caught_up is not None
     assert seen[-1] == 5848

@@ -11,6 +11,7 @@ import asyncio
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any
 
 from vstream.errors import LabError, NotPermittedError, NotReachableError, ServerError, VstreamError
@@ -31,6 +32,14 @@ _ALIVE = 3.0
 """Seconds. A source that works is heard every second, messages or not."""
 _AGAIN = 0.2
 """Minimum seconds between two separate signs of life, seen over a network."""
+
+
+class RefreshMode(Enum):
+    """Whose leaders step down: those of all streams, or of what does not deliver, so that nothing is done twice; or nobody's."""
+
+    ALL = "all"
+    SILENT = "silent"
+    MEASURE = "measure"
 
 
 @value_class
@@ -72,16 +81,14 @@ async def refresh_readers(
     target: TargetServers,
     *,
     timeout: float,
-    step_down: bool = True,
+    mode: RefreshMode,
     only: Collection[str] | None = None,
-    spares: bool = False,
 ) -> RefreshResult:
     """
-    Wait for gateways and leaders, step every stream down that others feed, and measure until all of them deliver.
+    Wait for gateways and leaders, step streams down that others feed, and measure until all of them deliver.
 
-    With *step_down* False it only measures; *only* names the streams to step down, by default all, *spares* whether
-    those that deliver within some seconds are left alone, so that whoever is killed and runs again does nothing twice. Raises LabError if gateways, the meta leader
-    or a write stream's leader are not there after *timeout* seconds, which are then counted again.
+    *only* names the streams, by default all. Raises LabError if gateways, the meta leader or a write stream's leader are not
+    there after *timeout* seconds, which are then counted again.
     """
     began = time.monotonic()
     while (missing := await _find_missing_link(target) or await _find_missing_meta_leader(target)) is not None:
@@ -100,10 +107,7 @@ async def refresh_readers(
         # What read streams mirror comes first: another leader of it would stop them once more.
         for roles_of_turn in ((Role.ORDER,), (Role.READ,)):
             turn = [fed for fed in _streams_with_role(topology, *roles_of_turn) if only is None or fed.stream in only]
-            restart = _restart_silent if spares else _refresh_stream
-            streams += await asyncio.gather(
-                *(restart(connection, fed, ready + timeout, step_down=step_down) for fed in turn)
-            )
+            streams += await asyncio.gather(*(_refresh_stream(connection, fed, ready + timeout, mode) for fed in turn))
     return RefreshResult(waited=ready - began, streams=tuple(streams))
 
 
@@ -161,18 +165,15 @@ async def _wait_for_leader(connection: Connection, stream: str, deadline: float)
         await asyncio.sleep(_POLL)
 
 
-async def _restart_silent(connection: Connection, fed: _Fed, deadline: float, *, step_down: bool) -> RefreshedStream:
-    """Make it deliver if it does not."""
-    soon = min(deadline, time.monotonic() + 2 * _ALIVE)
-    refreshed = await _refresh_stream(connection, fed, soon, step_down=False)
-    if refreshed.caught_up is not None or not step_down:
-        return refreshed
-    return await _refresh_stream(connection, fed, deadline, step_down=True)
-
-
-async def _refresh_stream(connection: Connection, fed: _Fed, deadline: float, *, step_down: bool) -> RefreshedStream:
+async def _refresh_stream(connection: Connection, fed: _Fed, deadline: float, mode: RefreshMode) -> RefreshedStream:
+    if mode is RefreshMode.SILENT:
+        soon = min(deadline, time.monotonic() + 2 * _ALIVE)
+        measured = await _refresh_stream(connection, fed, soon, RefreshMode.MEASURE)
+        if measured.caught_up is not None:
+            return measured
     stream, region = fed.stream, fed.place
-    old, note = await _make_step_down(connection, stream, deadline) if step_down else (None, None)
+    is_measured = mode is RefreshMode.MEASURE
+    old, note = (None, None) if is_measured else await _make_step_down(connection, stream, deadline)
     began = time.monotonic()
     heard = _Heard()
     active: float | None = None

@@ -12,7 +12,7 @@ from vstream.errors import NotReachableError, RefusedError
 from vstream.health.assess import assess
 from vstream.health.doctor.sourcing import STUCK_SECONDS
 from vstream.health.live.collect import collect_snapshot
-from vstream.health.live.refresh_readers import refresh_readers
+from vstream.health.live.refresh_readers import RefreshMode, refresh_readers
 from vstream.health.repair.live import duplicates, missing, refill, replay
 from vstream.health.repair.live.missing import Contents
 from vstream.health.repair.live.scan import Tick
@@ -252,7 +252,9 @@ async def _repair_sourcing(request: RepairRequest, repairs: SourcingRepairs, obs
     stopped = frozenset(planned.reader for planned in repairs.standstills if planned.obstacle is None)
     if stopped:
         timeout = max(request.timeout, _RESUME_TIMEOUT)
-        result = await refresh_readers(request.topology, request.target, timeout=timeout, only=stopped)
+        result = await refresh_readers(
+            request.topology, request.target, timeout=timeout, mode=RefreshMode.ALL, only=stopped
+        )
         still_open += [f"`{stream.stream}` still takes nothing: {stream.note}" for stream in result.behind]
     refills = [planned for planned in repairs.refills if planned.obstacle is None]
     if refills:
