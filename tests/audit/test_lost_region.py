@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import sys
@@ -243,3 +244,18 @@ def test_ctrl_c_while_a_server_says_nothing_ends_an_audit_and_leaves_nothing_run
             finally:
                 over.set()
                 audit.kill()
+
+
+def test_rounds_are_printed_as_they_end_until_ctrl_c(servers: dict[str, JetStreamServer], tmp_path: Path) -> None:
+    file = tmp_path / "two.yaml"
+    file.write_text(TOPOLOGY.format(west=servers["west"].url, east=servers["east"].url))
+    command = [sys.executable, "-m", "vstream", "audit", str(file), "--follow", "--format", "json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as audit:
+        try:
+            assert audit.stdout is not None
+            assert json.loads(audit.stdout.readline())["messages"] == 2 * sum(MESSAGES.values())
+            audit.send_signal(signal.SIGINT)
+            _, notes = audit.communicate(timeout=120)
+            assert (audit.returncode, notes.strip().splitlines()[-1]) == (130, "interrupted")
+        finally:
+            audit.kill()
