@@ -13,7 +13,7 @@ from tests.support.topologies import many_streams
 from vstream.lint.engine import lint
 from vstream.lint.parse_topology import parse_topology
 from vstream.lint.read import Source, gather_sources
-from vstream.lint.reading.accounts import read_account_flow
+from vstream.lint.reading.accounts import read_server_flow
 from vstream.lint.simulate import ListeningStream, tabulate_account
 from vstream.render import pipeline as rendering
 from vstream.render.pipeline import render_bundle
@@ -72,7 +72,7 @@ def test_the_table_of_an_account_grows_with_rules_and_streams_and_not_with_their
         rules = "\n".join(f'"s{number}.*": "to.s{number}"' for number in range(count))
         text = accounts(count).replace("B: {", f"B: {{mappings: {{{rules}}}, ")
         workspace = gather_sources([Source(name="s.conf", content=text.encode())], read=lambda _: b"").workspace()
-        flow = read_account_flow(workspace.servers[0])
+        flow = read_server_flow(workspace.servers[0])
         (block,) = workspace.blocks
         streams = [
             ListeningStream(name=f"s{number}", account=None, subjects=(f"to.s{number}",)) for number in range(count)

@@ -22,7 +22,7 @@ from tests.support.lint_inputs import token
 from tests.support.ports import free_port
 from vstream.lab import binaries
 from vstream.lint.read import Source, gather_sources
-from vstream.lint.reading.accounts import exports_of, find_account_flow, imports_of, read_account_flow
+from vstream.lint.reading.accounts import exports_of, find_account_flow, imports_of, read_server_flow
 from vstream.lint.simulate import tabulate_account
 from vstream.lint.workspace import ServerConf
 from vstream.subjects.account_flow import AccountFlow
@@ -175,7 +175,7 @@ def flow(conf: Path) -> AccountFlow:
     (server,) = (
         gather_sources([Source(name="server.conf", content=conf.read_bytes())], read=lambda _: b"").workspace().servers
     )
-    return read_account_flow(server)
+    return read_server_flow(server)
 
 
 def claims_of(server: ServerConf) -> list[dict[str, object]]:
@@ -278,7 +278,7 @@ def test_shares_are_those_of_the_mappings_of_the_exporting_account(
 def test_every_line_of_the_table_is_what_the_server_does(clients: dict[str, Client], conf: Path) -> None:
     workspace = gather_sources([Source(name="server.conf", content=conf.read_bytes())], read=lambda _: b"").workspace()
     (server,) = workspace.servers
-    flow = read_account_flow(server)
+    flow = read_server_flow(server)
     checked = 0
     for block in workspace.blocks:
         for row in tabulate_account(block, flow, (), CLUSTER):

@@ -15,7 +15,7 @@ from vstream.cli import input_files
 from vstream.cli.exit_codes import NO, OK, UNKNOWN
 from vstream.errors import VstreamError
 from vstream.lint.baseline import Baseline, parse_baseline
-from vstream.lint.config import OWN_FILE, LintConfig, read_config
+from vstream.lint.config import OWN_FILE, LintConfig, parse_config
 from vstream.lint.engine import LintReport, Surroundings
 from vstream.lint.selection import Anchor, known_codes
 from vstream.value_class import value_class
@@ -165,7 +165,7 @@ def _read(file: Path) -> LintConfig | None:
         text = file.read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
         raise VstreamError(f"{name} cannot be read: {error}", hint="it must be TOML, in UTF-8") from None
-    return read_config(text, name, known_codes(), anchor_at(file.parent))
+    return parse_config(text, name, known_codes(), anchor_at(file.parent))
 
 
 def read_environment(names: Sequence[str], env_files: Sequence[Path]) -> Mapping[str, str] | None:

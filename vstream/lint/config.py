@@ -45,7 +45,7 @@ class LintConfig:
     """Where the manual of the rules is, with `{code}` or an anchor for the code to come."""
 
 
-def read_config(text: str, file: str, codes: Collection[str], anchor: Anchor) -> LintConfig | None:
+def parse_config(text: str, file: str, codes: Collection[str], anchor: Anchor) -> LintConfig | None:
     """
     The settings in *text*, None if it has none of lint.
 

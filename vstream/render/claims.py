@@ -235,7 +235,7 @@ def _list_destinations(mapping: Mapping) -> list[Json]:
     return destinations
 
 
-def read_accounts(tokens: Sequence[dict[str, Any]]) -> tuple[Account, ...]:
+def parse_accounts(tokens: Sequence[dict[str, Any]]) -> tuple[Account, ...]:
     """The accounts in these claims, without the system account and without users."""
     names = {str(token["sub"]): str(token["name"]) for token in tokens}
     accounts = []

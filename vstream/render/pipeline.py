@@ -229,23 +229,24 @@ class _Renderer:
     def _render_stream(self, topology: Topology, stream: VirtualStream, part: PhysicalPart) -> bundle.Artifact | None:
         role, place = part.role, part.place
         name, metadata = physical.physical_name(stream, role, place), stream_view.make_metadata(topology, stream, part)
-        kind, (settings, settings_text) = stream_view.form_of(stream, role), self._sort_settings(part.settings)
+        template = stream_view.choose_template(stream, role)
+        settings, settings_text = self._sort_settings(part.settings)
         view = {
             "name": naming.local_name(name),
             "subjects": stream_view.lookup_subjects(topology, stream, part),
             "external": stream_view.mirror_api(stream, part),
             "settings": settings,
             "metadata": dict(sorted(metadata.items())),
-            kind.input_field: stream_view.sources_of(topology, stream, part),
+            template.input_field: stream_view.sources_of(topology, stream, part),
         }
-        filled = None if self._is_foreign else self._fill_shape(kind.template, view, settings_text)
+        filled = None if self._is_foreign else self._fill_shape(template.file, view, settings_text)
         if filled is None:
-            text = self._render_text("VS201", kind.template, view)
-            parsed = None if text is None else self._parse_json("VS201", kind.template, text)
+            text = self._render_text("VS201", template.file, view)
+            parsed = None if text is None else self._parse_json("VS201", template.file, text)
             if text is None or parsed is None:
                 return None
-            if problem := stream_view.stream_problem(parsed, naming.local_name(name), kind, metadata):
-                self._add_finding("VS201", kind.template, problem)
+            if problem := stream_view.stream_problem(parsed, naming.local_name(name), template, metadata):
+                self._add_finding("VS201", template.file, problem)
                 return None
             filled = text.__str__, parsed
         write, fields = filled
@@ -377,7 +378,7 @@ class _Renderer:
                 self.parsed_claims = tuple(jwt.decode(str(natsconf.to_python(token))) for _, token in block.items())
             except VstreamError as error:
                 self._add_finding("VS301", template, error.message)
-            self.parsed_accounts = claims.read_accounts(self.parsed_claims)
+            self.parsed_accounts = claims.parse_accounts(self.parsed_claims)
             self.parsed_mappings = claims.mappings_of(self.parsed_claims, physical.client_accounts(topology)[0])
         return bundle.Artifact(path=bundle.OPERATOR_PATH, text=text, origin=("streams",))
 

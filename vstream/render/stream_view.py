@@ -17,26 +17,26 @@ from vstream.topology.stream_config import OWNERSHIP_KEYS, REGION_KEY, ROLE_KEY,
 
 
 @dataclass(frozen=True, slots=True)
-class StreamForm:
-    """How a physical stream is written: its template, and the field with its subjects or sources."""
+class StreamTemplate:
+    """The template that a physical stream is written by, and the field in it with its subjects or sources."""
 
-    template: str
+    file: str
     input_field: Literal["subjects", "sources", "mirror"]
 
 
-def form_of(stream: VirtualStream, role: Role) -> StreamForm:
-    """How the physical streams of *role* are written."""
+def choose_template(stream: VirtualStream, role: Role) -> StreamTemplate:
+    """The template of the physical streams of *role*."""
     match role:
         case Role.WRITE | Role.ORIGIN:
-            return StreamForm(f"streams/{role.value}.json.j2", "subjects")
+            return StreamTemplate(f"streams/{role.value}.json.j2", "subjects")
         case Role.CATALOG:
-            return StreamForm("streams/write.json.j2", "subjects")
+            return StreamTemplate("streams/write.json.j2", "subjects")
         case Role.ORDER:
-            return StreamForm("streams/order.json.j2", "sources")
+            return StreamTemplate("streams/order.json.j2", "sources")
         case Role.READ if stream.consistency.has_mirrors:
-            return StreamForm("streams/mirror.json.j2", "mirror")
+            return StreamTemplate("streams/mirror.json.j2", "mirror")
         case Role.READ:
-            return StreamForm("streams/read.json.j2", "sources")
+            return StreamTemplate("streams/read.json.j2", "sources")
         case _:
             assert_never(role)
 
@@ -78,8 +78,8 @@ _CATALOG: Mapping[str, Json] = {
 
 
 def sources_of(topology: Topology, stream: VirtualStream, part: PhysicalPart) -> Any:
-    """What a physical stream takes messages from: the value behind its kind's `input_field`, for the template."""
-    takes = form_of(stream, part.role).input_field
+    """What a physical stream takes messages from: the value of its template's `input_field`."""
+    takes = choose_template(stream, part.role).input_field
     account = physical.account_of(stream, part.role, part.place)
     match takes:
         case "subjects":
@@ -161,7 +161,7 @@ def _make_check_metadata(topology: Topology, stream: VirtualStream, part: Physic
     if checks is None:
         return {}
     expected = {"enabled": "true", "peer-expect": str(part.settings.fields["num_replicas"])}
-    takes = form_of(stream, part.role).input_field
+    takes = choose_template(stream, part.role).input_field
     if takes != "subjects":
         expected.update({"lag-critical": str(checks.lag), "seen-critical": f"{checks.silence / _NS:g}s"})
     if takes == "sources":
@@ -197,7 +197,7 @@ _EXPECTED = {
 
 
 def stream_problem(
-    fields: Mapping[str, Json], name: str, kind: StreamForm, ownership: Mapping[str, Json]
+    fields: Mapping[str, Json], name: str, template: StreamTemplate, ownership: Mapping[str, Json]
 ) -> str | None:
     """What in a rendered stream violates the assumptions of the rest of vstream."""
     if fields.get("name") != name:
@@ -210,8 +210,8 @@ def stream_problem(
         return (
             f"the stream `{name}` comes out without its metadata `{missing}`, by which vstream knows that it is its own"
         )
-    written, (item_type, description) = fields.get(kind.input_field), _EXPECTED[kind.input_field]
-    items = [written] if kind.input_field == "mirror" else written
+    written, (item_type, description) = fields.get(template.input_field), _EXPECTED[template.input_field]
+    items = [written] if template.input_field == "mirror" else written
     if not isinstance(items, list) or not items or any(not isinstance(item, item_type) for item in items):
         return f"the stream `{name}` needs {description}"
     return None

@@ -16,7 +16,7 @@ from tests.support.topologies import HEAD, REGIONS
 from vstream.errors import RefusedError, UnknownNameError, VstreamError
 from vstream.lint.parse_topology import parse_topology
 from vstream.plan.importing.discovered import Discovered, DiscoveredServer
-from vstream.plan.importing.topology import ImportedTopology, flow_value, import_topology, write_yaml
+from vstream.plan.importing.topology import ImportedTopology, flow_value, format_yaml, import_topology
 from vstream.plan.plan import Plan, Update
 from vstream.syntax import yaml
 from vstream.topology.model import Topology
@@ -333,7 +333,7 @@ def test_what_is_written_reads_back(value: Any) -> None:
 
 @given(st.dictionaries(st.text("abc", min_size=1), VALUES, max_size=3), st.text(max_size=30))
 def test_comments_stay_comments(streams: dict[str, Any], comment: str) -> None:
-    written = write_yaml(
+    written = format_yaml(
         {"streams": streams}, [comment], {f"streams.{stream}": comment for stream in streams}, [comment]
     )
     assert yaml.parse(written.encode(errors="replace"), "x.yaml").data == {"streams": streams}

@@ -77,7 +77,7 @@ def imports_of(account: AccountConf) -> tuple[AccountImport, ...]:
     return tuple(imports)
 
 
-def read_account_flow(server: ServerConf) -> AccountFlow:
+def read_server_flow(server: ServerConf) -> AccountFlow:
     """The mappings and imports of all accounts of *server*. Imports that it refuses are left out, as VS425 tells."""
     exports = {account.name: exports_of(account) for account in server.accounts}
     indexes = {name: ExportIndex(of_account) for name, of_account in exports.items()}
@@ -169,7 +169,7 @@ def find_account_flow(workspace: Workspace, account: str | None, cluster: str | 
     servers = [server for server in workspace.servers if any(account == conf.name for conf in server.accounts)]
     servers.sort(key=lambda server: server.cluster_name is None or server.cluster_name.text != cluster)
     if servers:
-        return read_account_flow(servers[0])
+        return read_server_flow(servers[0])
     return read_claims_flow(workspace.claims) if any(account == claimed.name for claimed in workspace.claims) else None
 
 

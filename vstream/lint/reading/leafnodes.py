@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from vstream.diagnostics import Span
-from vstream.lint.reading.accounts import read_account_flow
+from vstream.lint.reading.accounts import read_server_flow
 from vstream.lint.reading.nodes import entry, list_values, maps_in, option, split_url, table
 from vstream.lint.workspace import ConfValue, LeafRemote, Permission, ServerConf, UserConf, Workspace
 from vstream.subjects.account_flow import GLOBAL_ACCOUNT
@@ -46,7 +46,7 @@ def read_leaf_side(server: ServerConf, account: str) -> LeafSide:
         system=system_of(server),
         account=account,
         cluster=server.cluster_name.text if server.cluster_name else None,
-        flow=read_account_flow(server),
+        flow=read_server_flow(server),
     )
 
 

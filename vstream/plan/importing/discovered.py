@@ -153,7 +153,7 @@ def locate_regions(system: Discovered, parts: Sequence[MatchedStream]) -> tuple[
     return replace(layout, members=tuple(name for name in layout.regions if name in members)), undescribed
 
 
-def with_region(part: MatchedStream, where: RegionLayout) -> MatchedStream:
+def with_place(part: MatchedStream, where: RegionLayout) -> MatchedStream:
     """*part* with its place: an unmarked origin or order is in the region, or the stretch cluster, whose cluster it is in."""
     if part.place != AT_ITS_CLUSTER:
         return part

@@ -62,7 +62,7 @@ def _write_document(name: str, system: Discovered, seen: RecognisedTopology) -> 
 def _find_ages(stream: RecognisedStream) -> dict[tuple[Role, str], Data]:
     """How long write streams keep their messages: the one thing that has to be said."""
     taking = [part for part in stream.parts if part.role in {Role.WRITE, Role.ORIGIN}]
-    return {(part.role, part.place): settings.write_max_age(part.stream.config.fields) for part in taking}
+    return {(part.role, part.place): settings.express_max_age(part.stream.config.fields) for part in taking}
 
 
 def _list_strays(virtual: RecognisedStream, system: Discovered, reads: Collection[str]) -> Iterator[UndescribedItem]:
@@ -83,7 +83,7 @@ def _with_buckets(written: Data, seen: RecognisedTopology) -> Data:
         if path is None or "consumers" in stream:
             continue
         section, name = path
-        bucket = settings.write_bucket_settings(recognised, stream)
+        bucket = settings.express_bucket(recognised, stream)
         other_streams = {key: value for key, value in written["streams"].items() if key != recognised.name}
         trial = {**written, "streams": other_streams, section: {**written.get(section, {}), name: bucket}}
         if _is_said_whole(trial, recognised):
@@ -293,7 +293,7 @@ def _write_consumers(virtual: RecognisedStream, system: Discovered, owner: str) 
         for name, consumer in system.consumers.get(stream, {}).items():
             if consumer.config.owner not in {None, owner} or POSITION_KEY in consumer.config.metadata:
                 continue
-            durables.setdefault(name, {})[region] = settings.write_consumer_settings(consumer.config.fields)
+            durables.setdefault(name, {})[region] = settings.express_consumer(consumer.config.fields)
             marked[name] += consumer.config.owner == owner
     told: Data = {}
     for name, by_region in sorted(durables.items()):

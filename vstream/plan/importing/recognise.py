@@ -13,7 +13,7 @@ from vstream.plan.importing.discovered import (
     RegionLayout,
     UndescribedItem,
     locate_regions,
-    with_region,
+    with_place,
 )
 from vstream.topology import naming
 from vstream.topology.fields import STREAM_PATTERN
@@ -57,7 +57,7 @@ def recognise(system: Discovered, owner: str | None) -> RecognisedTopology:
     where, unsure = locate_regions(system, parts)
     by_name: dict[str, list[MatchedStream]] = {}
     for part in parts:
-        by_name.setdefault(part.virtual, []).append(with_region(part, where))
+        by_name.setdefault(part.virtual, []).append(with_place(part, where))
     kind = _guess_naming(parts)
     led = _leads_by_stream(system)
     virtual, used = [], set[str]()

@@ -79,7 +79,7 @@ def find_differing_settings(has: Mapping[str, Json], would: Mapping[str, Json], 
     return stated
 
 
-def write_max_age(fields: Mapping[str, Json]) -> Data:
+def express_max_age(fields: Mapping[str, Json]) -> Data:
     """The `max_age` of a stream with these *fields*, even if it is the default."""
     return {"max_age": spell_duration(int(str(fields.get("max_age") or 0)))}
 
@@ -122,7 +122,7 @@ _UNSAYABLE = (
 """A consumer that pushes, or one that begins at a message, which is another one in each region."""
 
 
-def write_consumer_settings(fields: Mapping[str, Json]) -> Data | None:
+def express_consumer(fields: Mapping[str, Json]) -> Data | None:
     """The settings of a durable with these *fields*, None if the language cannot express them."""
     form, default = consumers.to_canonical_consumer(fields), consumers.to_canonical_consumer(_CONSUMER_DEFAULT)
     if FAILOVER_KEY in parse_metadata(fields):
@@ -163,7 +163,7 @@ def find_bucket_path(stream: RecognisedStream) -> tuple[str, str] | None:
     return None
 
 
-def write_bucket_settings(virtual: RecognisedStream, stream: Data) -> Data:
+def express_bucket(virtual: RecognisedStream, stream: Data) -> Data:
     """What a bucket says, if it is one, that is the virtual stream *virtual*, which is written as *stream* so far."""
     has: Data = canonical.to_canonical_stream(
         next(part.stream.config.fields for part in virtual.parts if part.role in _TAKES_PUBLISHES)

@@ -74,7 +74,7 @@ def import_topology(system: Discovered, *, name: str | None, file: str) -> Impor
     called = name or _find_owner(system)
     seen = recognise(system, called)
     data, unsaid = topology_document(called, system, seen)
-    checked = parse_topology(write_yaml(data, (), {}, ()).encode(), file)
+    checked = parse_topology(format_yaml(data, (), {}, ()).encode(), file)
     undescribed = [*seen.undescribed, *unsaid, *_list_missing_answers(system, seen)]
     topology = None if any(finding.is_error for finding in checked.diagnostics) else checked.topology
     plan = None
@@ -83,7 +83,7 @@ def import_topology(system: Discovered, *, name: str | None, file: str) -> Impor
         plan = _plan(topology, desired, system)
         undescribed += _list_other_rules(desired, plan, system)
         undescribed += [UndescribedItem(kind="field", name=note.name, text=note.text) for note in plan.notes]
-    written = write_yaml(
+    written = format_yaml(
         data,
         _list_head_comments(system),
         dict((*_note_gaps(system, seen), *_note_buckets(data))),
@@ -236,14 +236,14 @@ _ESCAPED = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t"}
 _BYTE, _PLANE = 0xFF, 0xFFFF
 
 
-def write_yaml(document: Mapping[str, Any], head: Iterable[str], beside: Mapping[str, str], tail: Iterable[str]) -> str:
+def format_yaml(data: Mapping[str, Any], head: Iterable[str], beside: Mapping[str, str], tail: Iterable[str]) -> str:
     """
-    The YAML of *document*, with comments: those of *head* above it, those of *tail* below.
+    The YAML of *data*, with comments: those of *head* above it, those of *tail* below.
 
     *beside* are comments behind the line of a key, by its path: `regions.east`.
     """
     lines = [*map(_write_comment, head)]
-    for key, value in document.items():
+    for key, value in data.items():
         if isinstance(value, dict) and value and key in {"regions", "connect", "streams", "kv", "objects"}:
             lines.extend(["", f"{key}:"])
             for name, inner in value.items():
