@@ -39,12 +39,12 @@ def spell(cluster: str | None, weight: int, subject: str) -> str:
 
 
 def list_rule_entries(mappings: Iterable[SubjectMapping]) -> Entries:
-    """*mappings* as keyed entries."""
+    """The destinations of each rule as text, by its source."""
     return {mapping.source: spell_destinations(mapping) for mapping in mappings}
 
 
 def list_account_entries(accounts: Iterable[Account]) -> Entries:
-    """*accounts* as keyed entries."""
+    """What *accounts* import, export and are, as text, by the keys of account entries."""
     values: defaultdict[str, list[str]] = defaultdict(list)
     for account in accounts:
         if account.name.startswith(HIDDEN_PREFIXES):
