@@ -18,7 +18,6 @@ from vstream.subjects.algebra import (
     is_valid,
     matches,
     overlaps,
-    tokens,
 )
 
 laws = settings(derandomize=True, deadline=None, max_examples=repetitions(60, night=2000))
@@ -62,10 +61,6 @@ def test_a_subject_with_an_empty_token_reaches_nobody() -> None:
     assert not is_deliverable("a..b")
     assert not is_deliverable("")
     assert is_deliverable("a b.*")
-
-
-def test_tokens_keep_empty_ones() -> None:
-    assert tokens("a..b") == ["a", "", "b"]
 
 
 @pytest.mark.parametrize(

@@ -22,11 +22,6 @@ WHITESPACE = "\t\n\f\r "
 _EXAMPLE = "x"
 
 
-def tokens(subject: str) -> list[str]:
-    """The tokens of *subject*, empty ones included."""
-    return subject.split(SEPARATOR)
-
-
 def is_valid(subject: str) -> bool:
     """Whether the server takes *subject*, wildcards allowed (`IsValidSubject`)."""
     parts = subject.split(SEPARATOR)

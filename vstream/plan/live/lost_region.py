@@ -35,9 +35,9 @@ async def require_dead_and_unused(
                 f"the topology still has `{used[0]}` in region `{region}`",
                 hint="take the region out of the streams' `regions`, or out of the topology, first",
             )
-        alive, _, _ = await ask_itself(region, endpoints.get(region))
-        if alive:
-            raise RefusedError(f"region `{region}` is not dead: {alive[0]}", hint=_HINT)
+        proof = await ask_itself(region, endpoints.get(region))
+        if proof.alive:
+            raise RefusedError(f"region `{region}` is not dead: {proof.alive[0]}", hint=_HINT)
         for stream in topology.streams:
             for role in (Role.WRITE, Role.READ):
                 if (name := physical.physical_name(stream, role, region)) in observed.streams:

@@ -9,9 +9,9 @@ looks like one that is dead: no server can tell the two apart.
 from __future__ import annotations
 
 import asyncio
-import itertools
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from urllib.parse import urlsplit
 
 from vstream.errors import NoRespondersError, NotReachableError, RefusedError, VstreamError
@@ -67,9 +67,13 @@ async def collect_death_proof(
     A region counts as asked if one of its servers has said what it is connected to, or has answered on the system account.
     """
     clusters, problem = await _ask_system(system)
-    heard = [await _hear(topology, region, endpoints, witnesses, clusters, problem) for region in regions]
-    alive, silent, unknown = (tuple(dict.fromkeys(itertools.chain(*kind))) for kind in zip(*heard, strict=True))
-    return DeathProof(regions=tuple(regions), alive=alive, silent=silent, unknown=unknown)
+    proofs = [await _hear(topology, region, endpoints, witnesses, clusters, problem) for region in regions]
+    return DeathProof(
+        regions=tuple(regions),
+        alive=tuple(dict.fromkeys(sentence for proof in proofs for sentence in proof.alive)),
+        silent=tuple(dict.fromkeys(sentence for proof in proofs for sentence in proof.silent)),
+        unknown=tuple(dict.fromkeys(sentence for proof in proofs for sentence in proof.unknown)),
+    )
 
 
 async def _hear(
@@ -79,29 +83,28 @@ async def _hear(
     witnesses: Collection[str],
     clusters: Mapping[str, str],
     problem: str | None,
-) -> tuple[list[str], list[str], list[str]]:
-    """What shows that region *name* lives, who does not see it, and who could not be asked. *clusters* are by server heard."""
+) -> DeathProof:
+    """What everybody says of region *name*. *clusters* are those of the servers that answer on the system account, by name."""
     region = find_region(topology, name)
-    alive, silent, unknown = await ask_itself(region.name, endpoints.get(region.name))
+    itself = await ask_itself(region.name, endpoints.get(region.name))
     names = _select_servers(topology, region, clusters)
-    alive += [f"server `{server}` answers on the system account" for server in names]
+    alive = [*itself.alive, *(f"server `{server}` answers on the system account" for server in names)]
+    silent, unknown = [*itself.silent], [*itself.unknown]
+    linked = f"has a gateway connection to `{region.name}`"
     for witness in witnesses:
         connected, asked = await _ask_gateways(region.cluster, endpoints.get(witness))
-        alive += [
-            f"server `{server}` in `{witness}` has a gateway connection to `{region.name}`" for server in connected
-        ]
+        alive += [f"server `{server}` in `{witness}` {linked}" for server in connected]
         heard = _select_servers(topology, find_region(topology, witness), clusters)
         if asked and not connected:
-            silent.append(f"`{witness}`: none of its {len(asked)} servers has a gateway connection to `{region.name}`")
+            silent.append(f"`{witness}`: none of its {len(asked)} servers {linked}")
         elif heard and not names:
-            count = len(heard)
             silent.append(
-                f"`{witness}`: {count} of its servers answer on the system account, and none of `{region.name}`"
+                f"`{witness}`: {len(heard)} of its servers answer on the system account, and none of `{region.name}`"
             )
         elif not connected and not names:
             reason = f"no monitoring address answers, and the system account {problem or 'has none of its servers'}"
             unknown.append(f"`{witness}`: {reason}")
-    return alive, silent, unknown
+    return DeathProof(regions=(region.name,), alive=tuple(alive), silent=tuple(silent), unknown=tuple(unknown))
 
 
 def _select_servers(topology: Topology, region: Region, clusters: Mapping[str, str]) -> list[str]:
@@ -110,25 +113,25 @@ def _select_servers(topology: Topology, region: Region, clusters: Mapping[str, s
     return sorted(server for server, cluster in clusters.items() if cluster == region.cluster or server in members)
 
 
-async def ask_itself(region: str, endpoint: Endpoint | None) -> tuple[list[str], list[str], list[str]]:
-    """What shows that *region* lives, what that it does not, and what is not known, as its own addresses say."""
+async def ask_itself(region: str, endpoint: Endpoint | None) -> DeathProof:
+    """What the addresses of *region* itself say."""
+    proof = DeathProof(regions=(region,))
     if endpoint is None:
-        return [], [f"`{region}`: no address of it is known any more"], []
+        return replace(proof, silent=(f"`{region}`: no address of it is known any more",))
     endpoint = resolve_context(endpoint) if endpoint.context else endpoint
     names = await asyncio.gather(*(read_server_name(url) for url in endpoint.monitor))
-    alive = [f"server `{name}` answers at its monitoring address" for name in names if name]
+    proof = replace(proof, alive=tuple(f"server `{name}` answers at its monitoring address" for name in names if name))
     try:
         connection = await open_connection(endpoint, region)
     except NotReachableError as error:
         # Whoever refuses us, or answers something else, may be alive and serve others.
         if any(await asyncio.gather(*map(is_listening, (*endpoint.urls, *endpoint.monitor)))):
-            return alive, [], [f"{error.message}, and something listens there"]
-        return alive, [error.message], []
+            return replace(proof, unknown=(f"{error.message}, and something listens there",))
+        return replace(proof, silent=(error.message,))
     except VstreamError as error:  # a password that is missing says nothing about the servers
-        return alive, [], [f"`{region}`: {error.message}"]
-    alive.append(f"server `{connection.server_name}` takes connections")
+        return replace(proof, unknown=(f"`{region}`: {error.message}",))
     await connection.close()
-    return alive, [], []
+    return replace(proof, alive=(*proof.alive, f"server `{connection.server_name}` takes connections"))
 
 
 async def is_listening(url: str) -> bool:

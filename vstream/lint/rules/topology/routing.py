@@ -230,7 +230,7 @@ def subject_problem(subject: str) -> tuple[str, str | None] | None:
     if '"' in subject or "\\" in subject:
         # A mapping's source is a key, and keys in NATS configurations know no escapes (conf/lex.go, lexDubQuotedKey).
         return 'contains `"` or `\\`, which are not allowed in the source of a mapping', "choose another character"
-    tokens = subject_algebra.tokens(subject)
+    tokens = subject.split(subject_algebra.SEPARATOR)
     if naming.is_wildcard(tokens[0]):
         return "begins with a wildcard, so it would also match the servers' own traffic", None
     if tokens[0] in _RESERVED:
