@@ -74,7 +74,7 @@ def carry_out_edit(edit: TopologyEdit, planned: ServerPlan, how: EditOptions) ->
 def load_edit(file: Path, topology: Topology) -> TopologyEdit:
     """*topology* as *file* says it; standard input, which cannot be written, says nothing."""
     text = options.read_bytes(file, limit=-1).decode("utf-8-sig") if str(file) != "-" else ""
-    return TopologyEdit(file=str(file), text=text, topology=topology, overlays=options.read_overlays())
+    return TopologyEdit(file=str(file), text=text, original=text, topology=topology, overlays=options.read_overlays())
 
 
 def command(

@@ -30,10 +30,22 @@ class TopologyEdit:
     text: str
     topology: Topology
     overlays: Mapping[str, bytes] = field(default_factory=dict)
+    original: str = ""
+    """What the file said when it was read."""
 
     def save(self) -> None:
-        """Write it: from then on the file says what is so, and every command continues from there."""
-        save_output(Path(self.file), self.text)
+        """
+        Write it: from then on the file says what is so, and every command continues from there.
+
+        Raises RefusedError where somebody else has changed it meanwhile: nobody has planned both changes together.
+        """
+        path = Path(self.file)
+        if path.is_file() and path.read_bytes().decode("utf-8-sig", "replace") != self.original:
+            raise RefusedError(
+                f"{self.file} has changed since it was read, and nothing was changed",
+                hint="does somebody else change a region? Run this again when that has ended",
+            )
+        save_output(path, self.text)
 
     def drain(self, region: str, taker: str | None = None) -> TopologyEdit:
         """*region* is drained, and *taker*, by default the next region, takes its publishes."""
