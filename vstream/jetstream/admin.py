@@ -13,7 +13,14 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mappin
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
-from vstream.errors import MalformedAnswerError, NoRespondersError, NotPermittedError, NotReachableError, ServerError
+from vstream.errors import (
+    MalformedAnswerError,
+    NoRespondersError,
+    NotPermittedError,
+    NotReachableError,
+    RefusedError,
+    ServerError,
+)
 from vstream.jetstream import error_codes
 from vstream.jetstream.answers import (
     api_error,
@@ -40,6 +47,8 @@ _RELOAD_TIMEOUT = 2.0
 """Seconds. It takes a fifth of one, on a busy machine."""
 _UNANSWERED_TIMEOUT = 2.0
 """Seconds to wait for a request that a server carries out without answering, or that a dead server would answer."""
+_ALIVE_TIMEOUT = 1.0
+"""Seconds in which a stream answers that somebody has made again. An origin rests for longer before it takes publishes."""
 
 
 class JetStreamAdmin:
@@ -122,6 +131,12 @@ class JetStreamAdmin:
         """See StreamAdmin. No server answers this request; the stream's own servers carry it out."""
         until = time.monotonic() + 2 * REQUEST_TIMEOUT
         while await self._is_known(name):
+            # Somebody else may have forgotten it, too, and made it again while we waited.
+            if await self._is_answering(name):
+                raise RefusedError(
+                    f"`{name}` answers again: it was made again, or its region is back",
+                    hint="run this again: it goes on from what is there",
+                )
             if time.monotonic() > until:
                 raise NotReachableError(f"the meta group still knows `{name}` after {2 * REQUEST_TIMEOUT:g} s")
             try:
@@ -130,6 +145,13 @@ class JetStreamAdmin:
                 raise
             except (NotReachableError, ServerError):
                 await asyncio.sleep(_PAUSE)
+
+    async def _is_answering(self, name: str) -> bool:
+        try:
+            await self.info(name, timeout=_ALIVE_TIMEOUT)
+        except (NotReachableError, NoRespondersError, ServerError):
+            return False
+        return True
 
     async def _is_known(self, name: str) -> bool:
         """Whether the meta group has a stream of that name, whether or not its servers run."""

@@ -161,6 +161,9 @@ def _copy_gates(changes: Sequence[Change], context: DiffContext) -> Iterator[Gat
                 mirror = parse_source(field.before, name) if field.field == "mirror" else None
                 if mirror is not None:
                     yield Gate(kind=GateKind.COPIED, stream=name, counterparts=(mirror.stream,))
+        elif change.handover is Handover.OPEN:
+            # Until then, who gives the same region up at the same time may still delete it: its copy goes only afterwards.
+            yield Gate(kind=GateKind.AT_REST, stream=name)
         elif change.handover is Handover.SOURCE:
             yield Gate(kind=GateKind.AT_REST, stream=name)
             observed = context.streams.get(name)
