@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import shutil
+import signal
 from pathlib import Path
 
 import pytest
 
-from tests.support.backups import NAME, backed_up, command, document, goes_on, killed_after, killed_before_the_end
+from tests.support.backups import (
+    DIES_LATER,
+    NAME,
+    backed_up,
+    command,
+    document,
+    goes_on,
+    killed_after,
+    killed_before_the_end,
+    stopped_command,
+)
 from tests.support.publish_load import Load, compare, under_load
 from vstream.lab.status import list_client_endpoints
 
@@ -46,9 +59,19 @@ async def test_a_backup_under_load_is_restored_by_a_command_that_is_killed(tmp_p
     assert "exist" in await command("backup", "restore", directory, file, "--yes", code=1)
     await start_again(file, "--links", "none")
     assert "Nothing was changed" in await command("backup", "restore", directory)
-    await killed_before_the_end("backup", "restore", directory, file, "--yes")
-    done = json.loads(await command("backup", "restore", directory, file, "--yes", "--format", "json"))
-    assert done["done"], done
+    shutil.copytree(directory, tmp_path / "copy")
+    with stopped_command("backup", "restore", tmp_path / "copy", file, "--yes") as late:
+        await killed_before_the_end("backup", "restore", directory, file, "--yes")
+        await killed_before_the_end("backup", "restore", directory, file, "--yes", program=DIES_LATER)
+        # Streams that do not source yet would begin again with the first message.
+        assert "being restored" in await command("apply", file, "--yes", code=1)
+        done = json.loads(await command("backup", "restore", directory, file, "--yes", "--format", "json"))
+        assert done["done"], done
+        # Who began at the same time from a copy of the backup touches nothing that clients may use again.
+        late.send_signal(signal.SIGCONT)
+        _, error = await asyncio.to_thread(late.communicate, timeout=60)
+    assert late.returncode == 1, error
+    assert "meanwhile" in error
     await goes_on(file, directory, load)
     await command("lab", "down", NAME, "--purge")
 

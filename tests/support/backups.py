@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import signal
+import subprocess
 import sys
-from asyncio.subprocess import DEVNULL
-from collections.abc import Sequence
+from asyncio.subprocess import DEVNULL, PIPE
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import nats
@@ -74,10 +77,70 @@ run()
 """The `vstream` command, killed when it has sent all of a snapshot but its end: the stream is there then, and listens to nobody."""
 
 
-async def killed_before_the_end(*arguments: str | Path) -> None:
-    """Run the command, and kill it when a server has all of the first stream but the end of its snapshot."""
+DIES_LATER = """
+import os
+import signal
+
+from vstream.backup import restore
+from vstream.cli.app import run
+
+attach = restore._Restored.attach
+
+
+async def attach_or_die(stream):
+    if stream._config.sources:
+        os.kill(os.getpid(), signal.SIGKILL)
+    await attach(stream)
+
+
+restore._Restored.attach = attach_or_die
+run()
+"""
+"""The same, killed when all streams are there, and readers take from no other yet."""
+WAITS = """
+import os
+import signal
+import sys
+
+from vstream.backup import restore
+from vstream.cli.app import run
+
+read_state = restore._read_state
+
+
+async def read_and_wait(request, connections):
+    state = await read_state(request, connections)
+    if stops.pop():
+        os.kill(os.getpid(), signal.SIGSTOP)
+    return state
+
+
+stops = [True, False]
+restore._read_state = read_and_wait
+run()
+"""
+"""The `vstream` command, which stops when it has seen for the second time what is there, before it restores anything."""
+
+
+@contextmanager
+def stopped_command(*arguments: str | Path) -> Iterator[subprocess.Popen[str]]:
+    """The command, which has seen what is there and waits for SIGCONT. At the end of the block it is killed."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", WAITS, *map(str, arguments)], env=environment(), stdout=DEVNULL, stderr=PIPE, text=True
+    )
+    try:
+        _, status = os.waitpid(process.pid, os.WUNTRACED)
+        assert os.WIFSTOPPED(status), status
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+async def killed_before_the_end(*arguments: str | Path, program: str = DIES) -> None:
+    """Run the command, and see it die: when a server has all of the first stream but the end of its snapshot."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", DIES, *arguments, env=environment(), stdout=DEVNULL, stderr=DEVNULL
+        sys.executable, "-c", program, *arguments, env=environment(), stdout=DEVNULL, stderr=DEVNULL
     )
     assert await asyncio.wait_for(process.wait(), 60) == -signal.SIGKILL
 

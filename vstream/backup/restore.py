@@ -35,11 +35,9 @@ from vstream.probe.hops import EXPECTED_STREAM, NO_STREAM
 from vstream.topology import naming
 from vstream.topology.bundle import RenderedStream
 from vstream.topology.model import Endpoint, Topology
-from vstream.topology.stream_config import StreamConfig, header_name
+from vstream.topology.stream_config import RESTORE_KEY, StreamConfig, header_name
 from vstream.value_class import value_class
 
-MARK = "vstream.restore"
-"""Metadata of a stream that is being restored: the id of its backup."""
 WHOLE = "vstream.restored"
 """Metadata of a stream that is being restored, once a server has confirmed it as complete."""
 _FORGET_TIMEOUT = 10.0
@@ -132,7 +130,7 @@ async def _read_state(request: RestoreRequest, connections: Mapping[str, Reconne
         config = await _Restored(choose_connection_to(connections, saved.region), request, saved).find()
         if config is None:
             missing.append(saved.name)
-        elif config.metadata.get(MARK) != record.id:
+        elif config.metadata.get(RESTORE_KEY) != record.id:
             unmarked.append(saved.name)
         else:
             marked.append(saved.name)
@@ -189,6 +187,8 @@ class _Restored:
     async def make(self) -> None:
         """Restore it, unless it is whole, with consumers that are not ahead of it."""
         info = await self._read_info()
+        if info is not None:
+            self._require_mark(info)
         if info is not None and not (await self._is_whole(info) and await self._is_finished(info)):
             await self._admin.delete(self._saved.name)
             info = None
@@ -196,9 +196,17 @@ class _Restored:
             await self._send()
             info = await self._wait_until_whole()
         await ask_until_available(
-            lambda: self._admin.update(self._config_with({MARK: self._request.record.id, WHOLE: "yes"}))
+            lambda: self._admin.update(self._config_with({RESTORE_KEY: self._request.record.id, WHOLE: "yes"}))
         )
         await self._bring_consumers_back(int(info["state"]["last_seq"]))
+
+    def _require_mark(self, info: Mapping[str, Any]) -> None:
+        """Raise RefusedError where a restore from a copy of the backup was faster: clients may be back."""
+        if check_config(info["config"], "info").get("metadata", {}).get(RESTORE_KEY) != self._request.record.id:
+            raise RefusedError(
+                f"another command has restored `{self._saved.name}` meanwhile",
+                hint="run this again: it continues if anything is left",
+            )
 
     async def _wait_until_whole(self) -> dict[str, Any]:
         """Its state once its consumers exist: servers announce them after the stream."""
@@ -246,7 +254,7 @@ class _Restored:
         return StreamConfig(name=self._saved.name, fields={**fields, "metadata": metadata})
 
     async def _send(self) -> None:
-        config = self._config_with({MARK: self._request.record.id})
+        config = self._config_with({RESTORE_KEY: self._request.record.id})
         deadline = time.monotonic() + _FORGET_TIMEOUT
         while True:
             chunks = self._request.directory.read_chunks(self._saved.name, CHUNK)
@@ -274,6 +282,7 @@ class _Restored:
 
     async def attach(self) -> None:
         """As it was, without the mark, its sources beginning after what it has of them."""
+        self._require_mark(await ask_until_available(lambda: self._admin.info(self._saved.name)))
         config = self._config
         if config.sources:
             positions = await self._read_positions()

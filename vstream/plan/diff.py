@@ -41,6 +41,7 @@ from vstream.topology.bundle import Bundle, RenderedStream
 from vstream.topology.model import Role, Topology
 from vstream.topology.stream_config import (
     FORMER_PREFIX,
+    RESTORE_KEY,
     ROLE_KEY,
     STREAM_KEY,
     ObservedStream,
@@ -119,6 +120,13 @@ def _compare_stream(stream: RenderedStream, context: DiffContext) -> Iterator[Ou
     name = stream.config.name
     observed = context.streams.get(name)
     if observed is not None and context.likeness.is_certain(stream.config.fields, observed.config.fields):
+        return
+    if observed is not None and observed.config.metadata_value(RESTORE_KEY) is not None:
+        yield _block(
+            stream,
+            "it is being restored from a backup, and does not know yet how far it is in its sources",
+            "wait until `vstream backup restore` has ended, or run that again if it was stopped",
+        )
         return
     if steps := promote_home.plan_new_home(stream, context):
         yield from steps

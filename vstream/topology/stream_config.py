@@ -35,6 +35,8 @@ TAKEN_KEY = "vstream.taken."
 """The same until that is measured: the last sequence that it was known to have taken when that was planned."""
 AFTER_KEY = "vstream.after."
 """Beside it: the reader's own last sequence before. Whatever it took since is behind that."""
+RESTORE_KEY = "vstream.restore"
+"""Metadata of a stream that is being restored: the id of its backup."""
 
 REGION_ACCOUNT_PREFIX = "APP_"
 """Prefix of accounts that hold the clients and the streams of one region."""
