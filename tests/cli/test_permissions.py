@@ -59,6 +59,7 @@ LESS = (
     ("consumer", "$JS.API.CONSUMER.INFO.>"),
     ("doctor --bundle", "$JS.API.STREAM.LIST"),
     ("backup take", "$JS.API.STREAM.SNAPSHOT.*"),
+    ("backup take", "$JS.API.CONSUMER.MSG.NEXT.>"),
 )
 """The short form: a subject of each command that it says is missing."""
 
@@ -92,19 +93,27 @@ def unused_server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Pe
 
 @contextmanager
 def serve_applied(directory: Path, routing: str) -> Iterator[PermittedServer]:
-    """A server with the streams of its topology."""
+    """A server with the streams of its topology, and a message in them."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(permitted_server.VARIABLE, permitted_server.PASSWORD)
         with permitted_server.running(directory, routing) as running:
             permit(running, "apply")
             ran = vstream("apply", running.file, "--yes")
             assert ran.code == 0, ran.out + ran.err
+            asyncio.run(publish(running, 1))
             permit(running, "status")
             deadline = time.monotonic() + 120
             # On a busy machine a source needs seconds until it is heard first.
             while (ran := vstream("status", running.file)).code != 0:
                 assert time.monotonic() < deadline, ran.out + ran.err
             yield running
+
+
+async def publish(server: PermittedServer, messages: int) -> None:
+    app = await nats.connect(server.url, user=server.user_of("app"), password=permitted_server.PASSWORD)
+    for _ in range(messages):
+        await app.jetstream(timeout=permitted_server.PATIENCE).publish("v.foo.x", b"")
+    await app.close()
 
 
 def permit(server: PermittedServer, command: str, *, but: str | None = None) -> None:
@@ -203,15 +212,12 @@ async def lose_the_end(server: PermittedServer) -> None:
     permit(server, "apply")
     store, saved = server.store_of(write), server.directory / "kept"
     server.restart(lambda: shutil.copytree(store, saved))
-    app = await nats.connect(server.url, user=server.user_of("app"), password=permitted_server.PASSWORD)
     endpoint = server.topology.region("west").endpoint
     assert endpoint is not None
     async with connect(endpoint, "west") as connection:
         admin = JetStreamAdmin(connection)
         before = (await admin.info(read))["state"]["last_seq"]
-        for _ in range(3):
-            await app.jetstream(timeout=permitted_server.PATIENCE).publish("v.foo.x", b"")
-        await app.close()
+        await publish(server, 3)
         async with asyncio.timeout(permitted_server.PATIENCE):
             while int((await admin.info(read))["state"]["last_seq"]) < before + 3:
                 await asyncio.sleep(0.05)
@@ -256,9 +262,6 @@ async def test_an_audit_works_with_exactly_what_it_needs_and_says_what_is_missin
     unused_server: PermittedServer,
 ) -> None:
     server = unused_server
-    app = await nats.connect(server.url, user=server.user_of("app"), password=permitted_server.PASSWORD)
-    await app.jetstream(timeout=permitted_server.PATIENCE).publish("v.foo.x", b"")
-    await app.close()
     permit(server, "repair sources")
     assert (await asyncio.to_thread(vstream, "repair", "sources", server.file)).code == 0
     needed = permissions_for(server.topology, ["audit"])

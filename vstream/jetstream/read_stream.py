@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import aclosing
 from typing import TYPE_CHECKING
 
-from vstream.errors import NoRespondersError, NotPermittedError, NotReachableError
+from vstream.errors import NoRespondersError, NotPermittedError, NotReachableError, VstreamError
 from vstream.jetstream.answers import api_error, convert_malformed_errors, require_text
 from vstream.jetstream.connection import NO_RESPONDERS, Connection, Reply
 from vstream.topology import naming
@@ -95,12 +95,19 @@ async def _read_once(
 ) -> AsyncGenerator[StoredMessage]:
     """As `read_messages`, with one consumer. Raises NotReachableError as soon as something seems to be lost."""
     reader = await _create_consumer(connection, stream, from_seq, headers_only=headers_only, timeout=patience)
-    arrived: asyncio.Queue[StoredMessage | str | None] = asyncio.Queue()
+    arrived: asyncio.Queue[StoredMessage | str | VstreamError | None] = asyncio.Queue()
     numbers = itertools.count(1)
 
     async def take(reply: Reply, subject: str) -> None:
         arrived.put_nowait(_decode_delivery(reply, subject, numbers))
 
+    def end_reading(refusal: asyncio.Future[None]) -> None:
+        if not refusal.cancelled() and isinstance(error := refusal.exception(), VstreamError):
+            arrived.put_nowait(error)
+
+    refusal: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    refusal.add_done_callback(end_reading)
+    connection.client.expect(reader.pulls, refusal)
     inbox = connection.inbox()
     await connection.subscribe(inbox, take)
     left, until = reader.pending, time.monotonic() + patience
@@ -121,6 +128,7 @@ async def _read_once(
                 if message.pending == 0:
                     return
     finally:
+        refusal.cancel()
         await connection.publish(reader.deletes, b"")
 
 
@@ -248,14 +256,16 @@ async def _pull(connection: Connection, subject: str, batch: int, timeout: float
 
 
 async def _read_next(
-    arrived: asyncio.Queue[StoredMessage | str | None], stream: str, patience: float
+    arrived: asyncio.Queue[StoredMessage | str | VstreamError | None], stream: str, patience: float
 ) -> StoredMessage | None:
-    """The next message, or None where nobody listens for the request."""
+    """The next message, or None where nobody listens for the request. Raises NotPermittedError if it was refused."""
     try:
         async with asyncio.timeout(min(patience, _SILENCE_TIMEOUT)):
             message = await arrived.get()
     except TimeoutError:
         raise NotReachableError(f"nothing more came of stream `{stream}` within {patience:g} s") from None
+    if isinstance(message, VstreamError):
+        raise message
     if isinstance(message, str):
         raise NotReachableError(f"stream `{stream}` cannot be read to its end: {message}")
     return message
