@@ -12,7 +12,7 @@ import pytest
 from tests.plan.test_diff import plan, world
 from tests.support.plans import make_plan, render_streams, topology
 from vstream.chaos import select
-from vstream.plan.plan import Create, Delete, GateKind, Stage, Update, risk_of, stage_of
+from vstream.plan.plan import Create, Delete, Gate, GateKind, Stage, Update, risk_of, stage_of
 from vstream.plan.risk import Risk
 from vstream.subjects.algebra import overlaps
 from vstream.topology import physical
@@ -146,6 +146,7 @@ async def test_an_origin_moves_with_its_home() -> None:
     assert isinstance(moved, Update)
     assert {change.field for change in moved.fields} == {"placement", "metadata.vstream.region"}
     assert risk_of(moved) is Risk.DISRUPTIVE
+    assert Gate(kind=GateKind.RECORDED, stream="foo") in made.gates
     assert {change.config.name for change in made.changes if isinstance(change, Create)} == {"foo-read-east"}
     assert made.blocked == ()
 

@@ -174,6 +174,9 @@ class FakeServers:
         self._answer(f"update {config.name}")
         self._consume(config, self.consumers[config.stream][config.durable].created)
 
+    async def note_contents(self, stream: str) -> None:
+        self.calls.append(f"note {stream}")
+
     async def ack_floor(self, stream: str, durable: str) -> int:
         return self.consumers[stream][durable].ack_floor
 

@@ -23,6 +23,7 @@ from vstream.plan.plan import (
     Delete,
     DeleteConsumer,
     Gate,
+    GateKind,
     Handover,
     Plan,
     Stage,
@@ -135,6 +136,8 @@ async def execute_plan(plan: Plan, administration: Administration, *, watch: App
     """
     run = _PlanRun(administration, watch)
     await run.note_leaders(plan)
+    recorded = [gate.stream for gate in plan.gates if gate.kind is GateKind.RECORDED]
+    await asyncio.gather(*map(administration.checker.note_contents, recorded))
     is_loaded = is_pending = False
     waits_for: tuple[str, ...] = ()
     for stage, changes in plan.group_by_stage().items():

@@ -26,6 +26,7 @@ from vstream.plan.pipeline import make_plan
 from vstream.plan.plan import Plan
 from vstream.servers.bundles import render_lab
 from vstream.servers.find_servers import Servers, find_system_endpoints
+from vstream.servers.placement_recorder import PlacementRecorder
 from vstream.servers.server_plan import ServerPlan
 from vstream.servers.target_servers import make_target
 from vstream.topology.model import Topology
@@ -41,12 +42,13 @@ async def apply_and_replan(
 ) -> tuple[ApplyResult, Plan | None]:
     """Carry out *planned*, then plan again: what is left is what counts; None where apply was stopped."""
     request, lab_name = planned.request, planned.servers.lab
+    recorder = PlacementRecorder(partial(make_target, request.topology, planned.servers))
     mappings = choose_mapping_admin(request, planned.plan, planned.servers, shipping)
     async with connect_all(request.topology, request.endpoints) as connections:
         connection = choose_connection(connections)
         administration = Administration(
             streams=JetStreamAdmin(connection),
-            checker=LiveGateChecker(connection),
+            checker=LiveGateChecker(connection, recorder.find_unrecorded),
             positions=LivePositionReader(connection),
             mappings=mappings,
             servers=LabServerAdmin(lab_name) if lab_name is not None else None,

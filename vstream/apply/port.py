@@ -88,6 +88,9 @@ class GateChecker(Protocol):
     async def leader(self, stream: str) -> str | None:
         """The server that leads *stream*; None if nobody says so."""
 
+    async def note_contents(self, stream: str) -> None:
+        """Note some of the messages of *stream*, which is to move: afterwards, they must be there."""
+
 
 class PositionReader(Protocol):
     """Measures how far streams and consumers have come. Each method raises VstreamError for what can never be measured."""

@@ -84,6 +84,16 @@ class Meta:
     """The members besides the leader, according to the leader; other servers list none."""
 
 
+@value_class
+class MetaLog:
+    """The log of the meta group, as one server has it on disk."""
+
+    first: int
+    """Its first entry. Whatever came before is in the server's snapshot, from which it starts."""
+    last: int
+    is_leader: bool
+
+
 async def get(url_base: str, path: str, timeout: float = TIMEOUT) -> Mapping[str, Any]:
     """
     The JSON object at *path*, for example `/varz`, of the server with the monitoring address *url_base*.
@@ -199,6 +209,18 @@ async def read_meta(url_base: str, timeout: float = TIMEOUT) -> Meta | None:
                 answers.require_text(peer["name"]) for peer in answers.parse_list(group, "replicas", url_base)
             ),
         )
+
+
+async def read_meta_log(url_base: str, timeout: float = TIMEOUT) -> MetaLog | None:
+    """The log of the meta group on the server; None if JetStream is not clustered or not enabled."""
+    url = f"{url_base}/raftz"
+    answer = await get(url_base, "/raftz?group=_meta_", timeout)
+    with answers.convert_malformed_errors(url):
+        for groups in answer.values():
+            if (group := groups.get("_meta_")) is not None:
+                first, last = int(group["wal"]["first_seq"]), int(group["pindex"])
+                return MetaLog(first=first, last=last, is_leader=group["state"] == "LEADER")
+    return None
 
 
 async def read_outbound_gateways(url_base: str, timeout: float = TIMEOUT) -> Mapping[str, int]:

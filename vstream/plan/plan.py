@@ -53,34 +53,36 @@ class Stage(IntEnum):
     REFRESHED_READERS = 5
     """Readers of a stream that moved or was scaled source again at once; by themselves it takes 10 s or more."""
     READ_STREAMS = 6
-    STOPPED_COPIES = 7
+    RECORDED_MOVES = 7
+    """What has moved is recorded by its servers, and all there."""
+    STOPPED_COPIES = 8
     """A read stream that was seeded from another stops mirroring it; a source that changes is removed."""
-    SOURCED_COPIES = 8
+    SOURCED_COPIES = 9
     """It sources from where that stopped."""
-    CONSUMERS = 9
+    CONSUMERS = 10
     """Before the mappings: clients that are sent to a stream find its consumers there."""
-    REPLACED_COPIES = 10
+    REPLACED_COPIES = 11
     """Copies that an origin replaces."""
-    OPENED_ORIGINS = 11
+    OPENED_ORIGINS = 12
     """That origin takes publishes."""
-    MAPPINGS = 12
-    NAMED_STREAMS = 13
+    MAPPINGS = 13
+    NAMED_STREAMS = 14
     """Read and order streams that list the subjects of clients beside write streams: without the mappings, publishes end in them."""
-    NAMED_CONSUMERS = 14
+    NAMED_CONSUMERS = 15
     """Consumers of those."""
-    DELETED_CONSUMERS = 15
-    CLOSED_WRITE_STREAMS = 16
+    DELETED_CONSUMERS = 16
+    CLOSED_WRITE_STREAMS = 17
     """Write streams to be deleted stop taking publishes, where no mapping leads clients away from them."""
-    FORMER_STREAMS = 17
+    FORMER_STREAMS = 18
     """Write streams of a layout that the topology has left, once its read streams have everything of them."""
-    DROPPED_SOURCES = 18
+    DROPPED_SOURCES = 19
     """After the mappings: until then clients may still publish into what is dropped."""
-    DELETED_READ_STREAMS = 19
-    DELETED_ORDER_STREAMS = 20
-    DELETED_WRITE_STREAMS = 21
-    FORMER_ACCOUNTS = 22
+    DELETED_READ_STREAMS = 20
+    DELETED_ORDER_STREAMS = 21
+    DELETED_WRITE_STREAMS = 22
+    FORMER_ACCOUNTS = 23
     """What servers unload of a layout that the topology has moved away from: until then its streams hand on what they have."""
-    RETIRED_SERVERS = 23
+    RETIRED_SERVERS = 24
 
 
 class Handover(Enum):
@@ -105,6 +107,8 @@ class GateKind(Enum):
     """*stream* has moved, with all of its replicas. If its leader changed, *counterparts*, its readers, are refreshed."""
     ARRIVED = "arrived"
     """The same, where servers that may still hold it go afterwards, or *counterparts*, its copies, which hold no more than it."""
+    RECORDED = "recorded"
+    """*stream* has moved, its servers have recorded that they hold it, and it holds what it held when apply began."""
     COPIED = "copied"
     """*stream* holds all that the one of *counterparts*, which it mirrors, holds, and it is known where each source goes on."""
     AT_REST = "at rest"
@@ -136,8 +140,10 @@ class Gate:
         """What must hold, as a clause that follows `until`."""
         names = quote_names(self.counterparts)
         match self.kind:
-            case GateKind.SETTLED | GateKind.ARRIVED:
+            case GateKind.SETTLED | GateKind.ARRIVED | GateKind.RECORDED:
                 also = f", and holds what {names} holds" if self.kind is GateKind.ARRIVED and names else ""
+                if self.kind is GateKind.RECORDED:
+                    also = ", its servers have recorded it, and it holds what it held"
                 return f"`{self.stream}` is where it is placed, with all of its replicas{also}"
             case GateKind.COPIED:
                 return f"`{self.stream}` holds all that {names} holds"
@@ -154,6 +160,7 @@ class Gate:
 _BEFORE = {
     GateKind.SETTLED: Stage.REFRESHED_READERS,
     GateKind.ARRIVED: Stage.DELETED_READ_STREAMS,
+    GateKind.RECORDED: Stage.RECORDED_MOVES,
     GateKind.COPIED: Stage.STOPPED_COPIES,
     GateKind.AT_REST: Stage.SOURCED_COPIES,
     GateKind.FED: Stage.MAPPINGS,

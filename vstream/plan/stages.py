@@ -37,6 +37,7 @@ _TITLES = {
     Stage.ORDER_STREAMS: "order streams",
     Stage.REFRESHED_READERS: "refresh readers",
     Stage.READ_STREAMS: "read streams",
+    Stage.RECORDED_MOVES: "record moves",
     Stage.STOPPED_COPIES: "stop readers",
     Stage.SOURCED_COPIES: "resume readers",
     Stage.CONSUMERS: "consumers",
@@ -66,9 +67,11 @@ _PLACES = frozenset({"num_replicas", "placement"})
 
 def gates_of(changes: Sequence[Change], context: DiffContext) -> tuple[Gate, ...]:
     """What *changes* must wait for, in the order of the stages."""
+    arrived = list(_list_arrived_gates(changes, context))
     gates = [
         *_list_settled_gates(changes, context),
-        *_list_arrived_gates(changes, context),
+        *arrived,
+        *_list_recorded_gates(changes, arrived),
         *_copy_gates(changes, context),
         *_drain_gates(changes),
         *_list_unchanged_gates(changes, context),
@@ -110,6 +113,16 @@ def _list_arrived_gates(changes: Sequence[Change], context: DiffContext) -> Iter
         replaced = copies.get((rendered.config.name, rendered.region), ())
         if replaced or place not in {None, observed.cluster} or _is_moving(observed):
             yield Gate(kind=GateKind.ARRIVED, stream=rendered.config.name, counterparts=tuple(replaced))
+
+
+def _list_recorded_gates(changes: Sequence[Change], arrived: Sequence[Gate]) -> Iterator[Gate]:
+    """A server that is killed before it has recorded that a stream is there deletes what it has of it."""
+    names = [gate.stream for gate in arrived]
+    for change in changes:
+        if isinstance(change, Update) and any(field.field == "placement" for field in change.fields):
+            names.append(change.config.name)
+    for name in dict.fromkeys(names):
+        yield Gate(kind=GateKind.RECORDED, stream=name)
 
 
 def list_interrupted_gates(changes: Sequence[Change], context: DiffContext) -> Iterator[Gate]:

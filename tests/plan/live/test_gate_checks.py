@@ -190,6 +190,38 @@ async def test_a_copy_goes_only_if_its_origin_holds_the_same(version: str | None
         server.stop()
 
 
+@pytest.mark.parametrize("max_age", [None, 3_600_000_000_000, 1_000_000_000], ids=["unlimited", "1 h", "1 s"])
+async def test_a_stream_that_has_moved_holds_what_it_held(max_age: int | None, tmp_path: Path) -> None:
+    """Unless its age may have removed that."""
+    server, gate = JetStreamServer(tmp_path, "2.12.8"), Gate(kind=GateKind.RECORDED, stream="foo")
+    server.start()
+    limits = {} if max_age is None else {"max_age": max_age}
+
+    async def publish(number: int) -> None:
+        await asyncio.to_thread(fill, server, "foo", [("foo.a", b"", None)] * number, **limits)
+
+    try:
+        await publish(900)
+        async with connect(Endpoint(urls=(server.url,)), "west") as connection:
+            checker = LiveGateChecker(connection)
+            await checker.note_contents("foo")
+            await publish(10)
+            assert await checker.find_missing(gate) is None
+            await asyncio.to_thread(server.api, "STREAM.PURGE.foo", {"keep": 200})
+            if max_age == 1_000_000_000:
+                assert await checker.find_missing(gate) is None
+                return
+            lost = "`foo` has lost messages while it moved: it held 1 to 900, and now 711 to 910"
+            with pytest.raises(VstreamError, match=lost):
+                await checker.find_missing(gate)
+            await asyncio.to_thread(server.api, "STREAM.DELETE.foo", {})
+            await publish(1000)
+            with pytest.raises(VstreamError, match="and now 1 to 1,000"):
+                await checker.find_missing(gate)
+    finally:
+        server.stop()
+
+
 async def test_a_stream_that_still_grows_is_not_at_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gate_checks, "STEADY", 0.2)
     server, gate = JetStreamServer(tmp_path), Gate(kind=GateKind.AT_REST, stream="foo")

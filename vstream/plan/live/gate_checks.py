@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import assert_never
 
-from vstream.errors import NoRespondersError, NotReachableError, ServerError
+from vstream.errors import NoRespondersError, NotReachableError, ServerError, VstreamError
 from vstream.formatting import quote_names
 from vstream.jetstream import direct
 from vstream.jetstream.admin import JetStreamAdmin
@@ -25,14 +27,21 @@ STEADY = 2.0
 """Seconds that a gate's condition must hold: by then, accepted messages are stored."""
 _BACK = "let the topology have the region again, apply it, and take it out once more"
 _SAMPLES = 64
-"""Messages of a copy that are compared with its origin's."""
+"""Messages of a copy that are compared with its origin's, and of a stream with those before it moved."""
+_CLOCK_SKEW = timedelta(minutes=1)
+_REMOVING = ("max_bytes", "max_msgs_per_subject", "allow_msg_ttl")
+"""Fields that let servers remove any message but the last one."""
+FindUnrecorded = Callable[[str, Sequence[str]], Awaitable[str | None]]
+"""For a stream and the servers that hold it, which of these have not recorded that; None if all have."""
 
 
 class LiveGateChecker:
     """Checks gates over one connection; the account's streams of all clusters answer on it."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, find_unrecorded: FindUnrecorded | None = None) -> None:
         self._connection = connection
+        self._find_unrecorded = find_unrecorded
+        self._contents: dict[str, Mapping[int, str]] = {}
         self._admin = JetStreamAdmin(connection)
         self._positions = LivePositionReader(connection)
         self._steady: dict[Gate, tuple[object, float]] = {}
@@ -54,11 +63,17 @@ class LiveGateChecker:
             return None
         return (info.get("cluster") or {}).get("leader")
 
+    async def note_contents(self, stream: str) -> None:
+        """See GateChecker."""
+        with suppress(NotReachableError, ServerError, NoRespondersError):
+            state = await self._positions.read_stream(stream)
+            seqs = _choose_samples(state.first_seq, state.last_seq) if state.messages else ()
+            self._contents[stream] = await self._read_times(stream, seqs)
+
     async def _check_gate(self, gate: Gate) -> str | None:
         match gate.kind:
-            case GateKind.SETTLED | GateKind.ARRIVED:
-                copies = gate.counterparts if gate.kind is GateKind.ARRIVED else ()
-                return await self._check_settled(gate) or await self._compare_copies(gate.stream, copies)
+            case GateKind.SETTLED | GateKind.ARRIVED | GateKind.RECORDED:
+                return await self._check_settled(gate) or await self._check_moved(gate)
             case GateKind.COPIED:
                 return await self._check_copy(gate)
             case GateKind.AT_REST:
@@ -87,6 +102,43 @@ class LiveGateChecker:
         if not all(replica.get("current") for replica in replicas):
             return f"not all replicas of `{gate.stream}` are current"
         return None
+
+    async def _check_moved(self, gate: Gate) -> str | None:
+        """What is missing of a settled stream. Raises VstreamError if it has lost messages since `note_contents`."""
+        match gate.kind:
+            case GateKind.ARRIVED:
+                return await self._compare_copies(gate.stream, gate.counterparts)
+            case GateKind.RECORDED:
+                return await self._check_recorded(gate.stream)
+            case _:
+                return None
+
+    async def _check_recorded(self, stream: str) -> str | None:
+        if self._find_unrecorded is not None:
+            cluster = (await self._admin.info(stream, timeout=TIMEOUT)).get("cluster") or {}
+            names = [str(replica["name"]) for replica in cluster.get("replicas") or ()]
+            if missing := await self._find_unrecorded(stream, [str(cluster["leader"]), *names]):
+                return missing
+        await self._require_contents(stream)
+        return None
+
+    async def _require_contents(self, name: str) -> None:
+        noted = self._contents.get(name, {})
+        stored = await self._read_times(name, list(noted))
+        stream = await self._positions.read_stream(name)
+        changed = [seq for seq, time_before in noted.items() if stored.get(seq) != time_before]
+        lost = [seq for seq in changed if seq in stored or not _may_be_removed(stream, seq, noted[seq])]
+        if lost:
+            held = f"it held {min(noted):,} to {max(noted):,}, and now {stream.first_seq:,} to {stream.last_seq:,}"
+            raise VstreamError(
+                f"`{name}` has lost messages while it moved: {held}, and {len(lost):,} of {len(noted):,} compared are gone",
+                hint=f"a server died meanwhile; keep copies of `{name}` and stop who publishes: `vstream repair messages` says what they can bring back",
+            )
+
+    async def _read_times(self, stream: str, seqs: Sequence[int]) -> Mapping[int, str]:
+        """When the messages at *seqs* were stored, without those that are not there."""
+        messages = await asyncio.gather(*(direct.get_by_seq_from_leader(self._connection, stream, seq) for seq in seqs))
+        return {message.seq: message.stored_at for message in messages if message is not None}
 
     async def _compare_copies(self, stream: str, copies: Sequence[str]) -> str | None:
         """What *stream* lacks of *copies*, which have its very sequences and times; None if nothing is seen."""
@@ -186,6 +238,25 @@ class LiveGateChecker:
         if position.seq < origin.last_seq:
             return f"`{reader.name}` is at {position.seq:,} of {origin.last_seq:,} in `{origin.name}`"
         return None
+
+
+def _may_be_removed(stream: LiveStream, seq: int, stored_at: str) -> bool:
+    """Whether limits of *stream* may have removed a message at *seq*."""
+    if seq > stream.last_seq:
+        return False
+    if (age := _read_limit(stream, "max_age")) > 0:
+        expires = datetime.fromisoformat(stored_at) + timedelta(microseconds=age / 1000)
+        if expires < datetime.now(UTC) + _CLOCK_SKEW:
+            return True
+    if 0 < _read_limit(stream, "max_msgs") <= stream.last_seq - seq:
+        return True
+    is_kept = stream.config.fields.get("retention", "limits") == "limits"
+    return not is_kept or any(_read_limit(stream, name) > 0 for name in _REMOVING)
+
+
+def _read_limit(stream: LiveStream, name: str) -> int:
+    limit = stream.config.fields.get(name)
+    return limit if isinstance(limit, int) else 0
 
 
 def _choose_samples(first: int, last: int) -> Sequence[int]:

@@ -1,0 +1,84 @@
+"""
+Have servers record which streams they hold, before anything depends on it.
+
+A server records that in its snapshots of the meta group's log: once a minute, and when it becomes the group's leader. One
+that is killed before replays the log. If a stream was on other servers at its last snapshot, it deletes what it has of that
+stream, and then makes it again, empty (server/jetstream_cluster.go: what a snapshot assigns goes before updates).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+
+from vstream.errors import VstreamError
+from vstream.formatting import format_count
+from vstream.jetstream import monitoring
+from vstream.jetstream.admin import JetStreamAdmin
+from vstream.jetstream.monitoring import MetaLog
+from vstream.servers.target_servers import TargetServers
+
+PERIOD = 70.0
+"""Seconds after which a server that nobody can ask has recorded what it holds: servers do that once a minute."""
+_AGAIN = 1.0
+_ATTEMPTS = 3
+"""How often, and after how many seconds again, a server is made leader of the meta group."""
+
+
+class PlacementRecorder:
+    """Makes the servers of streams that have moved record that they hold them."""
+
+    def __init__(self, find_target: Callable[[], TargetServers]) -> None:
+        self._find_target = find_target
+        self._target: TargetServers | None = None
+        self._names: dict[str, str] = {}
+        self._ends: dict[tuple[str, str], int] = {}
+        self._since: dict[str, float] = {}
+        self._attempts: dict[str, int] = {}
+        self._next = 0.0
+
+    async def find_unrecorded(self, stream: str, servers: Sequence[str]) -> str | None:
+        """Which of *servers*, which hold *stream*, have not recorded that; None if all have. Raises VstreamError."""
+        self._target = self._target or self._find_target()
+        logs = await self._read_logs(self._target, servers)
+        end = max((log.last for log in logs.values()), default=0)
+        late = [server for server, log in logs.items() if log.first <= self._ends.setdefault((stream, server), end)]
+        if late:
+            await self._lead_from(self._target, late[0], is_leader=logs[late[0]].is_leader)
+            return f"{', '.join(late)} {'has' if len(late) == 1 else 'have'} not recorded that `{stream}` is there"
+        left = self._since.setdefault(stream, time.monotonic()) + PERIOD - time.monotonic()
+        silent = [server for server in servers if server not in logs]
+        if silent and left > 0:
+            wait = f"servers record it once a minute: {format_count(int(left) + 1, 'second')} to go"
+            return f"whether {', '.join(silent)} has recorded that `{stream}` is there is not known; {wait}"
+        return None
+
+    async def _read_logs(self, target: TargetServers, servers: Sequence[str]) -> Mapping[str, MetaLog]:
+        """The log of each of *servers* whose monitoring address is known, and answers."""
+        logs: dict[str, MetaLog] = {}
+
+        async def read(url: str) -> None:
+            with suppress(VstreamError):
+                if url not in self._names:
+                    self._names[url] = (await monitoring.read_varz(url)).server_name
+                if self._names[url] in servers and (log := await monitoring.read_meta_log(url)) is not None:
+                    logs[self._names[url]] = log
+
+        await asyncio.gather(*map(read, target.monitors()))
+        return logs
+
+    async def _lead_from(self, target: TargetServers, server: str, *, is_leader: bool) -> None:
+        """Let *server* lead the meta group. Where that cannot be asked, it records the stream within a minute all the same."""
+        tried, now = self._attempts.get(server, 0), time.monotonic()
+        if target.system is None or target.hubs or tried == _ATTEMPTS or now < self._next:
+            return
+        self._next = now + _AGAIN
+        with suppress(VstreamError):
+            async with target.connect_to_system() as system:
+                if is_leader:  # whoever leads already must let another lead first
+                    await JetStreamAdmin(system).step_down_meta()
+                else:
+                    self._attempts[server] = tried + 1
+                    await JetStreamAdmin(system).step_down_meta(server)
