@@ -81,7 +81,7 @@ class RestoreState:
         return bool(self.marked)
 
 
-async def read_state(request: RestoreRequest) -> RestoreState:
+async def require_restorable(request: RestoreRequest) -> RestoreState:
     """
     What is there already. Raises RefusedError if that is anything but an interrupted restore of this backup.
 
@@ -95,7 +95,7 @@ async def restore_backup(request: RestoreRequest, on_stream: Callable[[str], Non
     """
     Make all streams of the backup, with their consumers, and let readers take from the others again.
 
-    Killed anywhere, it can be run again. Raises as `read_state`, and as requests do. *on_stream* is told what is being done.
+    Killed anywhere, it can be run again. Raises as `require_restorable`, and as requests do. *on_stream* is told what is being done.
     """
     with request.directory.hold_lock():
         async with connect_reconnecting(request.topology, request.endpoints) as opened:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from vstream.backup.directory import BackupDirectory
-from vstream.backup.restore import RestoreRequest, read_state, restore_backup
+from vstream.backup.restore import RestoreRequest, require_restorable, restore_backup
 from vstream.backup.take import BackupRequest, take_backup
 from vstream.cli import options
 from vstream.cli.asyncio_runner import run
@@ -81,7 +81,7 @@ def restore(
     request = RestoreRequest(
         directory=source, record=record, topology=loaded, streams=streams, endpoints=servers.endpoints
     )
-    state = run(read_state(request))
+    state = run(require_restorable(request))
     if yes:
         with show_steps() as show:
             run(restore_backup(request, show))

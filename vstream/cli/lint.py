@@ -28,7 +28,7 @@ from vstream.formatting import format_count
 from vstream.lint.config import LintConfig
 from vstream.lint.linter import CheckResult, Linter, diff_texts
 from vstream.lint.read import Source
-from vstream.lint.selection import FilePatterns, check_selectors, known_codes
+from vstream.lint.selection import FilePatterns, known_codes, parse_selectors
 from vstream.value_class import value_class
 
 if TYPE_CHECKING:
@@ -350,7 +350,7 @@ def merge(settings: lint_settings.Settings, options: LintOptions) -> LintConfig:
     """The settings with what the options say. Raises VstreamError."""
     config, codes = settings.config, known_codes()
     selected, ignored, added = (
-        check_selectors(words, codes) for words in (options.select, options.ignore, options.extend_select)
+        parse_selectors(words, codes) for words in (options.select, options.ignore, options.extend_select)
     )
     selection = config.selection
     # What is asked for on the command line counts more than what the settings ignore.

@@ -68,7 +68,7 @@ def command(
     artifacts = render_target(target, loaded, bundle, list_template_directories(templates))
     if only == "mappings":
         artifacts = tuple(artifact for artifact in artifacts if artifact.path.endswith(loaded_path(loaded)))
-    removed = write_bundle(artifacts, output)
+    removed_count = write_bundle(artifacts, output)
     is_for_hosts = target not in {"helm", "nack"} and any(seat.server.host for seat in loaded.all_seats)
     missing = list_missing_files(bundle) if is_for_hosts and only is None else []
     if output_format == "json":
@@ -78,7 +78,7 @@ def command(
                 "topology": loaded.name,
                 "directory": str(output),
                 "files": sorted(artifact.path for artifact in artifacts),
-                "removed": removed,
+                "removed": removed_count,
                 "streams": len(bundle.streams),
                 "mapping_rules": len(bundle.mappings),
                 "missing": [*missing],
@@ -89,7 +89,7 @@ def command(
     print_note(
         f"{output}: {format_count(len(artifacts), 'file')}, {format_count(len(bundle.streams), 'stream')}, "
         f"{format_count(len(bundle.mappings), 'mapping rule')}"
-        + (f", {format_count(removed, 'old file')} removed" if removed else "")
+        + (f", {format_count(removed_count, 'old file')} removed" if removed_count else "")
     )
     if missing:
         print_note(f"note: put beside {loaded_path(loaded)} on each host: {', '.join(missing)} (docs/routing.md)")

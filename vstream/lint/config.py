@@ -11,7 +11,7 @@ from typing import Any, Final
 from vstream.diagnostics import Severity
 from vstream.errors import VstreamError
 from vstream.formatting import suggest_name
-from vstream.lint.selection import DEFAULT, NO_FILES, Anchor, FilePatterns, Selection, check_selectors
+from vstream.lint.selection import DEFAULT, NO_FILES, Anchor, FilePatterns, Selection, parse_selectors
 from vstream.value_class import value_class
 
 Path = tuple[str, ...]
@@ -154,7 +154,7 @@ class _SettingsReader:
         selectors: list[str] = []
         for word in words:
             try:
-                selectors += check_selectors([word], self._codes)
+                selectors += parse_selectors([word], self._codes)
             except VstreamError as error:
                 raise self._error(path, error.message, error.hint, word) from None
         return tuple(selectors)

@@ -192,18 +192,18 @@ def matches_file(file: str, pattern: str) -> bool:
 NO_FILES: Final = FilePatterns()
 
 
-def check_selectors(selectors: Iterable[str], codes: Iterable[str]) -> tuple[str, ...]:
+def parse_selectors(selectors: Iterable[str], codes: Iterable[str]) -> tuple[str, ...]:
     """*selectors* in their usual spelling. Raises VstreamError for one that selects nothing."""
-    known_codes_ = frozenset(codes)
+    all_codes = frozenset(codes)
     checked = []
     for written in selectors:
         for word in written.replace(",", " ").split():
             selector = word.upper() if word.upper().startswith("VS") or word.upper() == "ALL" else word.lower()
             if selector in RETIRED:
                 raise VstreamError(f"{selector} is retired: {RETIRED[selector]}")
-            is_prefix = _CODE.fullmatch(selector) and any(code.startswith(selector) for code in known_codes_)
+            is_prefix = _CODE.fullmatch(selector) and any(code.startswith(selector) for code in all_codes)
             if not is_prefix and selector not in {"ALL", DEFAULT, *GROUPS}:
-                hint = suggest_name(selector, [*GROUPS, *known_codes_]) or f"groups are {', '.join(GROUPS)}"
+                hint = suggest_name(selector, [*GROUPS, *all_codes]) or f"groups are {', '.join(GROUPS)}"
                 raise VstreamError(f"there is no rule or group `{word[:40]}`", hint=hint)
             checked.append(selector)
     return tuple(checked)
