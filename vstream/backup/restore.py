@@ -281,7 +281,7 @@ class _Restored:
                 await self._admin.create_consumer(config)
 
     async def attach(self) -> None:
-        """As it was, without the mark, its sources beginning after what it has of them."""
+        """Give it the sources that it had, each beginning after what is stored of it, and take the mark away."""
         self._require_mark(await ask_until_available(lambda: self._admin.info(self._saved.name)))
         config = self._config
         if config.sources:

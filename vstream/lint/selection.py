@@ -120,7 +120,7 @@ class Selection:
     """What the patterns are relative to."""
 
     def apply(self, findings: Iterable[Finding]) -> tuple[Finding, ...]:
-        """Those of *findings* that are wanted, with the weight they have here."""
+        """The findings that are selected and not ignored for their file, with the severity that is configured."""
         return tuple(self._weigh(finding) for finding in findings if self.wants(finding))
 
     def _weigh(self, finding: Finding) -> Finding:

@@ -269,7 +269,7 @@ class StreamShape:
         return "".join(parts)
 
     def fields(self, values: Mapping[str, Json]) -> dict[str, Json]:
-        """The same, read back. What does not differ, all streams of the shape share."""
+        """The JSON object of that text. All streams of the shape share what does not differ."""
         return {**self._fields, **{field: _fill(self._fields[field], values) for field in self._open}}
 
 

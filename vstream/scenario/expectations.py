@@ -33,7 +33,7 @@ _WHOLE: Final = (Measure.CONVERGED, *EXPECTED_ZERO.values(), Measure.DIVERGED)
 
 
 def decode_expectations(document: ScenarioDocument, source: SourceMap, topology: Topology) -> Iterator[Expectation]:
-    """Those that are written, in their order, and then those that hold unless something else is written."""
+    """The expectations that are written, in their order, and then those that hold unless something else is written."""
     for index, group in enumerate(document.expect):
         yield from _decode_group(group, source, ("expect", index), _find_regions_tried(document, group.in_, topology))
     span = source.key_span(("expect",)) if document.expect else source.key_span(("steps",))

@@ -133,7 +133,7 @@ class ExportIndex:
         self._subjects = SubjectTrie(str(export.subject.value) for export in exports)
 
     def covering(self, kind: str, subject: str) -> list[AccountExport]:
-        """Those that let others import all of *subject*, in the order written."""
+        """The exports that let others import all of *subject*, in the order written."""
         near = (self._exports[number] for number in self._subjects.overlapping(subject))
         return [export for export in near if export.kind == kind and is_subset(subject, str(export.subject.value))]
 
@@ -174,7 +174,7 @@ def find_account_flow(workspace: Workspace, account: str | None, cluster: str | 
 
 
 def read_claims_flow(accounts: tuple[ClaimsAccount, ...]) -> AccountFlow:
-    """The same of the accounts of an operator, as far as their claims are among the files."""
+    """The mappings and imports of an operator's accounts, as far as their claims are among the files."""
     names = {account.key: account.name for account in accounts}
     exports = []
     for account in accounts:

@@ -40,7 +40,7 @@ def read_leaf_links(workspace: Workspace) -> tuple[LeafLink, ...]:
 
 
 def read_leaf_side(server: ServerConf, account: str) -> LeafSide:
-    """*account* on *server*."""
+    """One end of leaf node connections: *account* on *server*."""
     return LeafSide(
         server=(server.server_name.text if server.server_name else None) or server.file,
         system=system_of(server),

@@ -79,7 +79,7 @@ def make_entry(
     is_list: bool,
     faults: Iterable[MappingFault] = (),
 ) -> MappingEntry:
-    """An entry with its model."""
+    """An entry as written, and the mapping that servers read in it."""
     all_destinations = tuple(destinations)
     return MappingEntry(
         source=source,
@@ -106,7 +106,7 @@ def make_destination(
     percent: int,
     faults: Sequence[MappingFault] = (),
 ) -> MappingDestination:
-    """A destination with its model."""
+    """A destination as written, and what servers read in it."""
     model = Destination(
         subject=(subject.text or "") if subject else "",
         weight=percent,

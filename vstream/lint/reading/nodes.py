@@ -20,7 +20,7 @@ _GO_TYPES = {
 
 
 def value_of(node: ConfNode, key_span: Span | None = None) -> ConfValue:
-    """*node* as a value."""
+    """The value of *node*, and where it and its key are written."""
     value = node.value if isinstance(node, ConfScalar) else None
     return ConfValue(value=value if isinstance(value, str) else to_python(node), span=node.span, key_span=key_span)
 
@@ -50,7 +50,7 @@ def entry(conf: ConfMap | None, *names: str) -> ConfEntry | None:
 
 
 def option(conf: ConfMap | None, *names: str) -> ConfValue | None:
-    """The value of an option."""
+    """The value of the option with any of *names*, None if it is not written."""
     named = entry(conf, *names)
     return value_of(named.value, named.key_span) if named else None
 

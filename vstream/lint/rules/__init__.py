@@ -19,13 +19,13 @@ _FOLDERS = ("streams", "mappings", "servers")
 
 
 def rules_of(folder: str) -> tuple[Rule[Workspace], ...]:
-    """Those of `vstream.lint.rules.FOLDER`, in the order of their codes."""
+    """The rules of `vstream.lint.rules.FOLDER`, in the order of their codes."""
     rules: tuple[Rule[Workspace], ...] = import_module(f"{__name__}.{folder}").RULES
     return rules
 
 
 def rules_for(workspace: Workspace) -> tuple[Rule[Workspace], ...]:
-    """Those that look at something that *workspace* has."""
+    """The rules that look at something that *workspace* has."""
     has_topology = workspace.topology is not None
     needed = {
         "streams": has_topology or workspace.streams or workspace.consumers,

@@ -155,7 +155,7 @@ def choose_connection(connections: Mapping[str, Connection | NotReachableError])
 
 
 def select_reached(connections: Mapping[str, _C | NotReachableError]) -> Mapping[str, _C]:
-    """Those to regions that can be reached. Raises NotReachableError with every reason if there is none."""
+    """The connections to regions that can be reached. Raises NotReachableError with every reason if there is none."""
     errors = [connection for connection in connections.values() if isinstance(connection, NotReachableError)]
     if len(errors) == len(connections):
         raise NotReachableError.of_all(errors)
