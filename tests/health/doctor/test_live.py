@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -186,16 +187,29 @@ async def repair_messages(world: World, file: Path) -> None:
 async def test_what_was_published_after_an_end_was_lost_is_seen(world: World) -> None:
     """What readers took stands here in their place; on the servers, it takes a power loss to come to this."""
     await world.create_all()
+    began = datetime.now(UTC).isoformat()
     for number, data in ((1, b"1"), (2, b"2"), (3, b"another"), (4, b"one more")):
         await world.connections["west"].request(f"foo.{number}", data)
     end = LostEnd(
         virtual="foo", origin="foo-write-west", place="west", last=4, last_taken=5, readers=("foo-read-east",)
     )
     copies = {
-        number: Copy(seq=number, subject=f"foo.{number}", headers={}, data=b"%d" % number, reader="foo-read-east")
+        number: Copy(
+            seq=number,
+            subject=f"foo.{number}",
+            headers={},
+            data=b"%d" % number,
+            reader="foo-read-east",
+            stored_at=began,
+        )
         for number in range(1, 6)
     }
     assert await refill._rewrite(topology(), end, copies, world.connections) == 3
+    # Readers that keep the last of each subject hold nothing to compare it with; but they took 5 before 4 was published.
+    last_copies = {number: copies[number] for number in (1, 5)}
+    assert await refill._rewrite(topology(), end, last_copies, world.connections) == 4
+    last_copies[5] = replace(copies[5], stored_at=datetime.now(UTC).isoformat())
+    assert await refill._rewrite(topology(), end, last_copies, world.connections) is None
     blocked = Refill(lost=end, copies=(copies[5],), absent=(), filler=None, rewritten=3).obstacle
     assert blocked is not None
     assert "from sequence 3 to 4 it holds other messages than its readers took" in blocked

@@ -40,6 +40,8 @@ class Copy:
     headers: Mapping[str, str]
     data: bytes
     reader: str
+    stored_at: str
+    """When the reader stored it."""
 
 
 @value_class

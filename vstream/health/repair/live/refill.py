@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from functools import partial
+from math import inf
 
 from vstream.errors import VstreamError
 from vstream.health.live import lag
 from vstream.health.repair.refill import Copy, LostEnd, Refill
-from vstream.health.snapshot import StreamSnapshot
+from vstream.health.snapshot import StreamSnapshot, to_unix_seconds
 from vstream.jetstream.answers import api_error, decode_object
 from vstream.jetstream.connection import Connection
-from vstream.jetstream.direct import DirectMessage
+from vstream.jetstream.direct import DirectMessage, get_by_seq_from_leader
 from vstream.jetstream.source_header import origin_of
 from vstream.topology import naming, physical
 from vstream.topology.model import Role, Topology, VirtualStream
@@ -84,7 +85,8 @@ async def _read_copies(
 def _copy(message: DirectMessage, seq: int, reader: str) -> Copy:
     names = [name for name in message.headers if name.lower() not in _DROPPED and not name.startswith(_EXPECTED)]
     headers = {name: message.headers[name] for name in names}
-    return Copy(seq=seq, subject=message.subject, headers=headers, data=message.data, reader=reader)
+    at = message.stored_at
+    return Copy(seq=seq, subject=message.subject, headers=headers, data=message.data, reader=reader, stored_at=at)
 
 
 async def _rewrite(
@@ -101,7 +103,13 @@ async def _rewrite(
         if original.data == copies[seq].data and subject(original.subject) == copies[seq].subject:
             break
         first = seq
-    return first
+    if first is not None or lost.last in copies or lost.last == 0:
+        return first
+    # Where readers keep the last of each subject, they hold nothing to compare it with. Its time tells.
+    newest = await get_by_seq_from_leader(connection, lost.origin, lost.last)
+    since = [to_unix_seconds(copy.stored_at) for copy in copies.values() if copy.seq > lost.last]
+    is_later = newest is not None and to_unix_seconds(newest.stored_at) > min(since, default=inf)
+    return lost.last if is_later else None
 
 
 def _find_stream(topology: Topology, lost: LostEnd) -> VirtualStream:
