@@ -31,7 +31,7 @@ from vstream.lab import binaries
 from vstream.lint.parse_topology import parse_topology
 from vstream.render.pipeline import render_bundle
 from vstream.render.targets import render_target
-from vstream.servers.bundles import find_signer
+from vstream.servers.bundles import provide_signer
 from vstream.syntax import natsconf
 from vstream.topology.bundle import loaded_path, placeholder_for
 from vstream.topology.model import Security
@@ -97,7 +97,7 @@ def check_chart(chart: Any, file: Path) -> list[str]:
     topology = parse_topology(file.read_bytes(), file.name).require()
     if topology.security is Security.OPERATOR:
         vstream("keys", "create", file)
-    bundle = render_bundle(topology, signer=find_signer(topology, None))
+    bundle = render_bundle(topology, signer=provide_signer(topology, None))
     problems, configurations = [], {}
     releases = read_releases(render_target("helm", topology, bundle, [resources.templates()]))
     for release, values in releases.items():

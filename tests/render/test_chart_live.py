@@ -21,7 +21,7 @@ from vstream import resources
 from vstream.lint.parse_topology import parse_topology
 from vstream.render.pipeline import render_bundle
 from vstream.render.targets import render_target
-from vstream.servers.bundles import find_signer
+from vstream.servers.bundles import provide_signer
 from vstream.topology.bundle import loaded_path
 
 pytestmark = pytest.mark.server
@@ -45,7 +45,7 @@ DOCUMENT = {
 def running_site(directory: Path, document: dict[str, Any], version: str | None = None) -> Iterator[tuple[Path, Pods]]:
     """The pods of the topology *document*, and its file, with `connect`."""
     topology = parse_topology(json.dumps(document).encode(), "acme.yaml").require()
-    bundle = render_bundle(topology, signer=find_signer(topology, None))
+    bundle = render_bundle(topology, signer=provide_signer(topology, None))
     releases = read_releases(render_target("helm", topology, bundle, [resources.templates()]))
     pods = Pods(directory / "pods", topology, {name: make_configuration(values) for name, values in releases.items()})
     file = directory / "acme.yaml"

@@ -12,7 +12,7 @@ from vstream.lab import keys, lab
 from vstream.lab.status import find_system_endpoint, list_addresses
 from vstream.plan.pipeline import PlanRequest
 from vstream.plan.plan import Plan
-from vstream.servers.bundles import find_signer
+from vstream.servers.bundles import provide_signer
 from vstream.servers.find_servers import Servers
 from vstream.topology.accounts import SYSTEM_USER
 from vstream.topology.bundle import Bundle
@@ -64,7 +64,7 @@ def choose_mapping_admin(
     topology, lost = request.topology, request.lost
     if servers.lab is not None:
         return _make_lab_admin(servers.lab, request.bundle, lost=lost)
-    ring = find_signer(topology, None)
+    ring = provide_signer(topology, None)
     if ring is None or topology.security is not Security.OPERATOR:
         return make_shipped_mappings(request, plan, shipping)
     endpoints = {region: endpoint for region, endpoint in servers.endpoints.items() if region not in lost}

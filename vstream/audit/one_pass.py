@@ -52,7 +52,7 @@ def fold_files(
     files: Sequence[str], copies: DataFrame, cut: CutTables, tracks: Sequence[Track], *, size: int = BUCKET
 ) -> SinglePassResult:
     """The result for *files*, which are all files of `copies`."""
-    work = fold.make_file_folder(files, _reader_tracks(tracks), size)
+    work = fold.make_file_fold(files, _reader_tracks(tracks), size)
     result = copies.sparkSession.range(0, len(files), 1, len(files)).mapInArrow(work, fold.FOLDED)
     return _combine(collect_arrow(result), copies, cut, tracks, size)
 
@@ -61,7 +61,7 @@ def fold_partitions(
     copies: DataFrame, cut: CutTables, tracks: Sequence[Track], *, size: int = BUCKET
 ) -> SinglePassResult:
     """The result for `copies`, which Spark passes to executors from any place; costs more per row than files."""
-    work = fold.make_partition_folder(_reader_tracks(tracks), size)
+    work = fold.make_partition_fold(_reader_tracks(tracks), size)
     result = copies.select(*fold.COLUMNS).mapInArrow(work, fold.FOLDED)
     return _combine(collect_arrow(result), copies, cut, tracks, size)
 

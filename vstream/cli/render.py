@@ -18,7 +18,7 @@ from vstream.render.pipeline import list_template_directories, render_bundle
 from vstream.render.targets import render_target
 from vstream.render.targets.hosts import list_missing_files
 from vstream.render.write_bundle import write_bundle
-from vstream.servers.bundles import find_signer
+from vstream.servers.bundles import provide_signer
 from vstream.topology.bundle import loaded_path
 from vstream.topology.model import Topology
 
@@ -64,7 +64,7 @@ def command(
     if str(output) == "-":
         raise typer.BadParameter("a bundle is many files: name a directory", param_hint="--output")
     loaded = options.load_topology(topology).require()
-    bundle = render_bundle(loaded, templates=templates, signer=find_signer(loaded, None))
+    bundle = render_bundle(loaded, templates=templates, signer=provide_signer(loaded, None))
     artifacts = render_target(target, loaded, bundle, list_template_directories(templates))
     if only == "mappings":
         artifacts = tuple(artifact for artifact in artifacts if artifact.path.endswith(loaded_path(loaded)))

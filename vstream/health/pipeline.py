@@ -12,7 +12,7 @@ from vstream.health.doctor.examine import Diagnosis, examine
 from vstream.health.live.collect import collect_snapshot
 from vstream.health.status import Status
 from vstream.render.pipeline import render_loaded
-from vstream.servers.bundles import build_bundle, find_signer
+from vstream.servers.bundles import build_bundle, provide_signer
 from vstream.servers.find_servers import Servers
 from vstream.topology.bundle import Bundle
 from vstream.topology.model import Endpoint, Topology
@@ -38,7 +38,7 @@ def find_source(topology: Topology, servers: Servers, templates: Path | None) ->
     bundle: Bundle | str
     try:
         if templates is None:
-            bundle = render_loaded(topology, find_signer(topology, servers.lab) if topology.has_accounts else None)
+            bundle = render_loaded(topology, provide_signer(topology, servers.lab) if topology.has_accounts else None)
         else:
             bundle = build_bundle(topology, servers, templates)
     except InvalidInputError:

@@ -21,8 +21,8 @@ from vstream.topology.stream_config import (
     ROUTING_KEY,
     StreamConfig,
     account_in,
-    is_beside_write_stream,
     parse_source,
+    shares_account_with_write,
 )
 from vstream.value_class import value_class
 
@@ -498,7 +498,7 @@ def stage_of(change: Change) -> Stage:
     if isinstance(change, CreateConsumer | UpdateConsumer | DeleteConsumer):
         if isinstance(change, DeleteConsumer):
             return Stage.DELETED_CONSUMERS
-        return Stage.NAMED_CONSUMERS if is_beside_write_stream(change.config.stream) else Stage.CONSUMERS
+        return Stage.NAMED_CONSUMERS if shares_account_with_write(change.config.stream) else Stage.CONSUMERS
     return _stage_of_stream(change)
 
 

@@ -18,7 +18,7 @@ from vstream.jetstream.direct import get_newest, get_next
 from vstream.jetstream.read_stream import AckSubject
 from vstream.jetstream.reconnecting import ReconnectingConnection
 from vstream.runner.workload.publisher import parse_acknowledgement
-from vstream.runner.workload.readers import ACK, describe_refusal, failure_of, request_consumer
+from vstream.runner.workload.readers import ACK, classify_failure, describe_refusal, request_consumer
 from vstream.scenario.model import ClientOperation
 from vstream.topology import naming
 from vstream.value_class import value_class
@@ -105,7 +105,7 @@ class OperationChecks:
         try:
             result = await work()
         except VstreamError as problem:
-            outcome, error = failure_of(problem)
+            outcome, error = classify_failure(problem)
         return OperationRecord(
             client=f"{self._tried.region}/try-{self._tried.stream}",
             region=self._tried.region,

@@ -16,11 +16,11 @@ from vstream.topology.bundle import Bundle, ServerAddress
 from vstream.topology.model import Topology
 
 
-def find_signer(topology: Topology, lab_name: str | None) -> Keyring | None:
+def provide_signer(topology: Topology, lab_name: str | None) -> Keyring | None:
     """
     The keys of *topology* for its servers, or for those of lab *lab_name*; None if its users have no keys.
 
-    Raises VstreamError if keys are missing.
+    A lab gets the keys that it lacks. Elsewhere, VstreamError is raised if one is missing.
     """
     if not topology.security.has_keys:
         return None
@@ -37,7 +37,7 @@ def find_signer(topology: Topology, lab_name: str | None) -> Keyring | None:
 
 def build_bundle(topology: Topology, servers: Servers, templates: Path | None, *, with_files: bool = True) -> Bundle:
     """
-    The bundle of *topology* as *servers* need it: those of a lab have addresses of their own.
+    The bundle of *topology* as *servers* need it: those of a lab have addresses of their own, and get keys that they lack.
 
     Without *with_files* it lacks the files of servers, if they are of vstream's own templates: enough to compare the rest.
     """
@@ -45,7 +45,7 @@ def build_bundle(topology: Topology, servers: Servers, templates: Path | None, *
     addresses = None
     if servers.lab is not None:
         addresses = tuple(address for address in list_addresses(servers.lab) if address.server.name in seats)
-    signer = find_signer(topology, servers.lab)
+    signer = provide_signer(topology, servers.lab)
     written = None if with_files or templates else ()
     return render_bundle(topology, addresses=addresses, written=written, templates=templates, signer=signer)
 

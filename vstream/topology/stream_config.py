@@ -219,7 +219,7 @@ def is_in_domain(name: str) -> bool:
     return account is not None and not account.startswith(HIDDEN_PREFIXES)
 
 
-def is_beside_write_stream(name: str) -> bool:
+def shares_account_with_write(name: str) -> bool:
     """Whether the stream *name* shares its domain, or its region's account, with write and read streams."""
     return is_in_domain(name) or (account_in(name) or "").startswith(REGION_ACCOUNT_PREFIX)
 

@@ -141,7 +141,7 @@ _MIXED_UP: Final = 8
 """If buckets have fewer adjacent rows than this on average, rows are sorted first."""
 
 
-def make_file_folder(
+def make_file_fold(
     files: Sequence[str], readers: frozenset[int], size: int
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """A function for `mapInArrow` that applies `fold` to each of the Parquet *files* whose number in the list it gets."""
@@ -156,7 +156,7 @@ def make_file_folder(
     return work
 
 
-def make_partition_folder(
+def make_partition_fold(
     readers: frozenset[int], size: int
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """A function for `mapInArrow` that applies `fold` to each partition, whose batches are small."""

@@ -45,8 +45,8 @@ def describe_refusal(reply: Reply) -> str:
     return f"{description or 'no responders'} ({reply.status})"
 
 
-def failure_of(error: VstreamError) -> tuple[OperationOutcome, str]:
-    """*error* in short, for the record of the operation that it ended."""
+def classify_failure(error: VstreamError) -> tuple[OperationOutcome, str]:
+    """How the operation that *error* ended is recorded, and why in short."""
     match error:
         case NotConnectedError():
             return OperationOutcome.REJECTED, "not connected"
@@ -125,7 +125,7 @@ class DirectReader(_Paced):
                 subject = self._any_subject()
                 message = await get_newest(self._connection, self._spec.stream, subject, timeout=timeout)
         except VstreamError as problem:
-            outcome, error = failure_of(problem)
+            outcome, error = classify_failure(problem)
         done = self.recorder.now()
         self._record(
             due, sent, None if outcome is OperationOutcome.INDETERMINATE else done, outcome, error, subject, message
