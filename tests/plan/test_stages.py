@@ -158,6 +158,23 @@ async def test_readers_of_what_is_scaled_are_refreshed_once_it_has_settled() -> 
     ]
 
 
+async def test_servers_record_what_moves_to_them_before_it_has_left_the_others() -> None:
+    """Readers may be refreshed for half a minute after that."""
+
+    def render_homed(home: str) -> Bundle:
+        return render_streams({"foo": {"subjects": ["foo.>"], "consistency": "homed", "home": home}})
+
+    servers = await servers_of(render_homed("west"))
+    servers.gate_timeouts["recorded foo"] = ["east-1 has not recorded that `foo` is there"]
+    servers.gate_timeouts["settled foo"] = ["it has 2 replicas on its way to 1"] * 3
+    result = await run(servers, render_homed("east"))
+    assert result.is_complete
+    settled, recorded = servers.calls.index("gate settled foo"), servers.calls.index("gate recorded foo")
+    (refreshed,) = (index for index, call in enumerate(servers.calls) if call.startswith("refresh"))
+    assert settled < recorded < refreshed
+    assert servers.calls.index("note foo") < servers.calls.index("update foo")
+
+
 async def test_what_settles_later_is_refreshed_later() -> None:
     servers = await servers_of(render_scaled(1))
     servers.gate_timeouts["settled foo-write-west"] = ["on its way", "on its way"]

@@ -174,7 +174,7 @@ class FakeServers:
         self._answer(f"update {config.name}")
         self._consume(config, self.consumers[config.stream][config.durable].created)
 
-    async def note_contents(self, stream: str) -> None:
+    async def note_before_move(self, stream: str) -> None:
         self.calls.append(f"note {stream}")
 
     async def ack_floor(self, stream: str, durable: str) -> int:

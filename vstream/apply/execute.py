@@ -23,7 +23,6 @@ from vstream.plan.plan import (
     Delete,
     DeleteConsumer,
     Gate,
-    GateKind,
     Handover,
     Plan,
     Stage,
@@ -136,8 +135,7 @@ async def execute_plan(plan: Plan, administration: Administration, *, watch: App
     """
     run = _PlanRun(administration, watch)
     await run.note_leaders(plan)
-    recorded = [gate.stream for gate in plan.gates if gate.kind is GateKind.RECORDED]
-    await asyncio.gather(*map(administration.checker.note_contents, recorded))
+    await asyncio.gather(*map(administration.checker.note_before_move, plan.moving))
     is_loaded = is_pending = False
     waits_for: tuple[str, ...] = ()
     for stage, changes in plan.group_by_stage().items():
@@ -145,7 +143,7 @@ async def execute_plan(plan: Plan, administration: Administration, *, watch: App
             waits_for = plan.unread_servers
         is_waiting = is_pending or (stage > Stage.MAPPINGS and bool(waits_for))
         if run.is_going_on and not is_waiting:
-            await (run.refresh_readers(plan) if stage is Stage.REFRESHED_READERS else run.wait_for_gates(plan, stage))
+            await (run.end_moves(plan) if stage is Stage.REFRESHED_READERS else run.wait_for_gates(plan, stage))
         if stage is plan.loading_stage:
             if run.is_going_on and plan.rules:
                 if administration.mappings is None:
@@ -213,7 +211,7 @@ class _PlanRun:
         except VstreamError as failure:
             self.failure = failure
         else:
-            self.gate_timeouts = tuple(timeout for timeout in timeouts if timeout is not None)
+            self.gate_timeouts += tuple(timeout for timeout in timeouts if timeout is not None)
 
     async def _wait_for_gate(self, gate: Gate, deadline: float) -> GateTimeout | None:
         while (missing := await self._checker.find_missing(gate)) is not None:
@@ -222,6 +220,15 @@ class _PlanRun:
                 return GateTimeout(gate=gate, missing=missing)
             await asyncio.sleep(GATE_POLL)
         return None
+
+    async def end_moves(self, plan: Plan) -> None:
+        """Refresh readers. Servers record what moves to them meanwhile: while others hold it, too, nothing can be lost."""
+        recording = asyncio.create_task(self.wait_for_gates(plan, Stage.RECORDED_MOVES))
+        try:
+            await self.refresh_readers(plan)
+        finally:
+            recording.cancel()  # that stage goes on with it
+            await asyncio.gather(recording, return_exceptions=True)
 
     async def refresh_readers(self, plan: Plan) -> None:
         """
@@ -232,10 +239,7 @@ class _PlanRun:
         if (readers := self._readers) is None:
             return
         waiting = {gate: "" for gate in (*plan.gates, *plan.resumed) if gate.before is Stage.REFRESHED_READERS}
-        updates = [change for change in plan.changes if isinstance(change, Update)]
-        moving = {
-            change.config.name for change in updates if any(field.field == "placement" for field in change.fields)
-        }
+        moving = plan.moving
         began = time.monotonic()
         deadline = began + self._watch.gate_timeout
         try:

@@ -88,8 +88,8 @@ class GateChecker(Protocol):
     async def leader(self, stream: str) -> str | None:
         """The server that leads *stream*; None if nobody says so."""
 
-    async def note_contents(self, stream: str) -> None:
-        """Note some of the messages of *stream*, which is to move: afterwards, they must be there."""
+    async def note_before_move(self, stream: str) -> None:
+        """Note the servers and some of the messages of *stream*, which is to move: afterwards, these must be there."""
 
 
 class PositionReader(Protocol):

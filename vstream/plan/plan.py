@@ -394,6 +394,11 @@ class Plan:
         return tuple(dict.fromkeys(reader for gate in (*gates, *self.resumed) for reader in gate.counterparts))
 
     @property
+    def moving(self) -> tuple[str, ...]:
+        """The streams that get other servers."""
+        return tuple(change.config.name for change in self.changes if is_move(change))
+
+    @property
     def unknown_servers(self) -> tuple[str, ...]:
         """Servers that may or may not have loaded the rules that clients need: it is not known."""
         return self.unread_servers if self.rule_count else ()
@@ -479,6 +484,11 @@ class Plan:
 _SMALL_DEPLOYMENT = 10
 """Streams, up to which any share may change."""
 _LARGE_SHARE = 0.3
+
+
+def is_move(change: Change) -> bool:
+    """Whether a stream gets other servers."""
+    return isinstance(change, Update) and any(field.field == "placement" for field in change.fields)
 
 
 def risk_of(change: Change) -> Risk:

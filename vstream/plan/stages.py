@@ -22,6 +22,7 @@ from vstream.plan.plan import (
     Stage,
     Update,
     UpdateConsumer,
+    is_move,
     stage_of,
 )
 from vstream.plan.transitions.seed_region import is_copy
@@ -117,11 +118,8 @@ def _list_arrived_gates(changes: Sequence[Change], context: DiffContext) -> Iter
 
 def _list_recorded_gates(changes: Sequence[Change], arrived: Sequence[Gate]) -> Iterator[Gate]:
     """A server that is killed before it has recorded that a stream is there deletes what it has of it."""
-    names = [gate.stream for gate in arrived]
-    for change in changes:
-        if isinstance(change, Update) and any(field.field == "placement" for field in change.fields):
-            names.append(change.config.name)
-    for name in dict.fromkeys(names):
+    moving = [change.config.name for change in changes if is_move(change)]
+    for name in dict.fromkeys([*moving, *(gate.stream for gate in arrived)]):
         yield Gate(kind=GateKind.RECORDED, stream=name)
 
 

@@ -204,7 +204,7 @@ async def test_a_stream_that_has_moved_holds_what_it_held(max_age: int | None, t
         await publish(900)
         async with connect(Endpoint(urls=(server.url,)), "west") as connection:
             checker = LiveGateChecker(connection)
-            await checker.note_contents("foo")
+            await checker.note_before_move("foo")
             await publish(10)
             assert await checker.find_missing(gate) is None
             await asyncio.to_thread(server.api, "STREAM.PURGE.foo", {"keep": 200})

@@ -22,6 +22,7 @@ from vstream.jetstream.connection import Connection
 from vstream.plan.live.reader_positions import BEACON, TIMEOUT, LivePositionReader, LiveStream
 from vstream.plan.plan import Gate, GateKind
 from vstream.plan.transitions import seed_region
+from vstream.value_class import value_class
 
 STEADY = 2.0
 """Seconds that a gate's condition must hold: by then, accepted messages are stored."""
@@ -35,13 +36,22 @@ FindUnrecorded = Callable[[str, Sequence[str]], Awaitable[str | None]]
 """For a stream and the servers that hold it, which of these have not recorded that; None if all have."""
 
 
+@value_class
+class _Noted:
+    """A stream before it moves."""
+
+    stored_at: Mapping[int, str]
+    """When some of its messages were stored, by their sequences."""
+    servers: frozenset[str]
+
+
 class LiveGateChecker:
     """Checks gates over one connection; the account's streams of all clusters answer on it."""
 
     def __init__(self, connection: Connection, find_unrecorded: FindUnrecorded | None = None) -> None:
         self._connection = connection
         self._find_unrecorded = find_unrecorded
-        self._contents: dict[str, Mapping[int, str]] = {}
+        self._noted: dict[str, _Noted] = {}
         self._admin = JetStreamAdmin(connection)
         self._positions = LivePositionReader(connection)
         self._steady: dict[Gate, tuple[object, float]] = {}
@@ -63,17 +73,18 @@ class LiveGateChecker:
             return None
         return (info.get("cluster") or {}).get("leader")
 
-    async def note_contents(self, stream: str) -> None:
+    async def note_before_move(self, stream: str) -> None:
         """See GateChecker."""
         with suppress(NotReachableError, ServerError, NoRespondersError):
             state = await self._positions.read_stream(stream)
             seqs = _choose_samples(state.first_seq, state.last_seq) if state.messages else ()
-            self._contents[stream] = await self._read_times(stream, seqs)
+            servers = frozenset(await self._list_servers(stream))
+            self._noted[stream] = _Noted(stored_at=await self._read_times(stream, seqs), servers=servers)
 
     async def _check_gate(self, gate: Gate) -> str | None:
         match gate.kind:
             case GateKind.SETTLED | GateKind.ARRIVED | GateKind.RECORDED:
-                return await self._check_settled(gate) or await self._check_moved(gate)
+                return await self._check_place(gate)
             case GateKind.COPIED:
                 return await self._check_copy(gate)
             case GateKind.AT_REST:
@@ -86,6 +97,12 @@ class LiveGateChecker:
                 return await self._check_unchanged(gate)
             case _:
                 assert_never(gate.kind)
+
+    async def _check_place(self, gate: Gate) -> str | None:
+        if gate.kind is GateKind.RECORDED:
+            return await self._check_recorded(gate)
+        copies = gate.counterparts if gate.kind is GateKind.ARRIVED else ()
+        return await self._check_settled(gate) or await self._compare_copies(gate.stream, copies)
 
     async def _check_settled(self, gate: Gate) -> str | None:
         info = await self._admin.info(gate.stream, timeout=TIMEOUT)
@@ -103,27 +120,29 @@ class LiveGateChecker:
             return f"not all replicas of `{gate.stream}` are current"
         return None
 
-    async def _check_moved(self, gate: Gate) -> str | None:
-        """What is missing of a settled stream. Raises VstreamError if it has lost messages since `note_contents`."""
-        match gate.kind:
-            case GateKind.ARRIVED:
-                return await self._compare_copies(gate.stream, gate.counterparts)
-            case GateKind.RECORDED:
-                return await self._check_recorded(gate.stream)
-            case _:
-                return None
-
-    async def _check_recorded(self, stream: str) -> str | None:
+    async def _check_recorded(self, gate: Gate) -> str | None:
+        """Raises VstreamError if the stream has lost messages since `note_before_move`."""
+        unrecorded = None
         if self._find_unrecorded is not None:
-            cluster = (await self._admin.info(stream, timeout=TIMEOUT)).get("cluster") or {}
-            names = [str(replica["name"]) for replica in cluster.get("replicas") or ()]
-            if missing := await self._find_unrecorded(stream, [str(cluster["leader"]), *names]):
-                return missing
-        await self._require_contents(stream)
-        return None
+            # While they still take the stream over, nothing is lost if one of them dies: that is the time to record it.
+            noted = self._noted.get(gate.stream)
+            servers = await self._list_servers(gate.stream)
+            coming = [server for server in servers if noted is None or server not in noted.servers]
+            unrecorded = await self._find_unrecorded(gate.stream, coming)
+        missing = await self._check_settled(gate) or unrecorded
+        if missing is None:
+            await self._require_contents(gate.stream)
+        return missing
+
+    async def _list_servers(self, stream: str) -> Sequence[str]:
+        """The servers that hold *stream*, or are about to."""
+        cluster = (await self._admin.info(stream, timeout=TIMEOUT)).get("cluster") or {}
+        names = [cluster.get("leader"), *(replica.get("name") for replica in cluster.get("replicas") or ())]
+        return [str(name) for name in names if name]
 
     async def _require_contents(self, name: str) -> None:
-        noted = self._contents.get(name, {})
+        before = self._noted.get(name)
+        noted = before.stored_at if before is not None else {}
         stored = await self._read_times(name, list(noted))
         stream = await self._positions.read_stream(name)
         changed = [seq for seq, time_before in noted.items() if stored.get(seq) != time_before]
