@@ -28,7 +28,7 @@ from vstream.servers.bundles import render_lab
 from vstream.servers.find_servers import Servers, find_system_endpoints
 from vstream.servers.placement_recorder import PlacementRecorder
 from vstream.servers.server_plan import ServerPlan
-from vstream.servers.target_servers import make_target
+from vstream.servers.target_servers import make_changing_target, make_target
 from vstream.topology.model import Topology
 
 _REFRESH_TIMEOUT = 30.0
@@ -42,7 +42,7 @@ async def apply_and_replan(
 ) -> tuple[ApplyResult, Plan | None]:
     """Carry out *planned*, then plan again: what is left is what counts; None where apply was stopped."""
     request, lab_name = planned.request, planned.servers.lab
-    recorder = PlacementRecorder(partial(make_target, request.topology, planned.servers))
+    recorder = PlacementRecorder(partial(make_changing_target, request.topology, planned.servers))
     mappings = choose_mapping_admin(request, planned.plan, planned.servers, shipping)
     async with connect_all(request.topology, request.endpoints) as connections:
         connection = choose_connection(connections)

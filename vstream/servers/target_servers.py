@@ -248,9 +248,18 @@ def make_api_target(topology: Topology, endpoints: Mapping[str, Endpoint], syste
 
 
 def make_target(topology: Topology, servers: Servers, system_context: str | None = None) -> TargetServers:
-    """What may be done to *servers*: everything in a lab, elsewhere what their API can do."""
+    """What may be done to *servers*: everything in a lab, which must belong to *topology*, elsewhere what their API can do."""
+    return (
+        make_changing_target(topology, servers, system_context)
+        if servers.lab is None
+        else find_lab_target_of(topology, servers.lab)
+    )
+
+
+def make_changing_target(topology: Topology, servers: Servers, system_context: str | None = None) -> TargetServers:
+    """The same while *servers* become those of *topology*: a lab may have others yet."""
     if servers.lab is not None:
-        return find_lab_target_of(topology, servers.lab)
+        return find_lab_target(servers.lab)
     logins = (endpoint.system for endpoint in servers.endpoints.values() if endpoint.system)
     system = next(logins, None) if system_context is None else Endpoint(context=system_context)
     return make_api_target(topology, servers.endpoints, system)
