@@ -21,13 +21,14 @@ from vstream.health.repair.refill import Refill, find_lost_ends
 from vstream.health.repair.resume import Standstill, find_standstills
 from vstream.health.status import PairState, PairStatus
 from vstream.jetstream.reconnecting import ReconnectingConnection
-from vstream.plan.live.connections import choose_connection, connect_all, connect_reconnecting, select_reached
+from vstream.plan.live.connections import choose_connection, connect_reconnecting, select_reached
 from vstream.servers.target_servers import TargetServers
 from vstream.syntax.document import Json
 from vstream.topology.model import Topology
 from vstream.topology.profiles import profile_of
 from vstream.value_class import value_class
 
+_Opened = Mapping[str, ReconnectingConnection | NotReachableError]
 _RESUME_TIMEOUT = 60.0
 """Seconds until what was resumed has everything, at least."""
 
@@ -194,31 +195,31 @@ async def repair(request: RepairRequest, observer: RepairObserver) -> RepairResu
     Sourcing comes first, since contents depend on it. Raises NotReachableError if no region can be reached.
     """
     result = RepairResult(request=request)
-    result.sourcing = await _examine_sourcing(request)
-    observer.found_sourcing(result.sourcing)
-    if request.is_approved:
-        result.still_open += await _repair_sourcing(request, result.sourcing, observer)
-        observer.repaired_sourcing(result.sourcing, result.still_open)
-    kinds = request.kinds & _CONTENTS
-    in_use = [
-        leftover.stream for leftover in result.sourcing.leftovers if leftover.is_running or not request.is_approved
-    ]
-    if in_use and RepairKind.REPLAY in kinds:
-        # What that one is about to put in would be put in twice.
-        result.still_open.append(f"missing messages are not looked for before `{in_use[0]}` is gone")
-        kinds -= {RepairKind.REPLAY}
-    if request.kinds & _CONTENTS:
-        await _examine_and_repair_contents(request, kinds, result, observer)
+    async with connect_reconnecting(request.topology, request.target.endpoints) as opened:
+        result.sourcing = await _examine_sourcing(request, opened)
+        observer.found_sourcing(result.sourcing)
+        if request.is_approved:
+            result.still_open += await _repair_sourcing(request, opened, result.sourcing, observer)
+            observer.repaired_sourcing(result.sourcing, result.still_open)
+        kinds = request.kinds & _CONTENTS
+        in_use = [
+            leftover.stream for leftover in result.sourcing.leftovers if leftover.is_running or not request.is_approved
+        ]
+        if in_use and RepairKind.REPLAY in kinds:
+            # What that one is about to put in would be put in twice.
+            result.still_open.append(f"missing messages are not looked for before `{in_use[0]}` is gone")
+            kinds -= {RepairKind.REPLAY}
+        if request.kinds & _CONTENTS:
+            await _examine_and_repair_contents(request, kinds, select_reached(opened), result, observer)
     return result
 
 
-async def _examine_sourcing(request: RepairRequest) -> SourcingRepairs:
+async def _examine_sourcing(request: RepairRequest, opened: _Opened) -> SourcingRepairs:
     """Leftovers, streams that take nothing, and write streams without their end."""
     topology, kinds = request.topology, request.kinds
     repairs = SourcingRepairs()
     if RepairKind.CLEAR in kinds:
-        async with connect_all(topology, request.target.endpoints) as opened:
-            repairs.leftovers = await replay.find_leftovers(topology, choose_connection(opened))
+        repairs.leftovers = await replay.find_leftovers(topology, choose_connection(opened))
     if not kinds & {RepairKind.RESUME, RepairKind.REFILL}:
         return repairs
     snapshot = await collect_snapshot(topology, request.target.endpoints, timeout=request.timeout)
@@ -232,23 +233,22 @@ async def _examine_sourcing(request: RepairRequest) -> SourcingRepairs:
         repairs.unknown += tuple(pair for pair in pairs if pair.state is PairState.SILENT)
     ends = [end for end in find_lost_ends(status) if end.virtual in request.streams]
     if RepairKind.REFILL in kinds and ends:
-        async with connect_all(topology, request.target.endpoints) as opened:
-            connections = select_reached(opened)
-            refills = [await refill.plan_refill(topology, end, snapshot.streams, connections) for end in ends]
-            repairs.refills = tuple(refills)
+        connections = select_reached(opened)
+        refills = [await refill.plan_refill(topology, end, snapshot.streams, connections) for end in ends]
+        repairs.refills = tuple(refills)
     return repairs
 
 
-async def _repair_sourcing(request: RepairRequest, repairs: SourcingRepairs, observer: RepairObserver) -> list[str]:
+async def _repair_sourcing(
+    request: RepairRequest, opened: _Opened, repairs: SourcingRepairs, observer: RepairObserver
+) -> list[str]:
     """Do what can be done about *repairs*; returns what is still open, in words."""
     still_open: list[str] = []
-    if repairs.leftovers:
-        async with connect_all(request.topology, request.target.endpoints) as opened:
-            for leftover in repairs.leftovers:
-                if leftover.is_running:
-                    still_open.append(f"`{leftover.stream}` is in use by a running repair")
-                else:
-                    await replay.remove_leftover(choose_connection(opened), leftover)
+    for leftover in repairs.leftovers:
+        if leftover.is_running:
+            still_open.append(f"`{leftover.stream}` is in use by a running repair")
+        else:
+            await replay.remove_leftover(choose_connection(opened), leftover)
     stopped = frozenset(planned.reader for planned in repairs.standstills if planned.obstacle is None)
     if stopped:
         timeout = max(request.timeout, _RESUME_TIMEOUT)
@@ -256,30 +256,30 @@ async def _repair_sourcing(request: RepairRequest, repairs: SourcingRepairs, obs
             request.topology, request.target, timeout=timeout, mode=RefreshMode.ALL, only=stopped
         )
         still_open += [f"`{stream.stream}` still takes nothing: {stream.note}" for stream in result.behind]
-    refills = [planned for planned in repairs.refills if planned.obstacle is None]
-    if refills:
-        async with connect_all(request.topology, request.target.endpoints) as opened:
-            for planned in refills:
-                connection = opened[refill.choose_writing_region(request.topology, planned.lost)]
-                if isinstance(connection, NotReachableError):
-                    raise connection
-                with observer.progress() as ticker:
-                    await refill.refill(planned, connection, ticker(planned.lost.origin))
+    for planned in repairs.refills:
+        if planned.obstacle is None:
+            connection = opened[refill.choose_writing_region(request.topology, planned.lost)]
+            if isinstance(connection, NotReachableError):
+                raise connection
+            with observer.progress() as ticker:
+                await refill.refill(planned, connection, ticker(planned.lost.origin))
     return still_open
 
 
 async def _examine_and_repair_contents(
-    request: RepairRequest, kinds: frozenset[RepairKind], result: RepairResult, observer: RepairObserver
+    request: RepairRequest,
+    kinds: frozenset[RepairKind],
+    connections: Mapping[str, ReconnectingConnection],
+    result: RepairResult,
+    observer: RepairObserver,
 ) -> None:
-    async with connect_reconnecting(request.topology, request.target.endpoints) as opened:
-        connections = select_reached(opened)
-        with observer.progress() as ticker:
-            result.contents = await _examine_contents(request, kinds, connections, ticker)
-        observer.found_contents(result.contents)
-        if not request.is_approved:
-            return
-        with observer.progress() as ticker:
-            result.still_open += await _repair_contents(request.topology, connections, result.contents, ticker)
+    with observer.progress() as ticker:
+        result.contents = await _examine_contents(request, kinds, connections, ticker)
+    observer.found_contents(result.contents)
+    if not request.is_approved:
+        return
+    with observer.progress() as ticker:
+        result.still_open += await _repair_contents(request.topology, connections, result.contents, ticker)
     observer.repaired_contents(result.contents)
 
 
