@@ -9,7 +9,7 @@ from dataclasses import field, replace
 
 import psutil
 
-from vstream.errors import LabError, NotReachableError
+from vstream.errors import LabError, NotReachableError, VstreamError
 from vstream.jetstream.connection import Connection, open_connection
 from vstream.lab.links.proxy_process import ProxyProcess
 from vstream.lab.links.state import Pair
@@ -17,7 +17,7 @@ from vstream.lab.readiness import trust_monitors
 from vstream.lab.server import NatsServer
 from vstream.lab.state import LabDirectory, LabRecord
 from vstream.lab.status import find_recorded_lab, find_system_endpoint, list_endpoints
-from vstream.plan.live.connections import choose_connection
+from vstream.plan.live.connections import check_cluster, choose_connection
 from vstream.servers.find_servers import Servers
 from vstream.topology.bundle import ServerAddress
 from vstream.topology.model import Endpoint, Topology
@@ -183,10 +183,18 @@ class TargetServers:
                 reasons.append(f"region `{region}`: none of its servers serves")
                 continue
             try:
-                return await open_connection(endpoint, region)
+                connection = await open_connection(endpoint, region)
             except NotReachableError as error:
                 reasons.append(error.message)
                 hint = hint if self.lab is not None else error.hint or hint
+                continue
+            try:
+                if region in self.endpoints:
+                    check_cluster(connection, {self.clusters[server] for server in self.list_in_region(region)})
+            except VstreamError:
+                await connection.close()
+                raise
+            return connection
         raise NotReachableError("no region can be reached: " + "; ".join(reasons), hint=hint)
 
     def _living_endpoint(self, region: str) -> Endpoint:
@@ -236,11 +244,11 @@ def find_lab_target_of(topology: Topology, name: str) -> TargetServers:
 
 
 def make_api_target(topology: Topology, endpoints: Mapping[str, Endpoint], system: Endpoint | None) -> TargetServers:
-    """Servers reached through `connect`: only their API can be used."""
+    """Servers reached through `connect`, without those of regions that were given up: only their API can be used."""
     return TargetServers(
         servers={seat.server.name: seat.region for seat in topology.all_seats},
         clusters={seat.server.name: seat.cluster for seat in topology.all_seats},
-        endpoints=endpoints,
+        endpoints={region.name: endpoints[region.name] for region in topology.regions if region.name in endpoints},
         system=system,
         lab=None,
         hubs={seat.region: seat.server.name for seat in topology.all_seats if seat.is_hub},

@@ -93,7 +93,8 @@ async def _connect(
     try:
         for region, connection in opened.items():
             connection.client.is_mapped = partial(profile_of(topology).maps, topology, region)
-            _check(topology, region, connection)
+            check_cluster(connection, {topology.region(region).cluster})
+            _check_version(topology, region, connection)
         await _check_accounts(topology, opened.values())
         yield connections
     finally:
@@ -107,14 +108,17 @@ def make_address_error(region: str) -> NotReachableError:
     )
 
 
-def _check(topology: Topology, region: str, connection: Connection) -> None:
-    expected = topology.region(region).cluster
-    if connection.cluster != expected:
+def check_cluster(connection: Connection, expected: Collection[str]) -> None:
+    """Raises VstreamError if *connection* leads to another cluster than those *expected* in its region."""
+    if connection.cluster not in expected:
         raise VstreamError(
-            f"the connection for region `{region}` leads to cluster `{connection.cluster}` "
-            f"(server `{connection.server_name}`), not to `{expected}`",
+            f"the connection for region `{connection.region}` leads to cluster `{connection.cluster}` "
+            f"(server `{connection.server_name}`), not to `{'` or `'.join(sorted(expected))}`",
             hint="correct `connect` or the region's `cluster` in the topology",
         )
+
+
+def _check_version(topology: Topology, region: str, connection: Connection) -> None:
     running = parse_version(connection.server_version)
     if running is not None and running[:2] < topology.server_version:
         oldest = format_version(topology.server_version)
