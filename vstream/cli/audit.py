@@ -136,9 +136,7 @@ def command(
     Examples: `vstream audit`, `vstream audit acme.yaml --since 2h -s foo`, `vstream audit walkthrough-1/ --html audit.html`,
     `vstream audit acme.yaml --tables s3a://audits/2026-11-20 --master spark://host:7077`
     """
-    stages = [stage.value for stage in AuditStage]
-    if first_stage not in stages:
-        raise typer.BadParameter(f"unknown stage `{first_stage}`: expected {', '.join(stages)}", param_hint="--from")
+    options.choose_names("stage", tuple(stage.value for stage in AuditStage), [first_stage])
     if publish is None:
         options.refuse_options("needs --publish", {"--publish-as": publish_as})
     console.set_log(log_format, is_quiet=is_quiet)

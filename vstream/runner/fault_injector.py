@@ -175,9 +175,8 @@ class FaultInjector:
 
     async def resync(self) -> str | None:
         """As `vstream repair sources`. Returns why it is not complete."""
-        result = await refresh_readers(
-            self._environment.topology, self._target_lab, timeout=_RESYNC_TIMEOUT, mode=RefreshMode.ALL
-        )
+        topology, target = self._environment.topology, self._target_lab
+        result = await refresh_readers(topology, target, timeout=_RESYNC_TIMEOUT, mode=RefreshMode.ALL)
         return "; ".join(f"{stream.stream}: {stream.note}" for stream in result.behind) or None
 
     async def close(self, *, within: float) -> None:

@@ -209,8 +209,16 @@ async def repair(request: RepairRequest, observer: RepairObserver) -> RepairResu
             # What that one is about to put in would be put in twice.
             result.still_open.append(f"missing messages are not looked for before `{in_use[0]}` is gone")
             kinds -= {RepairKind.REPLAY}
-        if request.kinds & _CONTENTS:
-            await _examine_and_repair_contents(request, kinds, select_reached(opened), result, observer)
+        if not request.kinds & _CONTENTS:
+            return result
+        connections = select_reached(opened)
+        with observer.progress() as ticker:
+            result.contents = await _examine_contents(request, kinds, connections, ticker)
+        observer.found_contents(result.contents)
+        if request.is_approved:
+            with observer.progress() as ticker:
+                result.still_open += await _repair_contents(request.topology, connections, result.contents, ticker)
+            observer.repaired_contents(result.contents)
     return result
 
 
@@ -264,23 +272,6 @@ async def _repair_sourcing(
             with observer.progress() as ticker:
                 await refill.refill(planned, connection, ticker(planned.lost.origin))
     return still_open
-
-
-async def _examine_and_repair_contents(
-    request: RepairRequest,
-    kinds: frozenset[RepairKind],
-    connections: Mapping[str, ReconnectingConnection],
-    result: RepairResult,
-    observer: RepairObserver,
-) -> None:
-    with observer.progress() as ticker:
-        result.contents = await _examine_contents(request, kinds, connections, ticker)
-    observer.found_contents(result.contents)
-    if not request.is_approved:
-        return
-    with observer.progress() as ticker:
-        result.still_open += await _repair_contents(request.topology, connections, result.contents, ticker)
-    observer.repaired_contents(result.contents)
 
 
 async def _examine_contents(
