@@ -189,12 +189,16 @@ def test_drift_is_unknown_where_regions_or_rules_could_not_be_read(state: Path, 
         vstream("lab", "down", "three", "--purge")
 
 
-def test_a_region_that_was_given_up_is_not_waited_for(servers: dict[str, dict[str, str]], tmp_path: Path) -> None:
+def test_a_region_that_was_given_up_is_asked_whether_it_is_dead_and_not_waited_for(
+    servers: dict[str, dict[str, str]], tmp_path: Path
+) -> None:
+    given_up = (HEAD + BAR).replace("east: {servers: 1}", "east: {servers: 1, lost: {}}")
+    file = write_connected(tmp_path, servers, {"west": "west-1", "east": "east-1"}, given_up)
+    alive = vstream("plan", file)
+    assert (alive.code, "region `east` is not dead" in alive.err) == (1, True), alive.err
     killed = vstream("chaos", "kill-region", "east", "-t", tmp_path / "lab.yaml", "--yes-really")
     assert killed.code == 0, killed.err
     try:
-        given_up = (HEAD + BAR).replace("east: {servers: 1}", "east: {servers: 1, lost: {}}")
-        file = write_connected(tmp_path, servers, {"west": "west-1", "east": "east-1"}, given_up)
         ran = vstream("repair", "sources", file, "--timeout", "3", "--format", "json")
         # Its streams still source what is gone; but they were asked.
         assert ran.code == 1, ran.out + ran.err

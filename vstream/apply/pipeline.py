@@ -69,7 +69,8 @@ async def prove_dead(topology: Topology, regions: Sequence[str], servers: Server
     if not witnesses:
         raise RefusedError(f"there is no region besides `{'`, `'.join(regions)}`", hint="nothing could take its place")
     system = find_system_endpoints(servers, witnesses)
-    return await collect_death_proof(topology, regions, servers.endpoints, witnesses, system)
+    endpoints = {**servers.endpoints, **servers.given_up}
+    return await collect_death_proof(topology, regions, endpoints, witnesses, system)
 
 
 async def start_missing_servers(

@@ -80,11 +80,12 @@ def _list_running(lab_name: str, seats: set[str]) -> set[str]:
 
 def _check_servers(servers: Servers, topology: Topology, region: str, *, is_new: bool, is_waiting: bool) -> None:
     """The servers of *region* must run, with empty disks if they come now, and be let in by the others."""
-    endpoint = servers.endpoints.get(region)
+    endpoints = {**servers.endpoints, **servers.given_up}
+    endpoint = endpoints.get(region)
     if endpoint is None:
         raise RefusedError(f"no address is known for region `{region}`", hint=f"add `{region}` to `connect`")
     if is_new:
         run(require_empty(region, endpoint))
     if is_waiting:
-        monitors = [url for endpoint in servers.endpoints.values() for url in endpoint.monitor]
+        monitors = [url for endpoint in endpoints.values() for url in endpoint.monitor]
         run(wait_for_members(topology.server_names_in(region), monitors))

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import field, replace
 from typing import Any
 
 from vstream.credentials import find_secret_file
@@ -15,7 +15,7 @@ from vstream.lab.readiness import trust_monitors
 from vstream.lab.status import find_system_endpoint, is_running, list_addresses, list_endpoints, read_lab_status
 from vstream.render import account_view
 from vstream.topology.accounts import inbox_of, password_variable, regional_user, regional_variable
-from vstream.topology.model import Endpoint, Security, Topology
+from vstream.topology.model import Endpoint, Region, Security, Topology
 from vstream.topology.profiles import profile_of
 from vstream.value_class import value_class
 
@@ -29,6 +29,8 @@ class Servers:
     description: str
     leaving: tuple[str, ...] = ()
     """Servers of a lab that the topology does not have."""
+    given_up: Mapping[str, Endpoint] = field(default_factory=dict)
+    """How regions were reached that are given up: a change of regions asks whether they answer again, and nobody else."""
 
     def describe_with(self, topology: Topology) -> str:
         """What a command is about: `acme on lab acme`."""
@@ -41,15 +43,11 @@ def find_servers(topology: Topology, lab_name: str | None) -> Servers:
 
     Monitoring requests to them trust their authorities from now on. Raises LabError or VstreamError if there are none.
     """
-    connect = {region.name: region.endpoint for region in topology.regions if region.endpoint is not None}
-    if lab_name is None and connect:
-        # Whether a region that was given up answers again is asked, too.
-        connect |= {lost.name: lost.region.endpoint for lost in topology.lost if lost.region.endpoint is not None}
-        connect = {region: _with_secret_files(endpoint, region, topology) for region, endpoint in connect.items()}
-        for endpoint in connect.values():
-            monitoring.trust_ca(endpoint.monitor, endpoint.tls_ca)
+    if lab_name is None and any(region.endpoint for region in topology.regions):
+        connect = _read_connect(topology, topology.regions)
         urls = [endpoint.context or ", ".join(endpoint.urls) for endpoint in connect.values()]
-        return Servers(endpoints=connect, lab=None, description="; ".join(urls))
+        given_up = _read_connect(topology, [lost.region for lost in topology.lost])
+        return Servers(endpoints=connect, lab=None, description="; ".join(urls), given_up=given_up)
     name = lab_name or topology.name
     if is_running(name):
         _check_servers(topology, name)
@@ -64,6 +62,15 @@ def find_servers(topology: Topology, lab_name: str | None) -> Servers:
         f"no servers for topology `{topology.name}`: it has no `connect`, and no lab of it is running",
         hint="`vstream lab up` starts a lab; `connect` in the topology names real servers",
     )
+
+
+def _read_connect(topology: Topology, regions: Iterable[Region]) -> dict[str, Endpoint]:
+    """What `connect` says of *regions*, whose monitoring addresses are trusted from now on."""
+    connect = {region.name: region.endpoint for region in regions if region.endpoint is not None}
+    for region, endpoint in connect.items():
+        connect[region] = _with_secret_files(endpoint, region, topology)
+        monitoring.trust_ca(endpoint.monitor, endpoint.tls_ca)
+    return connect
 
 
 def _with_secret_files(endpoint: Endpoint, region: str, topology: Topology) -> Endpoint:

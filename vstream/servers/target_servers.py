@@ -244,11 +244,11 @@ def find_lab_target_of(topology: Topology, name: str) -> TargetServers:
 
 
 def make_api_target(topology: Topology, endpoints: Mapping[str, Endpoint], system: Endpoint | None) -> TargetServers:
-    """Servers reached through `connect`, without those of regions that were given up: only their API can be used."""
+    """Servers reached through `connect`: only their API can be used."""
     return TargetServers(
         servers={seat.server.name: seat.region for seat in topology.all_seats},
         clusters={seat.server.name: seat.cluster for seat in topology.all_seats},
-        endpoints={region.name: endpoints[region.name] for region in topology.regions if region.name in endpoints},
+        endpoints=endpoints,
         system=system,
         lab=None,
         hubs={seat.region: seat.server.name for seat in topology.all_seats if seat.is_hub},
