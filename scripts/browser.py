@@ -260,7 +260,7 @@ async def read_metrics(session: CDPSession) -> dict[str, float]:
 
 
 def make_event(streams: int, regions: int, look: int) -> str:
-    """A status in which something is different with each look, in the fields of `status_page.describe`."""
+    """A status in which something is different with each look, in the fields of `status_page.format_status`."""
     places = [f"region-{number:02}" for number in range(regions)]
     whole = {"works": streams, "of": streams, "unknown": 0}
     content = {

@@ -89,7 +89,7 @@ def test_servers_are_not_read_again_because_a_state_cannot_be_used(
     state.mkdir()
     scratch.mkdir()
     (state / "notes.txt").touch()
-    with view.progress() as progress:
+    with view.show_stages() as progress:
         live = open_target(str(file), replace(WANTED, state=state))
         reading = live.plan_reading(scratch)
         with pytest.raises(UnusableStateError, match="other files are there"):
@@ -117,7 +117,7 @@ def test_a_region_that_is_killed_while_it_is_read_is_not_known_and_the_rest_is_j
 
     file, scratch = tmp_path / "two.yaml", tmp_path / "scratch"
     scratch.mkdir()
-    with relay(servers["west"].port, kill, much=MUCH) as port, view.progress() as progress:
+    with relay(servers["west"].port, kill, much=MUCH) as port, view.show_stages() as progress:
         file.write_text(TOPOLOGY.format(west=f"nats://127.0.0.1:{port}", east=servers["east"].url))
         live = open_target(str(file), WANTED)
         assert isinstance(live, TopologyTarget)
@@ -175,7 +175,7 @@ def test_with_a_state_an_audit_and_each_round_of_following_judges_everything(
     spark: SparkSession, servers: dict[str, JetStreamServer], tmp_path: Path
 ) -> None:
     audit_target, _, scratch = open_with_state(servers, tmp_path)
-    with view.progress() as progress:
+    with view.show_stages() as progress:
         report = audit_target.audit(spark, scratch, progress, Reading())
     run_round = audit_target.prepare_rounds(spark, scratch)
     assert run_round().messages == report.messages == 2 * sum(MESSAGES.values())
@@ -202,7 +202,7 @@ def test_what_is_read_while_spark_starts_is_read_once_whatever_breaks(
         (tmp_path / "two.yaml").write_text(
             TOPOLOGY.format(west=f"nats://127.0.0.1:{port}", east=servers["east"].url), encoding="utf-8"
         )
-        topology = options.load_topology(tmp_path / "two.yaml").require()
+        topology = options.read_topology_file(tmp_path / "two.yaml").require()
         audited = find_servers(topology, None)
         streams = build_bundle(topology, audited, None).streams
         messages = extract(

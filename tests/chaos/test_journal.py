@@ -160,7 +160,7 @@ def test_faults_of_a_lab_that_was_taken_down_since_are_over(tmp_path: Path) -> N
     book, _ = Journal().add("kill-server r0-0", Kill(servers=("r0-0",)))
     book, _ = book.add("pause r1-0", Pause(servers=("r1-0",)))
     journal.write_journal(where.directory, book)
-    assert drill.prune_journal(where).faults == ()
+    assert drill.close_finished_faults(where).faults == ()
 
 
 async def test_the_fault_that_was_injected_last_is_healed_first(

@@ -126,5 +126,5 @@ def test_a_fault_that_is_over_leaves_no_copies(tmp_path: Path) -> None:
     book = journal.read_journal(where.directory)
     assert book is not None
     assert book.faults[0].fault == FAULT
-    assert inject.prune_journal(where).faults == ()
+    assert inject.close_finished_faults(where).faults == ()
     assert os.listdir(where.directory.faults) == []  # noqa: PTH208

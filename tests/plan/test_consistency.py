@@ -297,8 +297,8 @@ def test_an_order_that_carries_the_name_needs_the_mapping_of_publishes_alone() -
 
 def test_a_fault_of_a_named_order_is_told_from_one_of_a_write_stream() -> None:
     wide = topology({"foo": {**FOO, "consistency": "ordered", "virtual_name": "order"}}, **WIDE)
-    assert select.find_stream(wide, "foo", None) == "foo"
-    assert select.find_stream(wide, "foo", "west") == "foo-write-west"
+    assert select.find_physical_stream(wide, "foo", None) == "foo"
+    assert select.find_physical_stream(wide, "foo", "west") == "foo-write-west"
 
 
 async def test_an_order_lists_subjects_only_once_they_are_mapped_past_it() -> None:

@@ -17,12 +17,12 @@ from vstream.chaos.blast_radius import Impact, assess_impact
 from vstream.chaos.faults.base import Injection, LabFault, LastingInjection, LeaderChange, RollingRestart
 from vstream.chaos.faults.restart import Restart
 from vstream.chaos.journal import Journal, OpenFault, read_journal, write_journal
-from vstream.chaos.recovery import wait_until_caught_up, wait_until_healthy
+from vstream.chaos.recovery import wait_until_healthy, wait_until_replicas_current
 from vstream.errors import LabError, RefusedError, UnknownNameError
 from vstream.jetstream import monitoring
 from vstream.lab import conf
 from vstream.lab.readiness import ReadinessProgress
-from vstream.lab.start import shield_from_cancellation
+from vstream.lab.start import finish_despite_cancellation
 from vstream.servers.target_servers import TargetServers
 from vstream.topology.model import Topology
 from vstream.value_class import value_class
@@ -94,7 +94,7 @@ async def _inject_and_journal(request: InjectionRequest, injection: LastingInjec
     """Take servers or links away. Without an effect, everything is undone; cancelling undoes it too."""
     target, fault = request.target, injection.fault
     async with target.directory.lock():
-        journal = prune_journal(target)
+        journal = close_finished_faults(target)
         _require_allowed(request, _announce_impact(request, journal, fault))
         request.on_begin()
         journal, entry = journal.add(request.command, fault)
@@ -104,7 +104,7 @@ async def _inject_and_journal(request: InjectionRequest, injection: LastingInjec
             if injection.also_confirm is not None:
                 evidence = f"{evidence}; {await injection.also_confirm()}"
         except BaseException:
-            await shield_from_cancellation(_undo(target, journal, entry))
+            await finish_despite_cancellation(_undo(target, journal, entry))
             raise
         journal = journal.confirm(entry.id)
         write_journal(target.directory, journal)
@@ -114,7 +114,7 @@ async def _inject_and_journal(request: InjectionRequest, injection: LastingInjec
 async def _undo(target: TargetServers, journal: Journal, entry: OpenFault) -> None:
     watch = await entry.fault.heal(target, entry.id)
     watch()
-    write_journal(target.directory, _close_fault(target, journal, entry))
+    write_journal(target.directory, _remove_fault(target, journal, entry))
 
 
 async def inject_for(
@@ -139,7 +139,7 @@ async def inject_for(
         await asyncio.sleep(seconds)
     finally:
         ids, timeout, on_progress = (injected.entry.id,), request.timeout, request.on_progress
-        healed = await shield_from_cancellation(
+        healed = await finish_despite_cancellation(
             heal(request.target, ids, timeout=timeout, on_progress=on_progress, skips_healed=True)
         )
         on_healed(healed)
@@ -183,7 +183,7 @@ async def heal(
     async with target.directory.lock(patience=timeout):
         journal = read_journal(target.directory) or journal
         for entry in chosen:
-            journal = _close_fault(target, journal, entry)
+            journal = _remove_fault(target, journal, entry)
         write_journal(target.directory, journal)
     return HealResult(faults=chosen, seconds=time.monotonic() - began if is_up else None)
 
@@ -200,7 +200,7 @@ async def _restart_in_turn(request: InjectionRequest, injection: RollingRestart)
     if program is not None:
         await conf.check_with_server(dict.fromkeys(servers, program.binary), target.directory.conf)
     async with target.directory.lock():
-        journal = prune_journal(target)
+        journal = close_finished_faults(target)
     for server in servers:
         step = replace(request, command=f"{request.command}: {server}")
         _require_allowed(step, _announce_impact(step, journal, Restart(servers=(server,))))
@@ -212,11 +212,11 @@ async def _restart_in_turn(request: InjectionRequest, injection: RollingRestart)
         try:
             watch = await asyncio.shield(restarting)
         except asyncio.CancelledError:
-            await shield_from_cancellation(restarting)
+            await finish_despite_cancellation(restarting)
             raise
         stopped = time.monotonic()
         await wait_until_healthy(target, timeout=request.timeout, watch=watch, on_progress=request.on_progress)
-        await wait_until_caught_up(target, timeout=request.timeout)
+        await wait_until_replicas_current(target, timeout=request.timeout)
         version = (await monitoring.read_varz(target.address(server).monitor_url)).version
         if program is not None and version != program.version:
             raise LabError(f"server `{server}` runs nats-server {version}, not {program.version}")
@@ -240,7 +240,7 @@ async def _restart_server(request: InjectionRequest, server: str, injection: Rol
     async with target.directory.lock():
         if not target.may_answer(server):
             raise LabError(f"server `{server}` does not run", hint="`vstream chaos heal` or `vstream lab up` starts it")
-        journal, entry = prune_journal(target).add(f"{request.command}: {server}", fault)
+        journal, entry = close_finished_faults(target).add(f"{request.command}: {server}", fault)
         write_journal(target.directory, journal)
         await fault.inject(target, entry.id)
         if program is not None:
@@ -252,17 +252,17 @@ async def _restart_server(request: InjectionRequest, server: str, injection: Rol
     return watch
 
 
-def prune_journal(target: TargetServers) -> Journal:
-    """The journal without faults that left no trace. Call it with the lab's lock held."""
+def close_finished_faults(target: TargetServers) -> Journal:
+    """Delete what faults that are over have kept; returns the journal without them, to be written. Needs the lab's lock held."""
     journal = read_journal(target.directory) or Journal()
     for entry in journal.faults:
         if entry.fault.is_over(target, entry.id):
-            journal = _close_fault(target, journal, entry)
+            journal = _remove_fault(target, journal, entry)
     return journal
 
 
-def _close_fault(target: TargetServers, journal: Journal, entry: OpenFault) -> Journal:
-    """*journal* without *entry*, and without what that has kept."""
+def _remove_fault(target: TargetServers, journal: Journal, entry: OpenFault) -> Journal:
+    """Delete what *entry* has kept; returns *journal* without it, to be written."""
     shutil.rmtree(target.directory.faults / entry.id, ignore_errors=True)
     return journal.remove(entry.id)
 

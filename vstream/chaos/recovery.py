@@ -70,7 +70,7 @@ async def _wait_until_connected(
         on_progress(ReadinessProgress(ReadinessStage.HEARD, len(pairs), len(pairs)))
 
 
-async def wait_until_caught_up(target: TargetServers, *, timeout: float) -> None:
+async def wait_until_replicas_current(target: TargetServers, *, timeout: float) -> None:
     """Wait until all servers report their streams and consumers as current. Raises LabError with who lags."""
     deadline = time.monotonic() + timeout
     for server in target.servers:

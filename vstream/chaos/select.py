@@ -122,7 +122,7 @@ def _explain(target: TargetServers, name: str) -> str:
     return ""
 
 
-def find_stream(topology: Topology, name: str, region: str | None) -> str:
+def find_physical_stream(topology: Topology, name: str, region: str | None) -> str:
     """
     The physical stream for *name*: the write stream in *region* of a virtual stream, otherwise the stream of that name.
 
@@ -144,7 +144,7 @@ def find_stream(topology: Topology, name: str, region: str | None) -> str:
     return physical.physical_name(virtual, Role.WRITE, region)
 
 
-async def find_led_stream(target: TargetServers, name: str) -> tuple[StreamLeadership, str]:
+async def require_stream_leader(target: TargetServers, name: str) -> tuple[StreamLeadership, str]:
     """The leadership of stream *name*, and its leader. Raises LabError if there is no such stream or it has no leader."""
     async with target.connect() as connection:
         role = await leaders.read_stream_leadership(connection, name)

@@ -89,7 +89,7 @@ def command(
     console.print_note(planned.servers.describe_with(planned.request.topology))
     console.print_lines(plan_view.render_plan(plan, is_verbose=verbose))
     if plan.blocked:
-        console.print_note("Nothing was changed: resolve what is blocked first.", style="bold red")
+        console.print_problem("Nothing was changed: resolve what is blocked first.")
         raise typer.Exit(NO if plan.is_refused else UNKNOWN)
     if not plan.has_work:
         _exit_if_unknown(plan, file)
@@ -127,7 +127,9 @@ async def _plan(
 ) -> ServerPlan:
     """The plan of the topology file *path*, or the saved plan *path* if it still holds."""
     if path.suffix != ".json":
-        return await plan_with_progress(options.load_topology(path).require(), lab, templates, adopt=adopt, lost=lost)
+        return await plan_with_progress(
+            options.read_topology_file(path).require(), lab, templates, adopt=adopt, lost=lost
+        )
     if lab or adopt or lost or options.read_overlays():
         variables = "VSTREAM_LAB and VSTREAM_OVERLAY"
         raise typer.BadParameter(f"a saved plan has its options: drop --lab, --adopt, --lost, --overlay, {variables}")
@@ -142,15 +144,13 @@ def _exit_unless_allowed(plan: Plan, *, allow_destructive: bool, allow_many: boo
     allowed = {"--allow-destructive": allow_destructive, "--allow-many": allow_many}
     needed = [f"{demand.option} ({demand.reason})" for demand in plan.demands if not allowed[demand.option]]
     if needed:
-        console.print_note(f"Nothing was changed: this plan needs {' and '.join(needed)}.", style="bold red")
+        console.print_problem(f"Nothing was changed: this plan needs {' and '.join(needed)}.")
         raise typer.Exit(NO)
 
 
 def _confirm_or_exit() -> None:
     if not sys.stdin.isatty():
-        console.print_note(
-            "Nothing was changed: not a terminal; pass `--yes` to apply without confirmation.", style="bold red"
-        )
+        console.print_problem("Nothing was changed: not a terminal; pass `--yes` to apply without confirmation.")
         raise typer.Exit(NO)
     # Python loses an interrupt that comes while it cleans up an object, as it does after the plan.
     asked = time.monotonic()

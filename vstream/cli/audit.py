@@ -165,7 +165,7 @@ def command(
         exit_on_signals() as is_interrupted,
         reserve_outputs(request.tables, html),
         reserve_outputs(uri_of(str(state)) if state else None, None),
-        view.progress() as progress,
+        view.show_stages() as progress,
     ):
         if follow:
             with load_audit().open_rounds(audit_target, progress) as run_round:
@@ -249,7 +249,7 @@ def _follow(run_round: Callable[[], Report], printer: _Printer, is_interrupted: 
             if is_interrupted():
                 # It came in the midst of a call of Spark's, which then fails in a way of its own.
                 raise KeyboardInterrupt from error
-            console.print_note(f"? {time.strftime('%H:%M:%S')} {error.message}", style="bold yellow")
+            console.print_warning(f"? {time.strftime('%H:%M:%S')} {error.message}", style="bold yellow")
         time.sleep(max(0.0, started + _ROUND_SECONDS - time.monotonic()))
 
 
@@ -289,7 +289,7 @@ def open_target(
 
 
 def _find_servers(path: Path, request: AuditRequest, templates: Path | None, lab: str | None) -> AuditedServers:
-    topology = options.load_topology(path).require()
+    topology = options.read_topology_file(path).require()
     check_no_move(topology)
     names = options.choose_streams(topology, request.streams)
     servers = find_servers(topology, lab)

@@ -38,7 +38,7 @@ def take(
     Examples: `vstream backup take /backups/2026-11-26`, `vstream backup take --stream foo foo-backup acme.yaml`
     """
     text = options.read_bytes(topology, limit=-1)
-    loaded = options.load_topology(topology).require()
+    loaded = options.read_topology_file(topology).require()
     names, servers = options.choose_streams(loaded, stream), find_servers(loaded, lab)
     streams = [part for part in build_bundle(loaded, servers, None).streams if part.virtual in names]
     request = BackupRequest(topology=loaded, text=text, streams=streams, endpoints=servers.endpoints)
@@ -75,7 +75,7 @@ def restore(
     source = BackupDirectory(directory)
     record = source.read()
     source.verify(record)
-    loaded = options.load_topology(topology or directory / "topology.yaml").require()
+    loaded = options.read_topology_file(topology or directory / "topology.yaml").require()
     servers = find_servers(loaded, lab)
     streams = build_bundle(loaded, servers, None).streams
     request = RestoreRequest(

@@ -17,7 +17,7 @@ from vstream.cli.views import console
 from vstream.cli.views.json_output import format_json
 from vstream.errors import RefusedError, VstreamError
 from vstream.files import PRIVATE, write_private
-from vstream.health.pipeline import diagnose, find_source
+from vstream.health.pipeline import diagnose, make_status_source
 from vstream.health.redact import find_secrets, redact
 from vstream.jetstream.monitoring import read_raw_answers
 from vstream.lab.state import lab_directory
@@ -54,7 +54,7 @@ def collect_bundle(
     files = {"manifest.json": format_json("bundle", manifest) + "\n", **files}
     _write(target, {name: redact(text, secrets) for name, text in files.items()})
     for name, problem in problems.items():
-        console.print_note(f"without {name}: {problem}", style="yellow")
+        console.print_warning(f"without {name}: {problem}")
     console.print_note(f"{len(files)} files in {target}, without secrets. Read it before you send it.")
 
 
@@ -87,7 +87,7 @@ def _gather(
         lambda: {f"rendered/{part.path}": part.text for part in build_bundle(topology, servers, templates).artifacts},
     )
     if "servers" not in problems:
-        add_json("status", lambda: run(find_source(topology, servers, templates).read(timeout)).as_dict())
+        add_json("status", lambda: run(make_status_source(topology, servers, templates).read(timeout)).as_dict())
         add_json("doctor", lambda: run(_run_doctor(topology, servers, templates, timeout)))
         add_json("plan", lambda: saved.to_dict(run(make_server_plan(topology, servers, templates)).plan))
         answers, silent = run(read_raw_answers(servers.endpoints, timeout=timeout))

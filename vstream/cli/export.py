@@ -23,8 +23,8 @@ from vstream.cli.web import Feed, Site, WebPage, format_event, serve
 from vstream.errors import VstreamError
 from vstream.formatting import format_count, format_duration
 from vstream.health.live.cross_region_listener import CrossRegionListener
-from vstream.health.live.refresh_watch import Refresher, watch
-from vstream.health.pipeline import StatusSource, find_source
+from vstream.health.live.refresh_watch import Refresher, watch_and_refresh
+from vstream.health.pipeline import StatusSource, make_status_source
 from vstream.health.prometheus import CONTENT_TYPE, render_metrics
 from vstream.lab.state import lab_directory
 from vstream.runner.events import ScenarioProgress, read_progress
@@ -66,29 +66,29 @@ def command(
         return
     set_log(log_format, is_quiet=is_quiet)
 
-    def find(newest: Topology) -> StatusSource:
-        return find_source(newest, find_servers(newest, lab), templates)
+    def make_source(newest: Topology) -> StatusSource:
+        return make_status_source(newest, find_servers(newest, lab), templates)
 
     def find_both(newest: Topology) -> tuple[StatusSource, Refresher]:
         servers = find_servers(newest, lab)
-        return find_source(newest, servers, templates), Refresher(newest, make_target(newest, servers))
+        return make_status_source(newest, servers, templates), Refresher(newest, make_target(newest, servers))
 
     def serve(latest: Callable[[], StatusSource]) -> Coroutine[Any, Any, None]:
         return Exporter(latest, timeout).serve(*parse_address(listen), every)
 
     if once:
-        source = find(options.load_topology(topology).require())
+        source = make_source(options.read_topology_file(topology).require())
         typer.echo(render_metrics(source.topology.name, run(source.read(timeout))), nl=False)
     elif is_refreshing:
         both = options.FollowedTopology(topology, find_both)
         run(_serve_and_refresh(serve(lambda: both.latest()[0]), lambda: both.latest()[1]))
     else:
-        run(serve(options.FollowedTopology(topology, find).latest))
+        run(serve(options.FollowedTopology(topology, make_source).latest))
 
 
 async def _serve_and_refresh(serving: Coroutine[Any, Any, None], latest: Callable[[], Refresher]) -> None:
     show = RefreshPrinter(is_json=False).show
-    await asyncio.gather(serving, watch(latest, every=_REFRESH_EVERY, on_look=show))
+    await asyncio.gather(serving, watch_and_refresh(latest, every=_REFRESH_EVERY, on_look=show))
 
 
 _LAST_PORT = 65_535
@@ -116,7 +116,7 @@ class Exporter:
         self._history = StatusHistory()
         self._event = ""
         """The last one, for whoever opens the page now."""
-        self._cross_region = CrossRegionListener(partial(console.print_note, style="yellow"))
+        self._cross_region = CrossRegionListener(console.print_warning)
         self._feed = Feed(lambda: format_event("history", self._history.as_json()) + self._event)
 
     async def serve(self, host: str, port: int, every: float, on_ready: Callable[[str], object] | None = None) -> None:
@@ -136,7 +136,7 @@ class Exporter:
                 f"{self._source.servers.describe_with(self._source.topology)}: {address} and {address}metrics"
             )
             if warning := warn_if_exposed([bound.getsockname()[0] for bound in server.sockets], bound_port):
-                console.print_note(warning, style="yellow")
+                console.print_warning(warning)
             if on_ready is not None:
                 on_ready(address)
             while True:
@@ -151,7 +151,8 @@ class Exporter:
             self._cross_region.follow(self._source.topology, self._source.servers.endpoints)
             self._page = render_metrics(self._source.topology.name, seen, self._cross_region.uses())
             self._history.add(seen.at, seen)
-            self._show("status", status_page.describe(seen, self._read_faults(), self._every, self._read_scenario()))
+            content = status_page.format_status(seen, self._read_faults(), self._every, self._read_scenario())
+            self._show("status", content)
         except VstreamError as error:
             self._fail(error.message)
         except Exception as error:  # noqa: BLE001 - see above
@@ -168,7 +169,7 @@ class Exporter:
                 None if self._source.servers.lab is None else read_journal(lab_directory(self._source.servers.lab))
             )
         except VstreamError as error:
-            console.print_note(error.message, style="yellow")
+            console.print_warning(error.message)
             return ()
         return () if journal is None else journal.faults
 
@@ -183,14 +184,14 @@ class Exporter:
     def _fail(self, reason: str) -> None:
         self._page = render_metrics(self._source.topology.name, None)
         self._history.add(time.time(), None)
-        self._show("failure", status_page.describe_failure(reason, time.time()))
+        self._show("failure", status_page.format_failure(reason, time.time()))
         self._report((f"vstream_up is 0: {reason}",))
 
     def _report(self, lines: tuple[str, ...]) -> None:
         """Say on standard error what could not be read, once for as long as it stays the same."""
         if lines != self._reported:
             for line in lines:
-                console.print_note(line, style="yellow")
+                console.print_warning(line)
         self._reported = lines
 
 

@@ -102,7 +102,7 @@ def command(
     clusters = client.clusters_of_rules
     if place is not None and clusters and client.cluster not in clusters:
         note = f"note: no rule names the cluster `{client.cluster}`; there are {', '.join(clusters)}"
-        console.print_note(note, style="yellow")
+        console.print_warning(note)
     if subject is not None and not is_all:
         answer = client.publish(subject)
         _print(output, "map", view.as_dict(answer), view.render_resolution(answer))
@@ -140,8 +140,8 @@ def _print_streams(stream: str, files: list[str], region: str | None, *, is_json
     """The physical streams behind the virtual *stream*, or the name alone by which clients in *region* read it."""
     if len(files) > 1:
         raise typer.BadParameter("name one topology", param_hint="FILES")
-    topology = options.load_topology(Path(files[0]) if files else options.default_file()).require()
-    virtual = options.find_stream(topology, stream, [region] if region else [])
+    topology = options.read_topology_file(Path(files[0]) if files else options.default_file()).require()
+    virtual = options.find_virtual_stream(topology, stream, [region] if region else [])
     if is_json:
         regions = [region] if region else virtual.regions
         print_json("map-stream", {"regions": [view.region_as_dict(topology, virtual, name) for name in regions]})

@@ -83,7 +83,7 @@ def command(
         send_beacons(topology, lab, every=every, is_json=output == "json")
         return
     options.refuse_options("needs --beacons", {"--every": every})
-    loaded = options.load_topology(topology).require()
+    loaded = options.read_topology_file(topology).require()
     streams, regions = options.choose_streams(loaded, stream), options.choose_regions(loaded, region)
     if not any(set(regions) & set(virtual.regions) for virtual in loaded.streams if virtual.name in streams):
         raise typer.BadParameter("no chosen stream is in any of these regions", param_hint="--region")
@@ -139,7 +139,7 @@ async def _repeat(latest: Callable[[], Round], every: float) -> bool:
         try:
             await latest()()
         except NotReachableError as error:
-            console.print_note(f"not published: {error.message}", style="bold red")
+            console.print_problem(f"not published: {error.message}")
         await asyncio.sleep(every)
 
 
@@ -164,4 +164,4 @@ def _show(topology: Topology, seen: tuple[BeaconSighting, ...], problems: tuple[
         return
     console.stdout().print(status_view.render_beacon_matrix([region.name for region in topology.regions], seen))
     for problem in problems:
-        console.print_note(f"not published: {problem}", style="bold red")
+        console.print_problem(f"not published: {problem}")

@@ -19,7 +19,7 @@ from vstream.cli.views import plan as plan_view
 from vstream.cli.views import region as view
 from vstream.cli.views.json_output import print_json
 from vstream.errors import UnknownNameError
-from vstream.health.live.drain import Emptiness, empty_region, empty_server
+from vstream.health.live.drain import Emptiness, wait_until_region_empty, wait_until_server_empty
 from vstream.plan.pipeline import require_nothing_else
 from vstream.plan.topology_edit import TopologyEdit
 from vstream.servers.find_servers import find_servers
@@ -59,7 +59,7 @@ def command(
 
     Examples: `vstream region drain west`, `vstream region drain west acme.yaml --yes`, `vstream region drain west --undo --yes`, `vstream region drain west-1 --yes`
     """
-    current = options.load_topology(topology).require()
+    current = options.read_topology_file(topology).require()
     names = [region.name for region in current.regions]
     if target in names:
         before = load_edit(topology, current)
@@ -76,7 +76,8 @@ def command(
     options.refuse_options("has no effect for a server", {"--to": to, "--undo": is_undone})
     within = gate_timeout if yes else _LOOK
     servers = find_servers(current, lab)
-    seen = run(empty_server(current, make_target(current, servers), target, within=within, moves=yes))
+    reached = make_target(current, servers)
+    seen = run(wait_until_server_empty(current, reached, target, within=within, moves_leaders=yes))
     _end(target, seen, None, is_json=output == "json", is_done=yes, servers=[target])
 
 
@@ -95,12 +96,12 @@ def _drain_region(edit: TopologyEdit, region: str, planned: ServerPlan, how: Edi
             topology, left, is_done, f"Region {region} takes publishes again. {edit.file} says so: commit it."
         )
         if not is_undone:
-            console.print_note(f"{reason}.", style="bold red")
+            console.print_problem(f"{reason}.")
             raise typer.Exit(NO)
         return
     within = how.gate_timeout if how.is_allowed else _LOOK
     target = make_target(topology, planned.servers)
-    seen = run(empty_region(topology, target, region, within=within, moves=how.is_allowed))
+    seen = run(wait_until_region_empty(topology, target, region, within=within, moves_leaders=how.is_allowed))
     if unread := left.unknown_servers:
         rules = f"whether the rules that lead publishes away from {region} are loaded on {', '.join(unread)}"
         seen = replace(seen, unknown=(*seen.unknown, rules))

@@ -13,7 +13,7 @@ from vstream.cli.views import console
 from vstream.cli.views import plan as plan_view
 from vstream.cli.views import region as view
 from vstream.cli.views.json_output import print_json
-from vstream.cli.views.progress import show_progress
+from vstream.cli.views.progress import show_readiness
 from vstream.errors import RefusedError
 from vstream.lab.status import read_lab_status
 from vstream.plan.live.witnesses import require_empty, wait_for_members
@@ -44,7 +44,7 @@ def command(
 
     Examples: `vstream region failback west`, `vstream region failback west acme.yaml --yes`
     """
-    current = options.load_topology(topology).require()
+    current = options.read_topology_file(topology).require()
     edit = load_edit(topology, current).take_in(region)
     servers = find_servers(current, lab)
     seats = {seat.server.name for seat in edit.topology.all_seats if seat.region == region}
@@ -56,7 +56,7 @@ def command(
             require_nothing_lost(run(plan_with_progress(current, lab, templates)).plan, current)
         # The file comes second: a lab without servers that its file has is refused. Those that an earlier run has started may
         # not be let in yet.
-        with show_progress("starting") as show:
+        with show_readiness("starting") as show:
             run(start_missing_servers(servers.lab, edit.topology, templates, show))
     elif _list_running(servers.lab, seats) != seats:
         if is_json:

@@ -105,7 +105,7 @@ def command(
 
     Examples: `vstream region failover west`, `vstream region failover west acme.yaml --also central --yes`
     """
-    current = options.load_topology(topology).require()
+    current = options.read_topology_file(topology).require()
     servers = find_servers(current, lab)
     regions = tuple(dict.fromkeys((region, *(also or ()))))
     proof = run(prove_dead(current, regions, servers))
@@ -145,7 +145,7 @@ def report_end_or_exit(topology: Topology, plan: Plan, is_done: bool, success: s
         console.print_note(success, style="bold green")
         return
     if plan.blocked:
-        console.print_note("Nothing was changed: resolve what is blocked first.", style="bold red")
+        console.print_problem("Nothing was changed: resolve what is blocked first.")
         raise typer.Exit(NO if plan.is_refused else UNKNOWN)
     console.print_note("Nothing was changed: pass `--yes` to do it.")
 

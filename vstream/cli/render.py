@@ -10,7 +10,7 @@ import typer
 
 from vstream import resources
 from vstream.cli import options
-from vstream.cli.views.console import print_note
+from vstream.cli.views.console import print_note, print_warning
 from vstream.cli.views.json_output import print_json
 from vstream.errors import VstreamError
 from vstream.formatting import format_count
@@ -63,7 +63,7 @@ def command(
         options.refuse_options(f"has no effect with `--target {target}`, which has no file of them", {"--only": only})
     if str(output) == "-":
         raise typer.BadParameter("a bundle is many files: name a directory", param_hint="--output")
-    loaded = options.load_topology(topology).require()
+    loaded = options.read_topology_file(topology).require()
     bundle = render_bundle(loaded, templates=templates, signer=provide_signer(loaded, None))
     artifacts = render_target(target, loaded, bundle, list_template_directories(templates))
     if only == "mappings":
@@ -94,7 +94,7 @@ def command(
     if missing:
         print_note(f"note: put beside {loaded_path(loaded)} on each host: {', '.join(missing)} (docs/routing.md)")
     for line in list_exposures(loaded):
-        print_note(f"note: {line}", style="yellow")
+        print_warning(f"note: {line}")
 
 
 def list_exposures(topology: Topology) -> list[str]:

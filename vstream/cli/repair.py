@@ -17,8 +17,8 @@ from vstream.cli.views.progress import progress_bar
 from vstream.cli.views.repair import RepairView, render_end
 from vstream.errors import VstreamError
 from vstream.health.live.refresh_readers import RefreshMode, refresh_readers
-from vstream.health.live.refresh_watch import Refresher, watch
-from vstream.health.live.rescue import MetaGroup, choose_groups, rescue_groups
+from vstream.health.live.refresh_watch import Refresher, watch_and_refresh
+from vstream.health.live.rescue import MetaGroup, choose_rescuable_groups, rescue_groups
 from vstream.health.repair.pipeline import RepairKind, RepairRequest, choose_repairs, repair
 from vstream.servers.find_servers import Servers, find_servers
 from vstream.servers.target_servers import make_target
@@ -49,7 +49,7 @@ def repair_messages(
     Examples: `vstream repair messages`, `vstream repair messages acme.yaml --yes`, `vstream repair messages --kind refill --kind resume`,
     `vstream repair messages --stream foo --kind replay --yes`, `vstream repair messages --format json`
     """
-    loaded = options.load_topology(topology).require()
+    loaded = options.read_topology_file(topology).require()
     streams = frozenset(options.choose_streams(loaded, stream))
     kinds = choose_repairs(loaded, kind or [])
     servers = find_servers(loaded, lab)
@@ -106,8 +106,8 @@ def repair_sources(
         followed = options.FollowedTopology(
             topology, lambda newest: Refresher(newest, make_target(newest, find_servers(newest, lab)))
         )
-        run(watch(followed.latest, every=every, on_look=show))
-    loaded = options.load_topology(topology).require()
+        run(watch_and_refresh(followed.latest, every=every, on_look=show))
+    loaded = options.read_topology_file(topology).require()
     target = make_target(loaded, find_servers(loaded, lab))
     with progress_bar() as bar:
         bar.add_task(f"waiting for gateways, leaders and sources: at most twice {timeout:g} s", total=None)
@@ -140,7 +140,7 @@ def repair_meta(
 
     Examples: `vstream repair meta`, `vstream repair meta acme.yaml --yes`
     """
-    loaded = options.load_topology(topology).require()
+    loaded = options.read_topology_file(topology).require()
     servers = find_servers(loaded, lab)
     is_json = output == "json"
 
@@ -153,11 +153,11 @@ def repair_meta(
         console.print_note(f"  {step}")
 
     groups = run(rescue_groups(loaded, servers, is_approved=yes, on_groups=show, on_step=show_step))
-    chosen = choose_groups(groups)
+    chosen = choose_rescuable_groups(groups)
     if is_json:
-        print_json("rescue", view.as_dict(loaded.name, groups, is_done=yes and bool(chosen)))
+        print_json("rescue", view.rescue_as_dict(loaded.name, groups, is_done=yes and bool(chosen)))
     if not chosen and any(group.refusal is None for group in groups):
-        console.print_note("Nothing was changed: a server may be alive.", style="bold yellow")
+        console.print_warning("Nothing was changed: a server may be alive.", style="bold yellow")
         raise typer.Exit(UNKNOWN)
     if not chosen:
         console.print_note("Nothing was changed: there is nothing that could be rescued.")

@@ -21,7 +21,7 @@ from vstream.cli.views import console
 from vstream.cli.views import status as view
 from vstream.cli.views.json_output import JsonLayout, print_json
 from vstream.errors import NotReachableError
-from vstream.health.pipeline import StatusSource, find_source
+from vstream.health.pipeline import StatusSource, make_status_source
 from vstream.health.status import Status, StatusVerdict
 from vstream.servers.find_servers import find_servers
 
@@ -76,7 +76,7 @@ def command(
     else:
         refuse_named(context, "needs --serve", "listen", "has_browser", "log_format", "is_quiet")
     followed = options.FollowedTopology(
-        topology, lambda newest: find_source(newest, find_servers(newest, lab), templates)
+        topology, lambda newest: make_status_source(newest, find_servers(newest, lab), templates)
     )
     if is_served:
         exporter = load_late("vstream.cli.export")
@@ -140,6 +140,6 @@ async def _repeat_as_json(followed: options.FollowedTopology[StatusSource], time
             print_json("status", seen.as_dict(before), layout=JsonLayout.LINE)
             before = seen
         except NotReachableError as error:
-            console.print_note(f"✗ {error.message}", style="bold red")
+            console.print_problem(f"✗ {error.message}")
         sys.stdout.flush()
         await asyncio.sleep(max(0.0, every - (time.monotonic() - began)))

@@ -33,7 +33,7 @@ class StatusSource:
         return assess(self.topology, snapshot, self.bundle)
 
 
-def find_source(topology: Topology, servers: Servers, templates: Path | None) -> StatusSource:
+def make_status_source(topology: Topology, servers: Servers, templates: Path | None) -> StatusSource:
     """The status of *servers*, which are those of *topology*: their keys may be on another machine."""
     bundle: Bundle | str
     try:

@@ -410,11 +410,11 @@ async def _stop_on_failure(
     try:
         yield
     except BaseException:
-        await shield_from_cancellation(stop())
+        await finish_despite_cancellation(stop())
         raise
 
 
-async def shield_from_cancellation(work: Awaitable[_Result]) -> _Result:
+async def finish_despite_cancellation(work: Awaitable[_Result]) -> _Result:
     """The result of *work*, even if this task is cancelled, perhaps repeatedly: nothing is left half done."""
     task = asyncio.ensure_future(work)
     while not task.done():

@@ -12,8 +12,8 @@ from vstream.apply.execute import GATE_TIMEOUT
 from vstream.apply.pipeline import apply_and_replan, prove_dead, resume_reading, start_missing_servers
 from vstream.apply.shipping import ShippingOptions
 from vstream.errors import UnsupportedError, VstreamError
-from vstream.health.live.drain import empty_region
-from vstream.health.live.rescue import choose_groups, rescue_groups
+from vstream.health.live.drain import wait_until_region_empty
+from vstream.health.live.rescue import choose_rescuable_groups, rescue_groups
 from vstream.lab import lab
 from vstream.lab.binaries import find_or_fetch_binaries
 from vstream.lab.links.state import Backend
@@ -185,7 +185,7 @@ async def change_region(environment: Environment, action: ChangeRegion) -> Chang
     if action.command is not RegionCommand.DRAIN:
         return ChangedRegion(environment=changed, losses=losses)
     target = make_target(changed.topology, servers)
-    seen = await empty_region(changed.topology, target, region, within=GATE_TIMEOUT, moves=True)
+    seen = await wait_until_region_empty(changed.topology, target, region, within=GATE_TIMEOUT, moves_leaders=True)
     return ChangedRegion(environment=changed, problem="; ".join((*seen.missing, *seen.unknown)) or None)
 
 
@@ -195,7 +195,7 @@ async def repair_meta(environment: Environment) -> None:
     deadline = time.monotonic() + _WORKS
     while True:
         groups = await rescue_groups(topology, find_servers(topology, environment.lab), is_approved=True)
-        if choose_groups(groups):
+        if choose_rescuable_groups(groups):
             return
         if time.monotonic() > deadline:
             reasons = [reason for group in groups for reason in (group.refusal, *group.unknown) if reason is not None]

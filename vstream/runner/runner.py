@@ -26,7 +26,7 @@ from vstream.errors import VstreamError
 from vstream.jetstream.reconnecting import ReconnectingConnection, open_reconnecting
 from vstream.lab import lab
 from vstream.lab.server_records import OwnServers
-from vstream.lab.start import shield_from_cancellation
+from vstream.lab.start import finish_despite_cancellation
 from vstream.lab.state import lab_directory
 from vstream.lab.status import list_lab_names
 from vstream.runner import manifest
@@ -109,7 +109,7 @@ async def run(
         try:
             return await active_run.run()
         finally:
-            await shield_from_cancellation(active_run.clean_up(keep_lab=keep_lab))
+            await finish_despite_cancellation(active_run.clean_up(keep_lab=keep_lab))
     except OSError as error:
         if error.errno not in _UNWRITABLE:
             raise

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from tests.health.doctor.test_examine import TOPOLOGY, healthy
 from vstream.cli.views import status_page
-from vstream.cli.views.status_page import StatusHistory, describe
+from vstream.cli.views.status_page import StatusHistory, format_status
 from vstream.health.assess import assess
 from vstream.health.snapshot import Lag
 from vstream.health.status import Problem, Status
@@ -19,7 +19,7 @@ def status(lag: Lag | None = None) -> Status:
 
 
 def test_a_status_is_one_line_with_a_cell_for_each_pair_of_regions() -> None:
-    text = describe(status(), (), 2.0)
+    text = format_status(status(), (), 2.0)
     assert "\n" not in text
     content = json.loads(text)
     assert len(content["cells"]) == 9
@@ -29,13 +29,13 @@ def test_a_status_is_one_line_with_a_cell_for_each_pair_of_regions() -> None:
 
 
 def test_the_worst_way_of_a_stream_is_named() -> None:
-    (stream,) = json.loads(describe(status(Lag(last=3, first=1, cursor=5)), (), 2.0))["streams"]
+    (stream,) = json.loads(format_status(status(Lag(last=3, first=1, cursor=5)), (), 2.0))["streams"]
     assert (stream["state"], stream["worst"]) == ("rolled-back", "west → east")
 
 
 def test_many_problems_are_counted_and_only_the_first_are_sent() -> None:
     problems = tuple(Problem(about=f"west {number}", text="\x1b[31m") for number in range(1000))
-    content = json.loads(describe(replace(status(), problems=problems), (), 2.0))
+    content = json.loads(format_status(replace(status(), problems=problems), (), 2.0))
     assert (content["problem_count"], len(content["problems"])) == (1000, status_page.MAX_PROBLEMS)
     assert "\x1b" not in content["problems"][0]["text"]
 

@@ -150,10 +150,10 @@ class FaultRequest:
             return tuple(self.target.servers)
         return tuple(server for name in self.spec.targets for server in select.find_serving_servers(self.target, name))
 
-    def find_stream(self) -> str:
+    def find_physical_stream(self) -> str:
         """The name of the physical stream that the first target and `--region` mean."""
         region = self.spec.options.get("region")
-        return select.find_stream(self.topology, self.spec.targets[0], None if region is None else str(region))
+        return select.find_physical_stream(self.topology, self.spec.targets[0], None if region is None else str(region))
 
 
 @value_class

@@ -35,7 +35,7 @@ async def _resolve_kill_server(request: base.FaultRequest) -> base.LastingInject
 
 
 async def _resolve_kill_leader(request: base.FaultRequest) -> base.LastingInjection:
-    leadership, leader = await select.find_led_stream(request.target, request.find_stream())
+    leadership, leader = await select.require_stream_leader(request.target, request.find_physical_stream())
     killed = request.make_lasting(Kill(servers=(select.find_running_server(request.target, leader),)))
     return replace(killed, also_confirm=select.make_stream_leader_check(request.target, leadership, leader))
 

@@ -26,7 +26,7 @@ from vstream.chaos.faults import base
 from vstream.errors import LabError
 from vstream.files import write_private
 from vstream.lab import server_records
-from vstream.lab.start import shield_from_cancellation
+from vstream.lab.start import finish_despite_cancellation
 from vstream.scenario import faults
 from vstream.servers.target_servers import TargetServers
 from vstream.value_class import value_class
@@ -110,7 +110,7 @@ class PowerLoss(base.ServerFault):
                 target.nats_server(server).signal(signal.SIGSTOP)
             await base.wait_until(self.servers, target.is_paused, "is not stopped by SIGSTOP")
             copying = asyncio.ensure_future(asyncio.to_thread(self._copy, target, place))
-            await shield_from_cancellation(copying)  # a thread cannot be stopped half way
+            await finish_despite_cancellation(copying)  # a thread cannot be stopped half way
         finally:
             for server in self.servers:
                 target.nats_server(server).signal(signal.SIGCONT)

@@ -43,10 +43,11 @@ class MetaStepDown:
 
 
 async def _resolve_step_down(request: FaultRequest) -> LeaderChange:
-    stream, leader = await select.find_led_stream(request.target, request.find_stream())
+    leadership, leader = await select.require_stream_leader(request.target, request.find_physical_stream())
     if not request.is_forced:
-        select.require_electable_successor(stream)
-    return LeaderChange(fault=StepDown(stream=stream.stream, leader=leader), regions=request.regions_of([leader]))
+        select.require_electable_successor(leadership)
+    fault = StepDown(stream=leadership.stream, leader=leader)
+    return LeaderChange(fault=fault, regions=request.regions_of([leader]))
 
 
 async def _resolve_step_down_meta(request: FaultRequest) -> LeaderChange:

@@ -23,7 +23,7 @@ from vstream.cli.lab.options import choose_lab
 from vstream.cli.views import chaos as view
 from vstream.cli.views import console
 from vstream.cli.views.json_output import print_json
-from vstream.cli.views.progress import show_progress
+from vstream.cli.views.progress import show_readiness
 from vstream.errors import UnknownNameError
 from vstream.lab.state import lab_directory
 from vstream.scenario.faults import FAULTS, USAGE, Aim, FaultOption, FaultSpec, FaultType, OptionType, Takes
@@ -104,7 +104,7 @@ def _inject(spec: FaultSpec, settings: _Settings) -> None:
     hold = None if settings.hold is None else read_seconds(settings.hold, "--for")
     if hold is None and not spec.type.can_hold:
         hold = 0.0
-    topology = options.load_topology(settings.topology).require()
+    topology = options.read_topology_file(settings.topology).require()
     target = make_target(topology, find_servers(topology, settings.lab), settings.system_context)
     if not spec.type.works_outside_labs:
         target.require_lab()  # before anything is asked of servers that are not one
@@ -264,11 +264,11 @@ def heal(
 
 def _heal(lab: str | None, ids: Sequence[str] | None, timeout: float, output: str) -> None:
     target, _ = _open_faults(lab)
-    with show_progress() as show:
+    with show_readiness() as show:
         healed = run(inject.heal(target, ids, timeout=timeout, on_progress=show))
     if output == "json":
         undone = [view.fault_as_dict(fault) for fault in healed.faults]
-        print_json("chaos-heal", {"healed": undone, "healthy_after_seconds": view.round_seconds(healed)})
+        print_json("chaos-heal", {"healed": undone, "healthy_after_seconds": view.healthy_after_seconds(healed)})
     else:
         console.stdout().print(view.heal_line(healed))
 

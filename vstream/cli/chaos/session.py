@@ -12,7 +12,7 @@ from vstream.cli.asyncio_runner import run
 from vstream.cli.views import chaos as view
 from vstream.cli.views import console
 from vstream.cli.views.json_output import print_json
-from vstream.cli.views.progress import show_progress
+from vstream.cli.views.progress import show_readiness
 from vstream.servers.target_servers import TargetServers
 from vstream.topology.model import Topology
 from vstream.value_class import value_class
@@ -33,7 +33,7 @@ class ChaosSession:
     def run(self, injection: Injection, *, hold: float | None) -> None:
         """Inject it; with *hold*, heal it after that many seconds."""
         try:
-            with show_progress() as show:
+            with show_readiness() as show:
                 request = InjectionRequest(
                     target=self.target,
                     topology=self.topology,
@@ -74,7 +74,7 @@ class ChaosSession:
             console.stdout().print(injected.evidence if entry is None else f"{entry.id}: {injected.evidence}")
 
     def _print_healed(self, healed: HealResult) -> None:
-        self.output["healthy_after_seconds"] = view.round_seconds(healed)
+        self.output["healthy_after_seconds"] = view.healthy_after_seconds(healed)
         if not self.is_json:
             console.stdout().print(view.heal_line(healed))
 

@@ -27,7 +27,7 @@ from vstream.cli.lab.options import (
 from vstream.cli.views import console
 from vstream.cli.views import lab as view
 from vstream.cli.views.json_output import print_json
-from vstream.cli.views.progress import show_progress
+from vstream.cli.views.progress import show_readiness
 from vstream.lab import lab
 from vstream.lab.binaries import find_or_fetch_binaries
 from vstream.lab.doctor import examine_machine
@@ -105,11 +105,11 @@ def up(
     `vstream lab up --server-version 2.12.8 --server-version west=2.15.1`, `vstream lab up --link west-east:rtt=140ms`
     """
     file = find_topology_file(topology, name)
-    loaded = options.load_topology(file).require()
+    loaded = options.read_topology_file(file).require()
     shape = link_commands.choose_shape(loaded, link or ())
     stated = _parse_versions(server_version or ())
     binaries = find_or_fetch_binaries(loaded, stated) if stated else {}
-    with show_progress("starting") as show:
+    with show_readiness("starting") as show:
         status = run(
             lab.up(
                 name or loaded.name,

@@ -78,7 +78,7 @@ def run_scenario(
         )
         raise
     if not capture.manifest().is_complete:
-        console.print_note(f"The run did not reach its end: {capture.manifest().stopped_by}", style="bold red")
+        console.print_problem(f"The run did not reach its end: {capture.manifest().stopped_by}")
     verdict = judge_capture(capture, chosen.expectations)
     _show(verdict, output, html)
     if code := _exit_code(verdict):
@@ -175,7 +175,7 @@ def _list_expectations(capture: Capture) -> Sequence[Expectation]:
     try:
         content = capture.read_document(file.name)
     except OSError:
-        console.print_note(f"{file} cannot be read: only what must always hold is checked", style="yellow")
+        console.print_warning(f"{file} cannot be read: only what must always hold is checked")
         return ()
     # The scenario names its topology by where it lay when it ran; the capture has its own copy.
     loaded = load_scenario(content, str(file), lambda _: capture.read_document("topology.yaml"))

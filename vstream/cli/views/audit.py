@@ -96,7 +96,7 @@ class StageProgress:
 
 
 @contextmanager
-def progress() -> Iterator[StageProgress]:
+def show_stages() -> Iterator[StageProgress]:
     """Show the stages of an audit on standard error."""
     with progress_bar() as bar:
         stages = StageProgress(bar)

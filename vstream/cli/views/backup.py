@@ -66,7 +66,7 @@ def describe_restore(record: BackupRecord, state: RestoreState, where: str, *, i
 
 
 def restore_as_dict(record: BackupRecord, state: RestoreState, *, is_done: bool) -> dict[str, Any]:
-    """The same as plain JSON data."""
+    """What is or was restored, as plain JSON data."""
     return {
         "id": record.id,
         "topology": record.topology,

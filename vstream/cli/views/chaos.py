@@ -132,7 +132,7 @@ def fault_as_dict(fault: OpenFault) -> dict[str, Any]:
     }
 
 
-def round_seconds(result: HealResult) -> float | None:
+def healthy_after_seconds(result: HealResult) -> float | None:
     """How long it took, for programs."""
     return None if result.seconds is None else round(result.seconds, 3)
 

@@ -74,7 +74,7 @@ def escape_surrogate(char: str) -> str:
 
 
 def clean_lines(text: str) -> str:
-    """The same, but *text* may have several lines."""
+    """*text* with each of its lines as `clean` leaves it."""
     return "\n".join(map(clean, text.split("\n")))
 
 

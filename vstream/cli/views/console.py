@@ -154,7 +154,6 @@ class _Log:
 
 
 _LOG = _Log()
-_LEVELS = {"yellow": "warning", "red": "error"}
 
 
 def set_log(log_format: str, *, is_quiet: bool | None) -> None:
@@ -164,10 +163,22 @@ def set_log(log_format: str, *, is_quiet: bool | None) -> None:
 
 
 def print_note(text: str, *, style: str = "") -> None:
-    """One line of talk. Yellow is a warning, red an error."""
-    level = next((level for color, level in _LEVELS.items() if color in style), "info")
-    if _LOG.is_quiet and level == "info":
-        return
+    """One line of talk, unless it is to be quiet."""
+    if not _LOG.is_quiet:
+        _print_at_level("info", text, style)
+
+
+def print_warning(text: str, *, style: str = "yellow") -> None:
+    """One line about what may be wrong."""
+    _print_at_level("warning", text, style)
+
+
+def print_problem(text: str) -> None:
+    """One line about what is wrong, or why nothing was done."""
+    _print_at_level("error", text, "bold red")
+
+
+def _print_at_level(level: str, text: str, style: str) -> None:
     if _LOG.is_json:
         _print_log_line(level, text)
     else:

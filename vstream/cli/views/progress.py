@@ -67,7 +67,7 @@ def show_steps(first: str = "connecting") -> Iterator[Callable[[str], None]]:
 
 
 @contextmanager
-def show_progress(doing: str = "waiting") -> Iterator[Callable[[ReadinessProgress], None]]:
+def show_readiness(doing: str = "waiting") -> Iterator[Callable[[ReadinessProgress], None]]:
     """A progress bar with what is waited for; it says *doing* until that is known."""
     with progress_bar() as progress:
         task = progress.add_task(doing, total=None)

@@ -235,7 +235,7 @@ def _describe_plan(group: MetaGroup) -> Iterator[Text]:
     yield Text("  → make every read stream source again")
 
 
-def as_dict(topology: str, groups: Sequence[MetaGroup], *, is_done: bool) -> dict[str, Any]:
+def rescue_as_dict(topology: str, groups: Sequence[MetaGroup], *, is_done: bool) -> dict[str, Any]:
     """Everything that was known before, and whether something was done."""
     return {"topology": topology, "groups": [_group_as_dict(group) for group in groups], "done": is_done}
 

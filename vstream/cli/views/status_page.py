@@ -51,7 +51,7 @@ class StatusHistory:
         return json.dumps([list(sample) for sample in self._samples], separators=(",", ":"))
 
 
-def describe(
+def format_status(
     status: Status, faults: Sequence[OpenFault], every: float, scenario: ScenarioProgress | None = None
 ) -> str:
     """
@@ -82,7 +82,7 @@ def describe(
     return json.dumps(content, separators=(",", ":"))
 
 
-def describe_failure(reason: str, at: float) -> str:
+def format_failure(reason: str, at: float) -> str:
     """What the page shows where nothing could be read, and since when: seconds since 1970."""
     return json.dumps({"reason": clean(reason), "at": round(at, 3)})
 

@@ -24,7 +24,7 @@ _NONE = Text("–", style="dim")
 
 
 def render_report(verdict: Verdict, width: int) -> Iterator[RenderableType]:
-    """All of it, from top to bottom, on a screen of *width* columns."""
+    """All of *verdict*, from top to bottom, on a screen of *width* columns."""
     yield render_headline(verdict)
     yield from _render_cases(verdict)
     yield from _render_examples(verdict)

@@ -61,14 +61,14 @@ class _Replicas:
     peers: Mapping[str, bool]
 
 
-async def empty_region(
-    topology: Topology, target: TargetServers, region: str, *, within: float, moves: bool
+async def wait_until_region_empty(
+    topology: Topology, target: TargetServers, region: str, *, within: float, moves_leaders: bool
 ) -> Emptiness:
-    """Wait up to *within* seconds until the drained *region* holds nothing that others lack. *moves*: leaders step down first."""
+    """Wait up to *within* seconds until the drained *region* holds nothing that others lack. *moves_leaders*: leaders step down first."""
     servers = frozenset(seat.server.name for seat in topology.all_seats if seat.region == region)
     outside = next(candidate.name for candidate in topology.regions if candidate.name != region)
     async with target.connect(outside) as connection:
-        moved, unknown = await _move_leaders(topology, target, connection, servers) if moves else ((), ())
+        moved, unknown = await _move_leaders(topology, target, connection, servers) if moves_leaders else ((), ())
         gates = list(_list_gates(topology, region))
         checker = LiveGateChecker(connection)
 
@@ -92,13 +92,13 @@ async def _wait(look: Callable[[], Awaitable[_Look]], within: float) -> tuple[Se
         await asyncio.sleep(_POLL)
 
 
-async def empty_server(
-    topology: Topology, target: TargetServers, server: str, *, within: float, moves: bool
+async def wait_until_server_empty(
+    topology: Topology, target: TargetServers, server: str, *, within: float, moves_leaders: bool
 ) -> Emptiness:
-    """Wait up to *within* seconds until no stream of *topology* needs *server*. *moves*: leaders step down first."""
+    """Wait up to *within* seconds until no stream of *topology* needs *server*. *moves_leaders*: leaders step down first."""
     servers = frozenset((server,))
     async with target.connect() as connection:
-        moved, unknown = await _move_leaders(topology, target, connection, servers) if moves else ((), ())
+        moved, unknown = await _move_leaders(topology, target, connection, servers) if moves_leaders else ((), ())
         missing, silent = await _wait(lambda: _find_stranded(topology, connection, servers, other_places=False), within)
     notes = tuple(_describe_outage(topology, servers))
     return Emptiness(moved=moved, missing=missing, unknown=(*unknown, *silent), notes=notes)

@@ -35,8 +35,8 @@ class Refresher:
         self._target = target
         self._policy = RefreshPolicy(topology, can_move_meta=target.system is not None and topology.hubs is None)
 
-    async def look(self) -> RefreshLook:
-        """Look once. Raises NotPermittedError where it may not step leaders down."""
+    async def look_and_refresh(self) -> RefreshLook:
+        """Look once, and have the leaders of what stands still step down. Raises NotPermittedError where it may not step leaders down."""
         try:
             snapshot = await collect_snapshot(self._topology, self._target.endpoints, timeout=_LOOK_TIMEOUT)
         except NotPermittedError:
@@ -48,16 +48,18 @@ class Refresher:
         return RefreshLook(decisions=decisions, problem=await _refresh(self._target, chosen) if chosen else None)
 
 
-async def watch(latest: Callable[[], Refresher], *, every: float, on_look: Callable[[RefreshLook], None]) -> NoReturn:
+async def watch_and_refresh(
+    latest: Callable[[], Refresher], *, every: float, on_look: Callable[[RefreshLook], None]
+) -> NoReturn:
     """
-    Look every *every* seconds until cancelled, each time with the *latest* refresher.
+    Look, and refresh what stands still, every *every* seconds until cancelled, each time with the *latest* refresher.
 
     Continues whatever servers answer. Raises NotPermittedError where it may not step leaders down: waiting does not
     change that.
     """
     while True:
         began = time.monotonic()
-        on_look(await latest().look())
+        on_look(await latest().look_and_refresh())
         await asyncio.sleep(max(0.0, every - (time.monotonic() - began)))
 
 

@@ -109,7 +109,7 @@ class MetaGroup:
         return tuple(server for server in self.members if server in self.begun & self.listed)
 
 
-def choose_groups(groups: Sequence[MetaGroup]) -> tuple[MetaGroup, ...]:
+def choose_rescuable_groups(groups: Sequence[MetaGroup]) -> tuple[MetaGroup, ...]:
     """Those of *groups* that can be rescued; none while a server of one of them may be alive."""
     chosen = tuple(group for group in groups if group.refusal is None)
     return () if any(group.unknown for group in chosen) else chosen
@@ -268,14 +268,14 @@ async def rescue_groups(
     on_step: Callable[[str], None] = lambda _step: None,
 ) -> tuple[MetaGroup, ...]:
     """
-    Find the meta groups of *topology*, which *on_groups* hears, and rescue those that `choose_groups` chooses, if *is_approved*.
+    Find the meta groups of *topology*, which *on_groups* hears, and rescue those that `choose_rescuable_groups` chooses, if *is_approved*.
 
     *on_step* hears what has happened. Returns the groups as they were found. Stopped anywhere, the next run goes on.
     """
     system = find_system_endpoints(servers, [region.name for region in topology.regions])
     groups = await find_groups(topology, servers.endpoints, system)
     on_groups(groups)
-    for group in choose_groups(groups) if is_approved else ():
+    for group in choose_rescuable_groups(groups) if is_approved else ():
         await _rescue(topology, group, system, on_step)
     return groups
 
