@@ -59,7 +59,7 @@ def test_quorums_and_majorities_that_lost_servers_leave(
     majority: bool,
     refusals: int,
 ) -> None:
-    effects = assess_impact(topology(servers, replicas=replicas), lost=lost, servers=taken)
+    effects = assess_impact(topology(servers, replicas=replicas), missing_servers=lost, taken_servers=taken)
     assert tuple(region.quorum for region in effects.regions) == quorums
     assert effects.meta is not None
     assert effects.meta.has_majority is majority
@@ -67,19 +67,19 @@ def test_quorums_and_majorities_that_lost_servers_leave(
 
 
 def test_of_two_servers_neither_can_be_missed() -> None:
-    effects = assess_impact(topology(1, regions=2), lost=(), servers=("west-1",))
+    effects = assess_impact(topology(1, regions=2), missing_servers=(), taken_servers=("west-1",))
     assert effects.refusals == (
         "the JetStream meta group would have 1 of its 2 servers: no majority, so no leader anywhere",
     )
 
 
 def test_a_refusal_names_every_region_that_would_be_without() -> None:
-    effects = assess_impact(topology(3, replicas=3), lost=WEST[:2], servers=CENTRAL[:2])
+    effects = assess_impact(topology(3, replicas=3), missing_servers=WEST[:2], taken_servers=CENTRAL[:2])
     assert effects.refusals == ("regions `central` and `west` would be without a write quorum at the same time",)
 
 
 def test_a_server_that_is_lost_already_is_not_counted_twice() -> None:
-    effects = assess_impact(topology(3, replicas=3), lost=("west-1",), servers=("west-1", "west-2"))
+    effects = assess_impact(topology(3, replicas=3), missing_servers=("west-1",), taken_servers=("west-1", "west-2"))
     assert effects.meta is not None
     assert (effects.regions[0].left, effects.meta.left, effects.meta.peers) == (1, 7, 9)
 
@@ -91,13 +91,15 @@ def test_the_stretch_cluster_loses_its_member_with_the_region() -> None:
     )
     stretched = parse_topology.parse_topology(text.encode(), "acme.yaml").require()
     west = (*WEST, "stretch-west")
-    impact = assess_impact(stretched, lost=(), servers=west)
+    impact = assess_impact(stretched, missing_servers=(), taken_servers=west)
     assert impact.stretch == GroupEffect(peers=3, left=2)
     assert impact.meta == GroupEffect(peers=12, left=8)
     assert impact.refusals == ()
-    two = assess_impact(stretched, lost=west, servers=("stretch-east",))
+    two = assess_impact(stretched, missing_servers=west, taken_servers=("stretch-east",))
     assert two.refusals == ("the stretch cluster would have 1 of its 3 servers: no majority",)
-    assert assess_impact(stretched, lost=(), servers=("west-1",)).stretch == GroupEffect(peers=3, left=3)
+    assert assess_impact(stretched, missing_servers=(), taken_servers=("west-1",)).stretch == GroupEffect(
+        peers=3, left=3
+    )
 
 
 def cut(*pairs: str) -> tuple[tuple[str, str], ...]:
@@ -126,7 +128,9 @@ def test_cut_links_leave_sides(
     majority: bool,
     refusals: int,
 ) -> None:
-    effects = assess_impact(topology(3, replicas=3), lost=(), servers=(), silent=silent, cut=broken)
+    effects = assess_impact(
+        topology(3, replicas=3), missing_servers=(), taken_servers=(), missing_links=silent, taken_links=broken
+    )
     assert tuple(side.regions for side in effects.sides) == sides
     assert effects.meta is not None
     assert effects.meta.has_majority is majority
@@ -135,7 +139,9 @@ def test_cut_links_leave_sides(
 
 
 def test_lost_servers_and_cut_links_add_up() -> None:
-    effects = assess_impact(topology(3, replicas=3), lost=(), servers=CENTRAL[:2], silent=WEST_ALONE)
+    effects = assess_impact(
+        topology(3, replicas=3), missing_servers=(), taken_servers=CENTRAL[:2], missing_links=WEST_ALONE
+    )
     assert effects.meta == GroupEffect(peers=9, left=4)
     assert [(side.servers, side.has_meta_majority) for side in effects.sides] == [(3, False), (4, False)]
     assert len(effects.refusals) == 1
@@ -143,7 +149,7 @@ def test_lost_servers_and_cut_links_add_up() -> None:
 
 def test_what_is_lost_for_good_is_always_more_than_was_asked_for() -> None:
     effects = assess_impact(
-        topology(3, replicas=3), lost=(), servers=("west-1",), permanent_losses=("5 seconds are gone",)
+        topology(3, replicas=3), missing_servers=(), taken_servers=("west-1",), permanent_losses=("5 seconds are gone",)
     )
     assert effects.refusals == ("5 seconds are gone",)
 
@@ -155,18 +161,20 @@ def test_a_region_without_its_hub_serves_and_copies_nothing() -> None:
         "streams: {foo: {subjects: [v.foo.>], write: {max_age: 1h}}}\n"
     )
     domains = parse_topology.parse_topology(text.encode(), "acme.yaml").require()
-    assert render_impact(assess_impact(domains, lost=(), servers=("hub-west",))) == [
+    assert render_impact(assess_impact(domains, missing_servers=(), taken_servers=("hub-west",))) == [
         "west: no hub, nothing is copied to or from it"
     ]
-    assert render_impact(assess_impact(domains, lost=("hub-west",), servers=("west-1",))) == [
+    assert render_impact(assess_impact(domains, missing_servers=("hub-west",), taken_servers=("west-1",))) == [
         "west: 0 of 1 servers left, 1 of 1 write stream cannot store"
     ]
-    assert assess_impact(domains, lost=("hub-west",), servers=("east-1",)).apart == ("west",)
-    assert render_impact(assess_impact(domains, lost=(), servers=(), cut=WEST_ALONE)) == [
+    assert assess_impact(domains, missing_servers=("hub-west",), taken_servers=("east-1",)).apart == ("west",)
+    assert render_impact(assess_impact(domains, missing_servers=(), taken_servers=(), taken_links=WEST_ALONE)) == [
         "on one side: west, 1 server, a meta leader in each region",
         "on one side: central, east, 2 servers, a meta leader in each region",
     ]
-    assert render_impact(assess_impact(domains, lost=(), servers=())) == ["every server, and every link"]
+    assert render_impact(assess_impact(domains, missing_servers=(), taken_servers=())) == [
+        "every server, and every link"
+    ]
 
 
 def render_impact(effects: Impact) -> list[str]:

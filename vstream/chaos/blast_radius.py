@@ -87,34 +87,35 @@ class Impact:
 def assess_impact(
     topology: Topology,
     *,
-    lost: Collection[str],
-    servers: Collection[str],
-    silent: Collection[Pair] = (),
-    cut: Collection[Pair] = (),
+    missing_servers: Collection[str],
+    taken_servers: Collection[str],
+    missing_links: Collection[Pair] = (),
+    taken_links: Collection[Pair] = (),
     permanent_losses: Sequence[str] = (),
 ) -> Impact:
     """
-    The effect of taking *servers* and *cut* from *topology*, where *lost* and *silent* are missing already.
+    The effect of taking servers and links from *topology*, where others are missing already.
 
     Asked for are the regions whose servers are taken. A fault that also costs other regions their write quorum, or the
     meta group its majority, takes more than that. So does a fault while a majority is already missing. Permanent loss
     is always more than was asked for.
     """
-    effects = tuple(_assess_region(topology, region, lost, servers) for region in topology.regions)
-    parts = find_connected_sides([region.name for region in topology.regions], {*silent, *cut})
-    present = {seat.server.name: seat.region for seat in topology.seats if seat.server.name not in {*lost, *servers}}
+    effects = tuple(_assess_region(topology, region, missing_servers, taken_servers) for region in topology.regions)
+    parts = find_connected_sides([region.name for region in topology.regions], {*missing_links, *taken_links})
+    away = {*missing_servers, *taken_servers}
+    present = {seat.server.name: seat.region for seat in topology.seats if seat.server.name not in away}
     everyone = [seat.server.name for seat in topology.seats]
     members = [seat.server.name for seat in topology.seats if seat.is_stretch]
     meta = None if topology.hubs else _assess_group(everyone, present, parts)
     stretch = _assess_group(members, present, parts) if members else None
-    asked = {seat.region for seat in topology.seats if seat.server.name in servers}
+    asked = {seat.region for seat in topology.seats if seat.server.name in taken_servers}
     refusals = []
-    if (servers or cut) and meta is not None and not meta.has_majority:
+    if (taken_servers or taken_links) and meta is not None and not meta.has_majority:
         refusals.append(
             f"the JetStream meta group would have {meta.left} of its {meta.peers} servers: "
             "no majority, so no leader anywhere"
         )
-    if stretch is not None and not stretch.has_majority and (cut or not set(servers).isdisjoint(members)):
+    if stretch is not None and not stretch.has_majority and (taken_links or not set(taken_servers).isdisjoint(members)):
         refusals.append(f"the stretch cluster would have {stretch.left} of its {stretch.peers} servers: no majority")
     elsewhere = [effect.region for effect in effects if effect.quorum is not Quorum.KEPT and effect.region not in asked]
     if elsewhere and any(effect.is_new for effect in effects):
@@ -123,12 +124,12 @@ def assess_impact(
         )
     refusals += permanent_losses
     hubs = topology.hubs.members if topology.hubs else {}
-    hubless = {region for region, hub in hubs.items() if hub.name in {*lost, *servers}}
+    hubless = {region for region, hub in hubs.items() if hub.name in away}
     counted = [(side, sum(region in side for region in present.values())) for side in parts]
     majority = 0 if meta is None else meta.peers // 2 + 1
     sides = [PartitionSide(regions=side, servers=count, has_meta_majority=count >= majority) for side, count in counted]
     return Impact(
-        missing=frozenset(lost),
+        missing=frozenset(missing_servers),
         regions=effects,
         meta=meta,
         stretch=stretch,

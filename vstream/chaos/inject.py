@@ -272,10 +272,10 @@ def _announce_impact(request: InjectionRequest, journal: Journal, fault: LabFaul
     lost = request.target.unavailable() | {server for entry in journal.faults for server in entry.fault.counted_as_lost}
     impact = assess_impact(
         request.topology,
-        lost=lost,
-        servers=fault.counted_as_lost,
-        silent=request.target.find_cut_links(),
-        cut=fault.cuts,
+        missing_servers=lost,
+        taken_servers=fault.counted_as_lost,
+        missing_links=request.target.find_cut_links(),
+        taken_links=fault.cuts,
         permanent_losses=fault.permanent_losses,
     )
     request.on_impact(impact)
