@@ -47,7 +47,7 @@ def is_free(port: int) -> bool:
 
 
 def find_occupied_ports(addresses: Sequence[ServerAddress]) -> tuple[int, ...]:
-    """Ports of *addresses* that are in use."""
+    """Ports of the servers at *addresses* that are in use; the proxy's in front of them do not count."""
     return tuple(port for address in addresses for port in server_ports(address) if not is_free(port))
 
 

@@ -57,8 +57,8 @@ def remember_topology(name: str, path: Path) -> None:
         link.symlink_to(path.resolve())
 
 
-def choose_topology(context: Any) -> None:
-    """Where a command has `--lab`, and no topology here: the file that the lab was started from. Raises LabError."""
+def fill_in_topology(context: Any) -> None:
+    """Where a command has `--lab`, and no topology is here, set the file that the lab was started from. Raises LabError."""
     for parameter in context.command.params:
         if parameter.envvar == TOPOLOGY_VARIABLE and (value := context.params[parameter.name]):
             set_log(context.params.get("log_format", ""), is_quiet=context.params.get("is_quiet"))
@@ -66,7 +66,7 @@ def choose_topology(context: Any) -> None:
 
 
 def find_topology_file(path: Path, name: str | None) -> Path:
-    """*path*, or what lab *name* was started from where that is the default and not here. Raises LabError for none."""
+    """*path*, or what lab *name* was started from where that is the default and not here: a note says so. Raises LabError for none."""
     if name is None or path != options.DEFAULT_FILE or path.exists():
         return path
     link = lab_directory(name).topology

@@ -110,7 +110,7 @@ async def plan_move(request: MoveRequest, bundle: Bundle, connections: Connectio
 
 
 async def carry_out_move(move: ConsumerMove, connections: Connections) -> int:
-    """Make the consumer, in place of the one that is there. The messages that it is to deliver. Raises VstreamError."""
+    """Make the consumer, in place of the one that is there. Returns how many messages it is to deliver. Raises VstreamError."""
     admin, existing = JetStreamAdmin(require_connection(connections, move.request.to, _TO_HINT)), move.existing
     if existing is not None and existing.waiting:
         raise RefusedError(
