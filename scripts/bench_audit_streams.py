@@ -18,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import psutil
 from bench_audit import EPOCH, Cost, apart, measure_cost, report
@@ -99,7 +99,7 @@ def generate(count: int, place: str) -> None:
         table = rows.select(*(values[field.name].cast(field.dataType).alias(field.name) for field in MESSAGES))
         table.write.parquet(f"{place}/messages")
         sources = {number: [(f"s{number}-write-{each}", EACH) for each in REGIONS] for number in range(count)}
-        stream_rows = [
+        stream_rows: list[tuple[Any, ...]] = [
             (
                 f"s{number}", f"s{number}-{role}-{each}", each, role, 1, last, last, 0, END, END, 0, "2.15.1", "consumer", None,
                 sources[number] if role == "read" else [], {}, None, None, None,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 import tempfile
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from bench_audit import generate, measure_cost, ours, report
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 def count_disordered(copies: DataFrame) -> int:
     """In the read stream of west: messages behind a later one of their origin, counted without Spark."""
-    rows = copies.where("stream = 'foo-read-west'").select("seq", "origin", "origin_seq").toPandas().sort_values("seq")
-    groups = (group["origin_seq"].to_numpy() for _, group in rows.groupby("origin"))
+    rows: Any = copies.where("stream = 'foo-read-west'").select("seq", "origin", "origin_seq").toPandas()
+    groups = (group["origin_seq"].to_numpy() for _, group in rows.sort_values("seq").groupby("origin"))
     return sum(int((np.maximum.accumulate(group) > group).sum()) for group in groups)
 
 

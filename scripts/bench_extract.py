@@ -19,7 +19,7 @@ import time
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import nats
 import psutil
@@ -157,7 +157,7 @@ async def ordinary(one: Server, stream: str, count: int) -> None:
     subscription = await client.jetstream().pull_subscribe(
         "", stream=stream, config=ConsumerConfig(ack_policy=AckPolicy.NONE)
     )
-    result = []
+    result: list[Any] = []
     while len(result) < count:
         for message in await subscription.fetch(1000):
             headers = message.headers or {}

@@ -37,7 +37,7 @@ BETWEEN = 20
 """Seconds for which clients publish after a change: a reader that was not refreshed is back by then."""
 _NS = 1e9
 FIRST = {"replicas": 1, "placement_tags": ["az:a"]}
-STEPS = (
+STEPS: tuple[tuple[str, dict[str, object]], ...] = (
     ("moved", {"replicas": 1, "placement_tags": ["az:b"]}),
     ("placed freely", {"replicas": 1}),
     ("scaled to 3", {"replicas": 3}),
@@ -67,7 +67,7 @@ async def _run_vstream(*arguments: str | Path) -> None:
 async def _arrivals(region: str) -> list[int]:
     """When each message of the other region was stored in the read stream of *region*, in nanoseconds since 1970."""
     connection = await open_reconnecting(
-        list_endpoints(NAME)[region], region, name="bench", knows=lambda _name, _id: True, within=60
+        list_endpoints(NAME)[region], region, name="bench", accepts_server=lambda _name, _id: True, within=60
     )
     try:
         messages = read_messages(connection, f"foo-read-{region}", patience=60)

@@ -251,7 +251,7 @@ async def read_longest_task(session: CDPSession, trace: list[dict[str, Any]]) ->
     await is_complete.wait()
     names = {(each["pid"], each["tid"]): each["args"]["name"] for each in trace if each["name"] == "thread_name"}
     tasks = [each for each in trace if names.get((each["pid"], each["tid"])) == "CrRendererMain"]
-    return max(each.get("tdur", 0) for each in tasks) / 1e3
+    return float(max(each.get("tdur", 0) for each in tasks)) / 1e3
 
 
 async def read_metrics(session: CDPSession) -> dict[str, float]:

@@ -230,7 +230,7 @@ def find_problems(tree: ast.AST, path: str) -> Iterator[Problem]:
 def has_operand(node: ast.AST, name: str) -> bool:
     """Whether a variable or an attribute of that name stands right in *node*."""
     parts = ast.iter_child_nodes(node)
-    names = (getattr(part, "id", None) or getattr(part, "attr", "") for part in parts)
+    names = (str(getattr(part, "id", getattr(part, "attr", ""))) for part in parts)
     return any(each.strip("_").lower() == name for each in names)
 
 
@@ -242,7 +242,8 @@ def find_function_problems(function: ast.FunctionDef | ast.AsyncFunctionDef, pat
         yield Problem(function.lineno, "vague function name", function.name)
     if function.name.strip("_").split("_")[0] in WITHOUT_VERB and not is_named_otherwise(function):
         yield Problem(function.lineno, "function without a verb", function.name)
-    if is_question(function) and not is_named_otherwise(function) and ast.unparse(function.returns) in NO_ANSWERS:
+    returns = "" if function.returns is None else ast.unparse(function.returns)
+    if is_question(function) and not is_named_otherwise(function) and returns in NO_ANSWERS:
         yield Problem(function.lineno, "question that is not answered by yes or no", function.name)
     if path not in LAZY_LOADERS:
         yield from find_late_imports(function)
@@ -340,7 +341,7 @@ def list_fields(owner: ast.AST) -> set[str]:
 
 def list_names(tree: ast.AST) -> set[str]:
     """Every name that is used in *tree*."""
-    names = set()
+    names: set[str] = set()
     for node in ast.walk(tree):
         names.update(getattr(node, field) for field in NAMING_FIELDS if field in node._fields)
     return names

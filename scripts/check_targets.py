@@ -137,7 +137,7 @@ def run_pods(source: Path, topology: Topology, configurations: dict[str, dict[st
         for user in ("VSTREAM", "SYSTEM", "PROBE", "APP"):
             os.environ[f"VSTREAM_PASSWORD_{user}"] = PASSWORD
         with running_pods(pods, text):
-            for command in (["apply", file, "--yes"], ["plan", file, "--detailed-exitcode"], ["probe", file]):
+            for command in (("apply", file, "--yes"), ("plan", file, "--detailed-exitcode"), ("probe", file)):
                 ran = vstream(*command)
                 print(f"{'✗' if ran.code else '✓'} {place}: {command[0]}")
                 if ran.code:

@@ -132,7 +132,7 @@ def state_of(configuration: Configuration, directory: Path, server: Path) -> str
         return "missing"
     if hashlib.sha256(file.read_bytes()).hexdigest() != configuration.sha256:
         return "changed"
-    command = [server, "-t", "-c", file.name]
+    command = [str(server), "-t", "-c", file.name]
     done = subprocess.run(
         command, cwd=file.parent, env={"PATH": os.defpath}, capture_output=True, timeout=SECONDS, check=False
     )

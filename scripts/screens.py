@@ -62,12 +62,12 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="vstream-screens-") as directory:
         variables = {"VSTREAM_STATE_DIR": f"{directory}/state", "FORCE_COLOR": "1", "COLUMNS": str(WIDTH)}
         (Path(directory) / TOPOLOGY).write_bytes((ROOT / "examples" / "three-regions.yaml").read_bytes())
-        drawn = [VSTREAM, "graph", "--format", "svg"]
+        drawn = [str(VSTREAM), "graph", "--format", "svg"]
         (SCREENS / "graph.svg").write_bytes(subprocess.check_output(drawn, cwd=directory))
         try:
             for command, name in RUNS:
                 ran = subprocess.run(
-                    [VSTREAM, *command.split()],
+                    [str(VSTREAM), *command.split()],
                     cwd=directory,
                     env={**os.environ, **variables},
                     stdout=subprocess.PIPE,
@@ -79,7 +79,7 @@ def main() -> int:
                 if name is not None:
                     draw(command, ran.stdout, name)
         finally:
-            purge = [VSTREAM, "lab", "down", "three-regions", "--purge"]
+            purge = [str(VSTREAM), "lab", "down", "three-regions", "--purge"]
             subprocess.run(purge, env={**os.environ, **variables}, capture_output=True, check=False)
     return 0
 

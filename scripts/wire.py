@@ -22,7 +22,7 @@ class Wire:
         parts = urlsplit(url)
         self._socket = socket.create_connection((parts.hostname, parts.port), timeout=_TIMEOUT)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        login = {"verbose": False, "headers": True, "no_responders": True, "protocol": 1}
+        login: dict[str, object] = {"verbose": False, "headers": True, "no_responders": True, "protocol": 1}
         if user is not None:
             login |= {"user": user, "pass": password}
         self._socket.sendall(f"CONNECT {json.dumps(login)}\r\n".encode())
