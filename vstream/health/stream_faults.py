@@ -48,6 +48,9 @@ def find_stream_faults(topology: Topology, snapshot: Snapshot) -> Iterator[Strea
                     yield StreamFault(stream=part.name, evidence=text, stops_storing=False)
                 if observed.unsubscribed:
                     yield _describe_deafness(observed)
+            if observed is not None and observed.messages > max(0, observed.last_seq + 1 - observed.first_seq):
+                held = f"it holds {format_count(observed.messages, 'message')}, and says that its last sequence is {observed.last_seq:,}"
+                yield StreamFault(stream=part.name, evidence=held, code="VD513", stops_storing=False)
 
 
 def _describe_deafness(observed: StreamSnapshot) -> StreamFault:

@@ -124,6 +124,7 @@ PROVOKED: dict[str, Callable[[], Snapshot]] = {
     ),
     "VD509": lambda: config("foo-write-west", sealed=True),
     "VD512": lambda: stream("foo-write-west", unsubscribed=("_vs.foo.west.>",)),
+    "VD513": lambda: stream("foo-read-west", messages=1002, first_seq=1, last_seq=103),
 }
 """By code: a snapshot in which the check must find something."""
 ELSEWHERE = {

@@ -345,3 +345,21 @@ def not_subscribed(patient: Patient) -> Iterator[Symptom]:
     for fault in find_stream_faults(patient.topology, patient.snapshot):
         if fault.code == "VD512":
             yield Symptom(about=fault.stream, evidence=fault.evidence, do=_LISTEN)
+
+
+@check("VD513", "wrong-end", drift=Drift.UNRELATED)
+def wrong_end(patient: Patient) -> Iterator[Symptom]:
+    """
+    A stream says that it ends before messages that it holds.
+
+    ## Why is this bad?
+    It mirrors a stream that has lost messages: the server sets the copy's end back to that of its origin. So nothing else
+    shows that the origin lost anything, and the copy may be all that holds it. `vstream repair messages` does not see it.
+
+    ## What to do
+    Stop publishing, and do not delete the copy. Another copy that still ends where it ended shows what is missing (VD301):
+    `vstream repair messages` publishes that again. Otherwise read the messages with a new consumer of the copy.
+    """
+    for fault in find_stream_faults(patient.topology, patient.snapshot):
+        if fault.code == "VD513":
+            yield Symptom(about=fault.stream, evidence=fault.evidence, do="stop publishing, and keep it")
