@@ -13,10 +13,10 @@ from tests.support.command import Ran, vstream
 from tests.support.publish_load import Load, check_contents, under_load
 from vstream.jetstream import monitoring
 from vstream.lab.status import list_addresses, list_endpoints
+from vstream.lint.parse_topology import parse_topology
+from vstream.servers import placement_recorder
 from vstream.servers.placement_recorder import PlacementRecorder
-from vstream.servers.target_servers import find_lab_target
-
-pytestmark = pytest.mark.lab
+from vstream.servers.target_servers import find_lab_target, make_api_target
 
 TOPOLOGY = {
     "version": 1,
@@ -42,6 +42,7 @@ async def start(directory: Path) -> Path:
     return file
 
 
+@pytest.mark.lab
 async def test_a_server_that_is_killed_right_after_a_stream_moved_to_it_still_has_it(
     state: Path, tmp_path: Path
 ) -> None:
@@ -57,6 +58,7 @@ async def test_a_server_that_is_killed_right_after_a_stream_moved_to_it_still_ha
     assert (await command("lab", "down", "moved", "--purge")).code == 0
 
 
+@pytest.mark.lab
 async def test_each_server_records_at_once_what_it_holds_also_the_meta_leader(state: Path, tmp_path: Path) -> None:
     await start(tmp_path)
     urls = {address.server.name: address.monitor_url for address in list_addresses("moved")}
@@ -73,3 +75,14 @@ async def test_each_server_records_at_once_what_it_holds_also_the_meta_leader(st
         assert former is not None
         assert log.first > former.last
     assert (await command("lab", "down", "moved", "--purge")).code == 0
+
+
+async def test_servers_that_nobody_can_ask_have_recorded_it_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    topology = parse_topology(json.dumps(TOPOLOGY).encode(), "moved.yaml").require()
+    recorder = PlacementRecorder(partial(make_api_target, topology, {}, None))
+    missing = await recorder.find_unrecorded("foo", ["east-1"])
+    wait = "servers record it once a minute: 70 seconds to go"
+    assert missing == f"whether east-1 has recorded that `foo` is there is not known; {wait}"
+    monkeypatch.setattr(placement_recorder, "PERIOD", 0.0)
+    assert await recorder.find_unrecorded("foo", ["east-1"]) is None
+    assert await recorder.find_unrecorded("bar", []) is None
