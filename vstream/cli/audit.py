@@ -137,8 +137,7 @@ def command(
     `vstream audit acme.yaml --tables s3a://audits/2026-11-20 --master spark://host:7077`
     """
     options.choose_names("stage", tuple(stage.value for stage in AuditStage), [first_stage])
-    if publish is None:
-        options.refuse_options("needs --publish", {"--publish-as": publish_as})
+    options.refuse_options("needs --publish", {"--publish-as": publish_as and publish is None})
     console.set_log(log_format, is_quiet=is_quiet)
     if master and remote:
         raise typer.BadParameter("use either `--master` or `--remote`, not both", param_hint="--remote")

@@ -95,7 +95,7 @@ class FaultInjector:
 
     async def _inject_fault(self, step: Inject, begun: FaultRecord, pause: Pause) -> StepResult:
         target = self._target_lab
-        injection = await faults.resolve(step.fault, target, self._environment.topology, is_forced=False)
+        injection = await faults.resolve(step.fault, target, self._environment.topology, needs_successor=True)
         began: list[int] = []
         request = InjectionRequest(
             target=target,

@@ -31,6 +31,7 @@ LAB_FAULTS: Final[Mapping[str, type[LabFault]]] = {
 """By journal kind: the faults that can be open in a lab."""
 
 
-async def resolve(spec: FaultSpec, target: TargetServers, topology: Topology, *, is_forced: bool) -> Injection:
+async def resolve(spec: FaultSpec, target: TargetServers, topology: Topology, *, needs_successor: bool) -> Injection:
     """What *spec* means at *target* now. Raises VstreamError if it is impossible."""
-    return await RESOLVERS[spec.type](FaultRequest(spec=spec, target=target, topology=topology, is_forced=is_forced))
+    request = FaultRequest(spec=spec, target=target, topology=topology, needs_successor=needs_successor)
+    return await RESOLVERS[spec.type](request)

@@ -123,12 +123,12 @@ Injection = LastingInjection | LeaderChange | RollingRestart
 
 @value_class
 class FaultRequest:
-    """A requested fault, and the servers that it can target."""
+    """A requested fault, and the servers that it can target. *needs_successor*: a leader steps down only if another can lead."""
 
     spec: FaultSpec
     target: TargetServers
     topology: Topology
-    is_forced: bool
+    needs_successor: bool
 
     def make_lasting(self, fault: ServerFault) -> LastingInjection:
         """*fault* and the regions of its servers."""

@@ -44,7 +44,7 @@ class MetaStepDown:
 
 async def _resolve_step_down(request: FaultRequest) -> LeaderChange:
     leadership, leader = await select.require_stream_leader(request.target, request.find_physical_stream())
-    if not request.is_forced:
+    if request.needs_successor:
         select.require_electable_successor(leadership)
     fault = StepDown(stream=leadership.stream, leader=leader)
     return LeaderChange(fault=fault, regions=request.regions_of([leader]))

@@ -108,7 +108,7 @@ def _inject(spec: FaultSpec, settings: _Settings) -> None:
     target = make_target(topology, find_servers(topology, settings.lab), settings.system_context)
     if not spec.type.works_outside_labs:
         target.require_lab()  # before anything is asked of servers that are not one
-    injection = run(faults.resolve(spec, target, topology, is_forced=settings.force))
+    injection = run(faults.resolve(spec, target, topology, needs_successor=not settings.force))
     session = ChaosSession(
         target=target,
         topology=topology,
