@@ -30,7 +30,7 @@ import psutil
 from tests.support.command import vstream
 from tests.support.labs import pids
 from tests.support.publish_load import Load, compare, under_load
-from vstream.jetstream.monitoring import read_outbound_gateways
+from vstream.jetstream.monitoring import read_gateway_bytes
 from vstream.lab.status import list_client_endpoints, list_endpoints
 
 NAME = "bench-durable"
@@ -106,9 +106,7 @@ async def _cost_a_message(rate: int) -> tuple[float, float]:
 async def _read_costs() -> tuple[float, int]:
     """What all servers together have spent until now: CPU seconds, and bytes to other regions."""
     times = [psutil.Process(pid).cpu_times() for pid in pids(NAME).values()]
-    gateways = [
-        await read_outbound_gateways(url) for endpoint in list_endpoints(NAME).values() for url in endpoint.monitor
-    ]
+    gateways = [await read_gateway_bytes(url) for endpoint in list_endpoints(NAME).values() for url in endpoint.monitor]
     return sum(time.user + time.system for time in times), sum(sum(sent.values()) for sent in gateways)
 
 

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 import pytest
 
 from tests.support.night import repetitions
-from vstream.audit.order import merge_segments
+from vstream.audit.order import find_disordered_segments
 from vstream.audit.source import fold
 from vstream.audit.source.fold import TextHashes
 
@@ -69,7 +69,7 @@ def test_what_steps_back_is_what_stands_behind_something_greater(monkeypatch: py
         random = Random(seed)
         monkeypatch.setattr(fold, "MOST", random.choice((4, 1000)))
         drawn = rows(random)
-        segments, unsorted = merge_segments(of_files(random, drawn))
+        segments, unsorted = find_disordered_segments(of_files(random, drawn))
         given_up += len(unsorted)
         for track in set(TRACKS) - unsorted:
             of_track = sorted((seq, origin_seq) for name, seq, origin_seq in drawn if name == track)

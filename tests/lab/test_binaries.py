@@ -41,7 +41,7 @@ def test_without_a_version_the_server_of_this_environment_is_used() -> None:
 @pytest.mark.server
 def test_an_installed_server_of_the_asked_version_is_used_as_it_is(cache: Path) -> None:
     installed = binaries.find_or_fetch()
-    assert binaries.find_or_fetch(binaries.version_of(installed)) == installed
+    assert binaries.find_or_fetch(binaries.ask_version(installed)) == installed
     assert not cache.exists()
 
 
@@ -59,7 +59,7 @@ def test_parallel_callers_share_one_fetch_of_a_version_and_replace_a_damaged_one
         answers = set(pool.map(call, range(3)))
 
     assert answers == {str(binary)}
-    assert binaries.version_of(binary) == OLD
+    assert binaries.ask_version(binary) == OLD
     assert sorted(path.name for path in cache.iterdir()) == [OLD, f"{OLD}.lock"]
 
 
@@ -97,4 +97,4 @@ def test_a_file_that_is_no_server_is_not_run_as_one(tmp_path: Path) -> None:
     program.write_text("#!/bin/sh\necho something else\n")
     program.chmod(0o755)
     with pytest.raises(LabError, match="is not a nats-server"):
-        binaries.version_of(program)
+        binaries.ask_version(program)

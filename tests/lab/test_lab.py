@@ -44,7 +44,7 @@ async def test_three_regions_come_up_ready_and_go_down_within_a_second(state: Pa
         ("r1-0", "r1"),
         ("r2-0", "r2"),
     ]
-    assert {server.version for server in status.servers} == {binaries.version_of(binary)}
+    assert {server.version for server in status.servers} == {binaries.ask_version(binary)}
     assert all(
         LAB_BASE_PORT <= port <= LAST_PORT for server in status.servers for port in ports.server_ports(server.address)
     )
@@ -57,7 +57,7 @@ async def test_three_regions_come_up_ready_and_go_down_within_a_second(state: Pa
             assert time.monotonic() < deadline, meta
             await asyncio.sleep(0.1)
         assert (await monitoring.read_varz(endpoint.monitor[0])).server_name == f"{region}-0"
-        assert len(await monitoring.read_outbound_gateways(endpoint.monitor[0])) == 2
+        assert len(await monitoring.read_gateway_bytes(endpoint.monitor[0])) == 2
         assert endpoint.urls[0].startswith("nats://127.0.0.1:")
     assert "Server is ready" in "\n".join(read_log_tail("a", "r0-0", 500))
     assert len(read_log_tail("a", "r0-0", 2)) == 2
@@ -95,7 +95,7 @@ async def test_routes_and_gateways_of_a_cluster_of_two_are_complete(binary: Path
         (sibling,) = await monitoring.list_routed_servers(url)
         assert sibling[:-1] == address.server.name[:-1]
         assert sibling != address.server.name
-        assert len(await monitoring.read_outbound_gateways(url)) == 1
+        assert len(await monitoring.read_gateway_bytes(url)) == 1
     await lab.down("a")
 
 

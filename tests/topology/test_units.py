@@ -14,7 +14,7 @@ from vstream.topology.units import (
     parse_share,
     parse_size,
     parse_version,
-    spell_duration,
+    spell_nanoseconds,
     spell_rate,
     spell_size,
 )
@@ -24,7 +24,7 @@ counts = st.one_of(st.integers(0, MAX_INT64), st.integers(0, 10**6), st.integers
 
 @given(counts)
 def test_a_formatted_duration_is_read_back(nanoseconds: int) -> None:
-    assert parse_duration(spell_duration(nanoseconds)) == nanoseconds
+    assert parse_duration(spell_nanoseconds(nanoseconds)) == nanoseconds
 
 
 @given(st.one_of(counts, st.just(-1)))
@@ -70,7 +70,7 @@ def test_durations_are_parsed(text: str, nanoseconds: int) -> None:
     ],
 )
 def test_durations_are_formatted(nanoseconds: int, text: str) -> None:
-    assert spell_duration(nanoseconds) == text
+    assert spell_nanoseconds(nanoseconds) == text
 
 
 @pytest.mark.parametrize(

@@ -87,7 +87,7 @@ def _combine(
     segments = _without_single_segments(
         digests.filter(pc.invert(is_digest)).select(["track", "seq", "least", "last_seq", "greatest"])
     )
-    rows, unsorted = order.merge_segments(tuple(segment.values()) for segment in segments.to_pylist())
+    rows, unsorted = order.find_disordered_segments(tuple(segment.values()) for segment in segments.to_pylist())
     backsteps = make_table(spark, [(*places[track], *segment) for track, segment in rows], order.BACKSTEPS)
     if unsorted:
         group = [track for track in tracks if track.track in unsorted]

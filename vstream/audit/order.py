@@ -35,7 +35,7 @@ above *before* are out of order.
 _PLACE: Final = (*ORIGIN, "stream", "region")
 
 
-def merge_segments(segments: Iterable[tuple[int, ...]]) -> tuple[list[tuple[int, tuple[int, ...]]], set[int]]:
+def find_disordered_segments(segments: Iterable[tuple[int, ...]]) -> tuple[list[tuple[int, tuple[int, ...]]], set[int]]:
     """
     The out-of-order segments with their track and *before*; *segments* are rows of (track, columns of `FOLDED`).
 

@@ -60,7 +60,7 @@ from vstream.audit.table_store import TableStore, publish_results, try_publishin
 from vstream.capture.records import FaultOutcome
 from vstream.capture.store import Capture
 from vstream.errors import NotReachableError, VstreamError
-from vstream.topology.units import spell_duration
+from vstream.topology.units import spell_nanoseconds
 from vstream.value_class import value_class
 
 _SOON = 1.0
@@ -255,7 +255,7 @@ class TopologyTarget(AuditTarget):
         """The context of an audit of the last *since_ns* nanoseconds, or of everything."""
         sample, names = self._request.sample, {stream.virtual for stream in self.streams}
         # A part that passes is not the whole: whoever reads the verdict sees what it is about.
-        part = f", the last {spell_duration(since_ns)}" if since_ns is not None else ""
+        part = f", the last {spell_nanoseconds(since_ns)}" if since_ns is not None else ""
         part += f", {sample} of the subjects" if sample is not None else ""
         return AuditContext(
             subject=f"{self._topology.name} on {self._description}{part}",

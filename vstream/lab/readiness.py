@@ -17,6 +17,8 @@ from vstream.lab.links.state import Pair
 from vstream.topology.bundle import ServerAddress
 from vstream.value_class import value_class
 
+READY_TIMEOUT = 60.0
+"""Seconds until the servers of a lab must be ready, where nobody says otherwise."""
 _POLL = 0.1
 
 
@@ -135,7 +137,7 @@ async def check_links(member: Member) -> str | None:
         return f"no leaf connection to `{member.hub}`"
     if not member.clusters:
         return None
-    if missing := member.clusters - (await monitoring.read_outbound_gateways(member.monitor)).keys():
+    if missing := member.clusters - (await monitoring.read_gateway_bytes(member.monitor)).keys():
         return f"no gateway to {quote_names(sorted(missing))}"
     return None
 

@@ -181,7 +181,7 @@ class _Gatherer:
             self.gathered.checked.append(source.name)
             self._add_claims(document)
         elif configs := (
-            *streams.read_stream_files(data, document.source),
+            *streams.parse_stream_files(data, document.source),
             *streams.read_consumer_files(data, document.source),
         ):
             self.gathered.checked.append(source.name)

@@ -521,7 +521,7 @@ def _make_common_values(topology: Topology, address: bundle.ServerAddress) -> di
         "region": topology.region(address.region),
         "server": address.server,
         "address": address,
-        "options": server_view.available_options(topology),
+        "options": server_view.select_supported_options(topology),
         "has_accounts": topology.has_accounts,
         "system_login": login,
         "asks_for_certificates": topology.security is Security.CERTIFICATES,

@@ -52,7 +52,7 @@ def hub_clusters(topology: Topology) -> tuple[str, ...]:
     return tuple(seat.cluster for seat in topology.all_seats if seat.is_hub)
 
 
-def available_options(topology: Topology) -> ServerOptions:
+def select_supported_options(topology: Topology) -> ServerOptions:
     """The options of servers that even the oldest server of *topology* supports."""
     options = topology.server_options
     has_all = topology.server_version >= _BACKOFF_SINCE

@@ -39,7 +39,8 @@ from vstream.topology.bundle import Bundle
 from vstream.topology.model import Endpoint, Topology, VirtualStream
 from vstream.value_class import value_class
 
-_UP = 90.0
+_READY_TIMEOUT = 90.0
+"""Seconds until the lab of a scenario must be ready: others may run beside it."""
 _PROBE = 20.0
 _PAUSE = 1.0
 _WORKS = 90.0
@@ -97,7 +98,7 @@ async def prepare_lab(scenario: Scenario, topology: Topology, name: str, report:
         partial(render_lab, name, topology, templates),
         LabSetup(binaries=binaries, links=_choose_backend(scenario.lab.links)),
         on_progress=lambda step: report(f"waiting for {step.stage.value}"),
-        timeout=_UP,
+        timeout=_READY_TIMEOUT,
     )
     edit = TopologyEdit(file=scenario.topology_file, text=scenario.topology_text, topology=topology)
     environment = _build_environment(name, edit, templates)

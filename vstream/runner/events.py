@@ -18,7 +18,7 @@ from vstream.capture.records import Sample
 from vstream.files import write_private
 from vstream.lab.state import LabDirectory
 from vstream.scenario.model import Action, ChangeRegion, Converge, Heal, Inject, RepairMeta, Resync, Try, Wait
-from vstream.topology.units import spell_duration
+from vstream.topology.units import spell_nanoseconds
 from vstream.value_class import value_class
 
 if TYPE_CHECKING:
@@ -105,16 +105,16 @@ def describe_action(action: Action) -> str:
     """For example `wait 5s`, or `kill-region west for 10s`."""
     match action:
         case Wait():
-            text = f"wait {spell_duration(action.nanoseconds)}"
+            text = f"wait {spell_nanoseconds(action.nanoseconds)}"
         case Inject():
-            held = "" if action.lasting is None else f" for {spell_duration(action.lasting)}"
+            held = "" if action.lasting is None else f" for {spell_nanoseconds(action.lasting)}"
             text = f"{action.fault.command}{held}"
         case Heal():
             text = "heal" if action.ids is None else f"heal {', '.join(action.ids)}"
         case Resync():
             text = "resync"
         case Converge():
-            text = f"converge within {spell_duration(action.within)}"
+            text = f"converge within {spell_nanoseconds(action.within)}"
         case Try():
             text = f"try in {', '.join(action.regions)}"
         case ChangeRegion():

@@ -12,7 +12,7 @@ from dataclasses import field
 from enum import Enum
 from typing import Final
 
-from vstream.topology.units import spell_duration, spell_rate
+from vstream.topology.units import spell_nanoseconds, spell_rate
 from vstream.value_class import value_class
 
 OptionValue = str | int | float | bool
@@ -75,7 +75,7 @@ class FaultOption:
     def format(self, value: OptionValue) -> str:
         """*value* as people write it."""
         if self.type in {OptionType.DURATION, OptionType.LINK_TIME}:
-            return spell_duration(int(value))
+            return spell_nanoseconds(int(value))
         if self.type is OptionType.RATE:
             return spell_rate(int(value))
         if self.type is OptionType.SHARE:

@@ -19,7 +19,7 @@ from vstream.scenario.timeline import index_servers
 from vstream.syntax.document import Json
 from vstream.topology.model import Topology
 from vstream.topology.physical import physical_name
-from vstream.topology.units import parse_duration, spell_duration
+from vstream.topology.units import parse_duration, spell_nanoseconds
 
 ScenarioData = dict[str, Any]
 """A scenario as its file has it."""
@@ -104,7 +104,7 @@ class _ScenarioComposer:
         if self._steps and "wait" in self._steps[-1]:
             # Nothing could be done in between.
             time += parse_duration(self._steps.pop()["wait"])
-        self._steps.append({"wait": spell_duration(time)})
+        self._steps.append({"wait": spell_nanoseconds(time)})
 
     def _draw_chance(self, share: float) -> bool:
         return self._chance.random() < share

@@ -13,7 +13,7 @@ from typing import Any, Final
 from vstream.scenario.actions import ACTIONS, COMMON, OPTIONS
 from vstream.scenario.document import yaml_key
 from vstream.scenario.generate import ScenarioData
-from vstream.topology.units import parse_duration, spell_duration
+from vstream.topology.units import parse_duration, spell_nanoseconds
 
 Fails = Callable[[ScenarioData], Awaitable[bool]]
 
@@ -107,7 +107,7 @@ def _keep_sensible(steps: list[ScenarioData]) -> Iterator[ScenarioData]:
         name = name_action(step)
         if name == "wait" and waited is not None and not {"as", "at"} & (step.keys() | waited.keys()):
             total = parse_duration(waited["wait"]) + parse_duration(step["wait"])
-            waited["wait"] = spell_duration(total)
+            waited["wait"] = spell_nanoseconds(total)
             continue
         waited = dict(step) if name == "wait" else None
         if name == "heal":
@@ -147,7 +147,7 @@ def list_smaller(data: ScenarioData) -> Iterator[ScenarioData]:
             time = parse_duration(step[key]) if key in step else 0
             if time > _SHORTEST:
                 half = max(time // 2 // 10**8 * 10**8, _SHORTEST)
-                yield _with_value(data, ("steps", index, key), spell_duration(half))
+                yield _with_value(data, ("steps", index, key), spell_nanoseconds(half))
 
 
 def _parse_rate(text: Any) -> int | None:

@@ -137,7 +137,7 @@ def spell_rate(rate: int) -> str:
     return f"{rate // _BITS[unit]}{unit}"
 
 
-def spell_duration(nanoseconds: int) -> str:
+def spell_nanoseconds(nanoseconds: int) -> str:
     """A text that `parse_duration` reads back as *nanoseconds*: days and smaller units, each at most once."""
     if nanoseconds == 0:
         return UNLIMITED

@@ -16,9 +16,10 @@ from vstream.servers import target_servers
 from vstream.servers.target_servers import TargetServers
 
 REGIONS = "regions: {west: {servers: 1, cluster: c-west}, central: {servers: 1}, east: {servers: 1}}"
+TAKE_SERVERS = "`kill-server`, `pause`, `disk-full`, `power-loss`, `upgrade`"
 ACROSS = (
     "; `stretch` is a cluster across regions, and each of its servers goes with its own region; "
-    "`kill-server` and `pause` take one alone: stretch-west, stretch-central, stretch-east"
+    f"{TAKE_SERVERS} take one alone: stretch-west, stretch-central, stretch-east"
 )
 KNOWN = "regions: west, central, east"
 
@@ -49,7 +50,7 @@ def wide() -> TargetServers:
         (
             select.find_running_in_region,
             "stretch-east",
-            f"{KNOWN}; `stretch-east` is a server in region `east`: `kill-server` and `pause` take it alone",
+            f"{KNOWN}; `stretch-east` is a server in region `east`: {TAKE_SERVERS} take it alone",
         ),
         (select.find_running_in_region, "wset", KNOWN),
     ],

@@ -32,6 +32,7 @@ from vstream.lab import lab
 from vstream.lab.binaries import find_or_fetch_binaries
 from vstream.lab.doctor import examine_machine
 from vstream.lab.links.state import Backend
+from vstream.lab.readiness import READY_TIMEOUT
 from vstream.lab.start import LabSetup
 from vstream.lab.state import lab_directory
 from vstream.lab.status import (
@@ -96,7 +97,7 @@ def up(
             help="Use TLS on every port, with the lab's own certificates; kept once chosen.",
         ),
     ] = None,
-    timeout: Annotated[float, typer.Option(help="Seconds until all servers must be ready.", min=1)] = 60,
+    timeout: Annotated[float, typer.Option(help="Seconds until all servers must be ready.", min=1)] = READY_TIMEOUT,
 ) -> None:
     """
     Start every server of a topology and wait until they are ready. What runs already is kept.

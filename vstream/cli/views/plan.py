@@ -38,7 +38,7 @@ from vstream.topology.model import Topology
 from vstream.topology.naming import PHYSICAL_PREFIX
 from vstream.topology.profiles import profile_of
 from vstream.topology.stream_config import STREAM_KEY
-from vstream.topology.units import spell_duration, spell_size
+from vstream.topology.units import spell_nanoseconds, spell_size
 
 _RISK_STYLE = {Risk.SAFE: "green", Risk.DISRUPTIVE: "yellow", Risk.RESOURCING: "bold red", Risk.DATA_LOSS: "bold red"}
 _DURATIONS = frozenset({"ack_wait", "max_age", "duplicate_window", "subject_delete_marker_ttl"})
@@ -66,7 +66,7 @@ def format_value(field: str, raw: Json) -> str:
         return "none"
     if isinstance(raw, int) and not isinstance(raw, bool):
         if field in _DURATIONS:
-            return spell_duration(raw) if raw or field == "max_age" else "0s"
+            return spell_nanoseconds(raw) if raw or field == "max_age" else "0s"
         if field in _SIZES:
             return spell_size(raw)
         if field.startswith("max_") and raw <= 0:

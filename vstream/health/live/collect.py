@@ -271,7 +271,7 @@ class _SnapshotCollector:
         if varz.now is not None:
             self._ahead.append(to_unix_seconds(require_text(varz.now)) - time.time())
         linked, jetstream, (rules, rules_problem) = await asyncio.gather(
-            monitoring.read_outbound_gateways(url, self._remaining()),
+            monitoring.read_gateway_bytes(url, self._remaining()),
             self._read_jetstream(region, url, varz.server_name),
             self._read_rules(url),
         )

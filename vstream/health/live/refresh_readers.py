@@ -137,7 +137,7 @@ async def _find_missing_link(target: TargetServers) -> str | None:
     present = {target.clusters[server] for server in joined if target.may_answer(server)}
     for url in target.monitors(joined):
         try:
-            linked = await monitoring.read_outbound_gateways(url)
+            linked = await monitoring.read_gateway_bytes(url)
         except VstreamError as error:
             return error.message
         # A server has gateways to all clusters but its own.

@@ -29,7 +29,7 @@ _CONSUMER: Final = frozenset(
 _ENOUGH_OF_CONSUMER: Final = 2
 
 
-def read_stream_files(data: Json, source: SourceMap) -> tuple[StreamFile, ...]:
+def parse_stream_files(data: Json, source: SourceMap) -> tuple[StreamFile, ...]:
     """The stream configurations in *data*: one, or an array of them. Empty if there are none."""
     streams = []
     for prefix, written in _read_configs(data):

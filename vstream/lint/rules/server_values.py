@@ -278,7 +278,7 @@ def known_cluster_sizes(workspace: Workspace) -> Mapping[str, int]:
     return {name: number for name, number in configured.items() if number >= promised.get(name, 0) > 0}
 
 
-def find_only_clusters(workspace: Workspace) -> dict[str, str]:
+def index_isolated_clusters(workspace: Workspace) -> dict[str, str]:
     """By directory, the only cluster of its servers, where nothing links it to others: streams can be nowhere else."""
     beside: dict[str, list[ServerConf]] = {}
     for server in list_whole(workspace) if workspace.topology is None else ():

@@ -12,13 +12,13 @@ from vstream.topology.buckets import KEY_VALUE_PREFIX, OBJECTS_PREFIX
 from vstream.topology.consumer_config import FAILOVER_KEY
 from vstream.topology.model import Role
 from vstream.topology.stream_config import parse_metadata
-from vstream.topology.units import UNLIMITED, spell_duration, spell_size
+from vstream.topology.units import UNLIMITED, spell_nanoseconds, spell_size
 
 Data = dict[str, Any]
 
 
 def _write_window(value: int) -> str:
-    return spell_duration(value) if value else "0s"
+    return spell_nanoseconds(value) if value else "0s"
 
 
 def _count(value: int) -> int | str:
@@ -32,7 +32,7 @@ def _keep(value: Any) -> Any:
 _WORDS: Mapping[str, tuple[str, Callable[[Any], Any]]] = {
     "num_replicas": ("replicas", _keep),
     "storage": ("storage", _keep),
-    "max_age": ("max_age", spell_duration),
+    "max_age": ("max_age", spell_nanoseconds),
     "max_bytes": ("max_bytes", spell_size),
     "max_msgs": ("max_msgs", _count),
     "max_msgs_per_subject": ("max_msgs_per_subject", _count),
@@ -81,7 +81,7 @@ def find_differing_settings(has: Mapping[str, Json], would: Mapping[str, Json], 
 
 def express_max_age(fields: Mapping[str, Json]) -> Data:
     """The `max_age` of a stream with these *fields*, even if it is the default."""
-    return {"max_age": spell_duration(int(str(fields.get("max_age") or 0)))}
+    return {"max_age": spell_nanoseconds(int(str(fields.get("max_age") or 0)))}
 
 
 def parse_labels(fields: Mapping[str, Json]) -> dict[str, str]:
@@ -103,7 +103,7 @@ def _list_tags(fields: Mapping[str, Json]) -> list[str]:
 
 _CONSUMER: Mapping[str, tuple[str, Callable[[Any], Any]]] = {
     "ack_policy": ("ack_policy", _keep),
-    "ack_wait": ("ack_wait", spell_duration),
+    "ack_wait": ("ack_wait", spell_nanoseconds),
     "deliver_policy": ("deliver_policy", _keep),
     "description": ("description", _keep),
     "filter_subjects": ("filter_subjects", _keep),
@@ -136,7 +136,7 @@ def express_consumer(fields: Mapping[str, Json]) -> Data | None:
     backoff = form["backoff"]
     if isinstance(backoff, list) and backoff:
         stated.pop("ack_wait", None)
-        stated["backoff"] = [spell_duration(int(duration)) for duration in backoff if isinstance(duration, int)]
+        stated["backoff"] = [spell_nanoseconds(int(duration)) for duration in backoff if isinstance(duration, int)]
     if marks := parse_labels(form):
         stated["metadata"] = marks
     covered = {*_CONSUMER, *_UNSAYABLE, "backoff", "metadata"}
@@ -173,7 +173,7 @@ def express_bucket(virtual: RecognisedStream, stream: Data) -> Data:
     if virtual.is_order_named and len(virtual.regions) > 1:
         words["writers"] = "one-per-key"  # without it there is none (VS143); whether it is true, somebody has to look
     if has["max_age"]:
-        words["ttl"] = spell_duration(has["max_age"])
+        words["ttl"] = spell_nanoseconds(has["max_age"])
     if has["max_bytes"] >= 0:
         words["max_bytes"] = spell_size(has["max_bytes"])
     if not virtual.name.startswith(KEY_VALUE_PREFIX):
@@ -183,7 +183,7 @@ def express_bucket(virtual: RecognisedStream, stream: Data) -> Data:
     if has["max_msg_size"] >= 0:
         words["max_value_size"] = spell_size(has["max_msg_size"])
     if has["subject_delete_marker_ttl"]:
-        words["marker_ttl"] = spell_duration(has["subject_delete_marker_ttl"])
+        words["marker_ttl"] = spell_nanoseconds(has["subject_delete_marker_ttl"])
     elif has["allow_msg_ttl"]:
         words["allow_msg_ttl"] = True
     return words

@@ -139,8 +139,8 @@ async def _check_accounts(topology: Topology, connections: Collection[Connection
         if account.startswith(REGION_ACCOUNT_PREFIX) and account != expected:
             raise VstreamError(
                 f"the user of `connect` for region `{connection.region}` is in account `{account}`, not in `{expected}`",
-                hint=f"connect as `{name_manager(topology, connection.region)}`: with `routing: regional`, each region has "
-                "users of its own",
+                hint=f"connect as `{name_manager(topology, connection.region)}`: with `routing: {topology.routing.value}`, "
+                "each region has users of its own",
             )
 
 

@@ -166,7 +166,7 @@ async def _ask_server(
         varz, loaded, gateways = await asyncio.gather(
             monitoring.get(url, "/varz", timeout),
             read_loaded_rules(url, account, (), timeout),
-            monitoring.read_outbound_gateways(url, timeout),
+            monitoring.read_gateway_bytes(url, timeout),
         )
         told = await monitoring.read_varz(url, timeout)
         with convert_malformed_errors(url):

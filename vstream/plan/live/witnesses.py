@@ -159,7 +159,7 @@ async def _ask_gateways(cluster: str, endpoint: Endpoint | None) -> tuple[list[s
 
     async def ask(url: str) -> tuple[str, bool] | None:
         try:
-            varz, gateways = await asyncio.gather(monitoring.read_varz(url), monitoring.read_outbound_gateways(url))
+            varz, gateways = await asyncio.gather(monitoring.read_varz(url), monitoring.read_gateway_bytes(url))
         except VstreamError:
             return None
         return varz.server_name, cluster in gateways

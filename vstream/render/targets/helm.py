@@ -14,7 +14,7 @@ from typing import Any
 import jinja2
 
 from vstream.errors import VstreamError
-from vstream.render.server_view import available_options
+from vstream.render.server_view import select_supported_options
 from vstream.render.targets.hosts import list_missing_files
 from vstream.topology.bundle import OPERATOR_PATH, Artifact, Bundle, loaded_path
 from vstream.topology.model import JetStreamLimits, Region, Security, Server, Stretch, Topology
@@ -146,7 +146,7 @@ def _common_view(topology: Topology, bundle: Bundle) -> dict[str, Any]:
         "transport": topology.transport,
         "asks_for_certificates": topology.security is Security.CERTIFICATES,
         "has_tokens": has_tokens,
-        "options": available_options(topology),
+        "options": select_supported_options(topology),
         "loaded": loaded,
         "text": text,
         "secrets": (*list_missing_files(bundle), *((loaded,) if has_tokens else ())),

@@ -131,7 +131,7 @@ async def _read_stream_info(connection: ReconnectingConnection, stream: str) -> 
 async def _read_links(region: SampledRegion) -> dict[str, int]:
     async def read_gateways(url: str) -> Mapping[str, int]:
         try:
-            return await monitoring.read_outbound_gateways(url, ANSWER_TIMEOUT)
+            return await monitoring.read_gateway_bytes(url, ANSWER_TIMEOUT)
         except VstreamError:
             return {}
 

@@ -114,7 +114,7 @@ def _make_write_account(topology: Topology, region: str) -> Account:
             *_list_export_services([shared.NAMES], clients),
             *purge_exports(topology, name),
             *_list_source_exports(name, readers),
-            shared.management_export((clients,)),
+            shared.export_whole_api(importers=(clients,)),
         ),
     )
 
@@ -145,7 +145,7 @@ def _make_read_account(topology: Topology, region: str) -> Account:
             Export(kind=ShareKind.STREAM, subject=shared.INBOX, accounts=(clients,)),
             *_list_export_services((subject for stream in homed for subject in stream.subjects), clients),
             *([shared.delivery_export(name, takers)] if takers else []),
-            shared.management_export((clients,)),
+            shared.export_whole_api(importers=(clients,)),
         ),
         imports=tuple(imports),
     )
@@ -163,7 +163,7 @@ def _make_stretch_account(topology: Topology, cluster: str) -> Account:
             *_list_export_services((subject for stream in origins for subject in stream.subjects), clients),
             *purge_exports(topology, name),
             *_list_source_exports(name, tuple(map(naming.account_of_reads, regions))),
-            shared.management_export((clients,)),
+            shared.export_whole_api(importers=(clients,)),
         ),
         imports=tuple(
             entry for region in regions for entry in _list_source_imports(naming.account_of_writes(region), name)

@@ -149,7 +149,7 @@ def _make_exports(
         if account == name and (takers := tuple(peer for peer in map(region_account, stream.regions) if peer != name)):
             for subject in stream.subjects:
                 origin_exports.append(Export(kind=ShareKind.SERVICE, subject=subject, accounts=takers))
-    return (*origin_exports, *(feeding if peers else ()), shared.management_export(managers))
+    return (*origin_exports, *(feeding if peers else ()), shared.export_whole_api(importers=managers))
 
 
 def _list_sourcing_imports(name: str, everybody: tuple[str, ...]) -> Iterator[Import]:

@@ -178,9 +178,9 @@ def delivery_export(name: str, takers: tuple[str, ...]) -> Export:
     return Export(kind=ShareKind.STREAM, subject=f"{naming.DELIVER_PREFIX}.{name}.>", accounts=takers)
 
 
-def management_export(managers: tuple[str, ...]) -> Export:
-    """The whole API, for vstream's own users, who alone may publish where *managers* import it to."""
-    return Export(kind=ShareKind.SERVICE, subject=f"{API}.>", accounts=managers, threshold=MANAGE_THRESHOLD)
+def export_whole_api(importers: tuple[str, ...]) -> Export:
+    """The whole API, for vstream's own users, who alone may publish where *importers* import it to."""
+    return Export(kind=ShareKind.SERVICE, subject=f"{API}.>", accounts=importers, threshold=MANAGE_THRESHOLD)
 
 
 def core_subscriptions(topology: Topology, region: str | None = None) -> tuple[str, ...]:

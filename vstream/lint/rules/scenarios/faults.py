@@ -16,7 +16,7 @@ from vstream.scenario.timeline import OpenFaultStep, StepContext, index_servers,
 from vstream.syntax.yaml import Path
 from vstream.topology import naming
 from vstream.topology.model import Topology
-from vstream.topology.units import spell_duration
+from vstream.topology.units import spell_nanoseconds
 
 
 @rule("VS507", "impossible-fault", Severity.ERROR)
@@ -273,7 +273,7 @@ def begins_late(subject: ScenarioSubject) -> Iterator[Violation]:
             yield Violation(
                 at=("steps", index, "at"),
                 message=(
-                    f"this step cannot begin before {spell_duration(earliest)}: the steps before it take that long"
+                    f"this step cannot begin before {spell_nanoseconds(earliest)}: the steps before it take that long"
                 ),
                 hint="a fault without `for` stays open while other steps run, until `heal`",
             )

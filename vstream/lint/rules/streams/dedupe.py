@@ -10,7 +10,7 @@ from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.streams import values
 from vstream.lint.workspace import StreamFile, Workspace
 from vstream.topology.model import DEDUPE_OFF_SINCE
-from vstream.topology.units import spell_duration
+from vstream.topology.units import spell_nanoseconds
 
 _SMALLEST = values.SECOND // 10
 """100 ms: the shortest duplicate window that servers accept."""
@@ -51,11 +51,9 @@ def refused_duplicate_window(workspace: Workspace) -> Iterator[Violation]:
         if window < 0:
             message = "a duplicate window cannot be negative"
         elif 0 < max_age < window:
-            message = (
-                f"the duplicate window of {spell_duration(window)} is longer than `max_age`, {spell_duration(max_age)}"
-            )
+            message = f"the duplicate window of {spell_nanoseconds(window)} is longer than `max_age`, {spell_nanoseconds(max_age)}"
         elif 0 < window < _SMALLEST:
-            message = f"the duplicate window of {spell_duration(window)} is shorter than 100ms"
+            message = f"the duplicate window of {spell_nanoseconds(window)} is shorter than 100ms"
         else:
             continue
         yield Violation(
@@ -84,7 +82,7 @@ def window_drops_other_regions(workspace: Workspace) -> Iterator[Violation]:
         window = values.read_number(stream, "duplicate_window")
         is_default = window == 0 and means_two_minutes
         if len(values.read_sources(stream)) > 1 and (window > _SMALLEST or is_default):
-            shown = "0, which is 2m before nats-server 2.14," if is_default else spell_duration(window)
+            shown = "0, which is 2m before nats-server 2.14," if is_default else spell_nanoseconds(window)
             yield Violation(
                 at=stream.locate("duplicate_window"),
                 message=f"a window of {shown} drops messages with the same `Nats-Msg-Id` as a message of another region",
@@ -197,4 +195,4 @@ def _allows(stream: StreamFile, field: str) -> bool:
 
 
 def _show_window(window: int) -> str:
-    return spell_duration(window) if window else "0"
+    return spell_nanoseconds(window) if window else "0"

@@ -10,7 +10,7 @@ from vstream.diagnostics import Related, Severity
 from vstream.formatting import format_count
 from vstream.lint.reading.nodes import entry, list_values
 from vstream.lint.registry import Violation, rule, suggest_closest
-from vstream.lint.rules.server_values import cluster_of, find_only_clusters, known_cluster_sizes, list_whole
+from vstream.lint.rules.server_values import cluster_of, index_isolated_clusters, known_cluster_sizes, list_whole
 from vstream.lint.rules.streams.values import count_replicas, find_misspelt, locate_field, read_strings, read_table
 from vstream.lint.workspace import StreamFile, StreamRole, Workspace
 from vstream.subjects.algebra import SubjectTrie, is_valid
@@ -107,7 +107,7 @@ def more_replicas_than_servers(workspace: Workspace) -> Iterator[Violation]:
     topology, or in server configurations that list each other as routes. All versions (server/jetstream_cluster.go,
     selectPeerGroup).
     """
-    servers, alone = known_cluster_sizes(workspace), find_only_clusters(workspace)
+    servers, alone = known_cluster_sizes(workspace), index_isolated_clusters(workspace)
     for stream in workspace.streams:
         replica_count = count_replicas(stream)
         placed = _find_cluster(stream) or alone.get(posixpath.dirname(stream.file), "")

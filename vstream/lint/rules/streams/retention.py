@@ -9,7 +9,7 @@ from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.streams import values
 from vstream.lint.workspace import StreamRole, Workspace
 from vstream.topology.model import ServerVersion
-from vstream.topology.units import spell_duration, spell_size
+from vstream.topology.units import spell_nanoseconds, spell_size
 
 _BACK_OFF = 150 * values.SECOND
 """A failed source is retried after 10 s times the number of failures, at most 2 minutes; creating it may take 30 s
@@ -32,7 +32,7 @@ def shorter_than_back_off(workspace: Workspace) -> Iterator[Violation]:
         if stream.role is StreamRole.WRITE and max_age is not None and max_age < _BACK_OFF:
             yield Violation(
                 at=stream.locate("max_age"),
-                message=f"messages expire after {spell_duration(max_age)}, but sources may need 2m30s to reconnect",
+                message=f"messages expire after {spell_nanoseconds(max_age)}, but sources may need 2m30s to reconnect",
                 hint="keep them for the longest outage that must not lose messages, and for at least 150 s",
             )
 
@@ -54,7 +54,7 @@ def shorter_than_topology(workspace: Workspace) -> Iterator[Violation]:
         if promised == 0 or max_age < promised:
             yield Violation(
                 at=stream.locate("max_age"),
-                message=f"messages expire after {spell_duration(max_age)}, but the topology says {spell_duration(promised)}",
+                message=f"messages expire after {spell_nanoseconds(max_age)}, but the topology says {spell_nanoseconds(promised)}",
                 hint="render the stream again, or change the topology",
             )
 
@@ -78,7 +78,9 @@ def evicts_sooner(workspace: Workspace) -> Iterator[Violation]:
             if most is None:
                 continue
             shown = spell_size(most) if field == "max_bytes" else f"{most:,} messages"
-            sooner = f"`max_age` if more is published within {spell_duration(max_age)}" if max_age else "an outage ends"
+            sooner = (
+                f"`max_age` if more is published within {spell_nanoseconds(max_age)}" if max_age else "an outage ends"
+            )
             yield Violation(
                 at=stream.locate(field),
                 message=f"`{field}` of {shown} removes messages before {sooner}",

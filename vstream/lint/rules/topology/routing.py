@@ -16,8 +16,10 @@ from vstream.topology import naming
 from vstream.topology.accounts import VSTREAM_USER, regional_user
 from vstream.topology.decode import list_levels
 from vstream.topology.model import Consistency, Naming, Role, Security, Topology
-from vstream.topology.profiles import profile_of
+from vstream.topology.profiles import PROFILES, profile_of
 from vstream.topology.stream_config import HIDDEN_PREFIXES
+
+_WITH_ROOTS = tuple(routing.value for routing, profile in PROFILES.items() if not profile.has_physical_names)
 
 
 @rule("VS136", "routing-unfit", Severity.ERROR)
@@ -143,8 +145,8 @@ def root_unfit(subject: TopologySubject) -> Iterator[Violation]:
         elif profile_of(subject.topology).has_physical_names and subject.topology.moves_to is None:
             yield Violation(
                 at=at,
-                message=f"{quote_value(root)} is a root, but roots need `routing: accounts`, `domains` or `regional`",
-                hint="remove it, or set `routing`",
+                message=f"{quote_value(root)} is a root, which has no effect with `routing: {subject.topology.routing.value}`",
+                hint=f"remove it, or set `routing` to one of {quote_names(_WITH_ROOTS)}",
             )
         else:
             yield from _check_root(subject.topology, index, root)

@@ -14,7 +14,7 @@ from vstream.topology import reserved_fields
 from vstream.topology.document import LevelDocument, TopologyDocument
 from vstream.topology.fields import SMALLEST_AGE
 from vstream.topology.model import DEDUPE_OFF_SINCE, Role
-from vstream.topology.units import format_version, spell_duration
+from vstream.topology.units import format_version, spell_nanoseconds
 
 
 @rule("VS104", "too-many-replicas", Severity.ERROR)
@@ -93,7 +93,7 @@ def bad_duplicate_window(subject: TopologySubject) -> Iterator[Violation]:
             yield Violation(
                 at=at,
                 message=f"the {physical.role.value} stream's duplicate_window of "
-                f"{spell_duration(window) if window else '0s'} {message}",
+                f"{spell_nanoseconds(window) if window else '0s'} {message}",
                 hint="set `duplicate_window` between 100ms and `max_age`",
             )
 
@@ -101,7 +101,7 @@ def bad_duplicate_window(subject: TopologySubject) -> Iterator[Violation]:
 def _find_window_problem(subject: TopologySubject, physical: PhysicalSettings) -> str | None:
     window, max_age = physical.fields["duplicate_window"], physical.fields["max_age"]
     if max_age and window > max_age:
-        return f"is longer than its max_age of {spell_duration(max_age)}"
+        return f"is longer than its max_age of {spell_nanoseconds(max_age)}"
     if 0 < window < SMALLEST_AGE:
         return "is shorter than the 100ms that servers accept"
     if window == 0 and (
