@@ -118,6 +118,33 @@ async def test_an_origin_of_which_readers_hold_nothing_more_goes_on_after_all_th
         assert await positions.sequence_after("foo-write-north", ["foo"]) == 1
 
 
+async def test_an_origin_whose_newest_messages_are_gone_from_a_reader_goes_on_after_all_that_it_can_have_taken(
+    old: JetStreamServer,
+) -> None:
+    """Where another region has published the same subjects since, with `max_msgs_per_subject`, or their TTL is over."""
+    origin = "foo-write-west"
+    written: list[tuple[str, bytes, dict[str, str] | None]] = [(f"{origin}.{number}", b"", None) for number in range(8)]
+    await asyncio.to_thread(fill, old, origin, written)
+    await asyncio.to_thread(fill, old, "foo", [("foo.b", b"", None)], sources=[{"name": origin}])
+    await eventually(lambda: count(old) == 9)
+    newest = (await asyncio.to_thread(old.api, "STREAM.INFO.foo"))["state"]["last_seq"]
+    for seq in range(newest - 2, newest + 1):
+        await asyncio.to_thread(old.api, "STREAM.MSG.DELETE.foo", {"seq": seq})
+    await asyncio.to_thread(fill, old, "foo", [("foo.b", b"", None)])
+    async with connect(Endpoint(urls=(old.url,)), "east") as connection:
+        positions = LivePositionReader(connection)
+        held = await positions.find_in_lost(origin, "foo")
+        assert held.seq is not None
+        assert held.seq < len(written)
+        # It may have stood anywhere up to the last one, and asks for what comes after that.
+        assert await positions.sequence_after(origin, ["foo"]) == len(written) + 1
+        # A reader that holds nothing of it any more may be further than one that does.
+        await asyncio.to_thread(fill, old, "bar", [], sources=[{"name": origin}])
+        await eventually(lambda: count(old, "bar") == len(written))
+        await asyncio.to_thread(old.api, "STREAM.PURGE.foo")
+        assert await positions.sequence_after(origin, ["foo", "bar"]) >= len(written) + 1
+
+
 async def test_a_lost_origins_end_is_found_however_much_others_have_published_since(tmp_path: Path) -> None:
     server = JetStreamServer(tmp_path)
     server.start()

@@ -96,11 +96,19 @@ class LivePositionReader:
         return {**starts, mirrored: stream.last_seq + 1} if mirrored is not None and mirrored in noted else starts
 
     async def sequence_after(self, origin: str, readers: Sequence[str]) -> int:
-        """See PositionReader. If no message of it is left in any, as many are left out as they can have taken."""
-        positions = [await self.find_in_lost(origin, name) for name in readers]
-        # Servers before 2.15 still know how far they were, and do not say it.
-        last = max((position.seq or 0 for position in positions), default=0)
-        return (last or max((position.at_most for position in positions), default=0)) + 1
+        """See PositionReader. Where its newest messages may be gone from a reader, as many are left out as that can have taken."""
+        return max([await self._bound_position(origin, name) for name in readers], default=0) + 1
+
+    async def _bound_position(self, origin: str, name: str) -> int:
+        """The last sequence of *origin*, which is gone, that the reader *name* can have taken."""
+        position = await self.find_in_lost(origin, name)
+        reader, seq = position.reader, position.seq
+        if not seq:
+            return position.at_most
+        if origin not in reader.config.source_names or origin in reader.positions:
+            return seq
+        # Servers before 2.15 still know how far they were, and do not say it: what was removed since may be from there.
+        return seq + await self._count_removed_after(reader, origin)
 
     async def sequences_after_mirrors(self, origins: Sequence[str], mirrors: Sequence[str]) -> Mapping[str, int]:
         """See PositionReader."""
@@ -219,18 +227,33 @@ class LivePositionReader:
 
         However far back that is: what others have published since the origin's region was lost may be any number.
         """
+        newest, _ = await self._read_back(reader, origin, since)
+        return newest
+
+    async def _count_removed_after(self, reader: LiveStream, origin: str) -> int:
+        """How many messages *reader* has stored after the newest from *origin* that it holds, and does not hold any more."""
+        _, removed = await self._read_back(reader, origin)
+        return removed
+
+    async def _read_back(self, reader: LiveStream, origin: str, since: int = 1) -> tuple[int | None, int]:
+        """The newest from *origin* as `_read_newest` says it, and how many of the later sequences of *reader* are empty."""
         bottom, top, size = max(reader.first_seq, since), reader.last_seq, SCANNED
+        removed = 0
         while top >= bottom:
             first, newest = max(bottom, top - size + 1), None
+            at, held = first - 1, 0
             headers_of_all = read_headers(self._connection, reader.name, first=first, last=top, timeout=_READ_TIMEOUT)
             async with aclosing(headers_of_all) as messages:
-                async for _, headers in messages:
+                async for reader_seq, headers in messages:
                     source, seq = origin_of(headers, [origin], reader=reader.name)
-                    newest = seq if source == origin and seq is not None else newest
+                    held += 1
+                    if source == origin and seq is not None:
+                        newest, at, held = seq, reader_seq, 0
+            removed += top - at - held
             if newest is not None:
-                return newest
+                return newest, removed
             top, size = first - 1, 2 * size
-        return None
+        return None, removed
 
     async def _scan(self, reader: LiveStream, origin: str) -> int | None:
         """As `_read_newest`, of the last `SCANNED` messages."""
