@@ -1,4 +1,8 @@
-"""From a capture to its verdict: reads everything once, and judges it."""
+"""
+From a capture to its verdict. `cases` decides PASS, FAIL or UNKNOWN of a case, and `Verdict.status` of all of them.
+
+Everything is read once.
+"""
 
 from __future__ import annotations
 
