@@ -54,10 +54,8 @@ def judge_and_close(
     closed now, if *at_least* so many are stored.
     """
     while True:
-        pipeline = make_pipeline(closed)
-        report = pipeline.run(state.read_open(closed).unionByName(arrivals), streams)
-        copies, cut = pipeline.store.table("copies"), pipeline.cut
-        assert cut is not None
+        audited = make_pipeline(closed).audit(state.read_open(closed).unionByName(arrivals), streams)
+        report, copies, cut = audited.report, audited.copies, audited.cut
         disturbed = find_disturbed(closed, copies, report, cut)
         closed = closed.without(disturbed)
         if closed.virtuals:
@@ -66,7 +64,7 @@ def judge_and_close(
             break
         closed = closed.without(disturbed)
     if report.messages >= at_least:
-        state.record_closed(close_messages(closed, copies, pipeline.store.table("buckets"), report, cut))
+        state.record_closed(close_messages(closed, copies, audited.buckets, report, cut))
     return report
 
 

@@ -1,8 +1,4 @@
-"""
-Stage 4, last part: turn the tables into a report, whose `Report.verdict` decides PASS, FAIL or UNKNOWN.
-
-A finding fails an audit by its severity, or leaves the verdict UNKNOWN (`leaves_open`): `codes` says which does what.
-"""
+"""Stage 4, last part: turn the tables into a report, whose `Report.verdict` decides PASS, FAIL or UNKNOWN."""
 
 from __future__ import annotations
 

@@ -11,8 +11,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache, partial
-from typing import TypeAlias
+from functools import partial
+from typing import NamedTuple, TypeAlias, TypeVar
 
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
@@ -56,24 +56,41 @@ _BESIDE = 2
 """Number of small tables that are computed at the same time, in addition to this thread's work."""
 
 SUSPECTS = make_schema("virtual string, origin string, former string, bucket bigint")
+T = TypeVar("T")
 _GetTable: TypeAlias = Callable[[], DataFrame]
+
+
+class _DelayTables(NamedTuple):
+    hops: DataFrame
+    early: DataFrame
+    delays: DataFrame | None
+    """Of all virtual streams; None if there are more of them than have figures."""
 
 
 @value_class
 class _DeferredTables:
-    """Functions that return the tables that do not depend on which messages are missing. Each is computed once."""
+    """What returns the tables that do not depend on which messages are missing. Each may be called once."""
 
-    conflicts: _GetTable
+    conflicts: Callable[[], tuple[DataFrame, DataFrame]]
+    """The contested keys, and the conflicts among them."""
     twins: _GetTable
-    early: _GetTable
-    delays: _GetTable | None
-    """Of all virtual streams; None if there are more of them than have figures."""
+    delays: Callable[[], _DelayTables]
     pairs: _GetTable | None
-    """As `delays`."""
+    """As `_DelayTables.delays`."""
     broken: _GetTable | None
     """None without the operations of a scenario."""
     answers: _GetTable | None
     """As `broken`."""
+
+
+@value_class
+class AuditResult:
+    """The *report* of an audit, and what it was made of."""
+
+    report: Report
+    copies: DataFrame
+    buckets: DataFrame
+    cut: CutTables
 
 
 @dataclass(slots=True)
@@ -94,14 +111,15 @@ class AuditPipeline:
     is_kept: bool = False
     """Whether the tables of figures are wanted whole, however many virtual streams there are."""
     seconds: dict[str, float] = field(default_factory=dict)
-    cut: CutTables | None = None
-    """Built from the table `streams` when the pipeline runs."""
 
     def run(self, messages: DataFrame, streams: DataFrame, operations: DataFrame | None = None) -> Report:
         """The report on `messages` and `streams`, and on the *operations* (`client_journal.JOURNAL`) of a scenario."""
+        return self.audit(messages, streams, operations).report
+
+    def audit(self, messages: DataFrame, streams: DataFrame, operations: DataFrame | None = None) -> AuditResult:
+        """As `run`, with what the report was made of."""
         context = self.context
         cut = build_cut_tables(streams, is_narrow=context.is_narrow, is_sampled=context.is_sampled, closed=self.closed)
-        self.cut = cut
         is_short = cut.messages <= min(_SHORT, self.here_up_to)
 
         def normalise_rows() -> DataFrame:
@@ -115,13 +133,13 @@ class AuditPipeline:
             # Each takes Spark longer to plan than to do, and planning keeps one core busy.
             beside = threads if cut.messages <= self.here_up_to else None
             tables = self._defer_tables(copies, cut, operations, beside)
-            buckets, result = self.find_differences(copies, cut, self.store.files("copies"))
+            buckets, differences = self.find_differences(copies, cut, self.store.files("copies"))
             self.store.seal()
-            report = self._make_report(copies, cut, buckets, result, tables)
+            report = self._make_report(copies, cut, buckets, differences, tables)
         finally:
             threads.shutdown(wait=False, cancel_futures=True)
         self.store.seal()
-        return report
+        return AuditResult(report=report, copies=copies, buckets=buckets, cut=cut)
 
     def find_differences(
         self, copies: DataFrame, cut: CutTables, files: Sequence[str] | None
@@ -182,11 +200,7 @@ class AuditPipeline:
         self.seconds[stage.value] = self.seconds.get(stage.value, 0.0) + time.monotonic() - started
 
     def _classify_differences(
-        self,
-        copies: DataFrame,
-        cut: CutTables,
-        backsteps: DataFrame,
-        folded: one_pass.SinglePassResult,
+        self, copies: DataFrame, cut: CutTables, backsteps: DataFrame, folded: one_pass.SinglePassResult
     ) -> DataFrame:
         """All DIFFERENCES of messages. Does not look again at what digests and order prove to be correct."""
         result = self._classify_buckets(folded, copies, cut, backsteps)
@@ -194,11 +208,7 @@ class AuditPipeline:
         return result.unionByName(delays.find_misordered(copies, ordered)) if ordered else result
 
     def _classify_buckets(
-        self,
-        folded: one_pass.SinglePassResult,
-        copies: DataFrame,
-        cut: CutTables,
-        backsteps: DataFrame,
+        self, folded: one_pass.SinglePassResult, copies: DataFrame, cut: CutTables, backsteps: DataFrame
     ) -> DataFrame:
         """DIFFERENCES of the result of one pass: few rows are classified without compiling plans."""
         spark = copies.sparkSession
@@ -255,38 +265,46 @@ class AuditPipeline:
         self, copies: DataFrame, cut: CutTables, operations: DataFrame | None, threads: DaemonExecutor | None
     ) -> _DeferredTables:
         """The tables that *threads* compute from now on; without them, each is computed when it is asked for."""
-        keep, defer = self.store.keep, partial(self._defer, threads=threads)
         is_whole = self.is_kept or len({row.virtual for row in cut.rows}) <= self.figures
         may_be_early, may_conflict = (None, None) if is_whole else self._find_early_candidates(copies, cut)
+        is_here = threads is not None
 
-        def compute_hops() -> DataFrame:
-            rows = _measure_hops(copies if self.context.windows else select_virtuals(copies, may_be_early), cut)
-            return keep("hops", rows, delays.HOPS) if is_whole or self.context.windows else rows
+        def defer(compute: Callable[[], T]) -> Callable[[], T]:
+            return compute if threads is None else threads.submit(compute).result
 
-        def compute_conflicts() -> DataFrame:
-            contested = keep("contested", keys.find_contested_keys(copies), keys.CONTESTED)
-            return keys.find_conflicts(copies, cut, select_virtuals(contested, may_conflict))
+        def keep(name: str, rows: DataFrame, schema: StructType) -> DataFrame:
+            return self.store.keep(name, collect_here(rows, schema) if is_here else rows, schema, is_here=is_here)
 
-        compare_orders = partial(delays.compare_orders, copies, one_in=_one_in(_NEIGHBOURS, cut))
-        conflicts = defer("conflicts", compute_conflicts, keys.CONFLICTS)
-        twins = defer("twins", partial(keys.find_shared_ids, copies, cut), keys.TWINS)
-        all_delays = (
-            defer("delays", lambda: delays.summarize_delays(compute_hops()), delays.DELAYS) if is_whole else None
-        )
+        def defer_table(name: str, compute: _GetTable, schema: StructType) -> _GetTable:
+            return defer(lambda: keep(name, compute(), schema))
+
+        def find_conflicts() -> tuple[DataFrame, DataFrame]:
+            contested = self.store.keep("contested", keys.find_contested_keys(copies), keys.CONTESTED)
+            conflicts = keys.find_conflicts(copies, cut, select_virtuals(contested, may_conflict))
+            return contested, keep("conflicts", conflicts, keys.CONFLICTS)
+
+        def measure_delays() -> _DelayTables:
+            hops = _measure_hops(copies if self.context.windows else select_virtuals(copies, may_be_early), cut)
+            if is_whole or self.context.windows:
+                hops = self.store.keep("hops", hops, delays.HOPS)
+            if not is_whole:
+                return _DelayTables(hops, keep("early", delays.find_early_pairs(hops), delays.EARLY), None)
+            summary = keep("delays", delays.summarize_delays(hops), delays.DELAYS)
+            return _DelayTables(hops, summary.where("minute is null and min_ns < 0"), summary)
+
+        # What takes longest begins first.
+        conflicts, delay_tables = defer(find_conflicts), defer(measure_delays)
         broken = answers = None
         if operations is not None:
             find_broken = partial(client_journal.find_broken_promises, operations, copies, cut)
             count_outcomes = partial(client_journal.count_outcomes, operations, copies)
-            broken = defer("broken", find_broken, classify.DIFFERENCES)
-            answers = defer("answers", count_outcomes, client_journal.ANSWERS)
+            broken = defer_table("broken", find_broken, classify.DIFFERENCES)
+            answers = defer_table("answers", count_outcomes, client_journal.ANSWERS)
         return _DeferredTables(
             conflicts=conflicts,
-            twins=twins,
-            delays=all_delays,
-            pairs=defer("pairs", compare_orders, delays.PAIRS) if is_whole else None,
-            early=partial(_select_early, all_delays)
-            if all_delays
-            else defer("early", lambda: delays.find_early_pairs(compute_hops()), delays.EARLY),
+            twins=defer_table("twins", partial(keys.find_shared_ids, copies, cut), keys.TWINS),
+            delays=delay_tables,
+            pairs=defer_table("pairs", partial(_compare_orders, copies, cut), delays.PAIRS) if is_whole else None,
             broken=broken,
             answers=answers,
         )
@@ -301,30 +319,17 @@ class AuditPipeline:
         most = self.figures
         return early if len(early) <= most else None, blind if len(blind) <= most else None
 
-    def _defer(self, name: str, compute: _GetTable, schema: StructType, *, threads: DaemonExecutor | None) -> _GetTable:
-        def compute_and_keep() -> DataFrame:
-            rows = compute()
-            if threads is not None:
-                rows = collect_here(rows, schema)
-            return self.store.keep(name, rows, schema, is_here=threads is not None)
-
-        return cache(compute_and_keep) if threads is None else threads.submit(compute_and_keep).result
-
     def _make_report(
-        self,
-        copies: DataFrame,
-        cut: CutTables,
-        buckets: DataFrame,
-        findings: DataFrame,
-        tables: _DeferredTables,
+        self, copies: DataFrame, cut: CutTables, buckets: DataFrame, differences: DataFrame, tables: _DeferredTables
     ) -> Report:
         self.on_stage(AuditStage.JUDGE)
         started = time.monotonic()
         keep, windows = self.store.keep, self.context.windows
-        # What computes these stores `contested` and `hops` as well.
-        conflicts, early = tables.conflicts(), tables.early()
-        contested = self.store.table("contested")
+        contested, conflicts = tables.conflicts()
+        hops, early, all_delays = tables.delays()
         broken = _get(tables.broken)
+        disputes = keys.find_disputes(copies, cut, buckets, contested)
+        recovery = delays.measure_recovery(hops, differences, cut, windows) if windows else None
 
         def select(
             whole: DataFrame | None, measure: Callable[[DataFrame], DataFrame]
@@ -336,18 +341,14 @@ class AuditPipeline:
         evidence = judge.Evidence(
             cut=cut,
             buckets=buckets,
-            differences=findings if broken is None else findings.unionByName(broken),
-            disputes=keep("disputes", keys.find_disputes(copies, cut, buckets, contested), keys.DISPUTES),
+            differences=differences if broken is None else differences.unionByName(broken),
+            disputes=keep("disputes", disputes, keys.DISPUTES),
             conflicts=conflicts,
             twins=tables.twins(),
             early=early,
-            delays=select(_get(tables.delays), lambda rows: delays.summarize_delays(_measure_hops(rows, cut))),
-            pairs=select(_get(tables.pairs), partial(delays.compare_orders, one_in=_one_in(_NEIGHBOURS, cut))),
-            settling=keep(
-                "settling", delays.measure_recovery(self.store.table("hops"), findings, cut, windows), delays.SETTLING
-            )
-            if windows
-            else None,
+            delays=select(all_delays, lambda rows: delays.summarize_delays(_measure_hops(rows, cut))),
+            pairs=select(_get(tables.pairs), partial(_compare_orders, cut=cut)),
+            settling=None if recovery is None else keep("settling", recovery, delays.SETTLING),
             answers=_get(tables.answers),
         )
         report = judge.judge(
@@ -367,12 +368,12 @@ def _get(table: _GetTable | None) -> DataFrame | None:
     return None if table is None else table()
 
 
-def _select_early(all_delays: _GetTable) -> DataFrame:
-    return all_delays().where("minute is null and min_ns < 0")
-
-
 def _measure_hops(copies: DataFrame, cut: CutTables) -> DataFrame:
     return delays.measure_hops(copies, cut, one_in=_one_in(_HOPS, cut))
+
+
+def _compare_orders(copies: DataFrame, cut: CutTables) -> DataFrame:
+    return delays.compare_orders(copies, one_in=_one_in(_NEIGHBOURS, cut))
 
 
 def _one_in(most: int, cut: CutTables) -> int:

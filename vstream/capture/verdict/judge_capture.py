@@ -1,8 +1,4 @@
-"""
-From a capture to its verdict. `cases` decides PASS, FAIL or UNKNOWN of a case, and `Verdict.status` of all of them.
-
-Everything is read once.
-"""
+"""From a capture to its verdict. PASS, FAIL or UNKNOWN: of each case in `cases`, of the whole by `Verdict.status`."""
 
 from __future__ import annotations
 
