@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -14,14 +15,15 @@ import pytest
 import pytest_asyncio
 
 from tests.support import probe_lab
-from tests.support.command import vstream
+from tests.support.command import environment, vstream
 from tests.support.night import with_night
 from tests.support.probe_lab import LAB, REGIONS, World, empty_world, running_lab, topology, until
 from vstream.errors import VstreamError
 from vstream.health.doctor.examine import examine
 from vstream.health.live.collect import collect_snapshot
+from vstream.health.repair.live.replay import find_leftovers
 from vstream.jetstream import direct
-from vstream.jetstream.source_header import parse_provenance
+from vstream.jetstream.source_header import parse_provenance, parse_replay
 from vstream.lab import binaries
 from vstream.lab.status import list_endpoints
 
@@ -222,3 +224,70 @@ async def test_what_is_missing_comes_back_and_what_comes_twice_goes(world: World
     await healthy(world)
     again = vstream("repair", "messages", file, "--lab", LAB, *CONTENTS)
     assert (again.code, again.out) == (0, "Nothing to repair (checked: clear, replay, delete).\n"), again.err
+
+
+async def kill_repair(world: World, file: Path, reader: str) -> str:
+    """A repair of *reader* dies in the middle; the stream that it leaves."""
+    command = [
+        sys.executable,
+        "-m",
+        "vstream",
+        "repair",
+        "messages",
+        str(file),
+        "--lab",
+        LAB,
+        "--kind",
+        "replay",
+        "--yes",
+    ]
+
+    async def not_begun() -> str | None:
+        sources = (await world.api(f"STREAM.INFO.{reader}"))["config"]["sources"]
+        return None if any(parse_replay(source["name"]) for source in sources) else f"exit code {killed.returncode}"
+
+    async def not_ended() -> str | None:
+        leftovers = await find_leftovers(topology(), world.connections["east"])
+        return None if [leftover.is_running for leftover in leftovers] == [False] else str(leftovers)
+
+    killed = await asyncio.create_subprocess_exec(*command, env=environment(), stdout=asyncio.subprocess.DEVNULL)
+    try:
+        await until(not_begun, pause=0)
+    finally:
+        if killed.returncode is None:
+            killed.kill()
+        await killed.wait()
+    await until(not_ended)
+    (leftover,) = await find_leftovers(topology(), world.connections["east"])
+    assert leftover.readers == (reader,)
+    return leftover.stream
+
+
+async def test_what_a_killed_repair_has_left_is_removed_before_anything_is_read(world: World, file: Path) -> None:
+    await world.create_all(changes={"foo-read-east": narrow(world, "foo-read-east", "foo-write-west")})
+    west = world.connections["west"]
+    for start in range(0, 2000, 100):
+        await asyncio.gather(*(west.request(f"bar.{number}.baz", b"x") for number in range(start, start + 100)))
+    await west.request("foo.last", b"x")
+
+    async def lacks(number: int) -> str | None:
+        counts = await world.messages()
+        return None if (counts["foo-read-west"], counts["foo-read-east"]) == (2001, number) else str(counts)
+
+    await until(lambda: lacks(1))
+    leftover = await kill_repair(world, file, "foo-read-east")
+    # Whoever reads says that this one does not answer.
+    await world.api("STREAM.DELETE.foo-read-central")
+    sentence = (
+        f"missing messages are not looked for before `{leftover}` is gone: "
+        "`vstream repair messages --kind clear --yes` removes what a killed repair has left"
+    )
+    refused = vstream("repair", "messages", file, "--lab", LAB, "--kind", "replay", "--yes")
+    assert (refused.code, refused.out) == (1, f"open     {sentence}\n"), refused.err
+    shown = repair(file, "--kind", "clear", "--kind", "replay")
+    assert (shown["code"], shown["open"], shown["unread"]) == (1, [sentence], {})
+    cleared = vstream("repair", "messages", file, "--lab", LAB, "--kind", "clear", "--yes")
+    assert (cleared.code, cleared.out.split()[-2:]) == (0, ["cleared", leftover]), cleared.out + cleared.err
+    await world.api("STREAM.CREATE.foo-read-central", world.config("foo-read-central"))
+    left = repair(file, "--kind", "replay")
+    assert (left["open"], [replay["origin"] for replay in left["replays"]]) == ([], ["foo-write-west"])

@@ -24,7 +24,8 @@ from vstream.jetstream.reconnecting import ReconnectingConnection
 from vstream.plan.live.connections import choose_connection, connect_reconnecting, select_reached
 from vstream.servers.target_servers import TargetServers
 from vstream.syntax.document import Json
-from vstream.topology.model import Topology
+from vstream.topology import physical
+from vstream.topology.model import Role, Topology
 from vstream.topology.profiles import profile_of
 from vstream.value_class import value_class
 
@@ -194,22 +195,24 @@ async def repair(request: RepairRequest, observer: RepairObserver) -> RepairResu
 
     Sourcing comes first, since contents depend on it. Raises NotReachableError if no region can be reached.
     """
-    result = RepairResult(request=request)
+    result, kinds = RepairResult(request=request), request.kinds & _CONTENTS
     async with connect_reconnecting(request.topology, request.target.endpoints) as opened:
+        leftovers: tuple[Leftover, ...] = ()
+        if request.kinds & {RepairKind.CLEAR, RepairKind.REPLAY}:
+            leftovers = await replay.find_leftovers(request.topology, choose_connection(opened))
         result.sourcing = await _examine_sourcing(request, opened)
+        if RepairKind.CLEAR in request.kinds:
+            result.sourcing.leftovers = leftovers
         observer.found_sourcing(result.sourcing)
         if request.is_approved:
             result.still_open += await _repair_sourcing(request, opened, result.sourcing, observer)
             observer.repaired_sourcing(result.sourcing, result.still_open)
-        kinds = request.kinds & _CONTENTS
-        in_use = [
-            leftover.stream for leftover in result.sourcing.leftovers if leftover.is_running or not request.is_approved
-        ]
+        is_cleared = request.is_approved and RepairKind.CLEAR in request.kinds
+        in_use = [item for item in leftovers if (item.is_running or not is_cleared) and _is_about(item, request)]
         if in_use and RepairKind.REPLAY in kinds:
-            # What that one is about to put in would be put in twice.
-            result.still_open.append(f"missing messages are not looked for before `{in_use[0]}` is gone")
+            result.still_open.append(_describe_wait(in_use[0]))
             kinds -= {RepairKind.REPLAY}
-        if not request.kinds & _CONTENTS:
+        if not kinds:
             return result
         connections = select_reached(opened)
         with observer.progress() as ticker:
@@ -222,12 +225,24 @@ async def repair(request: RepairRequest, observer: RepairObserver) -> RepairResu
     return result
 
 
+def _is_about(leftover: Leftover, request: RepairRequest) -> bool:
+    """Whether *leftover* holds messages of a requested stream."""
+    streams = (stream for stream in request.topology.streams if stream.name in request.streams)
+    return any(leftover.stream.startswith(physical.physical_name(stream, Role.WRITE, "")) for stream in streams)
+
+
+def _describe_wait(leftover: Leftover) -> str:
+    """Why nothing is replayed while *leftover* is there: what it is about to put in would be put in twice."""
+    reason = "`vstream repair messages --kind clear --yes` removes what a killed repair has left"
+    if leftover.is_running:
+        reason = "a running repair uses it"
+    return f"missing messages are not looked for before `{leftover.stream}` is gone: {reason}"
+
+
 async def _examine_sourcing(request: RepairRequest, opened: _Opened) -> SourcingRepairs:
-    """Leftovers, streams that take nothing, and write streams without their end."""
+    """Streams that take nothing, and write streams without their end."""
     topology, kinds = request.topology, request.kinds
     repairs = SourcingRepairs()
-    if RepairKind.CLEAR in kinds:
-        repairs.leftovers = await replay.find_leftovers(topology, choose_connection(opened))
     if not kinds & {RepairKind.RESUME, RepairKind.REFILL}:
         return repairs
     snapshot = await collect_snapshot(topology, request.target.endpoints, timeout=request.timeout)
