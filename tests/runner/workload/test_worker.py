@@ -360,6 +360,16 @@ async def test_a_consumer_waits_for_what_is_to_be_delivered_again(world: World) 
     assert max(delivery.deliveries for delivery in deliveries) > 1
 
 
+async def test_a_consumer_whose_server_never_comes_back_ends_too(world: World) -> None:
+    consumer = ConsumerSpec(client="west/consume-foo", stream="foo", physical="foo", name="reader", rate=20, timeout=NS)
+    async with world.working(replace(world.spec, consumers=(consumer,))):
+        await world.wait_for_record(OperationOutcome.OK)
+        world.server.kill()
+    fetches = world.operations(OperationKind.FETCH)
+    assert {fetch.outcome for fetch in fetches} >= {OperationOutcome.OK, OperationOutcome.REJECTED}
+    assert len(fetches) < 1000  # without a pause, they fill the disk
+
+
 RUNNER = """
 import asyncio, sys
 from pathlib import Path

@@ -203,13 +203,12 @@ class ConsumerReader(_Paced):
         then, fetches are empty.
         """
         deadline = self.recorder.now() + round((_ACK_WAIT + _LEFTOVERS_TIMEOUT) * _NS)
-        number = -1
-        while self.recorder.now() < deadline:
-            if await self._fetch(self.recorder.now(), number) == (OperationOutcome.OK, 0):
-                if not await self._has_unacknowledged():
+        while (now := self.recorder.now()) < deadline:
+            outcome, count = await self._fetch(now, -now)
+            if count == 0:
+                if outcome is OperationOutcome.OK and not await self._has_unacknowledged():
                     return
-                await asyncio.sleep(_PAUSE)
-            number -= 1
+                await asyncio.sleep(_PAUSE)  # where no server runs, a fetch ends at once
 
     async def _has_unacknowledged(self) -> bool:
         """Whether the server has something for it that is not acknowledged; also where it does not say."""
