@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from pathlib import Path
 
 import nats
@@ -14,7 +15,9 @@ from tests.support.moving_region import comes_and_goes, starts
 from tests.support.night import IS_NIGHT, repetitions, with_night
 from tests.support.publish_load import Load, check_contents, under_load
 from vstream.jetstream import monitoring
-from vstream.lab.status import list_endpoints
+from vstream.jetstream.admin import JetStreamAdmin
+from vstream.jetstream.connection import connect
+from vstream.lab.status import list_client_endpoints, list_endpoints
 
 pytestmark = pytest.mark.lab
 
@@ -151,6 +154,59 @@ async def test_a_region_takes_the_place_of_another_in_two_plans(state: Path, tmp
             assert ("foo-read-east is blocked" in applied.out) == (code == 1)
     await check_contents("moving", {region: f"foo-read-{region}" for region in ("west", "east")}, load)
     assert (await command("lab", "down", "moving", "--purge")).code == 0
+
+
+async def test_a_consumers_position_does_not_cover_what_comes_from_a_region_that_was_gone(
+    state: Path, tmp_path: Path
+) -> None:
+    """Its write stream is another one, in which no message has the sequence of one that was acknowledged before."""
+    all_regions, file = ["west", "central", "east"], tmp_path / "moving.yaml"
+
+    async def publish(tag: str, number: int) -> None:
+        async with connect(list_client_endpoints("moving")["central"], "central") as client:
+            for index in range(number):
+                answer = await client.request_json(f"foo.{tag}.{index}")
+                assert answer["stream"] == "foo-write-central", answer
+
+    async def deliver(region: str, number: int) -> list[str]:
+        endpoint = list_client_endpoints("moving")[region]
+        client = await nats.connect(list(endpoint.urls))
+        reader = await client.jetstream().pull_subscribe_bind(durable="reader", stream=f"foo-read-{region}")
+        subjects: list[str] = []
+        while len(subjects) < number:
+            for message in await reader.fetch(number - len(subjects), timeout=20):
+                await message.ack_sync()
+                subjects.append(message.subject)
+        await client.close()
+        return subjects
+
+    def declare(streams: list[str]) -> None:
+        text = document(all_regions, streams, version="2.15")
+        file.write_text(text.replace("max_age: 1h}", "max_age: 1h}, consumers: {reader: {}}"))
+
+    declare(all_regions)
+    assert (await command("lab", "up", file, "--server-version", "2.15.1")).code == 0
+    assert (await command("apply", file, "--yes")).code == 0
+    await publish("old", 20)
+    assert len(await deliver("west", 20)) == 20
+    for streams in (["west", "east"], all_regions):
+        declare(streams)
+        assert (await command("apply", file, "--yes", "--allow-destructive")).code == 0
+    await publish("new", 10)
+    await wait_until_stored("foo-read-east", 30)
+    failover = ("consumer", "failover", "foo", "reader", "--from", "west", "--to", "east")
+    moved = await command(*failover, "--topology", file, "--yes")
+    assert moved.code == 0, moved.err
+    assert await deliver("east", 10) == [f"foo.new.{index}" for index in range(10)]
+    assert (await command("lab", "down", "moving", "--purge")).code == 0
+
+
+async def wait_until_stored(stream: str, number: int) -> None:
+    deadline = time.monotonic() + 60
+    async with connect(list_endpoints("moving")["west"], "west") as connection:
+        while (await JetStreamAdmin(connection).info(stream))["state"]["messages"] != number:
+            assert time.monotonic() < deadline, stream
+            await asyncio.sleep(0.2)
 
 
 async def test_a_home_that_leaves_stays_until_its_stream_has_moved(state: Path, tmp_path: Path) -> None:

@@ -4,9 +4,10 @@ Start sequences (`first_seq`, `opt_start_seq`): computed when a stream is create
 A write stream that is deleted and created again begins with sequence 1. Its readers ask for what comes after the last
 message that they took: until the stream gets there, they receive nothing, and servers before 2.15 do not notice. So the
 new stream begins after that (`first_seq`). The same holds for a region that comes back: the others still have what they
-took from it. Once a reader has dropped a dead write stream, how far it was is noted in its metadata, until it sources that
-again: nobody has to read back what others have published since. A note is made after the last message was taken, and
-goes with the update after which more can come, so that one that exists is right.
+took from it, and positions of consumers name its sequences, none of which may come twice. Once a reader has dropped a
+dead write stream, how far it was is noted in its metadata, until it sources that again: nobody has to read back what
+others have published since. A note is made after the last message was taken, and goes with the update after which more
+can come, so that one that exists is right.
 
 An origin or an ordering stream that is made again begins after what its mirrors have, which have its very sequences. An
 ordering stream sources each write stream from where the furthest of them ends: from the first message on, all would come again.
@@ -19,11 +20,9 @@ from dataclasses import replace
 
 from vstream.plan.context import DiffContext, Outcome
 from vstream.plan.plan import Create
-from vstream.topology.model import Role, ServerVersion
+from vstream.topology.model import Role
 from vstream.topology.stream_config import UNTIL_KEY, StreamConfig, parse_positions, with_recorded_positions
 
-_NOTICE: ServerVersion = (2, 15)
-"""From here on servers notice that a source is not the stream that it was."""
 _MIRRORED = frozenset({Role.ORIGIN, Role.ORDER})
 
 
@@ -31,12 +30,11 @@ def attach_readers(outcomes: Sequence[Outcome], context: DiffContext) -> Iterabl
     """
     Name in each creation of a stream the readers that may have taken from an earlier stream of that name.
 
-    These are the streams that source or mirror it and, where a server can be too old to notice, those that will source it.
+    These are the streams that source or mirror it, and those that will source it.
     """
     if not any(isinstance(outcome, Create) for outcome in outcomes):
         return (yield from outcomes)
-    is_old = context.topology.server_version < _NOTICE
-    desired = {stream.config.name: stream.config.source_names for stream in context.desired_streams if is_old}
+    desired = {stream.config.name: stream.config.source_names for stream in context.desired_streams}
     readers: dict[str, set[str]] = {}
     mirrors: dict[str, set[str]] = {}
     for reader in context.streams.values():
