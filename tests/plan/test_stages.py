@@ -431,6 +431,8 @@ async def test_an_order_that_is_made_again_begins_after_its_mirrors_and_takes_no
     del servers.streams_by_name["foo"]
     servers.streams_by_name["foo-read-west"] = replace(servers.streams_by_name["foo-read-west"], last_seq=90)
     servers.positions = {"foo-read-west": {"foo": 91, "foo-write-west": 41, "foo-write-central": 51}}
+    (note,) = plan_change(servers, bundle).notes
+    assert (note.name, "begins empty, after the end of `foo-read-west`" in note.text) == ("foo", True)
     assert (await run(servers, bundle)).is_complete
     made = servers.streams_by_name["foo"].config
     assert (made.first_seq, starts(made)) == (91, {"foo-write-west": 41, "foo-write-central": 51})

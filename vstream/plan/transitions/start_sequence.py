@@ -18,8 +18,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from vstream.formatting import quote_names
 from vstream.plan.context import DiffContext, Outcome
-from vstream.plan.plan import Create
+from vstream.plan.plan import Create, Note
 from vstream.topology.model import Role
 from vstream.topology.stream_config import UNTIL_KEY, StreamConfig, parse_positions, with_recorded_positions
 
@@ -50,6 +51,9 @@ def attach_readers(outcomes: Sequence[Outcome], context: DiffContext) -> Iterabl
             is_mirrored = outcome.role in _MIRRORED and outcome.config.mirror is None
             following = mirrors.get(name, set()) if is_mirrored else readers.get(name, set())
             yield replace(outcome, readers=tuple(sorted(following)))
+            if is_mirrored and following:
+                text = f"begins empty, after the end of {quote_names(sorted(following))}: what copies hold does not come back into it"
+                yield Note(name=name, text=text)
         else:
             yield outcome
 
