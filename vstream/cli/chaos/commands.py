@@ -35,6 +35,8 @@ from vstream.value_class import value_class
 
 Timeout = Annotated[float, typer.Option(help="Seconds until all must be healthy again.", min=1)]
 HEAL_TIMEOUT = 120.0
+_HEAL_AT_ONCE = 0.0
+"""`hold` of faults that do not stay, such as a restart: servers come back as soon as they are gone."""
 _NS = 1_000_000_000
 _ENDS = 2
 
@@ -103,7 +105,7 @@ def make_command(declared: FaultType) -> Callable[..., None]:
 def _inject(spec: FaultSpec, settings: _Settings) -> None:
     hold = None if settings.hold is None else read_seconds(settings.hold, "--for")
     if hold is None and not spec.type.can_hold:
-        hold = 0.0
+        hold = _HEAL_AT_ONCE
     topology = options.read_topology_file(settings.topology).require()
     target = make_target(topology, find_servers(topology, settings.lab), settings.system_context)
     if not spec.type.works_outside_labs:
