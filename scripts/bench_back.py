@@ -29,7 +29,7 @@ from vstream.capture.verdict.judge_capture import judge_capture
 from vstream.lab import lab
 from vstream.lint.parse_scenario import parse_scenario
 from vstream.runner.events import WorkloadBegan
-from vstream.runner.runner import run
+from vstream.runner.runner import capture_scenario
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -81,7 +81,7 @@ def measure(profile: str, version: str, kills: int, servers: int) -> int:
 
     scenario = parse_scenario(json.dumps(document).encode(), "outages.yaml", lambda _name: b"").require()
     try:
-        work = run(scenario, capture_dir=directory / "capture", lab_name=NAME, on_event=begin_watching)
+        work = capture_scenario(scenario, capture_dir=directory / "capture", lab_name=NAME, on_event=begin_watching)
         verdict = judge_capture(asyncio.run(work))
     finally:
         for process in service:

@@ -23,7 +23,7 @@ from vstream.capture.verdict.verdict import About, CaseStatus
 from vstream.errors import VstreamError
 from vstream.lab import lab
 from vstream.lint.parse_scenario import parse_scenario
-from vstream.runner.runner import run
+from vstream.runner.runner import capture_scenario
 from vstream.scenario.model import ClientOperation
 
 if TYPE_CHECKING:
@@ -269,7 +269,9 @@ def outages(profile: str, version: str, fault: str, servers: int) -> bool:
     directory = Path(tempfile.mkdtemp(prefix="vstream-outages-"))
     os.environ["VSTREAM_STATE_DIR"] = str(directory / "state")
     try:
-        work = run(topology, capture_dir=directory / "capture", lab_name="outages", on_event=lambda _event: None)
+        work = capture_scenario(
+            topology, capture_dir=directory / "capture", lab_name="outages", on_event=lambda _event: None
+        )
         capture = asyncio.run(work)
         verdict = judge_capture(capture)
     except VstreamError as error:

@@ -118,14 +118,18 @@ async def test_a_fault_begins_once_it_is_allowed_and_before_its_first_signal(
         happened.append("signal")
         return "gone"
 
+    def begin() -> int:
+        happened.append("begin")
+        return 7
+
     monkeypatch.setattr(Kill, "inject", inject)
     request = replace(
         order(target(tmp_path), is_forced=True),
         on_impact=lambda _: happened.append("impact"),
-        on_begin=lambda: happened.append("begin"),
+        now=begin,
     )
-    await drill.inject(request, lasting(Kill(servers=("r0-0",))))
-    assert happened == ["impact", "begin", "signal"]
+    injected = await drill.inject(request, lasting(Kill(servers=("r0-0",))))
+    assert (happened, injected.began) == (["impact", "begin", "signal"], 7)
     with pytest.raises(RefusedError):
         await drill.inject(replace(request, is_forced=False), lasting(Kill(servers=("r0-0",))))
     assert happened[3:] == ["impact"]

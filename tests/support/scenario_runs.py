@@ -11,7 +11,7 @@ from vstream.capture.records import OperationKind, OperationOutcome, OperationRe
 from vstream.capture.store import Capture
 from vstream.diagnostics import Span
 from vstream.runner.events import Event
-from vstream.runner.runner import run
+from vstream.runner.runner import capture_scenario
 from vstream.scenario.model import (
     Action,
     LabSpec,
@@ -93,7 +93,7 @@ def scenario(
 async def run_scenario(wanted: Scenario, directory: Path) -> tuple[Capture, list[Event]]:
     """Run *wanted*, and take its lab down."""
     seen: list[Event] = []
-    capture = await run(wanted, capture_dir=directory, lab_name="rehearsal", on_event=seen.append)
+    capture = await capture_scenario(wanted, capture_dir=directory, lab_name="rehearsal", on_event=seen.append)
     return capture, seen
 
 

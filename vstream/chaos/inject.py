@@ -51,8 +51,8 @@ class InjectionRequest:
     """Seconds until servers that come back are healthy."""
     on_impact: Callable[[Impact], None] = lambda _impact: None
     """Told what will be left, before anything happens."""
-    on_begin: Callable[[], None] = lambda: None
-    """Called right before servers or links are taken away."""
+    now: Callable[[], int] = time.monotonic_ns
+    """The clock of `InjectionResult.began`."""
     on_restarted: Callable[[RestartResult], None] = lambda _restarted: None
     on_progress: Callable[[ReadinessProgress], None] = lambda _step: None
 
@@ -63,6 +63,8 @@ class InjectionResult:
 
     entry: OpenFault | None
     evidence: str
+    began: int
+    """The moment right before servers or links were taken away, or a leader was told to step down."""
     restarted: tuple[RestartResult, ...] = ()
 
 
@@ -85,7 +87,9 @@ async def inject(request: InjectionRequest, injection: Injection) -> InjectionRe
         case LastingInjection():
             return await _inject_and_journal(request, injection)
         case LeaderChange():
-            return InjectionResult(entry=None, evidence=await injection.fault.inject(request.target, ""))
+            began = request.now()
+            evidence = await injection.fault.inject(request.target, "")
+            return InjectionResult(entry=None, evidence=evidence, began=began)
         case RollingRestart():
             return await _restart_in_turn(request, injection)
 
@@ -96,7 +100,7 @@ async def _inject_and_journal(request: InjectionRequest, injection: LastingInjec
     async with target.directory.lock():
         journal = close_finished_faults(target)
         _require_allowed(request, _announce_impact(request, journal, fault))
-        request.on_begin()
+        began = request.now()
         journal, entry = journal.add(request.command, fault)
         write_journal(target.directory, journal)  # before the first signal: from here on a crash can be healed
         try:
@@ -108,7 +112,7 @@ async def _inject_and_journal(request: InjectionRequest, injection: LastingInjec
             raise
         journal = journal.confirm(entry.id)
         write_journal(target.directory, journal)
-    return InjectionResult(entry=journal.get(entry.id), evidence=evidence)
+    return InjectionResult(entry=journal.get(entry.id), evidence=evidence, began=began)
 
 
 async def _undo(target: TargetServers, journal: Journal, entry: OpenFault) -> None:
@@ -204,10 +208,10 @@ async def _restart_in_turn(request: InjectionRequest, injection: RollingRestart)
     for server in servers:
         step = replace(request, command=f"{request.command}: {server}")
         _require_allowed(step, _announce_impact(step, journal, Restart(servers=(server,))))
-    request.on_begin()
+    began = request.now()
     done = []
     for server in servers:
-        began = time.monotonic()
+        stopping = time.monotonic()
         restarting = asyncio.ensure_future(_restart_server(request, server, injection))
         try:
             watch = await asyncio.shield(restarting)
@@ -221,7 +225,7 @@ async def _restart_in_turn(request: InjectionRequest, injection: RollingRestart)
         if program is not None and version != program.version:
             raise LabError(f"server `{server}` runs nats-server {version}, not {program.version}")
         result = RestartResult(
-            server=server, version=version, stopping=stopped - began, recovering=time.monotonic() - stopped
+            server=server, version=version, stopping=stopped - stopping, recovering=time.monotonic() - stopped
         )
         request.on_restarted(result)
         done.append(result)
@@ -230,7 +234,7 @@ async def _restart_in_turn(request: InjectionRequest, injection: RollingRestart)
         f"{len(done)} restarted, and running {', '.join(sorted({restarted.version for restarted in done}))}; "
         f"the slowest was {slowest.server}, after which all were healthy within {slowest.recovering:.1f} s"
     )
-    return InjectionResult(entry=None, evidence=evidence, restarted=tuple(done))
+    return InjectionResult(entry=None, evidence=evidence, began=began, restarted=tuple(done))
 
 
 async def _restart_server(request: InjectionRequest, server: str, injection: RollingRestart) -> Callable[[], None]:

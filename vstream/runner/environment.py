@@ -13,6 +13,7 @@ from vstream.apply.pipeline import apply_and_replan, prove_dead, resume_reading,
 from vstream.apply.shipping import ShippingOptions
 from vstream.errors import UnsupportedError, VstreamError
 from vstream.health.live.drain import wait_until_region_empty
+from vstream.health.live.refresh_readers import RefreshMode, refresh_readers
 from vstream.health.live.rescue import choose_rescuable_groups, rescue_groups
 from vstream.lab import lab
 from vstream.lab.binaries import find_or_fetch_binaries
@@ -33,7 +34,7 @@ from vstream.scenario.model import ChangeRegion, RegionCommand, Scenario
 from vstream.servers.bundles import build_bundle, render_lab
 from vstream.servers.find_servers import find_servers
 from vstream.servers.server_plan import ServerPlan, make_server_plan
-from vstream.servers.target_servers import make_target
+from vstream.servers.target_servers import find_lab_target_of, make_target
 from vstream.topology import physical
 from vstream.topology.bundle import Bundle
 from vstream.topology.model import Endpoint, Topology, VirtualStream
@@ -41,6 +42,8 @@ from vstream.value_class import value_class
 
 _READY_TIMEOUT = 90.0
 """Seconds until the lab of a scenario must be ready: others may run beside it."""
+_RESYNC_TIMEOUT = 240.0
+"""Seconds. A stream of one replica cannot be stepped down: it asks again when it does so by itself."""
 _PROBE = 20.0
 _PAUSE = 1.0
 _WORKS = 90.0
@@ -202,6 +205,14 @@ async def repair_meta(environment: Environment) -> None:
             reasons = [reason for group in groups for reason in (group.refusal, *group.unknown) if reason is not None]
             raise VstreamError(f"the meta group cannot be repaired: {'; '.join(reasons)}")
         await asyncio.sleep(_PAUSE)
+
+
+async def resync(environment: Environment) -> str | None:
+    """Do what `vstream repair sources` does. Returns why it is not complete."""
+    topology = environment.topology
+    target = find_lab_target_of(topology, environment.lab)
+    result = await refresh_readers(topology, target, timeout=_RESYNC_TIMEOUT, mode=RefreshMode.ALL)
+    return "; ".join(f"{stream.stream}: {stream.note}" for stream in result.behind) or None
 
 
 async def _give_up(environment: Environment, regions: Sequence[str]) -> tuple[TopologyEdit, tuple[RegionLoss, ...]]:

@@ -8,14 +8,12 @@ from dataclasses import replace
 from vstream.capture.records import FaultOutcome, FaultRecord
 from vstream.capture.store import Capture, RecordWriter
 from vstream.chaos import faults
-from vstream.chaos.inject import InjectionRequest, heal, inject
+from vstream.chaos.inject import InjectionRequest, InjectionResult, heal, inject
 from vstream.errors import LabError, UnsupportedError, VstreamError
-from vstream.health.live.refresh_readers import RefreshMode, refresh_readers
-from vstream.runner.environment import Environment
 from vstream.runner.events import Event, FaultSeen, FaultState
 from vstream.scenario.model import Inject
-from vstream.servers import target_servers
-from vstream.servers.target_servers import TargetServers
+from vstream.servers.target_servers import find_lab_target, find_lab_target_of
+from vstream.topology.model import Topology
 from vstream.value_class import value_class
 
 Pause = Callable[[int], Awaitable[None]]
@@ -23,8 +21,6 @@ Pause = Callable[[int], Awaitable[None]]
 _HEAL_TIMEOUT = 120.0
 _RESTART_TIMEOUT = 180.0
 """Seconds per server."""
-_RESYNC_TIMEOUT = 240.0
-"""Seconds. A stream of one replica cannot be stepped down: it asks again when it does so by itself."""
 
 
 @value_class
@@ -33,8 +29,6 @@ class StepResult:
 
     window: tuple[int, int] | None = None
     problem: str | None = None
-    environment: Environment | None = None
-    """The servers and the topology, if the step has changed them."""
 
 
 @value_class
@@ -46,24 +40,20 @@ class _OpenFault:
 
 
 class FaultInjector:
-    """All faults of one run. The scenario asks for them, so none is refused for taking too much."""
+    """All faults of one run, in lab *lab_name*. The scenario asks for them, so none is refused for taking too much."""
 
     def __init__(
-        self, environment: Environment, capture: Capture, now: Callable[[], int], on_event: Callable[[Event], None]
+        self, lab_name: str, capture: Capture, now: Callable[[], int], on_event: Callable[[Event], None]
     ) -> None:
-        self._environment = environment
+        self._lab = lab_name
         self._lines = RecordWriter(capture.faults_file, FaultRecord)
         self._now = now
         self._on_event = on_event
         self._open: dict[str, _OpenFault] = {}
 
-    @property
-    def _target_lab(self) -> TargetServers:
-        return target_servers.find_lab_target_of(self._environment.topology, self._environment.lab)
-
-    async def run_step(self, step: Inject, pause: Pause) -> StepResult:
+    async def run_step(self, step: Inject, topology: Topology, pause: Pause) -> StepResult:
         """
-        Inject the fault of *step*; a lasting fault is healed after *pause*.
+        Inject the fault of *step* into the lab, which has *topology* now; a lasting fault is healed after *pause*.
 
         The window lasts from the first signal to the end of the step, or to the start of healing.
         """
@@ -81,7 +71,7 @@ class FaultInjector:
             healed=None,
         )
         try:
-            return await self._inject_fault(step, begun, pause)
+            return await self._inject_fault(step, topology, begun, pause)
         except UnsupportedError as error:
             self._record_end(
                 replace(begun, outcome=FaultOutcome.UNSUPPORTED, error=error.message), FaultState.UNSUPPORTED
@@ -93,20 +83,19 @@ class FaultInjector:
             self._record_end(replace(begun, error=error.message), FaultState.FAILED)
             return StepResult(problem=error.message)
 
-    async def _inject_fault(self, step: Inject, begun: FaultRecord, pause: Pause) -> StepResult:
-        target = self._target_lab
-        injection = await faults.resolve(step.fault, target, self._environment.topology, needs_successor=True)
-        began: list[int] = []
+    async def _inject_fault(self, step: Inject, topology: Topology, begun: FaultRecord, pause: Pause) -> StepResult:
+        target = find_lab_target_of(topology, self._lab)
+        injection = await faults.resolve(step.fault, target, topology, needs_successor=True)
         request = InjectionRequest(
             target=target,
-            topology=self._environment.topology,
+            topology=topology,
             command=begun.asked,
             is_forced=True,
             timeout=_RESTART_TIMEOUT,
-            on_begin=lambda: began.append(self._now()),
+            now=self._now,
         )
         injected = await inject(request, injection)
-        record = self._confirm(begun, injection.regions, began, injected.evidence)
+        record = self._confirm(begun, injection.regions, injected)
         if injected.entry is None:
             # Restarted servers are there again; where a leader stepped down, none was ever gone.
             healed = self._now() if injected.restarted else None
@@ -120,18 +109,16 @@ class FaultInjector:
             await self._heal([step.id])
         return StepResult(window=(record.injected, end if step.lasting is not None else self._now()))
 
-    def _confirm(
-        self, begun: FaultRecord, regions: tuple[str, ...], began: Sequence[int], evidence: str
-    ) -> FaultRecord:
+    def _confirm(self, begun: FaultRecord, regions: tuple[str, ...], injected: InjectionResult) -> FaultRecord:
         record = replace(
             begun,
             regions=regions,
             outcome=FaultOutcome.CONFIRMED,
-            injected=began[0] if began else begun.injected,
+            injected=injected.began,
             confirmed=self._now(),
-            evidence=evidence,
+            evidence=injected.evidence,
         )
-        self._report_state(record, FaultState.CONFIRMED, evidence)
+        self._report_state(record, FaultState.CONFIRMED, injected.evidence)
         return record
 
     async def heal(self, ids: Sequence[str] | None) -> None:
@@ -152,7 +139,7 @@ class FaultInjector:
             self._report_state(open_fault.record, FaultState.HEALING, None)
         try:
             await heal(
-                self._target_lab,
+                find_lab_target(self._lab),
                 [open_fault.entry for open_fault in chosen.values()],
                 timeout=within,
                 skips_healed=True,
@@ -167,17 +154,10 @@ class FaultInjector:
                 replace(self._open.pop(step).record, healing=healing, healed=self._now()), FaultState.HEALED
             )
 
-    async def continue_with(self, environment: Environment) -> None:
-        """Go on with *environment*: faults in regions that it does not have any more are over."""
-        self._environment = environment
-        living = {region.name for region in environment.topology.regions}
+    async def end_in_lost_regions(self, topology: Topology) -> None:
+        """End the faults in regions that *topology* does not have any more: they are over."""
+        living = {region.name for region in topology.regions}
         await self._heal([step for step, fault in self._open.items() if living.isdisjoint(fault.record.regions)])
-
-    async def resync(self) -> str | None:
-        """As `vstream repair sources`. Returns why it is not complete."""
-        topology, target = self._environment.topology, self._target_lab
-        result = await refresh_readers(topology, target, timeout=_RESYNC_TIMEOUT, mode=RefreshMode.ALL)
-        return "; ".join(f"{stream.stream}: {stream.note}" for stream in result.behind) or None
 
     async def close(self, *, within: float) -> None:
         """Undo all open faults, waiting at most *within* seconds for healthy servers. Never raises."""

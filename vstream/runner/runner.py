@@ -12,15 +12,16 @@ from __future__ import annotations
 import asyncio
 import errno
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, assert_never
 
 from pydantic import TypeAdapter, ValidationError
 
-from vstream.capture.records import OperationRecord, Sample, Window
+from vstream.capture.records import OperationRecord, Window
 from vstream.capture.store import Capture, RecordWriter
 from vstream.errors import VstreamError
 from vstream.jetstream.reconnecting import ReconnectingConnection, open_reconnecting
@@ -32,7 +33,7 @@ from vstream.lab.status import list_lab_names
 from vstream.runner import manifest
 from vstream.runner.client_checks import OperationChecks
 from vstream.runner.convergence import ConvergenceWait
-from vstream.runner.environment import Environment, change_region, prepare_lab, repair_meta, topology_of
+from vstream.runner.environment import Environment, change_region, prepare_lab, repair_meta, resync, topology_of
 from vstream.runner.events import (
     Activity,
     Event,
@@ -82,7 +83,7 @@ _TICK = 0.1
 _UNWRITABLE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG, errno.EIO})
 
 
-async def run(
+async def capture_scenario(
     scenario: model.Scenario, *, capture_dir: Path, lab_name: str, keep_lab: bool = False, on_event: Watcher
 ) -> Capture:
     """
@@ -104,12 +105,19 @@ async def run(
         progress.record_event(event)
         on_event(event)
 
-    active_run = _ScenarioRun(scenario, topology, capture, lab_name, watch)
+    recording = _Recording(scenario, topology, capture, watch)
+    started = AsyncExitStack()
+    if not keep_lab:
+        # The last of all, and always: a disk without room for the capture must not leave servers behind.
+        started.push_async_callback(lab.down, lab_name, purge=True)
+    started.callback(recording.finish, lab_name)
+    faults = FaultInjector(lab_name, capture, recording.now, watch)
+    started.push_async_callback(faults.close, within=_HEAL_TIMEOUT if keep_lab else _GIVE_UP_TIMEOUT)
     try:
         try:
-            return await active_run.run()
+            await _run_and_capture(recording, lab_name, faults, started)
         finally:
-            await finish_despite_cancellation(active_run.clean_up(keep_lab=keep_lab))
+            await finish_despite_cancellation(started.aclose())
     except OSError as error:
         if error.errno not in _UNWRITABLE:
             raise
@@ -117,116 +125,174 @@ async def run(
             f"the capture in `{capture_dir}` cannot be written: {error.strerror or error}",
             hint="`--output` with a directory elsewhere",
         ) from error
+    return capture
 
 
-class _ScenarioRun:
-    def __init__(
-        self, scenario: model.Scenario, topology: Topology, capture: Capture, lab_name: str, on_event: Watcher
-    ) -> None:
-        self._scenario = scenario
-        self._topology = topology
-        self._capture = capture
-        self._lab = lab_name
-        self._on_event = on_event
-        self._started_at = time.monotonic_ns()
-        self._manifest = manifest.ManifestWriter(
+async def _run_and_capture(
+    recording: _Recording, lab_name: str, faults: FaultInjector, started: AsyncExitStack
+) -> None:
+    """From the start of the lab to the last stream read. What is left running is ended by *started*."""
+    recording.manifest.write()
+    has_begun = False
+    try:
+        environment = await prepare_lab(recording.scenario, recording.topology, lab_name, recording.report_activity)
+        recording.report_activity("connecting clients")
+        connections = await _connect_regions(recording, environment, started)
+        sampler = await _start_sampler(recording, environment, started)
+        workers = await _start_clients(recording, environment, started)
+        run = _ScenarioRun(recording, environment, connections, sampler, workers, faults)
+        await run.begin_load()
+        has_begun = True
+        await run.take_steps()
+        await run.settle_and_read_back()
+    except VstreamError as error:
+        recording.manifest.mark_stopped(error.message)
+        if not has_begun:
+            raise
+    except asyncio.CancelledError:
+        recording.manifest.mark_stopped("interrupted")
+        raise
+
+
+async def _connect_regions(
+    recording: _Recording, environment: Environment, started: AsyncExitStack
+) -> Mapping[str, ReconnectingConnection]:
+    """The runner's own connections; where `try` steps will fetch, there is a consumer."""
+    connections = {}
+    for region in environment.topology.regions:
+        connections[region.name] = await open_reconnecting(
+            environment.endpoints[region.name],
+            region.name,
+            name=f"{region.name}/runner",
+            accepts_server=OwnServers(environment.logs).includes,
+            within=_CONNECT_TIMEOUT,
+        )
+        started.push_async_callback(connections[region.name].close)
+    scenario = recording.scenario
+    for tried in list_tried_streams(scenario, environment, 0, list_tried_regions(scenario)):
+        await OperationChecks(tried, connections[tried.region], recording.now).create_fetch_consumer()
+    return connections
+
+
+async def _start_sampler(recording: _Recording, environment: Environment, started: AsyncExitStack) -> WorkerProcess:
+    spec = specify_sampler(environment, recording.capture.path, recording.started_at)
+    sampler = recording.make_process("sampler", "vstream.runner.workload.sampler", SAMPLER, spec)
+    started.push_async_callback(sampler.end_now)
+    await sampler.start(recording.report_sample)
+    return sampler
+
+
+async def _start_clients(recording: _Recording, environment: Environment, started: AsyncExitStack) -> Workers:
+    """Start the clients of all regions; they wait for the load."""
+    specs = specify_workers(recording.scenario, environment, recording.capture.path, recording.started_at)
+    workers = Workers(
+        tuple(recording.make_process(spec.region, "vstream.runner.workload.worker", WORKER, spec) for spec in specs),
+        lambda region, progress: recording.on_event(WorkerProgress(region=region, progress=progress)),
+    )
+    started.push_async_callback(workers.end_now)
+    await workers.start(within=_READY_TIMEOUT)
+    return workers
+
+
+class _Recording:
+    """What a run has from its start to its end, whatever happens: its clock, what is written down, and who is told."""
+
+    def __init__(self, scenario: model.Scenario, topology: Topology, capture: Capture, on_event: Watcher) -> None:
+        self.scenario = scenario
+        self.topology = topology
+        self.capture = capture
+        self.on_event = on_event
+        self.started_at = time.monotonic_ns()
+        self.manifest = manifest.ManifestWriter(
             capture, scenario, topology, wall=time.time_ns(), started=datetime.now(UTC)
         )
-        self._windows = RecordWriter(capture.windows_file, Window)
-        self._workers: Workers | None = None
-        self._sampler: WorkerProcess | None = None
-        self._faults: FaultInjector | None = None
-        self._connections: dict[str, ReconnectingConnection] = {}
+        self.windows = RecordWriter(capture.windows_file, Window)
         self._try_files: dict[str, RecordWriter[OperationRecord]] = {}
-        self._workload_began_at = 0
         self._last_activity = ""
 
-    def _now(self) -> int:
-        return time.monotonic_ns() - self._started_at
+    def now(self) -> int:
+        """Nanoseconds since the capture's start."""
+        return time.monotonic_ns() - self.started_at
 
-    def _report_activity(self, text: str) -> None:
+    def report_activity(self, text: str) -> None:
+        """Tell what goes on now, once."""
         if text != self._last_activity:
             self._last_activity = text
-            self._on_event(Activity(at=self._now(), description=text))
+            self.on_event(Activity(at=self.now(), description=text))
 
-    async def run(self) -> Capture:
-        self._manifest.write()
-        try:
-            environment = await prepare_lab(self._scenario, self._topology, self._lab, self._report_activity)
-            self._report_activity("connecting clients")
-            await self._start_workload(environment)
-        except VstreamError as error:
-            self._manifest.mark_stopped(error.message)
-            raise
-        except asyncio.CancelledError:
-            self._manifest.mark_stopped("interrupted")
-            raise
-        try:
-            for number, step in enumerate(self._scenario.steps, 1):
-                environment = await self._run_step(step, number, environment)
-            await self._settle_and_read_back(environment)
-        except VstreamError as error:
-            self._manifest.mark_stopped(error.message)
-        except asyncio.CancelledError:
-            self._manifest.mark_stopped("interrupted")
-            raise
-        return self._capture
-
-    async def _start_workload(self, environment: Environment) -> None:
-        """Start clients and sampler, then the load: faults can come at any moment from then on."""
-        self._faults = FaultInjector(environment, self._capture, self._now, self._on_event)
-        for region in self._topology.regions:
-            self._connections[region.name] = await open_reconnecting(
-                environment.endpoints[region.name],
-                region.name,
-                name=f"{region.name}/runner",
-                accepts_server=OwnServers(environment.logs).includes,
-                within=_CONNECT_TIMEOUT,
-            )
-        for tried in list_tried_streams(self._scenario, environment, 0, list_tried_regions(self._scenario)):
-            await OperationChecks(tried, self._connections[tried.region], self._now).create_fetch_consumer()
-        specs = specify_workers(self._scenario, environment, self._capture.path, self._started_at)
-        self._workers = Workers(
-            tuple(self._make_process(spec.region, "vstream.runner.workload.worker", WORKER, spec) for spec in specs),
-            lambda region, progress: self._on_event(WorkerProgress(region=region, progress=progress)),
-        )
-        sampler = specify_sampler(environment, self._capture.path, self._started_at)
-        self._sampler = self._make_process("sampler", "vstream.runner.workload.sampler", SAMPLER, sampler)
-        await self._sampler.start(self._report_sample)
-        await self._workers.start(within=_READY_TIMEOUT)
-        self._workload_began_at = self._now() + _START_DELAY
-        self._manifest.record_load_start(self._workload_began_at)
-        self._manifest.write()
-        self._on_event(WorkloadBegan(at=self._workload_began_at))
-        await self._workers.begin_load(self._workload_began_at)
-        await self._pause(self._workload_began_at - self._now())
-
-    def _make_process(self, name: str, module: str, adapter: TypeAdapter[Any], spec: object) -> WorkerProcess:
-        return WorkerProcess(name, module, adapter.dump_json(spec), self._capture.path / "errors" / f"{name}.txt")
-
-    def _report_sample(self, _: WorkerProcess, line: bytes) -> None:
+    def report_sample(self, _: WorkerProcess, line: bytes) -> None:
+        """Tell what the sampler has seen."""
         with suppress(ValidationError):  # a line may be cut where nobody has listened for long
-            self._on_event(Sampled(sample=manifest.SAMPLE.validate_json(line)))
+            self.on_event(Sampled(sample=manifest.SAMPLE.validate_json(line)))
 
-    async def _run_step(self, step: model.Step, number: int, environment: Environment) -> Environment:
-        """Run *step*. Returns what the next one finds."""
+    def make_process(self, name: str, module: str, adapter: TypeAdapter[Any], spec: object) -> WorkerProcess:
+        """A process that is not started yet; the capture keeps what it says of errors."""
+        return WorkerProcess(name, module, adapter.dump_json(spec), self.capture.path / "errors" / f"{name}.txt")
+
+    def record_tried(self, region: str, operations: Iterable[OperationRecord]) -> None:
+        """Write down what a `try` step has done in *region*."""
+        if region not in self._try_files:
+            self._try_files[region] = RecordWriter(self.capture.operations_file(f"{region}.try"), OperationRecord)
+        for operation in operations:
+            self._try_files[region].write(operation)
+        self._try_files[region].flush()
+
+    def finish(self, lab_name: str) -> None:
+        """Write what there is."""
+        self.windows.close()
+        for file in self._try_files.values():
+            file.close()
+        self.manifest.collect_server_logs(lab_name)
+        self.manifest.record_line_counts()
+        self.manifest.write()
+
+
+@dataclass(slots=True)
+class _ScenarioRun:
+    """A run whose lab and clients are ready."""
+
+    _recording: _Recording
+    _environment: Environment
+    _connections: Mapping[str, ReconnectingConnection]
+    _sampler: WorkerProcess
+    _workers: Workers
+    _faults: FaultInjector
+    _workload_began_at: int = 0
+
+    async def begin_load(self) -> None:
+        """Let clients begin: faults can come at any moment from then on."""
+        self._workload_began_at = self._recording.now() + _START_DELAY
+        self._recording.manifest.record_load_start(self._workload_began_at)
+        self._recording.manifest.write()
+        self._recording.on_event(WorkloadBegan(at=self._workload_began_at))
+        await self._workers.begin_load(self._workload_began_at)
+        await self._pause(self._workload_began_at - self._recording.now())
+
+    async def take_steps(self) -> None:
+        """Take all steps, one after the other. Raises VstreamError if clients end by themselves meanwhile."""
+        for number, step in enumerate(self._recording.scenario.steps, 1):
+            await self._take_step(step, number)
+
+    async def _take_step(self, step: model.Step, number: int) -> None:
         if step.at is not None:
-            await self._pause(self._workload_began_at + step.at - self._now())
+            await self._pause(self._workload_began_at + step.at - self._recording.now())
         if isinstance(step.action, model.Inject):
             # Answers that were due at the end of the window before do not count against this one.
             await self._pause(_REST_BEFORE_FAULT)
-        description, began = describe_action(step.action), self._now()
-        total = len(self._scenario.steps)
-        self._on_event(StepBegan(at=began, number=number, total=total, name=step.name, description=description))
+        description, began = describe_action(step.action), self._recording.now()
+        total = len(self._recording.scenario.steps)
+        self._recording.on_event(
+            StepBegan(at=began, number=number, total=total, name=step.name, description=description)
+        )
         try:
-            result = await self._perform(step.action, number, environment)
+            result = await self._perform(step.action, number)
         except VstreamError as error:
             result = StepResult(problem=error.message)
         problem = result.problem
         self._require_running()
-        ended = self._now()
+        ended = self._recording.now()
         start, end = result.window or (began, ended)
-        self._windows.write(
+        self._recording.windows.write(
             Window(
                 name=step.name or f"step {number}",
                 start=start,
@@ -236,129 +302,90 @@ class _ScenarioRun:
                 detail=problem,
             )
         )
-        self._windows.flush()
-        self._on_event(StepEnded(at=ended, number=number, is_ok=problem is None, detail=problem))
-        return result.environment or environment
+        self._recording.windows.flush()
+        self._recording.on_event(StepEnded(at=ended, number=number, is_ok=problem is None, detail=problem))
 
-    async def _perform(self, action: model.Action, number: int, environment: Environment) -> StepResult:
-        assert self._faults is not None
+    async def _perform(self, action: model.Action, number: int) -> StepResult:
         match action:
             case model.Wait():
                 await self._pause(action.nanoseconds)
             case model.Inject():
-                return await self._faults.run_step(action, self._pause)
+                return await self._faults.run_step(action, self._environment.topology, self._pause)
             case model.Heal():
                 await self._faults.heal(action.ids)
             case model.Resync():
-                return StepResult(problem=await self._faults.resync())
+                return StepResult(problem=await resync(self._environment))
             case model.Converge():
-                result = await self._make_convergence_wait(environment).wait_until_reached(within=action.within / _NS)
+                result = await self._make_convergence_wait().wait_until_reached(within=action.within / _NS)
                 return StepResult(problem=result.missing)
             case model.Try():
-                await self._try_operations(action, number, environment)
+                await self._try_operations(action, number)
             case model.ChangeRegion():
-                return await self._change_region(action, environment, self._faults)
+                return await self._change_region(action)
             case model.RepairMeta():
-                await repair_meta(environment)
+                await repair_meta(self._environment)
             case _:
                 assert_never(action)
         return StepResult()
 
-    async def _change_region(
-        self, action: model.ChangeRegion, environment: Environment, faults: FaultInjector
-    ) -> StepResult:
-        began = self._now()
-        changed = await change_region(environment, action)
-        self._manifest.record_region_change(changed, began)
-        await faults.continue_with(changed.environment)
-        return StepResult(problem=changed.problem, environment=changed.environment)
+    async def _change_region(self, action: model.ChangeRegion) -> StepResult:
+        began = self._recording.now()
+        changed = await change_region(self._environment, action)
+        self._environment = changed.environment
+        self._recording.manifest.record_region_change(changed, began)
+        await self._faults.end_in_lost_regions(changed.environment.topology)
+        return StepResult(problem=changed.problem)
 
-    def _make_convergence_wait(self, environment: Environment) -> ConvergenceWait:
-        return ConvergenceWait(environment.bundle.streams, self._connections)
+    def _make_convergence_wait(self) -> ConvergenceWait:
+        return ConvergenceWait(self._environment.bundle.streams, self._connections)
 
-    async def _try_operations(self, action: model.Try, number: int, environment: Environment) -> None:
-        streams = list_tried_streams(self._scenario, environment, number, action.regions)
-        checks = [OperationChecks(tried, self._connections[tried.region], self._now) for tried in streams]
+    async def _try_operations(self, action: model.Try, number: int) -> None:
+        streams = list_tried_streams(self._recording.scenario, self._environment, number, action.regions)
+        checks = [OperationChecks(tried, self._connections[tried.region], self._recording.now) for tried in streams]
         for tried, operations in zip(streams, await asyncio.gather(*(check.run() for check in checks)), strict=True):
-            if tried.region not in self._try_files:
-                file = self._capture.operations_file(f"{tried.region}.try")
-                self._try_files[tried.region] = RecordWriter(file, OperationRecord)
-            for operation in operations:
-                self._try_files[tried.region].write(operation)
-            self._try_files[tried.region].flush()
+            self._recording.record_tried(tried.region, operations)
 
     async def _pause(self, nanoseconds: int) -> None:
         """Let the load run. Raises VstreamError if clients end by themselves meanwhile."""
-        until = self._now() + nanoseconds
-        while (left := until - self._now()) > 0:
+        until = self._recording.now() + nanoseconds
+        while (left := until - self._recording.now()) > 0:
             await asyncio.sleep(min(left / _NS, _TICK))
             self._require_running()
 
     def _require_running(self) -> None:
-        assert self._workers is not None
-        assert self._sampler is not None
         self._workers.require_running()
         self._sampler.require_running()
 
-    async def _settle_and_read_back(self, environment: Environment) -> None:
+    async def settle_and_read_back(self) -> None:
         """After the last step: until nothing can change any more, and all of it is written down."""
-        assert self._workers is not None
-        assert self._faults is not None
-        self._report_activity("waiting for the last answers")
-        self._manifest.record_load_end(self._now())
-        waits = [publishers.give_up / _NS for publishers in self._scenario.workload.publishers]
-        await self._workers.stop_load(self._now, within=_DRAIN_TIMEOUT + max(waits, default=0.0))
-        self._report_activity("healing what is open")
+        self._recording.report_activity("waiting for the last answers")
+        self._recording.manifest.record_load_end(self._recording.now())
+        waits = [publishers.give_up / _NS for publishers in self._recording.scenario.workload.publishers]
+        await self._workers.stop_load(self._recording.now, within=_DRAIN_TIMEOUT + max(waits, default=0.0))
+        self._recording.report_activity("healing what is open")
         await self._faults.heal(None)
-        began = self._now()
-        self._report_activity("waiting until regions agree")
-        result = await self._make_convergence_wait(environment).wait_until_settled(within=_CONVERGENCE_TIMEOUT)
-        self._windows.write(
+        began = self._recording.now()
+        self._recording.report_activity("waiting until regions agree")
+        result = await self._make_convergence_wait().wait_until_settled(within=_CONVERGENCE_TIMEOUT)
+        self._recording.windows.write(
             Window(
                 name="quiesce",
                 start=began,
-                end=self._now(),
+                end=self._recording.now(),
                 action="wait until regions agree",
                 is_ok=result.is_reached,
                 detail=result.missing,
             )
         )
-        self._report_activity("reading every stream")
+        self._recording.report_activity("reading every stream")
         await self._workers.drain_and_stop(within=_FINISH_TIMEOUT)
-        await self._read_back(environment, within=_READ_BACK_TIMEOUT if result.is_reached else _READ_BACK_APART)
-        self._manifest.mark_complete()
+        await self._read_back(within=_READ_BACK_TIMEOUT if result.is_reached else _READ_BACK_APART)
+        self._recording.manifest.mark_complete()
 
-    async def _read_back(self, environment: Environment, *, within: float) -> None:
+    async def _read_back(self, *, within: float) -> None:
         streams = []
-        names = [stream.config.name for stream in environment.bundle.streams]
-        for stream in environment.bundle.streams:
+        names = [stream.config.name for stream in self._environment.bundle.streams]
+        for stream in self._environment.bundle.streams:
             connection = self._connections.get(stream.region) or next(iter(self._connections.values()))
-            streams.append(await read_back(connection, stream, names, self._capture, within=within))
-        self._manifest.record_streams(streams)
-
-    async def clean_up(self, *, keep_lab: bool) -> None:
-        """End everything that this run has started, and write what there is."""
-        try:
-            await self._end_clients()
-            if self._faults is not None:
-                await self._faults.close(within=_HEAL_TIMEOUT if keep_lab else _GIVE_UP_TIMEOUT)
-            self._close(self._windows, *self._try_files.values())
-            self._manifest.collect_server_logs(self._lab)
-            self._manifest.record_line_counts()
-            self._manifest.write()
-        finally:
-            # A disk without room for the capture must not leave servers behind.
-            if not keep_lab:
-                await lab.down(self._lab, purge=True)
-
-    async def _end_clients(self) -> None:
-        if self._workers is not None:
-            await self._workers.end_now()
-        if self._sampler is not None:
-            await self._sampler.end_now()
-        await asyncio.gather(*(connection.close() for connection in self._connections.values()))
-
-    @staticmethod
-    def _close(*files: RecordWriter[Window] | RecordWriter[OperationRecord] | RecordWriter[Sample]) -> None:
-        for file in files:
-            file.close()
+            streams.append(await read_back(connection, stream, names, self._recording.capture, within=within))
+        self._recording.manifest.record_streams(streams)

@@ -9,8 +9,8 @@ from pathlib import Path
 from vstream.capture.verdict.judge_capture import judge_capture
 from vstream.capture.verdict.verdict import About, Case, CaseStatus, Verdict
 from vstream.lint import parse_scenario
-from vstream.runner import runner
 from vstream.runner.events import Event
+from vstream.runner.runner import capture_scenario
 from vstream.scenario.generate import to_yaml
 from vstream.scenario.model import Measure
 from vstream.scenario.survival import AGAIN, Asked, CellKey, SurvivalScenario
@@ -87,7 +87,9 @@ async def rehearse(request: RehearsalRequest, on_event: Callable[[Event], None])
             text, "scenario.yaml", lambda _: request.topology_text.encode()
         ).require()
         directory = request.directory / str(number)
-        capture = await runner.run(loaded, capture_dir=directory, lab_name=f"{request.lab}-{number}", on_event=on_event)
+        capture = await capture_scenario(
+            loaded, capture_dir=directory, lab_name=f"{request.lab}-{number}", on_event=on_event
+        )
         captures.append(directory)
         verdicts.append((scenario, judge_capture(capture, loaded.expectations)))
     return judge(request.cells, verdicts, captures)

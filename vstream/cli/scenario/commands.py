@@ -15,7 +15,7 @@ from vstream.capture.store import Capture
 from vstream.capture.verdict.judge_capture import judge_capture
 from vstream.capture.verdict.verdict import CaseStatus, Verdict, as_dict, to_junit
 from vstream.cli import options
-from vstream.cli.asyncio_runner import run as run_to_end
+from vstream.cli.asyncio_runner import run
 from vstream.cli.exit_codes import NO, OK, UNKNOWN
 from vstream.cli.lint import Format, default_format, print_cleaned_lines
 from vstream.cli.scenario import explore, find
@@ -30,7 +30,7 @@ from vstream.errors import InvalidInputError, VstreamError
 from vstream.files import save_output
 from vstream.lint.engine import LintReport
 from vstream.lint.parse_scenario import parse_scenario as load_scenario
-from vstream.runner import runner
+from vstream.runner.runner import capture_scenario
 from vstream.scenario.model import Expectation, Scenario
 
 app = typer.Typer(help="Rehearsals as files: servers, a workload, faults, and what is expected.", no_args_is_help=True)
@@ -69,8 +69,8 @@ def run_scenario(
     console.print_note(f"lab {lab}; the capture is {directory}")
     try:
         with view.show_run(regions) as on_event:
-            work = runner.run(chosen, capture_dir=directory, lab_name=lab, keep_lab=keep_lab, on_event=on_event)
-            capture = run_to_end(work, interrupted=None)
+            work = capture_scenario(chosen, capture_dir=directory, lab_name=lab, keep_lab=keep_lab, on_event=on_event)
+            capture = run(work, interrupted=None)
     except typer.Exit:
         state = f"still runs (`vstream lab down {lab}`)" if keep_lab else "was taken down"
         console.print_note(

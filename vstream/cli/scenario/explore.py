@@ -13,14 +13,14 @@ from vstream import resources
 from vstream.capture.verdict.judge_capture import judge_capture
 from vstream.capture.verdict.verdict import CaseStatus
 from vstream.cli import options
-from vstream.cli.asyncio_runner import run as run_to_end
+from vstream.cli.asyncio_runner import run
 from vstream.cli.exit_codes import NO, UNKNOWN
 from vstream.cli.views import console
 from vstream.cli.views import scenario as view
 from vstream.cli.views.json_output import print_json
 from vstream.errors import VstreamError
 from vstream.runner.explore import Exploration, Run, RunOutcome, SearchLimits, explore, summarize_verdict
-from vstream.runner.runner import run as run_scenario
+from vstream.runner.runner import capture_scenario
 from vstream.scenario.generate import ScenarioData, generate
 from vstream.scenario.model import Scenario
 from vstream.syntax import yaml
@@ -87,7 +87,7 @@ def command(
     exploration = Exploration(seed=chosen)
     bounds = SearchLimits(seconds=minutes * _MINUTE, runs=runs, shrinking_runs=shrinking_runs)
     try:
-        run_to_end(
+        run(
             explore(
                 exploration,
                 generate_scenario,
@@ -128,7 +128,7 @@ def _make_runner(seed: int) -> Run:
     lab = f"explore-{seed}-{secrets.token_hex(2)}"
 
     async def run_one(scenario: Scenario, capture: Path) -> RunOutcome:
-        captured = await run_scenario(scenario, capture_dir=capture, lab_name=lab, on_event=lambda _event: None)
+        captured = await capture_scenario(scenario, capture_dir=capture, lab_name=lab, on_event=lambda _event: None)
         return summarize_verdict(judge_capture(captured, scenario.expectations))
 
     return run_one
