@@ -1,4 +1,4 @@
-"""From a snapshot to a status: what works in each region, how far each pair of streams is behind, and what is wrong."""
+"""From a snapshot to a status of each region and stream. `pairs` decides who is behind, and `problems` what is wrong."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far each reader is behind each of its origins, and for how long that is safe."""
+"""How far each reader is behind each of its origins, for how long that is safe, and when it counts as behind."""
 
 from __future__ import annotations
 

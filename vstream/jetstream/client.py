@@ -1,4 +1,4 @@
-"""nats-py made safe: nothing is sent in clear text where TLS is required, lines are bounded, and sockets closed."""
+"""nats-py made safe: no clear text where TLS is required, bounded lines, closed sockets. Deadlines are in `connection`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Connections to a region, with deadlines, and with vstream's errors instead of the client library's."""
+"""Connections to a region, with deadlines for requests, and vstream's errors instead of the client library's."""
 
 from __future__ import annotations
 
