@@ -12,9 +12,9 @@ from vstream.cli.views import apply as outcome
 from vstream.cli.views import plan as view
 from vstream.plan.context import Observed
 from vstream.plan.live.loaded_rules import read_account
-from vstream.plan.plan import Plan, Stage
+from vstream.plan.plan import Plan
 from vstream.plan.rules import list_account_entries, list_rule_entries
-from vstream.plan.stages import list_stages
+from vstream.plan.stages import Stage, list_stages, loading_stage_of
 from vstream.render.pipeline import render_bundle
 from vstream.topology.accounts import ShareKind
 from vstream.topology.bundle import Bundle
@@ -53,7 +53,7 @@ async def test_what_is_loaded_as_it_should_be_needs_nothing() -> None:
 async def test_what_only_adds_is_loaded_before_the_streams_that_need_it() -> None:
     plan = await plan_change(accounts(FOO, TWO), accounts(HOMED, THREE))
     assert plan.blocked == ()
-    assert plan.loading_stage is Stage.ACCOUNTS
+    assert loading_stage_of(plan) is Stage.ACCOUNTS
     assert next(iter(list_stages(plan))).title == "accounts"
     assert {"account W_south", "import APP rates.>", "import R_east _vs.from.R_west.CONSUMER.CREATE.>", "users"} <= {
         rule.source for rule in plan.rules
@@ -75,7 +75,7 @@ async def test_nothing_is_made_before_somebody_has_loaded_what_it_needs() -> Non
 
 async def test_what_goes_is_loaded_before_its_streams_are_deleted() -> None:
     plan = await plan_change(accounts(HOMED, TWO), accounts(FOO, TWO))
-    assert plan.loading_stage is Stage.MAPPINGS
+    assert loading_stage_of(plan) is Stage.MAPPINGS
     assert plan.blocked == ()
     assert [stage.title for stage in list_stages(plan)] == ["mappings", "delete read streams", "delete write streams"]
 

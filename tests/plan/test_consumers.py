@@ -11,7 +11,8 @@ from tests.support.plans import FakeServers, make_plan, render_streams
 from vstream.apply.execute import execute_plan
 from vstream.plan import saved
 from vstream.plan.context import Observed
-from vstream.plan.plan import CreateConsumer, DeleteConsumer, Plan, Stage, UpdateConsumer
+from vstream.plan.plan import CreateConsumer, DeleteConsumer, Plan, UpdateConsumer
+from vstream.plan.stages import Stage, stage_of
 from vstream.topology.bundle import Bundle
 from vstream.topology.consumer_config import FAILOVER_KEY, ConsumerConfig
 
@@ -96,7 +97,7 @@ async def test_a_durable_that_the_topology_no_longer_has_goes_after_the_mappings
     made = plan(render_streams(), servers.observe())
     assert made.is_destructive
     assert {type(change) for change in made.changes} == {DeleteConsumer}
-    assert len(made.group_by_stage()[Stage.DELETED_CONSUMERS]) == 3
+    assert [stage_of(change) for change in made.changes].count(Stage.DELETED_CONSUMERS) == 3
     await execute_plan(made, servers.administer(render_streams()))
     assert plan(render_streams(), servers.observe()).is_empty
 

@@ -12,9 +12,10 @@ from tests.support.topologies import many_streams
 from vstream.lint.parse_topology import parse_topology
 from vstream.plan.context import Observed
 from vstream.plan.diff import diff
-from vstream.plan.plan import Create, Delete, GateKind, Handover, Plan, Stage, Update, risk_of, stage_of
+from vstream.plan.plan import Create, Delete, GateKind, Handover, Plan, Update, risk_of
 from vstream.plan.risk import Risk
 from vstream.plan.rules import spell_destinations
+from vstream.plan.stages import Stage, stage_of
 from vstream.render.pipeline import render_bundle
 from vstream.topology.bundle import Bundle
 from vstream.topology.stream_config import ObservedStream, StreamConfig, with_recorded_positions

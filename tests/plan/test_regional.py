@@ -14,7 +14,8 @@ from tests.support.plans import FakeServers, make_plan, render_streams, topology
 from vstream.lab import passwords
 from vstream.plan.context import Observed
 from vstream.plan.live import loaded_rules as told
-from vstream.plan.plan import Create, CreateConsumer, Stage, stage_of
+from vstream.plan.plan import Create, CreateConsumer
+from vstream.plan.stages import Stage, loading_stage_of, stage_of
 from vstream.servers.find_servers import Servers, endpoints_as_user
 from vstream.subjects.algebra import overlaps
 from vstream.topology.accounts import Account, ShareKind
@@ -97,7 +98,7 @@ async def test_a_region_joins_by_what_only_adds() -> None:
     two = regional({"foo": MODELS["foo"]}, regions={name: THREE[name] for name in ("west", "east")})
     plan = await plan_change(two, regional({"foo": MODELS["foo"]}))
     assert plan.blocked == ()
-    assert plan.loading_stage is Stage.ACCOUNTS
+    assert loading_stage_of(plan) is Stage.ACCOUNTS
     assert {"account APP_south", "import APP_west _vs.api.APP_south.>"} <= {rule.source for rule in plan.rules}
 
 

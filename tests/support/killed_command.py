@@ -21,7 +21,7 @@ from tests.support.command import environment
 from tests.support.paths import ROOT
 from vstream.__main__ import main
 from vstream.apply import execute, shipping
-from vstream.plan.plan import stage_of
+from vstream.plan.stages import stage_of
 
 MOST = 40
 """More than there are stages."""

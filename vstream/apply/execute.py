@@ -25,10 +25,10 @@ from vstream.plan.plan import (
     Gate,
     Handover,
     Plan,
-    Stage,
     Update,
     UpdateConsumer,
 )
+from vstream.plan.stages import Stage, group_by_stage, loading_stage_of, stage_after
 from vstream.plan.transitions import start_sequence
 from vstream.topology.consumer_config import ConsumerConfig
 from vstream.topology.model import Role
@@ -138,13 +138,13 @@ async def execute_plan(plan: Plan, administration: Administration, *, watch: App
     await asyncio.gather(*map(administration.checker.note_before_move, plan.moving))
     is_loaded = is_pending = False
     waits_for: tuple[str, ...] = ()
-    for stage, changes in plan.group_by_stage().items():
+    for stage, changes in group_by_stage(plan).items():
         if stage > Stage.MAPPINGS and changes and not is_loaded:
             waits_for = plan.unread_servers
         is_waiting = is_pending or (stage > Stage.MAPPINGS and bool(waits_for))
         if run.is_going_on and not is_waiting:
             await (run.end_moves(plan) if stage is Stage.REFRESHED_READERS else run.wait_for_gates(plan, stage))
-        if stage is plan.loading_stage:
+        if stage is loading_stage_of(plan):
             if run.is_going_on and plan.rules:
                 if administration.mappings is None:
                     is_pending = True
@@ -198,14 +198,14 @@ class _PlanRun:
 
     async def note_leaders(self, plan: Plan) -> None:
         """Record the leaders of the streams that will move."""
-        streams = [gate.stream for gate in plan.gates if gate.before is Stage.REFRESHED_READERS]
+        streams = [gate.stream for gate in plan.gates if stage_after(gate) is Stage.REFRESHED_READERS]
         leaders = await asyncio.gather(*(self._checker.leader(stream) for stream in streams))
         self._leaders = dict(zip(streams, leaders, strict=True))
 
     async def wait_for_gates(self, plan: Plan, stage: Stage) -> None:
         """Wait until all gates of *stage* hold or time is up."""
         deadline = time.monotonic() + self._watch.gate_timeout
-        gates = [gate for gate in plan.gates if gate.before is stage]
+        gates = [gate for gate in plan.gates if stage_after(gate) is stage]
         try:
             timeouts = await asyncio.gather(*(self._wait_for_gate(gate, deadline) for gate in gates))
         except VstreamError as failure:
@@ -238,7 +238,7 @@ class _PlanRun:
         """
         if (readers := self._readers) is None:
             return
-        waiting = {gate: "" for gate in (*plan.gates, *plan.resumed) if gate.before is Stage.REFRESHED_READERS}
+        waiting = {gate: "" for gate in (*plan.gates, *plan.resumed) if stage_after(gate) is Stage.REFRESHED_READERS}
         moving = plan.moving
         began = time.monotonic()
         deadline = began + self._watch.gate_timeout

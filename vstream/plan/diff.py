@@ -12,6 +12,7 @@ from typing import Any
 from vstream.plan import consumers
 from vstream.plan.canonical import is_known, to_canonical_stream
 from vstream.plan.context import DiffContext, Observed, Outcome
+from vstream.plan.gates import gates_of, list_interrupted_gates
 from vstream.plan.plan import (
     UNANSWERED,
     Blocked,
@@ -23,10 +24,9 @@ from vstream.plan.plan import (
     Note,
     Plan,
     Update,
-    stage_of,
 )
 from vstream.plan.risk import Risk, classify, classify_source, estimate_removal, explain_refusal
-from vstream.plan.stages import gates_of, list_interrupted_gates
+from vstream.plan.stages import stage_of
 from vstream.plan.transitions import (
     change_consistency,
     change_routing,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import UserString
 from collections.abc import Callable, Mapping
 from dataclasses import field as dataclass_field
-from enum import Enum, IntEnum
+from enum import Enum
 from functools import cached_property
 from typing import TypeAlias
 
@@ -14,15 +14,9 @@ from vstream.plan.risk import Removal, Risk
 from vstream.syntax.document import Json
 from vstream.topology.consumer_config import ConsumerConfig
 from vstream.topology.model import Role
-from vstream.topology.naming import api_prefix
-from vstream.topology.profiles import profile_named
 from vstream.topology.stream_config import (
-    FORMER_PREFIX,
-    ROUTING_KEY,
     StreamConfig,
-    account_in,
     parse_source,
-    shares_account_with_write,
 )
 from vstream.value_class import value_class
 
@@ -36,53 +30,6 @@ def kind_of(key: str) -> str:
     """What the loaded rule or account entry at *key* is: `mapping`, `import`, `export`, `account` or `users`."""
     first, space, _ = key.partition(" ")
     return first if space or key == USERS else RULE
-
-
-class Stage(IntEnum):
-    """When a change is made. What others need comes first; what others still need is removed last."""
-
-    ACCOUNTS = 0
-    """What servers load, if it only adds to their accounts: a stream may need it to reach others."""
-    FORGOTTEN_ORIGINS = 1
-    """Origins of homes that are dead for good: created again next, under the same names."""
-    DETACHED_COPIES = 2
-    """The copies that they are made from stop mirroring those names."""
-    WRITE_STREAMS = 3
-    """Everything that takes publishes, origins included."""
-    ORDER_STREAMS = 4
-    REFRESHED_READERS = 5
-    """Readers of a stream that moved or was scaled source again at once; by themselves it takes 10 s or more."""
-    READ_STREAMS = 6
-    RECORDED_MOVES = 7
-    """What has moved is recorded by its servers, and all there."""
-    STOPPED_COPIES = 8
-    """A read stream that was seeded from another stops mirroring it; a source that changes is removed."""
-    SOURCED_COPIES = 9
-    """It sources from where that stopped."""
-    CONSUMERS = 10
-    """Before the mappings: clients that are sent to a stream find its consumers there."""
-    REPLACED_COPIES = 11
-    """Copies that an origin replaces."""
-    OPENED_ORIGINS = 12
-    """That origin takes publishes."""
-    MAPPINGS = 13
-    NAMED_STREAMS = 14
-    """Read and order streams that list the subjects of clients beside write streams: without the mappings, publishes end in them."""
-    NAMED_CONSUMERS = 15
-    """Consumers of those."""
-    DELETED_CONSUMERS = 16
-    CLOSED_WRITE_STREAMS = 17
-    """Write streams to be deleted stop taking publishes, where no mapping leads clients away from them."""
-    FORMER_STREAMS = 18
-    """Write streams of a layout that the topology has left, once its read streams have everything of them."""
-    DROPPED_SOURCES = 19
-    """After the mappings: until then clients may still publish into what is dropped."""
-    DELETED_READ_STREAMS = 20
-    DELETED_ORDER_STREAMS = 21
-    DELETED_WRITE_STREAMS = 22
-    FORMER_ACCOUNTS = 23
-    """What servers unload of a layout that the topology has moved away from: until then its streams hand on what they have."""
-    RETIRED_SERVERS = 24
 
 
 class Handover(Enum):
@@ -131,11 +78,6 @@ class Gate:
     stream: str
     counterparts: tuple[str, ...] = ()
 
-    @property
-    def before(self) -> Stage:
-        """The stage that waits for it."""
-        return _BEFORE[self.kind]
-
     def __str__(self) -> str:
         """What must hold, as a clause that follows `until`."""
         names = quote_names(self.counterparts)
@@ -155,19 +97,6 @@ class Gate:
                 return f"{names} {'has' if len(self.counterparts) == 1 else 'have'} everything of `{self.stream}`, and nothing more comes into it"
             case GateKind.UNCHANGED:
                 return f"nothing has come into `{self.stream}` since {names} had everything of it"
-
-
-_BEFORE = {
-    GateKind.SETTLED: Stage.REFRESHED_READERS,
-    GateKind.ARRIVED: Stage.DELETED_READ_STREAMS,
-    GateKind.RECORDED: Stage.RECORDED_MOVES,
-    GateKind.COPIED: Stage.STOPPED_COPIES,
-    GateKind.AT_REST: Stage.SOURCED_COPIES,
-    GateKind.FED: Stage.MAPPINGS,
-    GateKind.PASSED_ON: Stage.FORMER_STREAMS,
-    GateKind.DRAINED: Stage.DROPPED_SOURCES,
-    GateKind.UNCHANGED: Stage.DELETED_READ_STREAMS,
-}
 
 
 @value_class
@@ -454,32 +383,6 @@ class Plan:
             demands.append(Demand(option="--allow-many", reason=reason))
         return tuple(demands)
 
-    @property
-    def loading_stage(self) -> Stage:
-        """
-        When servers load what they lack: first where that takes nothing from accounts, else once streams are there.
-
-        And last where it takes away what streams of a former layout need to hand on what they have.
-        """
-        if self.leaves_former and all(rule.only_removes for rule in self.rules):
-            return Stage.FORMER_ACCOUNTS
-        is_first = any(rule.kind != RULE for rule in self.rules) and all(rule.only_adds for rule in self.rules)
-        return Stage.ACCOUNTS if is_first else Stage.MAPPINGS
-
-    @property
-    def leaves_former(self) -> bool:
-        """Whether streams of a layout are deleted that the topology has left, or will not move to."""
-        unreached = {rule.source.rpartition(" ")[2] for rule in self.rules if rule.after is None}
-        gone = [change.config.name for change in self.changes if isinstance(change, Delete)]
-        return any(name.startswith(FORMER_PREFIX) or f"{api_prefix(account_in(name))}.>" in unreached for name in gone)
-
-    def group_by_stage(self) -> Mapping[Stage, tuple[Change, ...]]:
-        """The changes of every stage, in order."""
-        changes: dict[Stage, list[Change]] = {stage: [] for stage in Stage}
-        for change in self.changes:
-            changes[stage_of(change)].append(change)
-        return {stage: tuple(changes_of_stage) for stage, changes_of_stage in changes.items()}
-
 
 _SMALL_DEPLOYMENT = 10
 """Streams, up to which any share may change."""
@@ -501,70 +404,3 @@ def risk_of(change: Change) -> Risk:
             return max((field.risk for field in change.fields), key=order.index, default=Risk.SAFE)
         case Delete() | DeleteConsumer():
             return Risk.DATA_LOSS
-
-
-def stage_of(change: Change) -> Stage:
-    """When a change is carried out."""
-    if isinstance(change, CreateConsumer | UpdateConsumer | DeleteConsumer):
-        if isinstance(change, DeleteConsumer):
-            return Stage.DELETED_CONSUMERS
-        return Stage.NAMED_CONSUMERS if shares_account_with_write(change.config.stream) else Stage.CONSUMERS
-    return _stage_of_stream(change)
-
-
-def _stage_of_stream(change: StreamChange) -> Stage:
-    created, deleted = _STAGES[change.role] if change.role else (Stage.READ_STREAMS, Stage.DELETED_READ_STREAMS)
-    match change:
-        case Delete(is_replaced=True):
-            return Stage.REPLACED_COPIES
-        case Delete():
-            return Stage.FORGOTTEN_ORIGINS if change.is_dead and change.role is Role.ORIGIN else deleted
-        case Update(handover=Handover() as step):
-            return _STEPS[step]
-        case Update() if any(field.field.startswith("sources.") and field.after is None for field in change.fields):
-            return Stage.DROPPED_SOURCES
-        case _ if _is_named(change):
-            return Stage.NAMED_STREAMS
-        case _:
-            return created
-
-
-def _is_named(change: Create | Update) -> bool:
-    if not names_clients_subjects(change.config, change.role):
-        return False
-    if isinstance(change, Create):
-        return True
-    return any(field.field == "subjects" and lists_more(field.before, field.after) for field in change.fields)
-
-
-def names_clients_subjects(config: StreamConfig, role: Role | None) -> bool:
-    """Whether a stream of *role* lists subjects of clients, so that mappings must lead publishes away from it."""
-    if role is Role.ORDER:
-        return bool(config.subjects)
-    if role is not Role.READ or "sources" not in config.fields:
-        return False  # a mirror lists none
-    profile = profile_named(config.metadata_value(ROUTING_KEY))
-    return profile is not None and profile.has_write_beside_read
-
-
-def lists_more(before: Json, after: Json) -> bool:
-    """Whether the list *after* has items that *before* lacks."""
-    former = before if isinstance(before, list) else []
-    return any(item not in former for item in (after if isinstance(after, list) else []))
-
-
-_STEPS: Mapping[Handover, Stage] = {
-    Handover.STOP: Stage.STOPPED_COPIES,
-    Handover.SOURCE: Stage.SOURCED_COPIES,
-    Handover.CLOSE: Stage.CLOSED_WRITE_STREAMS,
-    Handover.DETACH: Stage.DETACHED_COPIES,
-    Handover.OPEN: Stage.OPENED_ORIGINS,
-}
-_STAGES: Mapping[Role, tuple[Stage, Stage]] = {
-    Role.WRITE: (Stage.WRITE_STREAMS, Stage.DELETED_WRITE_STREAMS),
-    Role.ORIGIN: (Stage.WRITE_STREAMS, Stage.DELETED_WRITE_STREAMS),
-    Role.ORDER: (Stage.ORDER_STREAMS, Stage.DELETED_ORDER_STREAMS),
-    Role.READ: (Stage.READ_STREAMS, Stage.DELETED_READ_STREAMS),
-    Role.CATALOG: (Stage.READ_STREAMS, Stage.DELETED_READ_STREAMS),
-}
-"""By role: when a stream is created or changed, and when it is deleted."""

@@ -1,14 +1,13 @@
-"""The stages of a plan: what is done together, and the gates that must hold on the servers before."""
+"""The stages of a plan and their order: what is done together, and the gates that must hold on the servers before."""
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from datetime import timedelta
+from collections.abc import Iterator, Mapping
+from enum import IntEnum
 from typing import Any
 
-from vstream.plan.context import DiffContext
 from vstream.plan.plan import (
+    RULE,
     Change,
     Create,
     CreateConsumer,
@@ -19,16 +18,70 @@ from vstream.plan.plan import (
     Handover,
     Plan,
     RuleChange,
-    Stage,
+    StreamChange,
     Update,
     UpdateConsumer,
-    is_move,
-    stage_of,
 )
-from vstream.plan.transitions.seed_region import is_copy
+from vstream.syntax.document import Json
 from vstream.topology.model import Role
-from vstream.topology.stream_config import FORMER_PREFIX, STREAM_KEY, ObservedStream, parse_source
+from vstream.topology.naming import api_prefix
+from vstream.topology.profiles import profile_named
+from vstream.topology.stream_config import (
+    FORMER_PREFIX,
+    ROUTING_KEY,
+    StreamConfig,
+    account_in,
+    shares_account_with_write,
+)
 from vstream.value_class import value_class
+
+
+class Stage(IntEnum):
+    """When a change is made. What others need comes first; what others still need is removed last."""
+
+    ACCOUNTS = 0
+    """What servers load, if it only adds to their accounts: a stream may need it to reach others."""
+    FORGOTTEN_ORIGINS = 1
+    """Origins of homes that are dead for good: created again next, under the same names."""
+    DETACHED_COPIES = 2
+    """The copies that they are made from stop mirroring those names."""
+    WRITE_STREAMS = 3
+    """Everything that takes publishes, origins included."""
+    ORDER_STREAMS = 4
+    REFRESHED_READERS = 5
+    """Readers of a stream that moved or was scaled source again at once; by themselves it takes 10 s or more."""
+    READ_STREAMS = 6
+    RECORDED_MOVES = 7
+    """What has moved is recorded by its servers, and all there."""
+    STOPPED_COPIES = 8
+    """A read stream that was seeded from another stops mirroring it; a source that changes is removed."""
+    SOURCED_COPIES = 9
+    """It sources from where that stopped."""
+    CONSUMERS = 10
+    """Before the mappings: clients that are sent to a stream find its consumers there."""
+    REPLACED_COPIES = 11
+    """Copies that an origin replaces."""
+    OPENED_ORIGINS = 12
+    """That origin takes publishes."""
+    MAPPINGS = 13
+    NAMED_STREAMS = 14
+    """Read and order streams that list the subjects of clients beside write streams: without the mappings, publishes end in them."""
+    NAMED_CONSUMERS = 15
+    """Consumers of those."""
+    DELETED_CONSUMERS = 16
+    CLOSED_WRITE_STREAMS = 17
+    """Write streams to be deleted stop taking publishes, where no mapping leads clients away from them."""
+    FORMER_STREAMS = 18
+    """Write streams of a layout that the topology has left, once its read streams have everything of them."""
+    DROPPED_SOURCES = 19
+    """After the mappings: until then clients may still publish into what is dropped."""
+    DELETED_READ_STREAMS = 20
+    DELETED_ORDER_STREAMS = 21
+    DELETED_WRITE_STREAMS = 22
+    FORMER_ACCOUNTS = 23
+    """What servers unload of a layout that the topology has moved away from: until then its streams hand on what they have."""
+    RETIRED_SERVERS = 24
+
 
 _TITLES = {
     Stage.ACCOUNTS: "accounts",
@@ -58,190 +111,89 @@ _TITLES = {
     Stage.RETIRED_SERVERS: "remove servers",
 }
 
-
-_SOURCED = frozenset({Role.WRITE, Role.ORIGIN, Role.ORDER})
-_ALIVE = timedelta(seconds=3)
-"""A source that works is heard every second, messages or not."""
-_PLACES = frozenset({"num_replicas", "placement"})
-"""Fields with which a stream changes servers, so that who takes from it loses sight of it."""
-
-
-def gates_of(changes: Sequence[Change], context: DiffContext) -> tuple[Gate, ...]:
-    """What *changes* must wait for, in the order of the stages."""
-    arrived = list(_list_arrived_gates(changes, context))
-    gates = [
-        *_list_settled_gates(changes, context),
-        *arrived,
-        *_list_recorded_gates(changes, arrived),
-        *_copy_gates(changes, context),
-        *_drain_gates(changes),
-        *_list_unchanged_gates(changes, context),
-        *_list_former_gates(changes, context),
-    ]
-    gates.sort(key=lambda gate: (gate.before, gate.stream))
-    gates.extend(_list_takeover_gates(context))
-    # A stream that does not exist any more needs no draining.
-    existing = {*context.streams, *context.observed.missing}
-    return tuple(gate for gate in gates if gate.kind is not GateKind.DRAINED or gate.stream in existing)
+_BEFORE = {
+    GateKind.SETTLED: Stage.REFRESHED_READERS,
+    GateKind.ARRIVED: Stage.DELETED_READ_STREAMS,
+    GateKind.RECORDED: Stage.RECORDED_MOVES,
+    GateKind.COPIED: Stage.STOPPED_COPIES,
+    GateKind.AT_REST: Stage.SOURCED_COPIES,
+    GateKind.FED: Stage.MAPPINGS,
+    GateKind.PASSED_ON: Stage.FORMER_STREAMS,
+    GateKind.DRAINED: Stage.DROPPED_SOURCES,
+    GateKind.UNCHANGED: Stage.DELETED_READ_STREAMS,
+}
 
 
-def _list_settled_gates(changes: Sequence[Change], context: DiffContext) -> Iterator[Gate]:
-    """What moves or is scaled gets there before the streams that take from it are refreshed."""
-    for change in changes:
-        if not isinstance(change, Update) or change.role not in _SOURCED or stage_of(change) > Stage.REFRESHED_READERS:
-            continue
-        if _PLACES.isdisjoint(field.field for field in change.fields):
-            continue
-        if readers := _readers_of(change.config.name, context):
-            yield Gate(kind=GateKind.SETTLED, stream=change.config.name, counterparts=readers)
+def stage_after(gate: Gate) -> Stage:
+    """The stage that waits for *gate*."""
+    return _BEFORE[gate.kind]
 
 
-def _list_arrived_gates(changes: Sequence[Change], context: DiffContext) -> Iterator[Gate]:
-    """
-    What moves, in this run or an earlier one, is all there before anything goes that may be all that holds it.
-
-    A copy in the new home shows that an earlier run did not end. A server that dies meanwhile may have lost the rest.
-    """
-    deleted = [change for change in changes if isinstance(change, Delete)]
-    going = {change.config.metadata.get(STREAM_KEY) for change in deleted}
-    copies: defaultdict[tuple[str | None, str | None], list[str]] = defaultdict(list)
-    for change in deleted:
-        copies[change.config.mirror_name, change.region].append(change.config.name)
-    for rendered in context.desired_streams:
-        observed, place = context.streams.get(rendered.config.name), rendered.config.placement_cluster
-        if observed is None or observed.cluster is None or not (context.observed.leaving or rendered.virtual in going):
-            continue
-        replaced = copies.get((rendered.config.name, rendered.region), ())
-        if replaced or place not in {None, observed.cluster} or _is_moving(observed):
-            yield Gate(kind=GateKind.ARRIVED, stream=rendered.config.name, counterparts=tuple(replaced))
+def stage_of(change: Change) -> Stage:
+    """When a change is carried out."""
+    if isinstance(change, CreateConsumer | UpdateConsumer | DeleteConsumer):
+        if isinstance(change, DeleteConsumer):
+            return Stage.DELETED_CONSUMERS
+        return Stage.NAMED_CONSUMERS if shares_account_with_write(change.config.stream) else Stage.CONSUMERS
+    return _stage_of_stream(change)
 
 
-def _list_recorded_gates(changes: Sequence[Change], arrived: Sequence[Gate]) -> Iterator[Gate]:
-    """A server that is killed before it has recorded that a stream is there deletes what it has of it."""
-    moving = [change.config.name for change in changes if is_move(change)]
-    for name in dict.fromkeys([*moving, *(gate.stream for gate in arrived)]):
-        yield Gate(kind=GateKind.RECORDED, stream=name)
+def _stage_of_stream(change: StreamChange) -> Stage:
+    created, deleted = _STAGES[change.role] if change.role else (Stage.READ_STREAMS, Stage.DELETED_READ_STREAMS)
+    match change:
+        case Delete(is_replaced=True):
+            return Stage.REPLACED_COPIES
+        case Delete():
+            return Stage.FORGOTTEN_ORIGINS if change.is_dead and change.role is Role.ORIGIN else deleted
+        case Update(handover=Handover() as step):
+            return _STEPS[step]
+        case Update() if any(field.field.startswith("sources.") and field.after is None for field in change.fields):
+            return Stage.DROPPED_SOURCES
+        case _ if _is_named(change):
+            return Stage.NAMED_STREAMS
+        case _:
+            return created
 
 
-def list_interrupted_gates(changes: Sequence[Change], context: DiffContext) -> Iterator[Gate]:
-    """What an earlier run has moved or scaled, and ended before it refreshed the readers: nobody has noted that."""
-    changed = {change.config.name for change in changes}
-    for rendered in context.desired_streams:
-        name, origin = rendered.config.name, context.streams.get(rendered.config.name)
-        if origin is None or rendered.role not in _SOURCED or name in changed:
-            continue
-        if readers := _readers_of(name, context, None if _is_moving(origin) else origin):
-            yield Gate(kind=GateKind.SETTLED, stream=name, counterparts=readers)
-
-
-def _is_moving(stream: ObservedStream) -> bool:
-    configured = stream.config.fields.get("num_replicas")
-    number = stream.replicas
-    return number is not None and isinstance(configured, int) and (number > configured or 1 == number < configured)
-
-
-def _is_waiting(reader: ObservedStream, origin: ObservedStream) -> bool:
-    """Whether *reader* has not heard of *origin* since that has its leader: it asks again only later."""
-    silence = reader.silence.get(origin.config.name)
-    if silence is None or reader.at is None or reader.replicas == 1:
+def _is_named(change: Create | Update) -> bool:
+    if not names_clients_subjects(change.config, change.role):
         return False
-    return reader.at - silence < (origin.leader_since or reader.at - _ALIVE)
+    if isinstance(change, Create):
+        return True
+    return any(field.field == "subjects" and lists_more(field.before, field.after) for field in change.fields)
 
 
-def _readers_of(stream: str, context: DiffContext, missed: ObservedStream | None = None) -> tuple[str, ...]:
-    """The streams that take from *stream*, if they wait for it where it is *missed*, and those that take from these, too."""
-    readers: dict[str, None] = {}
-    origins = [stream]
-    while origins:
-        origin = origins.pop()
-        for reader in context.readers.get(origin, ()):
-            observed = None if reader in readers else context.streams.get(reader)
-            if observed is not None and (missed is None or origin != stream or _is_waiting(observed, missed)):
-                readers[reader] = None
-                origins.append(reader)
-    return tuple(sorted(readers))
+def names_clients_subjects(config: StreamConfig, role: Role | None) -> bool:
+    """Whether a stream of *role* lists subjects of clients, so that mappings must lead publishes away from it."""
+    if role is Role.ORDER:
+        return bool(config.subjects)
+    if role is not Role.READ or "sources" not in config.fields:
+        return False  # a mirror lists none
+    profile = profile_named(config.metadata_value(ROUTING_KEY))
+    return profile is not None and profile.has_write_beside_read
 
 
-def _copy_gates(changes: Sequence[Change], context: DiffContext) -> Iterator[Gate]:
-    for change in changes:
-        if not isinstance(change, Update):
-            continue
-        name = change.config.name
-        if change.handover is Handover.STOP:
-            for field in change.fields:
-                mirror = parse_source(field.before, name) if field.field == "mirror" else None
-                if mirror is not None:
-                    yield Gate(kind=GateKind.COPIED, stream=name, counterparts=(mirror.stream,))
-        elif change.handover is Handover.OPEN:
-            # Until then, who gives the same region up at the same time may still delete it: its copy goes only afterwards.
-            yield Gate(kind=GateKind.AT_REST, stream=name)
-        elif change.handover is Handover.SOURCE:
-            yield Gate(kind=GateKind.AT_REST, stream=name)
-            observed = context.streams.get(name)
-            if observed is None or is_copy(observed) or observed.config.mirror_name is not None:
-                yield Gate(kind=GateKind.FED, stream=name, counterparts=change.config.source_names)
+def lists_more(before: Json, after: Json) -> bool:
+    """Whether the list *after* has items that *before* lacks."""
+    former = before if isinstance(before, list) else []
+    return any(item not in former for item in (after if isinstance(after, list) else []))
 
 
-def _drain_gates(changes: Sequence[Change]) -> Iterator[Gate]:
-    """A write stream is drained before its readers drop it as a source."""
-    readers: defaultdict[str, list[str]] = defaultdict(list)
-    for change in changes:
-        if not isinstance(change, Update) or change.handover is not None:
-            continue
-        for origin in change.dropped_sources:
-            readers[origin].append(change.config.name)
-    for origin, names in readers.items():
-        yield Gate(kind=GateKind.DRAINED, stream=origin, counterparts=tuple(dict.fromkeys(names)))
-
-
-def _list_unchanged_gates(changes: Sequence[Change], context: DiffContext) -> Iterator[Gate]:
-    """Nothing came into a write stream after its readers had dropped it."""
-    for change in changes:
-        if not isinstance(change, Delete) or change.role is not Role.WRITE:
-            continue
-        if change.config.name.startswith(FORMER_PREFIX):
-            continue
-        siblings = context.siblings.get(change.config.metadata.get(STREAM_KEY, ""), ())
-        sourcing = [sibling.config.name for sibling in siblings if sibling.config.source_names]
-        readers = tuple(name for name in sourcing if name in context.streams)
-        if readers:
-            yield Gate(kind=GateKind.UNCHANGED, stream=change.config.name, counterparts=readers)
-
-
-def _list_former_gates(changes: Sequence[Change], context: DiffContext) -> Iterator[Gate]:
-    """
-    A layout that the topology has moved away from is read to the end before it goes.
-
-    First its own read streams take what its write streams have. Then the new read stream of each region takes what the
-    former one of that region has.
-    """
-    going = [
-        change for change in changes if isinstance(change, Delete) and change.config.name.startswith(FORMER_PREFIX)
-    ]
-    # Once nobody follows them any more, it only counts that nothing has come since.
-    followed = {gate.stream for gate in _drain_gates(changes)}
-    for change in going:
-        name, virtual = change.config.name, change.config.metadata.get(STREAM_KEY)
-        if change.role is Role.WRITE:
-            read_configs = [candidate.config for candidate in going if candidate.role is Role.READ]
-            between = tuple(config.name for config in read_configs if config.metadata.get(STREAM_KEY) == virtual)
-            if not followed.isdisjoint(between):
-                yield Gate(kind=GateKind.PASSED_ON, stream=name, counterparts=between)
-            if between:
-                yield Gate(kind=GateKind.UNCHANGED, stream=name, counterparts=between)
-            continue
-        siblings = [stream for stream in context.siblings.get(virtual or "", ()) if stream.region == change.region]
-        read_streams = [stream.config.name for stream in siblings if stream.role is Role.READ]
-        followers = tuple(follower for follower in read_streams if follower in context.streams)
-        if followers:
-            yield Gate(kind=GateKind.UNCHANGED, stream=name, counterparts=followers)
-
-
-def _list_takeover_gates(context: DiffContext) -> Iterator[Gate]:
-    """Before clients are sent to the read streams, these hold what the plain stream holds."""
-    for stream in context.desired_streams if context.rules else ():
-        if stream.takes_over is not None and stream.takes_over in context.streams:
-            yield Gate(kind=GateKind.FED, stream=stream.config.name, counterparts=(stream.takes_over,))
+_STEPS: Mapping[Handover, Stage] = {
+    Handover.STOP: Stage.STOPPED_COPIES,
+    Handover.SOURCE: Stage.SOURCED_COPIES,
+    Handover.CLOSE: Stage.CLOSED_WRITE_STREAMS,
+    Handover.DETACH: Stage.DETACHED_COPIES,
+    Handover.OPEN: Stage.OPENED_ORIGINS,
+}
+_STAGES: Mapping[Role, tuple[Stage, Stage]] = {
+    Role.WRITE: (Stage.WRITE_STREAMS, Stage.DELETED_WRITE_STREAMS),
+    Role.ORIGIN: (Stage.WRITE_STREAMS, Stage.DELETED_WRITE_STREAMS),
+    Role.ORDER: (Stage.ORDER_STREAMS, Stage.DELETED_ORDER_STREAMS),
+    Role.READ: (Stage.READ_STREAMS, Stage.DELETED_READ_STREAMS),
+    Role.CATALOG: (Stage.READ_STREAMS, Stage.DELETED_READ_STREAMS),
+}
+"""By role: when a stream is created or changed, and when it is deleted."""
 
 
 @value_class
@@ -293,21 +245,48 @@ class PlanStage:
 
 def list_stages(plan: Plan) -> Iterator[PlanStage]:
     """The stages of *plan* in their order. One without anything to do is left out, unless something must hold then."""
-    waits = False
-    for stage, changes in plan.group_by_stage().items():
+    waits, loading = False, loading_stage_of(plan)
+    for stage, changes in group_by_stage(plan).items():
         plan_stage = PlanStage(
             stage=stage,
-            gates=tuple(gate for gate in (*plan.gates, *plan.resumed) if gate.before is stage),
+            gates=tuple(gate for gate in (*plan.gates, *plan.resumed) if stage_after(gate) is stage),
             changes=changes,
-            rules=plan.rules if stage is plan.loading_stage else (),
+            rules=plan.rules if stage is loading else (),
             readers=plan.readers_to_refresh if stage is Stage.REFRESHED_READERS else (),
             servers=plan.leaving if stage is Stage.RETIRED_SERVERS else (),
             # Once the first stage after the mappings has begun, they are loaded.
-            waits_for_mappings=stage > Stage.MAPPINGS >= plan.loading_stage and not waits,
+            waits_for_mappings=stage > Stage.MAPPINGS >= loading and not waits,
         )
         if plan_stage.changes or plan_stage.rules or plan_stage.gates or plan_stage.servers:
             waits = waits or plan_stage.waits_for_mappings
             yield plan_stage
+
+
+def group_by_stage(plan: Plan) -> Mapping[Stage, tuple[Change, ...]]:
+    """The changes of every stage, in order."""
+    changes: dict[Stage, list[Change]] = {stage: [] for stage in Stage}
+    for change in plan.changes:
+        changes[stage_of(change)].append(change)
+    return {stage: tuple(changes_of_stage) for stage, changes_of_stage in changes.items()}
+
+
+def loading_stage_of(plan: Plan) -> Stage:
+    """
+    When servers load what they lack: first where that takes nothing from accounts, else once streams are there.
+
+    And last where it takes away what streams of a former layout need to hand on what they have.
+    """
+    if _leaves_former(plan) and all(rule.only_removes for rule in plan.rules):
+        return Stage.FORMER_ACCOUNTS
+    is_first = any(rule.kind != RULE for rule in plan.rules) and all(rule.only_adds for rule in plan.rules)
+    return Stage.ACCOUNTS if is_first else Stage.MAPPINGS
+
+
+def _leaves_former(plan: Plan) -> bool:
+    """Whether streams of a layout are deleted that the topology has left, or will not move to."""
+    unreached = {rule.source.rpartition(" ")[2] for rule in plan.rules if rule.after is None}
+    gone = [change.config.name for change in plan.changes if isinstance(change, Delete)]
+    return any(name.startswith(FORMER_PREFIX) or f"{api_prefix(account_in(name))}.>" in unreached for name in gone)
 
 
 def stage_as_dict(stage: PlanStage) -> dict[str, Any]:

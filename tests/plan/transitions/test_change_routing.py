@@ -14,9 +14,9 @@ from tests.support.plans import FakeServers, make_plan, render_streams
 from vstream.apply.execute import execute_plan
 from vstream.cli.views import plan as view
 from vstream.plan.context import Observed
-from vstream.plan.plan import Create, Delete, GateKind, Plan, Stage, stage_of
+from vstream.plan.plan import Create, Delete, GateKind, Plan
 from vstream.plan.rules import list_account_entries, list_rule_entries
-from vstream.plan.stages import list_stages
+from vstream.plan.stages import Stage, list_stages, loading_stage_of, stage_of
 from vstream.topology.bundle import Bundle
 from vstream.topology.stream_config import StreamConfig
 
@@ -62,7 +62,7 @@ async def test_the_new_layout_is_made_and_fed_beside_the_old_one() -> None:
     assert "clients notice nothing of this step: they stay" in render_plan(plan)
     assert {change.config.name for change in plan.changes if isinstance(change, Create)} == NEW
     assert len(plan.changes) == len(NEW)
-    assert plan.loading_stage is Stage.ACCOUNTS
+    assert loading_stage_of(plan) is Stage.ACCOUNTS
     for change in (change for change in plan.changes if isinstance(change, Create)):
         region = change.config.name.removesuffix("/foo")[2:]
         follows = {f"M_clients/foo-read-{region}"} if change.config.name.startswith("R_") else set()
@@ -74,7 +74,7 @@ async def test_the_new_layout_is_made_and_fed_beside_the_old_one() -> None:
 async def test_clients_are_led_over_once_the_new_layout_has_everything() -> None:
     plan = plan_change(AHEAD, BEHIND, await servers_with(AHEAD, as_former=True))
     assert (plan.blocked, plan.changes, plan.is_destructive) == ((), (), False)
-    assert plan.loading_stage is Stage.MAPPINGS
+    assert loading_stage_of(plan) is Stage.MAPPINGS
     assert [(gate.kind, gate.stream, gate.counterparts) for gate in plan.gates] == [
         (GateKind.FED, f"R_{region}/foo", (f"M_clients/foo-read-{region}",)) for region in TWO
     ]
@@ -106,7 +106,7 @@ async def test_the_old_layout_goes_once_it_is_read_to_its_end_and_the_accounts_g
     rest = plan_change(BEHIND, AFTER, servers)
     assert {stage_of(change) for change in rest.changes} == {Stage.DELETED_READ_STREAMS, Stage.DELETED_WRITE_STREAMS}
     assert {gate.kind for gate in rest.gates} == {GateKind.UNCHANGED}
-    assert rest.loading_stage is Stage.FORMER_ACCOUNTS
+    assert loading_stage_of(rest) is Stage.FORMER_ACCOUNTS
 
 
 async def test_accounts_that_are_yours_to_load_are_left_until_the_old_layout_has_gone() -> None:
@@ -132,7 +132,7 @@ async def test_there_is_a_way_back_until_clients_have_been_led_over() -> None:
     plan = plan_change(AHEAD, MAPPED, servers)
     assert plan.blocked == ()
     assert {change.config.name for change in plan.changes if isinstance(change, Delete)} == NEW
-    assert plan.loading_stage is Stage.FORMER_ACCOUNTS
+    assert loading_stage_of(plan) is Stage.FORMER_ACCOUNTS
     assert "clients notice nothing of this step: they have not left" in render_plan(plan)
 
     servers.hold("W_west/foo", 1)

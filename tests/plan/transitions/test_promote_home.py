@@ -11,8 +11,9 @@ from tests.support.plans import FakeServers, topology
 from vstream.apply.execute import execute_plan
 from vstream.plan.context import Observed
 from vstream.plan.diff import diff
-from vstream.plan.plan import CreateConsumer, Delete, Gate, GateKind, Plan, Stage
+from vstream.plan.plan import CreateConsumer, Delete, Gate, GateKind, Plan
 from vstream.plan.saved import SavedPlan, dump, parse
+from vstream.plan.stages import Stage, stage_after
 from vstream.plan.transitions.remove_region import RegionLoss, adapt_to_losses
 from vstream.render.pipeline import render_bundle
 from vstream.topology.model import Topology
@@ -127,7 +128,7 @@ async def test_the_origin_waits_until_it_has_everything_of_the_copy_although_its
     copied = Gate(kind=GateKind.COPIED, stream="prices", counterparts=("prices-read-central",))
     # The copy stays for as long as another command that has not seen the origin may still forget it.
     resting = Gate(kind=GateKind.AT_REST, stream="prices")
-    assert resting.before < Stage.REPLACED_COPIES
+    assert stage_after(resting) < Stage.REPLACED_COPIES
     assert adapt_to_losses(plan, (), (loss,), ()).gates == (copied, resting)
 
 

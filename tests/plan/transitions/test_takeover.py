@@ -9,7 +9,8 @@ import pytest
 
 from tests.support.plans import FakeServers, make_plan, render_streams
 from vstream.plan.context import Observed
-from vstream.plan.plan import GateKind, Plan, Stage
+from vstream.plan.plan import GateKind, Plan
+from vstream.plan.stages import Stage, stage_after
 from vstream.topology.bundle import Bundle
 from vstream.topology.stream_config import ObservedStream, StreamConfig
 
@@ -33,7 +34,7 @@ async def test_read_streams_have_everything_of_a_plain_stream_before_clients_are
     made = plan(bundle, Observed(streams={"foo": plain()}, rules=rules))
     assert not made.blocked
     fed = [gate for gate in made.gates if gate.kind is GateKind.FED]
-    assert {(gate.stream, gate.counterparts, gate.before) for gate in fed} == {
+    assert {(gate.stream, gate.counterparts, stage_after(gate)) for gate in fed} == {
         (f"foo-read-{region}", ("foo",), Stage.MAPPINGS) for region in ("west", "central", "east")
     }
 

@@ -24,14 +24,12 @@ from vstream.plan.plan import (
     FieldChange,
     Plan,
     RuleChange,
-    Stage,
     Update,
     UpdateConsumer,
     risk_of,
-    stage_of,
 )
 from vstream.plan.risk import Risk
-from vstream.plan.stages import list_stages
+from vstream.plan.stages import Stage, list_stages, stage_of
 from vstream.syntax.document import Json
 from vstream.topology.bundle import Bundle
 from vstream.topology.model import Topology

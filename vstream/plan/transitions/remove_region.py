@@ -18,8 +18,9 @@ from dataclasses import field, replace
 from itertools import product
 
 from vstream.plan.context import DiffContext, Outcome
-from vstream.plan.plan import Change, Delete, FieldChange, Handover, Plan, Update, stage_of
+from vstream.plan.plan import Change, Delete, FieldChange, Handover, Plan, Update
 from vstream.plan.risk import Risk
+from vstream.plan.stages import stage_of
 from vstream.topology import physical
 from vstream.topology.model import Role, Topology
 from vstream.topology.naming import PHYSICAL_PREFIX

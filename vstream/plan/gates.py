@@ -1,0 +1,198 @@
+"""The gates of a plan: what must hold on the servers before certain stages may begin."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
+
+from vstream.plan.context import DiffContext
+from vstream.plan.plan import Change, Delete, Gate, GateKind, Handover, Update, is_move
+from vstream.plan.stages import Stage, stage_after, stage_of
+from vstream.plan.transitions.seed_region import is_copy
+from vstream.topology.model import Role
+from vstream.topology.stream_config import FORMER_PREFIX, STREAM_KEY, ObservedStream, parse_source
+
+_SOURCED = frozenset({Role.WRITE, Role.ORIGIN, Role.ORDER})
+_ALIVE = timedelta(seconds=3)
+"""A source that works is heard every second, messages or not."""
+_PLACES = frozenset({"num_replicas", "placement"})
+"""Fields with which a stream changes servers, so that who takes from it loses sight of it."""
+
+
+def gates_of(changes: Sequence[Change], context: DiffContext) -> tuple[Gate, ...]:
+    """What *changes* must wait for, in the order of the stages."""
+    arrived = list(_list_arrived_gates(changes, context))
+    gates = [
+        *_list_settled_gates(changes, context),
+        *arrived,
+        *_list_recorded_gates(changes, arrived),
+        *_copy_gates(changes, context),
+        *_drain_gates(changes),
+        *_list_unchanged_gates(changes, context),
+        *_list_former_gates(changes, context),
+    ]
+    gates.sort(key=lambda gate: (stage_after(gate), gate.stream))
+    gates.extend(_list_takeover_gates(context))
+    # A stream that does not exist any more needs no draining.
+    existing = {*context.streams, *context.observed.missing}
+    return tuple(gate for gate in gates if gate.kind is not GateKind.DRAINED or gate.stream in existing)
+
+
+def _list_settled_gates(changes: Sequence[Change], context: DiffContext) -> Iterator[Gate]:
+    """What moves or is scaled gets there before the streams that take from it are refreshed."""
+    for change in changes:
+        if not isinstance(change, Update) or change.role not in _SOURCED or stage_of(change) > Stage.REFRESHED_READERS:
+            continue
+        if _PLACES.isdisjoint(field.field for field in change.fields):
+            continue
+        if readers := _readers_of(change.config.name, context):
+            yield Gate(kind=GateKind.SETTLED, stream=change.config.name, counterparts=readers)
+
+
+def _list_arrived_gates(changes: Sequence[Change], context: DiffContext) -> Iterator[Gate]:
+    """
+    What moves, in this run or an earlier one, is all there before anything goes that may be all that holds it.
+
+    A copy in the new home shows that an earlier run did not end. A server that dies meanwhile may have lost the rest.
+    """
+    deleted = [change for change in changes if isinstance(change, Delete)]
+    going = {change.config.metadata.get(STREAM_KEY) for change in deleted}
+    copies: defaultdict[tuple[str | None, str | None], list[str]] = defaultdict(list)
+    for change in deleted:
+        copies[change.config.mirror_name, change.region].append(change.config.name)
+    for rendered in context.desired_streams:
+        observed, place = context.streams.get(rendered.config.name), rendered.config.placement_cluster
+        if observed is None or observed.cluster is None or not (context.observed.leaving or rendered.virtual in going):
+            continue
+        replaced = copies.get((rendered.config.name, rendered.region), ())
+        if replaced or place not in {None, observed.cluster} or _is_moving(observed):
+            yield Gate(kind=GateKind.ARRIVED, stream=rendered.config.name, counterparts=tuple(replaced))
+
+
+def _list_recorded_gates(changes: Sequence[Change], arrived: Sequence[Gate]) -> Iterator[Gate]:
+    """A server that is killed before it has recorded that a stream is there deletes what it has of it."""
+    moving = [change.config.name for change in changes if is_move(change)]
+    for name in dict.fromkeys([*moving, *(gate.stream for gate in arrived)]):
+        yield Gate(kind=GateKind.RECORDED, stream=name)
+
+
+def list_interrupted_gates(changes: Sequence[Change], context: DiffContext) -> Iterator[Gate]:
+    """What an earlier run has moved or scaled, and ended before it refreshed the readers: nobody has noted that."""
+    changed = {change.config.name for change in changes}
+    for rendered in context.desired_streams:
+        name, origin = rendered.config.name, context.streams.get(rendered.config.name)
+        if origin is None or rendered.role not in _SOURCED or name in changed:
+            continue
+        if readers := _readers_of(name, context, None if _is_moving(origin) else origin):
+            yield Gate(kind=GateKind.SETTLED, stream=name, counterparts=readers)
+
+
+def _is_moving(stream: ObservedStream) -> bool:
+    configured = stream.config.fields.get("num_replicas")
+    number = stream.replicas
+    return number is not None and isinstance(configured, int) and (number > configured or 1 == number < configured)
+
+
+def _is_waiting(reader: ObservedStream, origin: ObservedStream) -> bool:
+    """Whether *reader* has not heard of *origin* since that has its leader: it asks again only later."""
+    silence = reader.silence.get(origin.config.name)
+    if silence is None or reader.at is None or reader.replicas == 1:
+        return False
+    return reader.at - silence < (origin.leader_since or reader.at - _ALIVE)
+
+
+def _readers_of(stream: str, context: DiffContext, missed: ObservedStream | None = None) -> tuple[str, ...]:
+    """The streams that take from *stream*, if they wait for it where it is *missed*, and those that take from these, too."""
+    readers: dict[str, None] = {}
+    origins = [stream]
+    while origins:
+        origin = origins.pop()
+        for reader in context.readers.get(origin, ()):
+            observed = None if reader in readers else context.streams.get(reader)
+            if observed is not None and (missed is None or origin != stream or _is_waiting(observed, missed)):
+                readers[reader] = None
+                origins.append(reader)
+    return tuple(sorted(readers))
+
+
+def _copy_gates(changes: Sequence[Change], context: DiffContext) -> Iterator[Gate]:
+    for change in changes:
+        if not isinstance(change, Update):
+            continue
+        name = change.config.name
+        if change.handover is Handover.STOP:
+            for field in change.fields:
+                mirror = parse_source(field.before, name) if field.field == "mirror" else None
+                if mirror is not None:
+                    yield Gate(kind=GateKind.COPIED, stream=name, counterparts=(mirror.stream,))
+        elif change.handover is Handover.OPEN:
+            # Until then, who gives the same region up at the same time may still delete it: its copy goes only afterwards.
+            yield Gate(kind=GateKind.AT_REST, stream=name)
+        elif change.handover is Handover.SOURCE:
+            yield Gate(kind=GateKind.AT_REST, stream=name)
+            observed = context.streams.get(name)
+            if observed is None or is_copy(observed) or observed.config.mirror_name is not None:
+                yield Gate(kind=GateKind.FED, stream=name, counterparts=change.config.source_names)
+
+
+def _drain_gates(changes: Sequence[Change]) -> Iterator[Gate]:
+    """A write stream is drained before its readers drop it as a source."""
+    readers: defaultdict[str, list[str]] = defaultdict(list)
+    for change in changes:
+        if not isinstance(change, Update) or change.handover is not None:
+            continue
+        for origin in change.dropped_sources:
+            readers[origin].append(change.config.name)
+    for origin, names in readers.items():
+        yield Gate(kind=GateKind.DRAINED, stream=origin, counterparts=tuple(dict.fromkeys(names)))
+
+
+def _list_unchanged_gates(changes: Sequence[Change], context: DiffContext) -> Iterator[Gate]:
+    """Nothing came into a write stream after its readers had dropped it."""
+    for change in changes:
+        if not isinstance(change, Delete) or change.role is not Role.WRITE:
+            continue
+        if change.config.name.startswith(FORMER_PREFIX):
+            continue
+        siblings = context.siblings.get(change.config.metadata.get(STREAM_KEY, ""), ())
+        sourcing = [sibling.config.name for sibling in siblings if sibling.config.source_names]
+        readers = tuple(name for name in sourcing if name in context.streams)
+        if readers:
+            yield Gate(kind=GateKind.UNCHANGED, stream=change.config.name, counterparts=readers)
+
+
+def _list_former_gates(changes: Sequence[Change], context: DiffContext) -> Iterator[Gate]:
+    """
+    A layout that the topology has moved away from is read to the end before it goes.
+
+    First its own read streams take what its write streams have. Then the new read stream of each region takes what the
+    former one of that region has.
+    """
+    going = [
+        change for change in changes if isinstance(change, Delete) and change.config.name.startswith(FORMER_PREFIX)
+    ]
+    # Once nobody follows them any more, it only counts that nothing has come since.
+    followed = {gate.stream for gate in _drain_gates(changes)}
+    for change in going:
+        name, virtual = change.config.name, change.config.metadata.get(STREAM_KEY)
+        if change.role is Role.WRITE:
+            read_configs = [candidate.config for candidate in going if candidate.role is Role.READ]
+            between = tuple(config.name for config in read_configs if config.metadata.get(STREAM_KEY) == virtual)
+            if not followed.isdisjoint(between):
+                yield Gate(kind=GateKind.PASSED_ON, stream=name, counterparts=between)
+            if between:
+                yield Gate(kind=GateKind.UNCHANGED, stream=name, counterparts=between)
+            continue
+        siblings = [stream for stream in context.siblings.get(virtual or "", ()) if stream.region == change.region]
+        read_streams = [stream.config.name for stream in siblings if stream.role is Role.READ]
+        followers = tuple(follower for follower in read_streams if follower in context.streams)
+        if followers:
+            yield Gate(kind=GateKind.UNCHANGED, stream=name, counterparts=followers)
+
+
+def _list_takeover_gates(context: DiffContext) -> Iterator[Gate]:
+    """Before clients are sent to the read streams, these hold what the plain stream holds."""
+    for stream in context.desired_streams if context.rules else ():
+        if stream.takes_over is not None and stream.takes_over in context.streams:
+            yield Gate(kind=GateKind.FED, stream=stream.config.name, counterparts=(stream.takes_over,))
