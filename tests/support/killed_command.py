@@ -84,8 +84,8 @@ def arm(record: Record) -> None:
     after(shipping, "reload_server", lambda *_: "a server has reloaded")
     after(shipping, "wait_loaded", lambda _read, server, _patience: server and "the canary has what is planned")
     after(shipping.RemoteReload, "run", lambda *_: "all have reloaded")
-    after(execute._PlanRun, "load_mappings", lambda *_: "all have what is planned")
-    after(execute._PlanRun, "make_changes", lambda _run, changes: stage_of(changes[0]).name if changes else None)
+    after(execute._PlanRun, "_load_mappings", lambda *_: "all have what is planned")
+    after(execute._PlanRun, "_make_changes", lambda _run, changes: stage_of(changes[0]).name if changes else None)
     after(execute._PlanRun, "_refresh_settled", lambda *_: "readers are refreshed")
 
 

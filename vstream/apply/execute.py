@@ -11,7 +11,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
-from vstream.apply.port import Administration, MappingAdmin, ReaderAdmin, ServerAdmin, StreamAdmin
+from vstream.apply.port import Administration, ReaderAdmin, StreamAdmin
 from vstream.errors import NoRespondersError, NotPermittedError, NotReachableError, ServerError, VstreamError
 from vstream.jetstream import error_codes
 from vstream.jetstream.error_codes import ELECTION_TIMEOUT
@@ -23,12 +23,13 @@ from vstream.plan.plan import (
     Delete,
     DeleteConsumer,
     Gate,
+    GateKind,
     Handover,
     Plan,
     Update,
     UpdateConsumer,
 )
-from vstream.plan.stages import Stage, group_by_stage, loading_stage_of, stage_after
+from vstream.plan.stages import PlanStage, list_stages
 from vstream.plan.transitions import start_sequence
 from vstream.topology.consumer_config import ConsumerConfig
 from vstream.topology.model import Role
@@ -133,85 +134,92 @@ async def execute_plan(plan: Plan, administration: Administration, *, watch: App
     Removals are skipped where a server's loaded rules are unknown, since it may still send publishes there. Never raises
     for what servers answer.
     """
-    run = _PlanRun(administration, watch)
-    await run.note_leaders(plan)
-    await asyncio.gather(*map(administration.checker.note_before_move, plan.moving))
-    is_loaded = is_pending = False
-    waits_for: tuple[str, ...] = ()
-    for stage, changes in group_by_stage(plan).items():
-        if stage > Stage.MAPPINGS and changes and not is_loaded:
-            waits_for = plan.unread_servers
-        is_waiting = is_pending or (stage > Stage.MAPPINGS and bool(waits_for))
-        if run.is_going_on and not is_waiting:
-            await (run.end_moves(plan) if stage is Stage.REFRESHED_READERS else run.wait_for_gates(plan, stage))
-        if stage is loading_stage_of(plan):
-            if run.is_going_on and plan.rules:
-                if administration.mappings is None:
-                    is_pending = True
-                else:
-                    is_loaded = await run.load_mappings(administration.mappings)
-        elif not run.is_going_on or is_waiting:
-            run.skipped.extend(changes)
-        else:
-            await run.make_changes(changes)
-    retired: tuple[str, ...] = ()
-    if plan.leaving and administration.servers is not None and run.is_going_on and not (is_pending or waits_for):
-        retired = await run.retire(administration.servers, plan.leaving)
-    return ApplyResult(
-        done=tuple(run.done),
-        uncertain=tuple(run.uncertain),
-        refused=tuple(run.refused),
-        skipped=tuple(run.skipped),
-        mappings_loaded=is_loaded,
-        mappings_pending=is_pending,
-        unread_servers=waits_for,
-        gate_timeouts=run.gate_timeouts,
-        retired=retired,
-        refreshed=tuple(run.refreshed),
-        unrefreshed=tuple(run.unrefreshed),
-        failure=run.failure,
-    )
+    run = _PlanRun(plan, administration, watch)
+    await run.note_before_moves()
+    for stage in list_stages(plan):
+        await run.carry_out(stage)
+    return run.make_result()
 
 
 class _PlanRun:
-    def __init__(self, administration: Administration, watch: ApplyWatch) -> None:
+    def __init__(self, plan: Plan, administration: Administration, watch: ApplyWatch) -> None:
+        self._plan = plan
+        self._administration = administration
         self._streams = administration.streams
         self._checker = administration.checker
         self._positions = administration.positions
-        self._readers = administration.readers
         self._watch = watch
-        self.done: list[Change] = []
-        self.uncertain: list[Change] = []
-        self.refused: list[Change] = []
-        self.skipped: list[Change] = []
-        self.gate_timeouts: tuple[GateTimeout, ...] = ()
-        self.refreshed: list[str] = []
+        self._done: list[Change] = []
+        self._uncertain: list[Change] = []
+        self._refused: list[Change] = []
+        self._skipped: list[Change] = []
+        self._mappings_loaded = False
+        self._mappings_pending = False
+        self._unread_servers: tuple[str, ...] = ()
+        self._gate_timeouts: tuple[GateTimeout, ...] = ()
+        self._retired: tuple[str, ...] = ()
+        self._refreshed: list[str] = []
+        self._unrefreshed: list[str] = []
+        self._failure: VstreamError | None = None
         self._leaders: dict[str, str | None] = {}
         self._created: dict[str, StreamConfig] = {}
-        self.unrefreshed: list[str] = []
-        self.failure: VstreamError | None = None
+
+    def make_result(self) -> ApplyResult:
+        """What has become of the plan so far."""
+        return ApplyResult(
+            done=tuple(self._done),
+            uncertain=tuple(self._uncertain),
+            refused=tuple(self._refused),
+            skipped=tuple(self._skipped),
+            mappings_loaded=self._mappings_loaded,
+            mappings_pending=self._mappings_pending,
+            unread_servers=self._unread_servers,
+            gate_timeouts=self._gate_timeouts,
+            retired=self._retired,
+            refreshed=tuple(self._refreshed),
+            unrefreshed=tuple(self._unrefreshed),
+            failure=self._failure,
+        )
 
     @property
-    def is_going_on(self) -> bool:
-        """Whether nothing has failed so far."""
-        return self.failure is None and not self.gate_timeouts
+    def _is_going_on(self) -> bool:
+        """Whether nothing has failed so far, and nothing waits for mappings: once that is so, no later stage begins."""
+        waits_for_mappings = self._mappings_pending or self._unread_servers
+        return self._failure is None and not (self._gate_timeouts or waits_for_mappings)
 
-    async def note_leaders(self, plan: Plan) -> None:
-        """Record the leaders of the streams that will move."""
-        streams = [gate.stream for gate in plan.gates if stage_after(gate) is Stage.REFRESHED_READERS]
+    async def note_before_moves(self) -> None:
+        """Record the leaders of the streams that will move or be scaled, and what is in those that move."""
+        streams = [gate.stream for gate in self._plan.gates if gate.kind is GateKind.SETTLED]
         leaders = await asyncio.gather(*(self._checker.leader(stream) for stream in streams))
         self._leaders = dict(zip(streams, leaders, strict=True))
+        await asyncio.gather(*map(self._checker.note_before_move, self._plan.moving))
 
-    async def wait_for_gates(self, plan: Plan, stage: Stage) -> None:
-        """Wait until all gates of *stage* hold or time is up."""
+    async def carry_out(self, stage: PlanStage) -> None:
+        """Do what *stage* consists of once its gates hold; skip it if the run has stopped."""
+        if stage.waits_for_mappings and not self._mappings_loaded:
+            self._unread_servers = self._plan.unread_servers
+        if self._is_going_on and stage.readers:
+            await self._end_moves(stage)
+        elif self._is_going_on:
+            await self._wait_for_gates(stage.gates)
+        if not self._is_going_on:
+            self._skipped.extend(stage.changes)
+            return
+        if stage.rules:
+            await self._load_mappings()
+        if stage.servers:
+            await self._retire(stage.servers)
+        await self._make_changes(stage.changes)
+
+    async def _wait_for_gates(self, gates: Sequence[Gate]) -> None:
+        """Wait until all of *gates* hold or time is up."""
         deadline = time.monotonic() + self._watch.gate_timeout
-        gates = [gate for gate in plan.gates if stage_after(gate) is stage]
         try:
             timeouts = await asyncio.gather(*(self._wait_for_gate(gate, deadline) for gate in gates))
         except VstreamError as failure:
-            self.failure = failure
+            self._failure = failure
         else:
-            self.gate_timeouts += tuple(timeout for timeout in timeouts if timeout is not None)
+            self._gate_timeouts += tuple(timeout for timeout in timeouts if timeout is not None)
 
     async def _wait_for_gate(self, gate: Gate, deadline: float) -> GateTimeout | None:
         while (missing := await self._checker.find_missing(gate)) is not None:
@@ -221,25 +229,24 @@ class _PlanRun:
             await asyncio.sleep(GATE_POLL)
         return None
 
-    async def end_moves(self, plan: Plan) -> None:
-        """Refresh readers. Servers record what moves to them meanwhile: while others hold it, too, nothing can be lost."""
-        recording = asyncio.create_task(self.wait_for_gates(plan, Stage.RECORDED_MOVES))
+    async def _end_moves(self, stage: PlanStage) -> None:
+        recording = asyncio.create_task(self._wait_for_gates(stage.gates_meanwhile))
         try:
-            await self.refresh_readers(plan)
+            await self._refresh_readers(stage.gates)
         finally:
-            recording.cancel()  # that stage goes on with it
+            recording.cancel()  # their own stage goes on with them
             await asyncio.gather(recording, return_exceptions=True)
 
-    async def refresh_readers(self, plan: Plan) -> None:
+    async def _refresh_readers(self, gates: Sequence[Gate]) -> None:
         """
-        Have the readers of what moved take from it at once, as soon as it is there. It waits for its gates itself.
+        Have the readers of what moved take from it at once, as soon as *gates* say that it is there.
 
         What fails ends nothing, as they do it by themselves later; but a stream without a leader does.
         """
-        if (readers := self._readers) is None:
+        if (readers := self._administration.readers) is None:
             return
-        waiting = {gate: "" for gate in (*plan.gates, *plan.resumed) if stage_after(gate) is Stage.REFRESHED_READERS}
-        moving = plan.moving
+        waiting = dict.fromkeys(gates, "")
+        moving = self._plan.moving
         began = time.monotonic()
         deadline = began + self._watch.gate_timeout
         try:
@@ -251,17 +258,17 @@ class _PlanRun:
                 if settled:
                     await self._refresh_settled(settled, readers)
                 elif time.monotonic() > deadline:
-                    self.unrefreshed.extend(filter(None, waiting.values()))
+                    self._unrefreshed.extend(filter(None, waiting.values()))
                     for gate, missing in waiting.items():
                         if await self._checker.leader(gate.stream) is None:  # nobody can publish into it
-                            self.gate_timeouts += (GateTimeout(gate=gate, missing=missing),)
+                            self._gate_timeouts += (GateTimeout(gate=gate, missing=missing),)
                     return
                 else:
                     await asyncio.sleep(GATE_POLL)
                 for gate in settled:
                     del waiting[gate]
         except VstreamError as failure:
-            self.unrefreshed.append(failure.message)
+            self._unrefreshed.append(failure.message)
 
     async def _has_moved(self, gate: Gate) -> bool:
         leader = await self._checker.leader(gate.stream)
@@ -274,8 +281,8 @@ class _PlanRun:
             if await self._has_moved(gate):
                 names.update(dict.fromkeys(gate.counterparts))
         if names:
-            self.unrefreshed.extend(await readers.refresh(tuple(names)))
-            self.refreshed.extend(name for name in names if name not in self.refreshed)
+            self._unrefreshed.extend(await readers.refresh(tuple(names)))
+            self._refreshed.extend(name for name in names if name not in self._refreshed)
 
     async def _poll(self, waiting: dict[Gate, str]) -> None:
         """Write down what each gate of *waiting* lacks, nothing if it holds."""
@@ -285,29 +292,34 @@ class _PlanRun:
             if reason:
                 self._watch.on_wait(gate, reason)
 
-    async def load_mappings(self, mappings: MappingAdmin) -> bool:
+    async def _load_mappings(self) -> None:
+        if self._administration.mappings is None:
+            self._mappings_pending = True
+            return
         try:
-            await mappings.ensure_loaded()
+            await self._administration.mappings.ensure_loaded()
         except VstreamError as failure:
-            self.failure = failure
-            return False
-        return True
+            self._failure = failure
+        else:
+            self._mappings_loaded = True
 
-    async def retire(self, admin: ServerAdmin, servers: tuple[str, ...]) -> tuple[str, ...]:
+    async def _retire(self, servers: tuple[str, ...]) -> None:
+        if self._administration.servers is None:
+            return
         try:
-            await admin.retire(servers)
+            await self._administration.servers.retire(servers)
         except VstreamError as failure:
-            self.failure = failure
-            return ()
-        return servers
+            self._failure = failure
+        else:
+            self._retired = servers
 
-    async def make_changes(self, changes: Sequence[Change]) -> None:
+    async def _make_changes(self, changes: Sequence[Change]) -> None:
         waiting = iter(changes)
 
         async def worker() -> None:
             for change in waiting:
-                if self.failure is not None:
-                    self.skipped.append(change)
+                if self._failure is not None:
+                    self._skipped.append(change)
                 else:
                     await self._make_change(change)
 
@@ -317,8 +329,8 @@ class _PlanRun:
         try:
             config = await _retry(lambda: self._complete_config(change))
         except VstreamError as failure:
-            self.skipped.append(change)
-            self.failure = self.failure or failure
+            self._skipped.append(change)
+            self._failure = self._failure or failure
             return
         is_sent = False
         try:
@@ -333,10 +345,10 @@ class _PlanRun:
                 await _send_change(change, noted, self._streams)
         except VstreamError as failure:
             is_unknown = isinstance(failure, NotReachableError) and not isinstance(failure, NotPermittedError)
-            (self.uncertain if is_sent or is_unknown else self.refused).append(change)
-            self.failure = self.failure or failure
+            (self._uncertain if is_sent or is_unknown else self._refused).append(change)
+            self._failure = self._failure or failure
         else:
-            self.done.append(change)
+            self._done.append(change)
             if isinstance(change, Create) and isinstance(config, StreamConfig):
                 self._created[config.name] = config
             self._watch.on_done(change)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from enum import IntEnum
 from typing import Any
@@ -208,6 +209,8 @@ class PlanStage:
     """Servers that stop, and leave the meta group."""
     readers: tuple[str, ...] = ()
     """Readers that are refreshed."""
+    gates_meanwhile: tuple[Gate, ...] = ()
+    """Gates of a later stage. Servers record what moves to them already now: while others hold it, too, nothing can be lost."""
     waits_for_mappings: bool = False
     """Whether every server must have loaded the mappings first."""
 
@@ -245,29 +248,30 @@ class PlanStage:
 
 def list_stages(plan: Plan) -> Iterator[PlanStage]:
     """The stages of *plan* in their order. One without anything to do is left out, unless something must hold then."""
-    waits, loading = False, loading_stage_of(plan)
-    for stage, changes in group_by_stage(plan).items():
-        plan_stage = PlanStage(
-            stage=stage,
-            gates=tuple(gate for gate in (*plan.gates, *plan.resumed) if stage_after(gate) is stage),
-            changes=changes,
-            rules=plan.rules if stage is loading else (),
-            readers=plan.readers_to_refresh if stage is Stage.REFRESHED_READERS else (),
-            servers=plan.leaving if stage is Stage.RETIRED_SERVERS else (),
-            # Once the first stage after the mappings has begun, they are loaded.
-            waits_for_mappings=stage > Stage.MAPPINGS >= loading and not waits,
-        )
-        if plan_stage.changes or plan_stage.rules or plan_stage.gates or plan_stage.servers:
-            waits = waits or plan_stage.waits_for_mappings
-            yield plan_stage
-
-
-def group_by_stage(plan: Plan) -> Mapping[Stage, tuple[Change, ...]]:
-    """The changes of every stage, in order."""
-    changes: dict[Stage, list[Change]] = {stage: [] for stage in Stage}
+    loading = loading_stage_of(plan)
+    must_load = loading <= Stage.MAPPINGS or bool(plan.unread_servers)
+    changes: defaultdict[Stage, list[Change]] = defaultdict(list)
     for change in plan.changes:
         changes[stage_of(change)].append(change)
-    return {stage: tuple(changes_of_stage) for stage, changes_of_stage in changes.items()}
+    gates: defaultdict[Stage, list[Gate]] = defaultdict(list)
+    for gate in (*plan.gates, *plan.resumed):
+        gates[stage_after(gate)].append(gate)
+    for stage in Stage:
+        is_refreshing = stage is Stage.REFRESHED_READERS
+        plan_stage = PlanStage(
+            stage=stage,
+            gates=tuple(gates[stage]),
+            changes=tuple(changes[stage]),
+            rules=plan.rules if stage is loading else (),
+            readers=plan.readers_to_refresh if is_refreshing else (),
+            gates_meanwhile=tuple(gates[Stage.RECORDED_MOVES]) if is_refreshing else (),
+            servers=plan.leaving if stage is Stage.RETIRED_SERVERS else (),
+            waits_for_mappings=must_load and stage > Stage.MAPPINGS and stage in changes,
+        )
+        if plan_stage.changes or plan_stage.rules or plan_stage.gates or plan_stage.servers:
+            # Once the first stage that waits for them has begun, they are loaded.
+            must_load = must_load and not plan_stage.waits_for_mappings
+            yield plan_stage
 
 
 def loading_stage_of(plan: Plan) -> Stage:

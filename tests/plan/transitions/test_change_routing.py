@@ -116,6 +116,15 @@ async def test_accounts_that_are_yours_to_load_are_left_until_the_old_layout_has
     assert servers.streams_by_name.keys() == NEW
 
 
+async def test_accounts_stay_while_what_they_serve_may_not_go() -> None:
+    servers = await servers_with(BEHIND, as_former=True)
+    plan = replace(plan_change(BEHIND, AFTER, servers), unread_servers=("east-1",))
+    assert "every server has loaded the mappings" in render_plan(plan)
+    applied = await execute_plan(plan, servers.administer(AFTER))
+    assert (applied.unread_servers, applied.done, applied.mappings_loaded) == (("east-1",), (), False)
+    assert servers.streams_by_name.keys() == NEW | FORMER
+
+
 @pytest.mark.parametrize("after", [BEHIND, AFTER])
 async def test_no_step_is_left_out(after: Bundle) -> None:
     first = plan_change(MAPPED, after, await servers_with(MAPPED, as_former=False))
