@@ -22,10 +22,10 @@ NOW = datetime(2026, 11, 26, 12, tzinfo=UTC)
 def test_a_limit_where_there_was_none_may_lose_data_and_none_where_there_was_one_does_not(
     field: str, none: int, role: Role
 ) -> None:
-    assert classify(field, none, HOUR, role)[0] is Risk.DATA_LOSS
-    assert classify(field, 2 * HOUR, HOUR, role)[0] is Risk.DATA_LOSS
-    assert classify(field, HOUR, none, role)[0] is Risk.SAFE
-    assert classify(field, HOUR, 2 * HOUR, role)[0] is Risk.SAFE
+    assert classify(field, none, HOUR, role).risk is Risk.DATA_LOSS
+    assert classify(field, 2 * HOUR, HOUR, role).risk is Risk.DATA_LOSS
+    assert classify(field, HOUR, none, role).risk is Risk.SAFE
+    assert classify(field, HOUR, 2 * HOUR, role).risk is Risk.SAFE
 
 
 @pytest.mark.parametrize(

@@ -81,7 +81,7 @@ async def start_missing_servers(
     await lab.up(name, topology, render, on_progress=on_progress, timeout=PEER_TIMEOUT)
 
 
-async def resume_reading(topology: Topology, servers: Servers) -> tuple[str, ...]:
+async def refresh_silent_readers(topology: Topology, servers: Servers) -> tuple[str, ...]:
     """Make read streams that stand still source again at once. Returns those that will do so later."""
     target = make_target(topology, servers)
     result = await refresh_readers(topology, target, timeout=_REGION_TIMEOUT, mode=RefreshMode.SILENT)

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from vstream.apply.execute import GATE_TIMEOUT
-from vstream.apply.pipeline import prove_dead, resume_reading
+from vstream.apply.pipeline import prove_dead, refresh_silent_readers
 from vstream.apply.shipping import ShippingOptions
 from vstream.cli import options
 from vstream.cli.apply import GateTimeout, apply_with_progress, report_applied_or_exit
@@ -65,7 +65,7 @@ def carry_out_edit(edit: TopologyEdit, planned: ServerPlan, how: EditOptions) ->
     applied, left = run(apply_with_progress(planned, how.gate_timeout, shipping))
     if not how.is_json or not applied.is_complete or (left is not None and not left.is_empty):
         report_applied_or_exit(planned, applied, left, is_verbose=False)
-    behind = run(resume_reading(edit.topology, planned.servers))
+    behind = run(refresh_silent_readers(edit.topology, planned.servers))
     if behind:
         console.print_note(f"{', '.join(behind)} will source again later: `vstream repair sources` says when.")
     return planned.plan if left is None else left, True

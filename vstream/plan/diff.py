@@ -25,7 +25,7 @@ from vstream.plan.plan import (
     Plan,
     Update,
 )
-from vstream.plan.risk import Risk, classify, classify_source, estimate_removal, explain_refusal
+from vstream.plan.risk import Rating, classify, classify_source, estimate_removal, explain_refusal
 from vstream.plan.stages import stage_of
 from vstream.plan.transitions import (
     change_consistency,
@@ -323,21 +323,25 @@ def _compare_fields(
             old_sources, new_sources = (_sources_by_key(sources, stream.config.name) for sources in (old, new))
             changes += _compare_entries(field, old_sources, new_sources, classify_source)
         else:
-            risk, why = classify(field, old, new, stream.role)
-            removes = estimate_removal(field, new, observed, context.observed.at) if risk.is_destructive else None
-            changes.append(FieldChange(field=field, before=old, after=new, risk=risk, why=why, removal=removes))
+            rating = classify(field, old, new, stream.role)
+            removes = (
+                estimate_removal(field, new, observed, context.observed.at) if rating.risk.is_destructive else None
+            )
+            changes.append(
+                FieldChange(field=field, before=old, after=new, risk=rating.risk, why=rating.why, removal=removes)
+            )
     return tuple(changes), tuple(notes)
 
 
 def _compare_entries(
-    field: str, old: Mapping[str, Any], new: Mapping[str, Any], classify_entry: Callable[[Any, Any], tuple[Risk, str]]
+    field: str, old: Mapping[str, Any], new: Mapping[str, Any], classify_entry: Callable[[Any, Any], Rating]
 ) -> Iterator[FieldChange]:
     """The changes of a field that has entries with names: one for each entry."""
     for key in sorted(old.keys() | new.keys()):
         before, after = old.get(key), new.get(key)
         if before != after:
-            risk, why = classify_entry(before, after)
-            yield FieldChange(field=f"{field}.{key}", before=before, after=after, risk=risk, why=why)
+            rating = classify_entry(before, after)
+            yield FieldChange(field=f"{field}.{key}", before=before, after=after, risk=rating.risk, why=rating.why)
 
 
 def _sources_by_key(sources: Json, reader: str) -> dict[str, Any]:

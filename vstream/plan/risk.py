@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from enum import Enum
+from typing import NamedTuple
 
 from vstream.syntax.document import Json
 from vstream.topology.model import Role
@@ -30,6 +31,13 @@ class Risk(Enum):
         return self in {Risk.RESOURCING, Risk.DATA_LOSS}
 
 
+class Rating(NamedTuple):
+    """The risk of a change, and why."""
+
+    risk: Risk
+    why: str
+
+
 _HARMLESS = {
     "allow_atomic": "batches become possible",
     "allow_direct": "Direct Get becomes possible",
@@ -41,53 +49,53 @@ _HARMLESS = {
 }
 
 
-def classify(field: str, before: Json, after: Json, role: Role | None) -> tuple[Risk, str]:
+def classify(field: str, before: Json, after: Json, role: Role | None) -> Rating:
     """The risk of changing *field* from *before* to *after*, and why. *role* is None where it is not known."""
     judge = _JUDGES.get(field)
     if judge is not None:
         return judge(before, after, role)
     if field in _HARMLESS and after not in (False, None):
-        return Risk.SAFE, _HARMLESS[field]
-    return Risk.DISRUPTIVE, "vstream does not know what this change does to clients"
+        return Rating(Risk.SAFE, _HARMLESS[field])
+    return Rating(Risk.DISRUPTIVE, "vstream does not know what this change does to clients")
 
 
-def _judge_limit(before: Json, after: Json, role: Role | None) -> tuple[Risk, str]:
+def _judge_limit(before: Json, after: Json, role: Role | None) -> Rating:
     if not _is_tighter(before, after):
-        return Risk.SAFE, "keeps more than before"
+        return Rating(Risk.SAFE, "keeps more than before")
     text = "messages beyond the new limit are removed at once"
     if role in {Role.WRITE, Role.ORDER}:
         text += ", perhaps before another region has sourced them"
-    return Risk.DATA_LOSS, text
+    return Rating(Risk.DATA_LOSS, text)
 
 
-def _judge_max_msg_size(before: Json, after: Json, role: Role | None) -> tuple[Risk, str]:
+def _judge_max_msg_size(before: Json, after: Json, role: Role | None) -> Rating:
     if not _is_tighter(before, after):
-        return Risk.SAFE, "allows more than before"
-    return Risk.DISRUPTIVE, "larger messages are refused" + (
-        "" if role in _PUBLISHED_TO else ", and their source stalls"
-    )
+        return Rating(Risk.SAFE, "allows more than before")
+    stalls = "" if role in _PUBLISHED_TO else ", and their source stalls"
+    return Rating(Risk.DISRUPTIVE, f"larger messages are refused{stalls}")
 
 
-def _judge_replicas(before: Json, after: Json, _role: Role | None) -> tuple[Risk, str]:
+def _judge_replicas(before: Json, after: Json, _role: Role | None) -> Rating:
     is_fewer = isinstance(before, int) and isinstance(after, int) and after < before
-    return Risk.DISRUPTIVE, "fewer copies survive fewer failures" if is_fewer else "new replicas copy the whole stream"
+    why = "fewer copies survive fewer failures" if is_fewer else "new replicas copy the whole stream"
+    return Rating(Risk.DISRUPTIVE, why)
 
 
-def _judge_rollup(_before: Json, after: Json, _role: Role | None) -> tuple[Risk, str]:
-    return (Risk.SAFE, "rollups become possible") if after else (Risk.DISRUPTIVE, "rollups are refused")
+def _judge_rollup(_before: Json, after: Json, _role: Role | None) -> Rating:
+    return Rating(Risk.SAFE, "rollups become possible") if after else Rating(Risk.DISRUPTIVE, "rollups are refused")
 
 
-def _judge_discard(_before: Json, after: Json, _role: Role | None) -> tuple[Risk, str]:
+def _judge_discard(_before: Json, after: Json, _role: Role | None) -> Rating:
     if after == "new":
-        return Risk.DISRUPTIVE, "publishers are refused when the stream is full"
-    return Risk.DATA_LOSS, "a full stream removes its oldest messages"
+        return Rating(Risk.DISRUPTIVE, "publishers are refused when the stream is full")
+    return Rating(Risk.DATA_LOSS, "a full stream removes its oldest messages")
 
 
 def _rate_as(risk: Risk, why: str) -> _Judge:
-    return lambda _before, _after, _role: (risk, why)
+    return lambda _before, _after, _role: Rating(risk, why)
 
 
-_Judge = Callable[["Json", "Json", "Role | None"], "tuple[Risk, str]"]
+_Judge = Callable[["Json", "Json", "Role | None"], "Rating"]
 _JUDGES: Mapping[str, _Judge] = {
     "max_age": _judge_limit,
     "max_bytes": _judge_limit,
@@ -108,13 +116,13 @@ _JUDGES: Mapping[str, _Judge] = {
 }
 
 
-def classify_source(before: Json, after: Json) -> tuple[Risk, str]:
+def classify_source(before: Json, after: Json) -> Rating:
     """The risk of adding (*before* None), removing (*after* None) or changing one source."""
     if before is None:
-        return Risk.SAFE, "its messages are sourced from the first that it still holds"
+        return Rating(Risk.SAFE, "its messages are sourced from the first that it still holds")
     if after is None:
-        return Risk.DATA_LOSS, "what has not been sourced yet will never arrive"
-    return Risk.RESOURCING, "all messages that it still holds arrive a second time"
+        return Rating(Risk.DATA_LOSS, "what has not been sourced yet will never arrive")
+    return Rating(Risk.RESOURCING, "all messages that it still holds arrive a second time")
 
 
 @value_class

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from vstream.apply.execute import GATE_TIMEOUT
-from vstream.apply.pipeline import apply_and_replan, prove_dead, resume_reading, start_missing_servers
+from vstream.apply.pipeline import apply_and_replan, prove_dead, refresh_silent_readers, start_missing_servers
 from vstream.apply.shipping import ShippingOptions
 from vstream.errors import UnsupportedError, VstreamError
 from vstream.health.live.drain import wait_until_region_empty
@@ -185,7 +185,7 @@ async def change_region(environment: Environment, action: ChangeRegion) -> Chang
     await _apply(planned)
     changed = _build_environment(lab_name, edit, templates)
     servers = find_servers(changed.topology, changed.lab)
-    await resume_reading(changed.topology, servers)
+    await refresh_silent_readers(changed.topology, servers)
     if action.command is not RegionCommand.DRAIN:
         return ChangedRegion(environment=changed, losses=losses)
     target = make_target(changed.topology, servers)

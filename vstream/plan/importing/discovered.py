@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field, replace
+from typing import NamedTuple
 
 from vstream.plan.rules import LoadedEntries
 from vstream.topology import naming
@@ -110,13 +111,20 @@ def cluster_of(stream: ObservedStream) -> str | None:
     return stream.config.placement_cluster or stream.cluster
 
 
-def count_servers(cluster: str, system: Discovered) -> tuple[int, int]:
-    """Number of servers of *cluster* that were asked, and the minimum number that it has."""
+class ServerCount(NamedTuple):
+    """How many servers of a cluster were asked, and how many it has at least."""
+
+    asked: int
+    at_least: int
+
+
+def count_servers(cluster: str, system: Discovered) -> ServerCount:
+    """How many servers *cluster* has, by those that were asked and by what they say."""
     asked = sum(server.cluster == cluster for server in system.servers)
     heard = [endpoint.servers for endpoint in system.endpoints if endpoint.cluster == cluster]
     placed = [stream.config for stream in system.streams.values() if cluster_of(stream) == cluster]
     replicas = [int(str(config.fields.get("num_replicas") or 1)) for config in placed]
-    return asked, max(asked, *heard, *replicas, 1)
+    return ServerCount(asked, max(asked, *heard, *replicas, 1))
 
 
 def locate_regions(system: Discovered, parts: Sequence[MatchedStream]) -> tuple[RegionLayout, list[UndescribedItem]]:

@@ -156,15 +156,15 @@ def _write_stream_document(
 
 def _write_region(region: str, cluster: str, system: Discovered) -> Data:
     members = sorted((server for server in system.servers if server.cluster == cluster), key=lambda server: server.name)
-    asked, at_least = count_servers(cluster, system)
+    count = count_servers(cluster, system)
     # One entry for each server, or none: who was not asked may have others.
     tags = (
         [server.tags[0] if len(server.tags) == 1 else list(server.tags) for server in members]
-        if asked == at_least and any(server.tags for server in members)
+        if count.asked == count.at_least and any(server.tags for server in members)
         else []
     )
     return {
-        "servers": at_least,
+        "servers": count.at_least,
         **({"cluster": cluster} if cluster != region else {}),
         **({"tags": tags} if tags else {}),
     }

@@ -200,9 +200,10 @@ def _list_head_comments(system: Discovered) -> Iterator[str]:
 def _note_gaps(system: Discovered, seen: RecognisedTopology) -> Iterator[tuple[str, str]]:
     unsure = False
     for region, cluster in seen.places.regions.items():
-        asked, at_least = count_servers(cluster, system)
-        unsure = unsure or asked != at_least
-        look = [f"are there {at_least}?"] if asked != at_least else []
+        count = count_servers(cluster, system)
+        is_sure = count.asked == count.at_least
+        unsure = unsure or not is_sure
+        look = [] if is_sure else [f"are there {count.at_least}?"]
         if not any(region in recognised.regions for recognised in seen.virtual):
             look.append("no virtual stream is here")
         if look:

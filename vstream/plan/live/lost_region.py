@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from vstream.errors import NotReachableError, RefusedError
 from vstream.jetstream.admin import JetStreamAdmin
@@ -88,11 +89,16 @@ def _measure_origin_losses(topology: Topology, observed: Observed) -> Iterator[R
                 )
 
 
-async def give_up(
-    edit: TopologyEdit, regions: Sequence[str], endpoints: Mapping[str, Endpoint]
-) -> tuple[TopologyEdit, dict[str, str]]:
+class GivenUpRegions(NamedTuple):
+    """A topology in which regions are lost, and the new homes of the streams that were at home there."""
+
+    edit: TopologyEdit
+    homes: Mapping[str, str]
+
+
+async def give_up(edit: TopologyEdit, regions: Sequence[str], endpoints: Mapping[str, Endpoint]) -> GivenUpRegions:
     """
-    The topology in which *regions* are lost, and the new homes of the streams that were at home there.
+    Declare *regions* lost, and choose the new homes of the streams that are at home there.
 
     Raises NotReachableError if it is not known how far a copy of such a stream has come.
     """
@@ -102,7 +108,7 @@ async def give_up(
         new = lost.homes if lost else await _choose_homes(edit.topology, region, endpoints, dead=regions)
         edit = edit.give_up(region, new)
         homes |= new
-    return edit, homes
+    return GivenUpRegions(edit, homes)
 
 
 async def _choose_homes(
