@@ -31,6 +31,7 @@ from tests.support.scenario_runs import (
 from vstream.capture.records import FaultOutcome, OperationKind, OperationOutcome, OperationRecord
 from vstream.capture.store import Capture
 from vstream.capture.verdict.judge_capture import judge_capture
+from vstream.capture.verdict.verdict import CaseStatus
 from vstream.errors import VstreamError
 from vstream.lab import lab
 from vstream.lab.status import list_lab_names
@@ -446,6 +447,20 @@ async def test_a_region_that_is_cut_off_is_tried_and_sampled_as_it_is(state: Pat
     assert last["east"].control_plane is not None
     assert last["east"].links == {"central": 1}
     assert all(find_acknowledged(capture) <= set(counts) for counts in count_stored(capture, "read").values())
+
+
+async def test_a_region_that_was_killed_is_given_up(state: Path, tmp_path: Path) -> None:
+    rehearsal = scenario(
+        (None, Wait(nanoseconds=2 * NS)),
+        ("dead", Inject(fault=FaultSpec(type=faults.KILL_REGION, targets=("west",)), id="dead")),
+        ("failover", ChangeRegion(command=RegionCommand.FAILOVER, region="west")),
+        ("without", Wait(nanoseconds=2 * NS)),
+        readers=(ReaderKind.CONSUMER, ReaderKind.CONSUMER),
+    )
+    capture, _ = await run_scenario(rehearsal, tmp_path / "capture")
+    assert (capture.manifest().is_complete, capture.manifest().stopped_by) == (True, None)
+    assert [(window.name, window.detail) for window in capture.windows() if not window.is_ok] == []
+    assert judge_capture(capture).status is CaseStatus.PASS, judge_capture(capture).cases
 
 
 async def test_a_disk_without_room_for_the_capture_leaves_no_server_behind(state: Path, tmp_path: Path) -> None:
