@@ -6,13 +6,17 @@ import asyncio
 import json
 import shutil
 import signal
+import time
 from pathlib import Path
 
 import pytest
 
 from tests.support.backups import (
+    DIES_LAST,
     DIES_LATER,
     NAME,
+    REGIONS,
+    STOPS_BETWEEN,
     backed_up,
     command,
     document,
@@ -73,6 +77,36 @@ async def test_a_backup_under_load_is_restored_by_a_command_that_is_killed(tmp_p
     assert late.returncode == 1, error
     assert "meanwhile" in error
     await goes_on(file, directory, load)
+    await command("lab", "down", NAME, "--purge")
+
+
+async def test_what_no_reader_had_and_has_expired_since_is_restored_everywhere(tmp_path: Path) -> None:
+    file, directory = tmp_path / "topology.yaml", tmp_path / "backup"
+    limits = "write: {max_age: 10s}, read: {max_age: 1d}"
+    file.write_text(
+        document(
+            1,
+            f"stretch: {{}}\nstreams:\n  foo: {{subjects: [foo.>], {limits}}}\n"
+            f"  ord: {{subjects: [ord.>], consistency: ordered, {limits}}}\n",
+        )
+    )
+    await command("lab", "up", file, "--links", "none")
+    await command("apply", file, "--yes")
+    with stopped_command("backup", "take", directory, file, program=STOPS_BETWEEN) as taking:
+        loads = {stream: await publish_everywhere(stream) for stream in ("foo", "ord")}
+        expired = time.monotonic() + 10
+        taking.send_signal(signal.SIGCONT)
+        _, error = await asyncio.to_thread(taking.communicate, timeout=60)
+    assert taking.returncode == 0, error
+    await start_again(file, "--links", "none")
+    while time.monotonic() < expired:
+        await asyncio.sleep(0.2)
+    await killed_before_the_end("backup", "restore", directory, file, "--yes", program=DIES_LAST)
+    await command("backup", "restore", directory, file, "--yes")
+    for stream, load in loads.items():
+        for region in REGIONS:
+            assert await compare(NAME, region, f"{stream}-read-{region}", load) == ([], [], []), (stream, region)
+    await command("plan", file, "--detailed-exitcode")
     await command("lab", "down", NAME, "--purge")
 
 

@@ -97,6 +97,44 @@ restore._Restored.attach = attach_or_die
 run()
 """
 """The same, killed when all streams are there, and readers take from no other yet."""
+DIES_LAST = """
+import os
+import signal
+
+from vstream.backup import restore
+from vstream.cli.app import run
+
+
+async def die(stream):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+restore._Restored.limit = die
+run()
+"""
+"""The same, killed when readers have taken everything, and no write stream has its limit back."""
+STOPS_BETWEEN = """
+import os
+import signal
+
+from vstream.backup import take
+from vstream.cli.app import run
+from vstream.topology.model import Role
+
+
+async def save_or_stop(connection, stream, directory):
+    if stream.role is Role.WRITE and not stopped:
+        stopped.append(True)
+        os.kill(os.getpid(), signal.SIGSTOP)
+    return await save(connection, stream, directory)
+
+
+stopped = []
+save = take._save
+take._save = save_or_stop
+run()
+"""
+"""The `vstream` command, which stops when it has the snapshots of all readers, and none of a write stream."""
 WAITS = """
 import os
 import signal
@@ -123,10 +161,10 @@ run()
 
 
 @contextmanager
-def stopped_command(*arguments: str | Path) -> Iterator[subprocess.Popen[str]]:
+def stopped_command(*arguments: str | Path, program: str = WAITS) -> Iterator[subprocess.Popen[str]]:
     """The command, which has seen what is there and waits for SIGCONT. At the end of the block it is killed."""
     process = subprocess.Popen(
-        [sys.executable, "-c", WAITS, *map(str, arguments)], env=environment(), stdout=DEVNULL, stderr=PIPE, text=True
+        [sys.executable, "-c", program, *map(str, arguments)], env=environment(), stdout=DEVNULL, stderr=PIPE, text=True
     )
     try:
         _, status = os.waitpid(process.pid, os.WUNTRACED)

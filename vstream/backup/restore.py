@@ -10,6 +10,9 @@ Until then each stream carries a mark in its metadata, with the id of the backup
 that it is whole. An interrupted restore is continued: what is whole stays, what is not is made again, and what has no mark
 is never touched. What a stream holds does not tell: one of which a server has every message and not the end of the snapshot
 exists, answers, and listens to nobody.
+
+What came while the backup was made may be in no reader yet, and older than `max_age` by now. So streams that others take from get
+their `max_age` back, and lose their mark, once the others have everything.
 """
 
 from __future__ import annotations
@@ -31,6 +34,8 @@ from vstream.jetstream.reconnecting import ReconnectingConnection
 from vstream.jetstream.snapshots import CHUNK, restore_snapshot
 from vstream.plan.consumer_failover import continue_from
 from vstream.plan.live.connections import connect_reconnecting, require_all_reached
+from vstream.plan.live.gate_checks import LiveGateChecker
+from vstream.plan.plan import Gate, GateKind
 from vstream.probe.hops import EXPECTED_STREAM, NO_STREAM
 from vstream.topology import naming
 from vstream.topology.bundle import RenderedStream
@@ -49,6 +54,8 @@ name is younger than 5 s (nats-server, processStreamAssignmentResults): nothing 
 """
 _CONSUMERS_TIMEOUT = 60.0
 """Seconds until a restored stream has its consumers."""
+_TAKEN_TIMEOUT = 300.0
+"""Seconds until readers have taken everything: a source that is not heard is asked again after up to two minutes."""
 _PAUSE = 0.25
 _SOON = 1.0
 """Seconds."""
@@ -109,14 +116,43 @@ async def _restore(
     if state.unfinished:
         on_stream(f"waiting {_GIVEN_UP:g} s: servers give up the restore that was interrupted")
         await asyncio.sleep(_GIVEN_UP)
-    for saved in request.record.streams:
-        if state.missing or saved.name in state.marked:
-            on_stream(f"restoring {saved.name}")
-            await _Restored(choose_connection_to(connections, saved.region), request, saved).make()
-    for saved in request.record.streams:
-        if state.missing or saved.name in state.marked:
-            on_stream(f"attaching {saved.name}")
-            await _Restored(choose_connection_to(connections, saved.region), request, saved).attach()
+    chosen = [saved for saved in request.record.streams if state.missing or saved.name in state.marked]
+    restored = [_Restored(choose_connection_to(connections, saved.region), request, saved) for saved in chosen]
+    for stream in restored:
+        on_stream(f"restoring {stream.name}")
+        await stream.make()
+    for stream in restored:
+        on_stream(f"attaching {stream.name}")
+        await stream.attach()
+    if limited := [stream for stream in restored if stream.is_limited_later]:
+        on_stream("waiting until readers have taken everything")
+        await _wait_until_taken(next(iter(connections.values())), _list_gates(request.record))
+        for stream in limited:
+            await stream.limit()
+
+
+def _list_gates(record: BackupRecord) -> list[Gate]:
+    """What must hold before streams that others take from may drop messages by their age: the others have everything."""
+    aged = {saved.name for saved in record.streams if saved.config.get("max_age")}
+    gates = []
+    for saved in record.streams:
+        config = StreamConfig(name=saved.name, fields=saved.config)
+        if config.mirror_name in aged:
+            gates.append(Gate(kind=GateKind.COPIED, stream=saved.name, counterparts=(config.mirror_name,)))
+        elif origins := tuple(name for name in config.source_names if name in aged):
+            gates.append(Gate(kind=GateKind.FED, stream=saved.name, counterparts=origins))
+    return gates
+
+
+async def _wait_until_taken(connection: ReconnectingConnection, gates: Sequence[Gate]) -> None:
+    """Raises VstreamError if that takes too long."""
+    checker, deadline = LiveGateChecker(connection), time.monotonic() + _TAKEN_TIMEOUT
+    for gate in gates:
+        while (missing := await checker.find_missing(gate)) is not None:
+            if time.monotonic() > deadline:
+                hint = "everything is restored, and nothing expires yet: `vstream repair sources`, then run this again"
+                raise VstreamError(missing, hint=hint)
+            await asyncio.sleep(_PAUSE)
 
 
 async def _read_state(request: RestoreRequest, connections: Mapping[str, ReconnectingConnection]) -> RestoreState:
@@ -159,6 +195,11 @@ def _check_request(request: RestoreRequest) -> None:
             )
 
 
+def _is_confirmed(info: Mapping[str, Any]) -> bool:
+    """Whether a server has said that it is complete."""
+    return WHOLE in check_config(info["config"], "info").get("metadata", {})
+
+
 class _Restored:
     """One stream on its way back."""
 
@@ -168,6 +209,9 @@ class _Restored:
         self._request = request
         self._saved = saved
         self._config = StreamConfig(name=saved.name, fields=saved.config)
+        self.name = saved.name
+        self.is_limited_later = any(saved.name in gate.counterparts for gate in _list_gates(request.record))
+        """Whether others take from it what its `max_age` could remove before."""
 
     async def find(self) -> StreamConfig | None:
         """Its configuration on the servers, None if it is not there."""
@@ -175,6 +219,10 @@ class _Restored:
         return (
             None if info is None else StreamConfig(name=self._saved.name, fields=check_config(info["config"], "info"))
         )
+
+    @property
+    def _marks(self) -> Mapping[str, str]:
+        return {RESTORE_KEY: self._request.record.id, WHOLE: "yes"}
 
     async def _read_info(self) -> dict[str, Any] | None:
         try:
@@ -195,9 +243,8 @@ class _Restored:
         if info is None:
             await self._send()
             info = await self._wait_until_whole()
-        await ask_until_available(
-            lambda: self._admin.update(self._config_with({RESTORE_KEY: self._request.record.id, WHOLE: "yes"}))
-        )
+        if not _is_confirmed(info):
+            await ask_until_available(lambda: self._admin.update(self._config_with(self._marks)))
         await self._bring_consumers_back(int(info["state"]["last_seq"]))
 
     def _require_mark(self, info: Mapping[str, Any]) -> None:
@@ -236,7 +283,7 @@ class _Restored:
 
     async def _is_finished(self, info: Mapping[str, Any]) -> bool:
         """Whether a server has said so, or it listens: then it may have taken what clients have published since, and stays."""
-        if WHOLE in check_config(info["config"], "info").get("metadata", {}):
+        if _is_confirmed(info):
             return True
         try:
             for subject in self._config.subjects:
@@ -248,10 +295,10 @@ class _Restored:
         return bool(self._config.subjects)
 
     def _config_with(self, marks: Mapping[str, str]) -> StreamConfig:
-        """What it is until all are there: it takes from nobody."""
+        """What it is until all are there: it takes from nobody, and drops nothing that others may lack."""
         fields = {key: value for key, value in self._config.fields.items() if key != "sources"}
-        metadata = {**self._config.metadata, **marks}
-        return StreamConfig(name=self._saved.name, fields={**fields, "metadata": metadata})
+        config = StreamConfig(name=self.name, fields={**fields, "metadata": {**self._config.metadata, **marks}})
+        return config.with_fields(max_age=0) if self.is_limited_later else config
 
     async def _send(self) -> None:
         config = self._config_with({RESTORE_KEY: self._request.record.id})
@@ -281,17 +328,29 @@ class _Restored:
                 await self._admin.create_consumer(config)
 
     async def attach(self) -> None:
-        """Give it the sources that it had, each beginning after what is stored of it, and take the mark away."""
-        self._require_mark(await ask_until_available(lambda: self._admin.info(self._saved.name)))
+        """Give it the sources that it had, each beginning after what is stored of it. The mark goes, unless a limit comes later."""
+        info = await ask_until_available(lambda: self._admin.info(self._saved.name))
+        self._require_mark(info)
         config = self._config
-        if config.sources:
+        if self.is_limited_later:
+            if info["config"].get("sources") or not config.sources:
+                return
+            config = self._config_with(self._marks)
+        if self._config.sources:
             positions = await self._read_positions()
             sources = []
-            for source in config.sources:
+            for source in self._config.sources:
                 start_seq = max(positions.get(source.stream, 0) + 1, source.start_seq or 1)
                 sources.append(source.with_start_seq(start_seq if start_seq > 1 else None))
             config = config.with_sources(sources)
         await ask_until_available(lambda: self._admin.update(config))
+
+    async def limit(self) -> None:
+        """Give it its `max_age` back, and take the mark away."""
+        info = await ask_until_available(lambda: self._admin.info(self.name))
+        self._require_mark(info)
+        fields = {**info["config"], "max_age": self._saved.config["max_age"], "metadata": dict(self._config.metadata)}
+        await ask_until_available(lambda: self._admin.update(StreamConfig(name=self.name, fields=fields)))
 
     async def _read_positions(self) -> dict[str, int]:
         """The last sequence of each origin in the restored stream: blocks of a snapshot may have more than was said."""
