@@ -110,6 +110,21 @@ async def test_what_no_reader_had_and_has_expired_since_is_restored_everywhere(t
     await command("lab", "down", NAME, "--purge")
 
 
+async def test_a_backup_of_newer_servers_is_refused_before_anything_is_restored(tmp_path: Path) -> None:
+    file, directory = tmp_path / "topology.yaml", tmp_path / "backup"
+    file.write_text(document(1, f"streams:\n{FOO}"))
+    await command("lab", "up", file, "--links", "none", "--server-version", "2.15.1")
+    await command("apply", file, "--yes")
+    await command("backup", "take", directory, file)
+    await start_again(file, "--links", "none", "--server-version", "2.12.8")
+    empty = await command("plan", file)
+    for options in ((), ("--yes",)):
+        refused = await command("backup", "restore", directory, file, *options, code=1)
+        assert "of servers 2.15, and region" in refused
+    assert await command("plan", file) == empty
+    await command("lab", "down", NAME, "--purge")
+
+
 @pytest.mark.night
 @pytest.mark.spark
 @pytest.mark.parametrize("version", ["2.15.1", "2.12.8"])

@@ -41,6 +41,7 @@ from vstream.topology import naming
 from vstream.topology.bundle import RenderedStream
 from vstream.topology.model import Endpoint, Topology
 from vstream.topology.stream_config import RESTORE_KEY, StreamConfig, header_name
+from vstream.topology.units import format_version, parse_version
 from vstream.value_class import value_class
 
 WHOLE = "vstream.restored"
@@ -157,6 +158,7 @@ async def _wait_until_taken(connection: ReconnectingConnection, gates: Sequence[
 
 async def _read_state(request: RestoreRequest, connections: Mapping[str, ReconnectingConnection]) -> RestoreState:
     _check_request(request)
+    _check_versions(request, connections)
     record = request.record
     missing: list[str] = []
     marked: list[str] = []
@@ -192,6 +194,19 @@ def _check_request(request: RestoreRequest) -> None:
             raise RefusedError(
                 f"the backup has `{saved.name}`, and the topology does not",
                 hint="restore it with the topology that is in its directory, and change that afterwards",
+            )
+
+
+def _check_versions(request: RestoreRequest, connections: Mapping[str, ReconnectingConnection]) -> None:
+    """Raise RefusedError if a server is older than those of the backup: it cannot read their snapshots."""
+    texts = (server.version for server in request.directory.capture.manifest().servers)
+    newest = max((version[:2] for text in texts if (version := parse_version(text)) is not None), default=(0, 0))
+    for region, connection in connections.items():
+        running = parse_version(connection.server_version)
+        if running is not None and running[:2] < newest:
+            raise RefusedError(
+                f"the backup is of servers {format_version(newest)}, and region {region} runs {format_version(running)}",
+                hint="older servers cannot read it: restore it onto the same or a newer version; nothing was changed",
             )
 
 
