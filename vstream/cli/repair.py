@@ -9,7 +9,7 @@ import typer
 
 from vstream.cli import options
 from vstream.cli.asyncio_runner import run
-from vstream.cli.exit_codes import NO, UNKNOWN
+from vstream.cli.exit_codes import NO, OK, UNKNOWN
 from vstream.cli.views import console
 from vstream.cli.views import repair as view
 from vstream.cli.views.json_output import print_json
@@ -19,12 +19,13 @@ from vstream.errors import VstreamError
 from vstream.health.live.refresh_readers import RefreshMode, refresh_readers
 from vstream.health.live.refresh_watch import Refresher, watch_and_refresh
 from vstream.health.live.rescue import MetaGroup, choose_rescuable_groups, rescue_groups
-from vstream.health.repair.pipeline import RepairKind, RepairRequest, choose_repairs, repair
+from vstream.health.repair.pipeline import RepairEnd, RepairKind, RepairRequest, choose_repairs, repair
 from vstream.servers.find_servers import Servers, find_servers
 from vstream.servers.target_servers import make_target
 from vstream.topology.model import Topology
 
 _SOURCE_TIMEOUT = 60.0
+_EXIT_CODES = {RepairEnd.HEALTHY: OK, RepairEnd.REPAIRED: OK, RepairEnd.OPEN: NO, RepairEnd.UNKNOWN: UNKNOWN}
 
 
 def repair_messages(
@@ -68,8 +69,7 @@ def repair_messages(
         print_json("repair", result.as_dict())
     else:
         console.print_lines(render_end(result))
-    if result.needs_more:
-        raise typer.Exit(UNKNOWN if result.is_unknown else NO)
+    raise typer.Exit(_EXIT_CODES[result.outcome])
 
 
 def repair_sources(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import cast
 
 import pytest
@@ -13,6 +14,7 @@ from vstream.errors import VstreamError
 from vstream.health.repair.live.duplicates import _difference
 from vstream.health.repair.pipeline import (
     ContentRepairs,
+    RepairEnd,
     RepairKind,
     RepairRequest,
     RepairResult,
@@ -293,7 +295,7 @@ def test_where_some_were_never_tried_the_others_are_looked_for() -> None:
 
 
 @pytest.mark.parametrize("is_approved", [False, True])
-def test_of_what_does_not_answer_nothing_is_known(is_approved: bool) -> None:
+def test_what_is_left_to_do_is_told_from_what_is_not_known(is_approved: bool) -> None:
     request = RepairRequest(
         topology=parse_topology.parse_topology(f"{MAPPED}{STREAMS}".encode(), "acme.yaml").require(),
         target=cast("TargetServers", None),
@@ -302,11 +304,27 @@ def test_of_what_does_not_answer_nothing_is_known(is_approved: bool) -> None:
         timeout=1,
         is_approved=is_approved,
     )
-    silent = SourcingRepairs(unknown=(pair("a", PairState.UNKNOWN),))
+    unknown = SourcingRepairs(unknown=(pair("a", PairState.UNKNOWN),))
+    silent = replace(unknown, silent=(pair("b", PairState.SILENT),))
     unread = ContentRepairs(unread={"foo-read-west": "no answer"})
-    sourcing = SourcingRepairs(unknown=(pair("a", PairState.UNKNOWN), pair("b", PairState.SILENT)))
-    assert RepairResult(request=request, sourcing=silent).is_unknown
-    assert RepairResult(request=request, contents=unread).is_unknown
-    assert not RepairResult(request=request).is_unknown
-    assert not RepairResult(request=request, sourcing=sourcing).is_unknown
-    assert not RepairResult(request=request, contents=unread, still_open=["foo-read-west"]).is_unknown
+    (resumable,), (blocked,) = (find_standstills([pair("a", PairState.SILENT)], {"a": count}, 30) for count in (3, 1))
+    replay = Replay(virtual="foo", reader="a", place="west", origin="b", by_holder={"b": SequenceSet([(1, 1)])})
+    done = RepairEnd.REPAIRED if is_approved else RepairEnd.OPEN
+    outcomes = {
+        RepairEnd.HEALTHY: [RepairResult(request=request)],
+        RepairEnd.UNKNOWN: [
+            RepairResult(request=request, sourcing=unknown),
+            RepairResult(request=request, contents=unread),
+        ],
+        RepairEnd.OPEN: [
+            RepairResult(request=request, sourcing=silent),
+            RepairResult(request=request, contents=unread, still_open=["foo-read-west"]),
+            RepairResult(request=request, sourcing=replace(unknown, standstills=(blocked,))),
+        ],
+    }
+    for outcome, results in outcomes.items():
+        assert [result.outcome for result in results] == [outcome] * len(results)
+    assert RepairResult(request=request, sourcing=SourcingRepairs(standstills=(resumable,))).outcome is done
+    assert RepairResult(request=request, contents=ContentRepairs(replays=[replay])).outcome is done
+    also_unknown = RepairResult(request=request, sourcing=replace(unknown, standstills=(resumable,)))
+    assert also_unknown.outcome is (RepairEnd.UNKNOWN if is_approved else RepairEnd.OPEN)

@@ -21,7 +21,7 @@ from vstream.health.live.refresh_readers import RefreshedStream, RefreshResult
 from vstream.health.live.refresh_watch import RefreshLook
 from vstream.health.live.rescue import MetaGroup
 from vstream.health.refresh_policy import Verb
-from vstream.health.repair.pipeline import ContentRepairs, RepairKind, RepairResult, SourcingRepairs
+from vstream.health.repair.pipeline import ContentRepairs, RepairEnd, RepairKind, RepairResult, SourcingRepairs
 from vstream.health.repair.refill import Refill, format_sequences
 
 
@@ -83,7 +83,7 @@ def render_sourcing(repairs: SourcingRepairs) -> Iterator[Text]:
         yield Text(f"        {standstill.obstacle or 'make its leader step down: the next leader retries at once'}")
     for refill in repairs.refills:
         yield from _render_refill(refill)
-    for pair in repairs.unknown:
+    for pair in (*repairs.unknown, *repairs.silent):
         yield _render_line(
             f"{pair.state.value:8}",
             "bold cyan",
@@ -185,7 +185,7 @@ def render_end(result: RepairResult) -> Iterator[Text]:
     """What is still open, or that there was nothing to repair."""
     for line in result.still_open:
         yield Text.assemble(("open     ", "bold red"), line)
-    if not result.found_any:
+    if result.outcome is RepairEnd.HEALTHY:
         kinds = ", ".join(kind.value for kind in RepairKind if kind in result.request.kinds)
         yield Text(f"Nothing to repair (checked: {kinds}).", style="bold green")
 

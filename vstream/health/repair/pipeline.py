@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol
 
@@ -71,19 +71,14 @@ class SourcingRepairs:
     standstills: tuple[Standstill, ...] = ()
     refills: tuple[Refill, ...] = ()
     unknown: tuple[PairStatus, ...] = ()
-    """Pairs with unknown state, or that cannot be repaired."""
+    """Pairs with unknown state."""
+    silent: tuple[PairStatus, ...] = ()
+    """Pairs in which a reader takes nothing, where `resume` was not asked for."""
 
     @property
-    def is_open(self) -> bool:
-        """Whether anything of it could be repaired."""
-        return bool(self.leftovers or self.standstills or self.refills or self.unknown)
-
-    @property
-    def has_blocked(self) -> bool:
-        """Whether some of it cannot be repaired from here."""
-        return any(refill.obstacle for refill in self.refills) or any(
-            standstill.obstacle for standstill in self.standstills
-        )
+    def plans(self) -> tuple[Standstill | Refill, ...]:
+        """Those that may be blocked."""
+        return (*self.standstills, *self.refills)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -94,12 +89,6 @@ class ContentRepairs:
     replays: list[Replay] = field(default_factory=list)
     duplicates: list[Duplicates] = field(default_factory=list)
     unread: dict[str, str] = field(default_factory=dict)
-
-    @property
-    def is_open(self) -> bool:
-        """Whether anything of it could be repaired, or is unknown."""
-        has_replays = any(item.count for item in self.replays)
-        return bool(self.unread or has_replays or any(item.count for item in self.duplicates))
 
 
 class RepairObserver(Protocol):
@@ -121,6 +110,16 @@ class RepairObserver(Protocol):
         """A progress display, by names of streams."""
 
 
+class RepairEnd(Enum):
+    """What there is to do after a repair, or was before."""
+
+    HEALTHY = "healthy"
+    REPAIRED = "repaired"
+    OPEN = "open"
+    UNKNOWN = "unknown"
+    """Nothing as far as is known: something did not answer."""
+
+
 @dataclass(slots=True, kw_only=True)
 class RepairResult:
     """What was found, and what remains."""
@@ -132,23 +131,26 @@ class RepairResult:
     """What remains, in words."""
 
     @property
-    def found_any(self) -> bool:
-        """Whether there was, or is, anything to repair."""
-        return self.sourcing.is_open or self.contents.is_open or bool(self.still_open)
+    def repairable(self) -> list[object]:
+        """What can be repaired from here, or was."""
+        ready = [plan for plan in self.sourcing.plans if plan.obstacle is None]
+        counted: list[Replay | Duplicates] = [*self.contents.replays, *self.contents.duplicates]
+        return [*self.sourcing.leftovers, *ready, *(item for item in counted if item.count)]
 
     @property
-    def needs_more(self) -> bool:
-        """Whether there is still something to repair, or something that is not known."""
-        if not self.request.is_approved:
-            return self.found_any
-        return bool(self.still_open or self.sourcing.unknown or self.contents.unread or self.sourcing.has_blocked)
+    def obstacles(self) -> list[str]:
+        """Why what is blocked cannot be repaired from here."""
+        return [plan.obstacle for plan in self.sourcing.plans if plan.obstacle is not None]
 
     @property
-    def is_unknown(self) -> bool:
-        """Whether only what did not answer may still need a repair."""
-        seen = tuple(pair for pair in self.sourcing.unknown if pair.state is not PairState.UNKNOWN)
-        sourcing, contents = replace(self.sourcing, unknown=seen), replace(self.contents, unread={})
-        return self.needs_more and not replace(self, sourcing=sourcing, contents=contents).needs_more
+    def outcome(self) -> RepairEnd:
+        """What there is still to do."""
+        left_open = [*self.still_open, *self.sourcing.silent, *self.obstacles]
+        if left_open or (self.repairable and not self.request.is_approved):
+            return RepairEnd.OPEN
+        if self.sourcing.unknown or self.contents.unread:
+            return RepairEnd.UNKNOWN
+        return RepairEnd.REPAIRED if self.repairable else RepairEnd.HEALTHY
 
     def as_dict(self) -> dict[str, Json]:
         """As JSON would have it."""
@@ -160,7 +162,7 @@ class RepairResult:
             "standstills": [item.as_dict() for item in self.sourcing.standstills],
             "refills": [item.as_dict() for item in self.sourcing.refills],
             "repaired": list(ready) if self.request.is_approved else [],
-            "unknown": [item.as_dict() for item in self.sourcing.unknown],
+            "unknown": [item.as_dict() for item in (*self.sourcing.unknown, *self.sourcing.silent)],
             "replays": [item.as_dict() for item in self.contents.replays],
             "doubles": [item.as_dict() for item in self.contents.duplicates],
             "unread": dict(self.contents.unread),
@@ -241,8 +243,7 @@ def _describe_wait(leftover: Leftover) -> str:
 
 async def _examine_sourcing(request: RepairRequest, opened: _Opened) -> SourcingRepairs:
     """Streams that take nothing, and write streams without their end."""
-    topology, kinds = request.topology, request.kinds
-    repairs = SourcingRepairs()
+    topology, kinds, repairs = request.topology, request.kinds, SourcingRepairs()
     if not kinds & {RepairKind.RESUME, RepairKind.REFILL}:
         return repairs
     snapshot = await collect_snapshot(topology, request.target.endpoints, timeout=request.timeout)
@@ -253,7 +254,7 @@ async def _examine_sourcing(request: RepairRequest, opened: _Opened) -> Sourcing
         replicas = {name: stream.replicas for name, stream in snapshot.streams.items()}
         repairs.standstills = find_standstills(pairs, replicas, STUCK_SECONDS)
     else:
-        repairs.unknown += tuple(pair for pair in pairs if pair.state is PairState.SILENT)
+        repairs.silent = tuple(pair for pair in pairs if pair.state is PairState.SILENT)
     ends = [end for end in find_lost_ends(status) if end.virtual in request.streams]
     if RepairKind.REFILL in kinds and ends:
         connections = select_reached(opened)

@@ -8,8 +8,6 @@ from vstream.health.status import PairState, PairStatus
 from vstream.syntax.document import Json
 from vstream.value_class import value_class
 
-_NAMED = 5
-
 
 @value_class
 class Standstill:
