@@ -10,7 +10,9 @@ import typer
 
 from tests.support.command import vstream
 from tests.support.lost_region import document
+from vstream.apply import region_change
 from vstream.apply.execute import ApplyResult
+from vstream.apply.region_change import RegionResult
 from vstream.cli import apply, region_failback, region_failover
 from vstream.cli.failures import report_failure
 from vstream.errors import LabError, RefusedError, VstreamError
@@ -38,18 +40,17 @@ def test_the_file_says_lost_until_the_lab_has_the_servers(tmp_path: Path, monkey
         started.extend(region.name for region in topology.regions)
         raise LabError("killed")
 
-    monkeypatch.setattr(region_failback, "start_missing_servers", die)
+    monkeypatch.setattr(region_change, "start_missing_servers", die)
     plans = [_plan_deletion("foo"), _plan_deletion("prices"), _plan_deletion("prices")]
 
-    async def plan(*_: object) -> ServerPlan:
-        request = PlanRequest(topology=TOPOLOGY, bundle=render_bundle(TOPOLOGY), endpoints={})
-        return ServerPlan(servers=Servers(endpoints={}, lab=None, description=""), request=request, plan=plans.pop(0))
+    async def plan(*_: object, **__: object) -> ServerPlan:
+        return _as_server_plan(plans.pop(0))
 
     monkeypatch.setattr(
-        region_failback, "find_servers", lambda *_: Servers(endpoints={}, lab="lost", description="lab lost")
+        region_change, "find_servers", lambda *_: Servers(endpoints={}, lab="lost", description="lab lost")
     )
-    monkeypatch.setattr(region_failback, "plan_with_progress", plan)
-    monkeypatch.setattr(region_failback, "_list_running", lambda *_: set())
+    monkeypatch.setattr(region_change, "make_server_plan", plan)
+    monkeypatch.setattr(region_change, "_list_running", lambda *_: set())
     # What is refused is refused before a server starts.
     for error, problem in ((RefusedError, "foo-read-east"), (LabError, "killed"), (LabError, "killed")):
         with pytest.raises(error, match=problem):
@@ -78,11 +79,11 @@ def test_what_nobody_answered_for_is_not_said_to_differ(
         pipeline.require_nothing_else(plan)
     assert report_failure(caught.value) == 3
     for blocked, code in ((silent,), 3), ((silent, replace(silent, name="bar", reason="it is sealed")), 1):
+        refused = RegionResult(planned=_as_server_plan(replace(plan, blocked=blocked)))
         with pytest.raises(typer.Exit) as ended:
-            region_failover.report_end_or_exit(TOPOLOGY, replace(plan, blocked=blocked), False, "in again")
+            region_failover.report_end_or_exit(refused, "in again")
         assert ended.value.exit_code == code
-    request = PlanRequest(topology=TOPOLOGY, bundle=render_bundle(TOPOLOGY), endpoints={})
-    planned = ServerPlan(servers=Servers(endpoints={}, lab=None, description=""), request=request, plan=plan)
+    planned = _as_server_plan(plan)
 
     async def make_plan(*_: object, **__: object) -> ServerPlan:
         return planned
@@ -92,7 +93,8 @@ def test_what_nobody_answered_for_is_not_said_to_differ(
         apply.command(tmp_path / "lost.yaml")
     assert ended.value.exit_code == 3
     with pytest.raises(typer.Exit) as ended:
-        apply.report_applied_or_exit(planned, ApplyResult(done=()), plan, is_verbose=False)
+        apply.exit_unless_done(ApplyResult(done=()), plan)
+    apply.report_applied(planned, ApplyResult(done=()), plan, is_verbose=False)
     assert (ended.value.exit_code, "differ" in capsys.readouterr().err) == (3, False)
     with pytest.raises(RefusedError):
         pipeline.require_nothing_else(
@@ -105,6 +107,11 @@ def test_what_left_the_topology_is_not_deleted_when_a_region_rests_or_returns() 
     for virtual in ("foo", "bar"):
         with pytest.raises(RefusedError, match=f"`{virtual}-read-east` would lose messages"):
             pipeline.require_nothing_lost(_plan_deletion(virtual), TOPOLOGY)
+
+
+def _as_server_plan(plan: Plan) -> ServerPlan:
+    request = PlanRequest(topology=TOPOLOGY, bundle=render_bundle(TOPOLOGY), endpoints={})
+    return ServerPlan(servers=Servers(endpoints={}, lab=None, description=""), request=request, plan=plan)
 
 
 def _plan_deletion(virtual: str) -> Plan:
@@ -133,5 +140,5 @@ def test_only_sources_that_died_with_the_region_are_dropped() -> None:
 def test_a_region_is_not_said_to_be_in_again_where_nobody_knows_what_servers_have_loaded() -> None:
     plan = Plan(topology="lost", observed="", unread_servers=("east-1",), rule_count=1)
     with pytest.raises(typer.Exit) as ended:
-        region_failover.report_end_or_exit(TOPOLOGY, plan, True, "in again")
+        region_failover.report_end_or_exit(RegionResult(planned=_as_server_plan(plan), left=plan), "in again")
     assert ended.value.exit_code == 3

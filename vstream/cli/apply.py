@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -100,25 +103,33 @@ def command(
         # Nobody knows how long the question was on the screen.
         require_same(run(make_plan(planned.request)), plan)
     shipping = ShippingOptions(command=ship_with, loaded_timeout=loaded_timeout)
-    applied, left = run(apply_with_progress(planned, gate_timeout, shipping))
-    report_applied_or_exit(planned, applied, left, is_verbose=verbose)
+    applied, left = run(_apply(planned, gate_timeout, shipping))
+    report_applied(planned, applied, left, is_verbose=verbose)
+    exit_unless_done(applied, left)
     _exit_if_unknown(left or plan, file)
 
 
-def report_applied_or_exit(planned: ServerPlan, applied: ApplyResult, left: Plan | None, *, is_verbose: bool) -> None:
-    """Say what was done and what is left, and end with the exit code of that unless all is done."""
+def report_applied(planned: ServerPlan, applied: ApplyResult, left: Plan | None, *, is_verbose: bool) -> None:
+    """Say what was done and what is left."""
     console.print_lines(view.render_applied(applied, loaded_path(planned.request.topology)))
     if applied.gate_timeouts:
-        raise typer.Exit(NO)
+        return
     if applied.failure is not None:
         console.print_error(applied.failure)
         console.print_note("Run `vstream apply` again: it continues where this run stopped.")
-        raise typer.Exit(UNKNOWN)
+        return
     _print_emptied_regions(planned, applied)
     if left is not None and not left.is_empty:
         is_expected = applied.mappings_pending or applied.unread_servers or not left.differs
         console.print_note("Still open:" if is_expected else "The servers still differ from the topology:")
         console.print_lines(plan_view.render_plan(left, is_verbose=is_verbose))
+
+
+def exit_unless_done(applied: ApplyResult, left: Plan | None) -> None:
+    """End with the exit code of what is *left* to do, None where apply was stopped, unless that is nothing."""
+    if left is None:
+        raise typer.Exit(NO if applied.gate_timeouts else UNKNOWN)
+    if not left.is_empty:
         raise typer.Exit(NO if left.differs else UNKNOWN)
 
 
@@ -170,18 +181,22 @@ def _exit_if_unknown(plan: Plan, file: str) -> None:
     raise typer.Exit(UNKNOWN)
 
 
-async def apply_with_progress(
-    planned: ServerPlan, gate_timeout: float, shipping: ShippingOptions
-) -> tuple[ApplyResult, Plan | None]:
-    """Apply, then plan again: what is left is what counts."""
+@contextmanager
+def show_changes(plan: Plan) -> Iterator[ApplyWatch]:
+    """A progress bar of the changes of *plan* that are done, and what is waited for."""
     with progress_bar() as progress:
-        task = progress.add_task("applying", total=len(planned.plan.changes))
-        watch = ApplyWatch(
+        task = progress.add_task("applying", total=len(plan.changes))
+        yield ApplyWatch(
             on_done=lambda _change: progress.update(task, description="applying", advance=1),
             on_wait=lambda _gate, missing: progress.update(task, description=f"waiting: {missing}"),
-            gate_timeout=gate_timeout,
         )
-        return await apply_and_replan(planned, shipping, watch=watch)
+
+
+async def _apply(
+    planned: ServerPlan, gate_timeout: float, shipping: ShippingOptions
+) -> tuple[ApplyResult, Plan | None]:
+    with show_changes(planned.plan) as watch:
+        return await apply_and_replan(planned, shipping, watch=replace(watch, gate_timeout=gate_timeout))
 
 
 def _print_emptied_regions(planned: ServerPlan, applied: ApplyResult) -> None:

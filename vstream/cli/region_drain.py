@@ -2,32 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Annotated, NoReturn
 
 import typer
 
 from vstream.apply.execute import GATE_TIMEOUT
+from vstream.apply.region_change import LOOK, RegionRequest, RegionResult
+from vstream.apply.shipping import ShippingOptions
 from vstream.cli import options
 from vstream.cli.apply import GateTimeout
 from vstream.cli.asyncio_runner import run
 from vstream.cli.exit_codes import NO, OK, UNKNOWN
-from vstream.cli.plan import plan_with_progress
-from vstream.cli.region_failover import EditOptions, ShipWith, carry_out_edit, load_edit, report_end_or_exit
+from vstream.cli.region_failover import ShipWith, carry_out_change, load_edit, report_end_or_exit
 from vstream.cli.views import console
-from vstream.cli.views import plan as plan_view
 from vstream.cli.views import region as view
 from vstream.cli.views.json_output import print_json
 from vstream.errors import UnknownNameError
-from vstream.health.live.drain import Emptiness, wait_until_region_empty, wait_until_server_empty
-from vstream.plan.pipeline import require_nothing_else
-from vstream.plan.topology_edit import TopologyEdit
+from vstream.health.live.drain import Emptiness, wait_until_server_empty
+from vstream.scenario.model import ChangeRegion, RegionCommand
 from vstream.servers.find_servers import find_servers
 from vstream.servers.server_plan import ServerPlan
 from vstream.servers.target_servers import make_target
-
-_LOOK = 5.0
-"""Seconds in which a region that is drained shows that nothing more comes."""
 
 
 def command(
@@ -59,54 +54,49 @@ def command(
 
     Examples: `vstream region drain west`, `vstream region drain west acme.yaml --yes`, `vstream region drain west --undo --yes`, `vstream region drain west-1 --yes`
     """
-    current = options.read_topology_file(topology).require()
+    before = load_edit(topology)
+    current, is_json = before.topology, output == "json"
     names = [region.name for region in current.regions]
     if target in names:
-        before = load_edit(topology, current)
-        edit = before.undo_drain(target) if is_undone else before.drain(target, to)
-        if edit.topology is not current:
-            require_nothing_else(run(plan_with_progress(current, lab, templates)).plan)
-        planned = run(plan_with_progress(edit.topology, lab, templates))
-        is_json = output == "json"
-        how = EditOptions(is_allowed=yes, gate_timeout=gate_timeout, ship_with=ship_with, is_json=is_json)
-        _drain_region(edit, target, planned, how, is_undone=is_undone)
+        request = RegionRequest(
+            action=ChangeRegion(command=RegionCommand.UNDO_DRAIN if is_undone else RegionCommand.DRAIN, region=target),
+            before=before,
+            lab=lab,
+            templates=templates,
+            is_approved=yes,
+            taker=to,
+            shipping=ShippingOptions(command=ship_with),
+            gate_timeout=gate_timeout,
+        )
+        _report_region(request, carry_out_change(request, is_json=is_json), is_json=is_json)
         return
     if target not in [seat.server.name for seat in current.all_seats]:
         raise UnknownNameError(f"there is no region or server `{target}`", hint=f"there are {', '.join(names)}")
     options.refuse_options("has no effect for a server", {"--to": to, "--undo": is_undone})
-    within = gate_timeout if yes else _LOOK
+    within = gate_timeout if yes else LOOK
     servers = find_servers(current, lab)
     reached = make_target(current, servers)
     seen = run(wait_until_server_empty(current, reached, target, within=within, moves_leaders=yes))
-    _end(target, seen, None, is_json=output == "json", is_done=yes, servers=[target])
+    _end(target, seen, None, is_json=is_json, is_done=yes, servers=[target])
 
 
-def _drain_region(edit: TopologyEdit, region: str, planned: ServerPlan, how: EditOptions, *, is_undone: bool) -> None:
-    topology, is_json = edit.topology, how.is_json
-    if not is_json:
-        console.print_note(planned.servers.describe_with(topology))
-        console.print_lines(plan_view.render_plan(planned.plan, is_allowed=True))
-    left, is_done = carry_out_edit(edit, planned, how)
-    if is_undone or not (is_done or left.is_empty):
-        reason = f"{region} is not drained: it is not safe to stop"
-        if is_json:
-            seen = None if is_undone else Emptiness(missing=(reason,))
-            print_json("drain", view.drain_as_dict(region, seen, planned.plan, is_done=is_done))
-        report_end_or_exit(
-            topology, left, is_done, f"Region {region} takes publishes again. {edit.file} says so: commit it."
+def _report_region(request: RegionRequest, result: RegionResult, *, is_json: bool) -> None:
+    region, topology = request.action.region, request.before.topology
+    if result.emptiness is not None:
+        servers = [seat.server.name for seat in topology.all_seats if seat.region == region]
+        _end(region, result.emptiness, result.planned, is_json=is_json, is_done=result.is_done, servers=servers)
+    is_undone = request.action.command is RegionCommand.UNDO_DRAIN
+    reason = f"{region} is not drained: it is not safe to stop"
+    if is_json:
+        seen, plan = (
+            None if is_undone else Emptiness(missing=(reason,)),
+            result.planned.plan if result.planned else None,
         )
-        if not is_undone:
-            console.print_problem(f"{reason}.")
-            raise typer.Exit(NO)
-        return
-    within = how.gate_timeout if how.is_allowed else _LOOK
-    target = make_target(topology, planned.servers)
-    seen = run(wait_until_region_empty(topology, target, region, within=within, moves_leaders=how.is_allowed))
-    if unread := left.unknown_servers:
-        rules = f"whether the rules that lead publishes away from {region} are loaded on {', '.join(unread)}"
-        seen = replace(seen, unknown=(*seen.unknown, rules))
-    servers = [seat.server.name for seat in topology.all_seats if seat.region == region]
-    _end(region, seen, planned, is_json=is_json, is_done=is_done, servers=servers)
+        print_json("drain", view.drain_as_dict(region, seen, plan, is_done=result.is_done))
+    report_end_or_exit(result, f"Region {region} takes publishes again. {request.before.file} says so: commit it.")
+    if not is_undone:
+        console.print_problem(f"{reason}.")
+        raise typer.Exit(NO)
 
 
 def _end(

@@ -8,11 +8,12 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from vstream.apply.execute import GATE_TIMEOUT
-from vstream.apply.pipeline import apply_and_replan, prove_dead, refresh_silent_readers, start_missing_servers
+from vstream.apply import region_change
+from vstream.apply.execute import ApplyResult
+from vstream.apply.pipeline import apply_and_replan
 from vstream.apply.shipping import ShippingOptions
 from vstream.errors import UnsupportedError, VstreamError
-from vstream.health.live.drain import wait_until_region_empty
+from vstream.health.live.drain import Emptiness
 from vstream.health.live.refresh_readers import RefreshMode, refresh_readers
 from vstream.health.live.rescue import choose_rescuable_groups, rescue_groups
 from vstream.lab import lab
@@ -23,9 +24,9 @@ from vstream.lab.state import lab_directory
 from vstream.lab.status import list_client_endpoints
 from vstream.lint.parse_topology import parse_topology
 from vstream.plan.live.connections import choose_connection, connect_all
-from vstream.plan.live.lost_region import give_up, measure_losses
+from vstream.plan.live.lost_region import measure_losses
 from vstream.plan.live.observe import observe
-from vstream.plan.pipeline import require_nothing_else, require_nothing_lost
+from vstream.plan.plan import Plan
 from vstream.plan.topology_edit import TopologyEdit
 from vstream.plan.transitions.remove_region import RegionLoss
 from vstream.probe import checks
@@ -34,7 +35,7 @@ from vstream.scenario.model import ChangeRegion, RegionCommand, Scenario
 from vstream.servers.bundles import build_bundle, render_lab
 from vstream.servers.find_servers import find_servers
 from vstream.servers.server_plan import ServerPlan, make_server_plan
-from vstream.servers.target_servers import find_lab_target_of, make_target
+from vstream.servers.target_servers import find_lab_target_of
 from vstream.topology import physical
 from vstream.topology.bundle import Bundle
 from vstream.topology.model import Endpoint, Topology, VirtualStream
@@ -106,7 +107,9 @@ async def prepare_lab(scenario: Scenario, topology: Topology, name: str, report:
     edit = TopologyEdit(file=scenario.topology_file, text=scenario.topology_text, topology=topology)
     environment = _build_environment(name, edit, templates)
     report("applying the topology")
-    await _apply(await _plan(topology, name, templates))
+    planned = await make_server_plan(topology, find_servers(topology, name), templates)
+    applied, left = (None, None) if planned.plan.blocked else await apply_and_replan(planned, ShippingOptions())
+    _require_applied(planned.plan, applied, left)
     report("probing")
     await _wait_until_probe_passes(environment)
     return environment
@@ -135,15 +138,11 @@ def _choose_backend(name: str) -> Backend:
         ) from None
 
 
-async def _plan(topology: Topology, name: str, templates: Path | None) -> ServerPlan:
-    return await make_server_plan(topology, find_servers(topology, name), templates)
-
-
-async def _apply(planned: ServerPlan) -> None:
-    if planned.plan.blocked:
-        first = planned.plan.blocked[0]
+def _require_applied(plan: Plan, applied: ApplyResult | None, left: Plan | None) -> None:
+    """Raises VstreamError unless all of *plan* was done."""
+    if applied is None:
+        first = plan.blocked[0]
         raise VstreamError(f"the topology cannot be applied: stream `{first.name}`: {first.reason}", hint=first.hint)
-    applied, left = await apply_and_replan(planned, ShippingOptions())
     if not applied.is_complete or left is None or not left.is_empty:
         reason = applied.failure.message if applied.failure is not None else "some changes were not made"
         raise VstreamError(f"the topology was not applied: {reason}")
@@ -161,36 +160,35 @@ class ChangedRegion:
 
 async def change_region(environment: Environment, action: ChangeRegion) -> ChangedRegion:
     """
-    Do what `vstream region drain`, `failover` or `failback` do with `--yes`, by the same functions in the same order.
+    Do what `vstream region drain`, `failover` or `failback` do with `--yes`.
 
     Raises VstreamError, also for what they would refuse.
     """
-    region, current, lab_name, templates = action.region, environment.topology, environment.lab, environment.templates
-    losses: tuple[RegionLoss, ...] = ()
-    match action.command:
-        case RegionCommand.DRAIN | RegionCommand.UNDO_DRAIN:
-            is_undone = action.command is RegionCommand.UNDO_DRAIN
-            edit = environment.edit.undo_drain(region) if is_undone else environment.edit.drain(region)
-            if edit.topology is not current:  # else an earlier step has begun it
-                require_nothing_else((await _plan(current, lab_name, templates)).plan)
-        case RegionCommand.FAILBACK:
-            edit = environment.edit.take_in(region)
-            if edit.topology is not current:
-                require_nothing_lost((await _plan(current, lab_name, templates)).plan, current)
-            await start_missing_servers(lab_name, edit.topology, templates, lambda _step: None)
-        case RegionCommand.FAILOVER:
-            edit, losses = await _give_up(environment, (region, *action.also))
-    planned = await _plan(edit.topology, lab_name, templates)
-    require_nothing_lost(planned.plan, edit.topology)
-    await _apply(planned)
-    changed = _build_environment(lab_name, edit, templates)
-    servers = find_servers(changed.topology, changed.lab)
-    await refresh_silent_readers(changed.topology, servers)
-    if action.command is not RegionCommand.DRAIN:
-        return ChangedRegion(environment=changed, losses=losses)
-    target = make_target(changed.topology, servers)
-    seen = await wait_until_region_empty(changed.topology, target, region, within=GATE_TIMEOUT, moves_leaders=True)
-    return ChangedRegion(environment=changed, problem="; ".join((*seen.missing, *seen.unknown)) or None)
+    losses: list[RegionLoss] = []
+
+    async def note_losses(planned: ServerPlan, _result: region_change.RegionResult) -> None:
+        if action.command is RegionCommand.FAILOVER:
+            regions = (action.region, *action.also)
+            losses.extend(await _measure_losses(environment, planned.request.topology, regions))
+
+    request = region_change.RegionRequest(
+        action=action,
+        before=environment.edit,
+        lab=environment.lab,
+        templates=environment.templates,
+        is_approved=True,
+        writes_file=False,
+    )
+    result = await region_change.change_region(request, region_change.RegionWatch(on_plan=note_losses))
+    if result.proof is not None and result.edit is None:
+        raise VstreamError(f"not proved dead: {'; '.join((*result.proof.alive, *result.proof.unknown))}")
+    assert result.edit is not None
+    assert result.planned is not None
+    _require_applied(result.planned.plan, result.applied, result.left)
+    changed = _build_environment(environment.lab, result.edit, environment.templates)
+    seen = result.emptiness or Emptiness()
+    problem = "; ".join((*seen.missing, *seen.unknown)) or None
+    return ChangedRegion(environment=changed, losses=tuple(losses), problem=problem)
 
 
 async def repair_meta(environment: Environment) -> None:
@@ -215,15 +213,13 @@ async def resync(environment: Environment) -> str | None:
     return "; ".join(f"{stream.stream}: {stream.note}" for stream in result.behind) or None
 
 
-async def _give_up(environment: Environment, regions: Sequence[str]) -> tuple[TopologyEdit, tuple[RegionLoss, ...]]:
-    """The topology without *regions*, which must be dead, and what is lost with them."""
-    proof = await prove_dead(environment.topology, regions, find_servers(environment.topology, environment.lab))
-    if not proof.is_dead:
-        raise VstreamError(f"not proved dead: {'; '.join((*proof.alive, *proof.unknown))}")
-    edit, _ = await give_up(environment.edit, regions, environment.endpoints)
-    async with connect_all(edit.topology, environment.endpoints) as connections:
-        observed = await observe(edit.topology, connections, environment.endpoints)
-        return edit, await measure_losses(edit.topology, regions, observed, choose_connection(connections))
+async def _measure_losses(
+    environment: Environment, topology: Topology, regions: Sequence[str]
+) -> tuple[RegionLoss, ...]:
+    """What is lost with *regions*, which *topology* gives up."""
+    async with connect_all(topology, environment.endpoints) as connections:
+        observed = await observe(topology, connections, environment.endpoints)
+        return await measure_losses(topology, regions, observed, choose_connection(connections))
 
 
 async def _wait_until_probe_passes(environment: Environment) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from rich.text import Text
 
+from vstream.apply.region_change import RegionResult
 from vstream.health.live.drain import Emptiness
 from vstream.plan import saved
 from vstream.plan.live.witnesses import DeathProof
@@ -45,26 +46,24 @@ def describe_homes(homes: Mapping[str, str]) -> Iterator[Text]:
         yield Text.assemble("  → ", (stream, "bold"), f" will be at home in `{home}`, whose copy has come furthest")
 
 
-def as_dict(
-    proof: DeathProof | None, regions: Sequence[str], homes: Mapping[str, str], plan: Plan | None, *, is_done: bool
-) -> dict[str, Any]:
+def as_dict(result: RegionResult, regions: Sequence[str]) -> dict[str, Any]:
     """Everything that is known before it is done, and whether it was."""
-    heard = None
-    if proof is not None:
+    heard, plan = None, result.planned.plan if result.planned is not None else None
+    if result.proof is not None:
         heard = {
-            "verdict": _VERDICTS[proof.is_dead],
-            "alive": proof.alive,
-            "silent": proof.silent,
-            "unknown": proof.unknown,
+            "verdict": _VERDICTS[result.proof.is_dead],
+            "alive": result.proof.alive,
+            "silent": result.proof.silent,
+            "unknown": result.proof.unknown,
         }
     return {
         "region": regions[0],
         "also": list(regions[1:]),
         "proof": heard,
-        "homes": dict(sorted(homes.items())),
+        "homes": dict(sorted(result.homes.items())),
         "losses": plan.losses if plan is not None else (),
         "plan": saved.to_dict(plan) if plan is not None else None,
-        "done": is_done,
+        "done": result.is_done,
     }
 
 
