@@ -63,7 +63,9 @@ def _make_watch(request: RegionRequest, *, is_json: bool) -> RegionWatch:
             return
         if is_drain:
             console.print_note(planned.servers.describe_with(before))
-        console.print_lines((*view.describe_homes(result.homes), *plan_view.render_plan(planned.plan, is_allowed=True)))
+        console.print_lines(
+            (*view.describe_homes(result.homes), *plan_view.render_plan(planned.plan, names_options=False))
+        )
 
     def show_applied(planned: ServerPlan, applied: ApplyResult, left: Plan | None) -> None:
         if not is_json or not applied.is_complete or (left is not None and not left.is_empty):

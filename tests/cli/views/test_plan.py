@@ -116,7 +116,7 @@ async def test_a_plan_says_what_apply_demands() -> None:
     plan = await shorter("1h", oldest=timedelta(minutes=10))
     sentence = "apply needs `--allow-destructive`: 3 changes can lose or duplicate messages."
     assert text(plan).endswith(sentence)
-    *_, last = view.render_plan(plan, is_allowed=True)
+    *_, last = view.render_plan(plan, names_options=False)
     assert last.plain == "3 changes can lose or duplicate messages."
     assert sentence in view.render_markdown(plan, "routing: mapped")
     assert [demand["option"] for demand in saved.to_dict(plan)["demands"]] == ["--allow-destructive"]

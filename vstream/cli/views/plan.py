@@ -146,12 +146,12 @@ def routing_as_dict(topology: Topology, bundle: Bundle) -> dict[str, Json]:
     }
 
 
-def render_plan(plan: Plan, *, is_verbose: bool = False, is_allowed: bool = False) -> Iterator[Text]:
+def render_plan(plan: Plan, *, is_verbose: bool = False, names_options: bool = True) -> Iterator[Text]:
     """
     The whole plan for a terminal: streams in the order of their change, field by field, then mappings.
 
     More than a few changes of one kind are counted, except those that lose or duplicate messages. Mapping rules are
-    folded by stream unless *is_verbose*. *is_allowed* is for commands that need no option for what loses messages.
+    folded by stream unless *is_verbose*. What loses messages needs options of `apply`: *names_options*.
     """
     yield from _render_changes(plan)
     for blocked in plan.blocked:
@@ -169,7 +169,7 @@ def render_plan(plan: Plan, *, is_verbose: bool = False, is_allowed: bool = Fals
     if plan.has_work:
         yield Text("")
     yield Text(summarize(plan), style="bold")
-    for sentence in [f"{demand.reason}." for demand in plan.demands] if is_allowed else list_demands(plan):
+    for sentence in list_demands(plan) if names_options else [f"{demand.reason}." for demand in plan.demands]:
         yield Text(sentence, style="bold red")
 
 
