@@ -13,7 +13,7 @@ from tests.support.lost_region import document
 from vstream.apply import region_change
 from vstream.apply.execute import ApplyResult
 from vstream.apply.region_change import RegionResult
-from vstream.cli import apply, region_failback, region_failover
+from vstream.cli import apply, region_failback, region_steps, shared_steps
 from vstream.cli.failures import report_failure
 from vstream.errors import LabError, RefusedError, VstreamError
 from vstream.lint.parse_topology import parse_topology
@@ -81,7 +81,7 @@ def test_what_nobody_answered_for_is_not_said_to_differ(
     for blocked, code in ((silent,), 3), ((silent, replace(silent, name="bar", reason="it is sealed")), 1):
         refused = RegionResult(planned=_as_server_plan(replace(plan, blocked=blocked)))
         with pytest.raises(typer.Exit) as ended:
-            region_failover.report_end_or_exit(refused, "in again")
+            region_steps.report_end_or_exit(refused, "in again")
         assert ended.value.exit_code == code
     planned = _as_server_plan(plan)
 
@@ -93,8 +93,8 @@ def test_what_nobody_answered_for_is_not_said_to_differ(
         apply.command(tmp_path / "lost.yaml")
     assert ended.value.exit_code == 3
     with pytest.raises(typer.Exit) as ended:
-        apply.exit_unless_done(ApplyResult(done=()), plan)
-    apply.report_applied(planned, ApplyResult(done=()), plan, is_verbose=False)
+        shared_steps.exit_unless_done(ApplyResult(done=()), plan)
+    shared_steps.report_applied(planned, ApplyResult(done=()), plan, is_verbose=False)
     assert (ended.value.exit_code, "differ" in capsys.readouterr().err) == (3, False)
     with pytest.raises(RefusedError):
         pipeline.require_nothing_else(
@@ -140,5 +140,5 @@ def test_only_sources_that_died_with_the_region_are_dropped() -> None:
 def test_a_region_is_not_said_to_be_in_again_where_nobody_knows_what_servers_have_loaded() -> None:
     plan = Plan(topology="lost", observed="", unread_servers=("east-1",), rule_count=1)
     with pytest.raises(typer.Exit) as ended:
-        region_failover.report_end_or_exit(RegionResult(planned=_as_server_plan(plan), left=plan), "in again")
+        region_steps.report_end_or_exit(RegionResult(planned=_as_server_plan(plan), left=plan), "in again")
     assert ended.value.exit_code == 3

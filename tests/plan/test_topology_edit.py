@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from vstream.cli.region_failover import load_edit
+from vstream.cli.region_steps import load_edit
 from vstream.errors import RefusedError
 from vstream.plan.topology_edit import DRAINED, LOST, add_region_key, remove_region_key
 from vstream.syntax import yaml

@@ -1,1 +1,1 @@
-"""A module per command: `region drain` is in `region_drain`, `plan --drift` in `plan_drift`; results go to `views`."""
+"""A module per command, such as `region_drain`; `shared_steps` has what several do, and `views` what they print."""

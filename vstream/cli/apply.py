@@ -4,33 +4,28 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from vstream.apply.execute import GATE_TIMEOUT, ApplyResult, ApplyWatch
+from vstream.apply.execute import GATE_TIMEOUT, ApplyResult
 from vstream.apply.pipeline import apply_and_replan
 from vstream.apply.shipping import ShippingOptions
 from vstream.cli import options
 from vstream.cli.asyncio_runner import exit_on_signals, run
 from vstream.cli.exit_codes import NO, UNKNOWN
-from vstream.cli.plan import Adopt, Lost, Verbose, plan_with_progress
+from vstream.cli.shared_steps import exit_unless_done, plan_with_progress, report_applied, show_changes
 from vstream.cli.views import apply as view
 from vstream.cli.views import console
 from vstream.cli.views import plan as plan_view
-from vstream.cli.views.progress import progress_bar
 from vstream.lint.parse_topology import parse_topology
 from vstream.plan import saved
 from vstream.plan.pipeline import make_plan, require_same
-from vstream.plan.plan import Delete, Plan
+from vstream.plan.plan import Plan
 from vstream.servers.server_plan import ServerPlan
 from vstream.topology.bundle import loaded_path
-
-GateTimeout = Annotated[float, typer.Option("--gate-timeout", help="Wait this long for each gate, such as 5m.", min=0)]
 
 
 def command(
@@ -49,7 +44,7 @@ def command(
     allow_many: Annotated[
         bool, typer.Option("--allow-many", help="Allow changing or deleting more than 30 % of the existing streams.")
     ] = False,
-    gate_timeout: GateTimeout = GATE_TIMEOUT,
+    gate_timeout: options.GateTimeout = GATE_TIMEOUT,
     ship_with: Annotated[
         str | None,
         typer.Option(
@@ -65,9 +60,9 @@ def command(
             "--wait-loaded", help="Wait up to this long, such as 5m, until a sidecar has loaded the rules.", min=0
         ),
     ] = None,
-    adopt: Adopt = None,
-    lost: Lost = None,
-    verbose: Verbose = False,
+    adopt: options.Adopt = None,
+    lost: options.Lost = None,
+    verbose: options.Verbose = False,
     lab: options.LabName = None,
     templates: options.TemplatesDirectory = None,
 ) -> None:
@@ -107,30 +102,6 @@ def command(
     report_applied(planned, applied, left, is_verbose=verbose)
     exit_unless_done(applied, left)
     _exit_if_unknown(left or plan, file)
-
-
-def report_applied(planned: ServerPlan, applied: ApplyResult, left: Plan | None, *, is_verbose: bool) -> None:
-    """Say what was done and what is left."""
-    console.print_lines(view.render_applied(applied, loaded_path(planned.request.topology)))
-    if applied.gate_timeouts:
-        return
-    if applied.failure is not None:
-        console.print_error(applied.failure)
-        console.print_note("Run `vstream apply` again: it continues where this run stopped.")
-        return
-    _print_emptied_regions(planned, applied)
-    if left is not None and not left.is_empty:
-        is_expected = applied.mappings_pending or applied.unread_servers or not left.differs
-        console.print_note("Still open:" if is_expected else "The servers still differ from the topology:")
-        console.print_lines(plan_view.render_plan(left, is_verbose=is_verbose))
-
-
-def exit_unless_done(applied: ApplyResult, left: Plan | None) -> None:
-    """End with the exit code of what is *left* to do, None where apply was stopped, unless that is nothing."""
-    if left is None:
-        raise typer.Exit(NO if applied.gate_timeouts else UNKNOWN)
-    if not left.is_empty:
-        raise typer.Exit(NO if left.differs else UNKNOWN)
 
 
 async def _plan(
@@ -181,38 +152,8 @@ def _exit_if_unknown(plan: Plan, file: str) -> None:
     raise typer.Exit(UNKNOWN)
 
 
-@contextmanager
-def show_changes(plan: Plan) -> Iterator[ApplyWatch]:
-    """A progress bar of the changes of *plan* that are done, and what is waited for."""
-    with progress_bar() as progress:
-        task = progress.add_task("applying", total=len(plan.changes))
-        yield ApplyWatch(
-            on_done=lambda _change: progress.update(task, description="applying", advance=1),
-            on_wait=lambda _gate, missing: progress.update(task, description=f"waiting: {missing}"),
-        )
-
-
 async def _apply(
     planned: ServerPlan, gate_timeout: float, shipping: ShippingOptions
 ) -> tuple[ApplyResult, Plan | None]:
     with show_changes(planned.plan) as watch:
         return await apply_and_replan(planned, shipping, watch=replace(watch, gate_timeout=gate_timeout))
-
-
-def _print_emptied_regions(planned: ServerPlan, applied: ApplyResult) -> None:
-    """What to do with the servers of a region that holds nothing of the topology any more."""
-    topology = planned.request.topology
-    used = {stream.region for stream in planned.request.bundle.streams}
-    emptied = {change.region for change in applied.done if isinstance(change, Delete)} - used
-    for region in topology.regions:
-        if region.name not in emptied:
-            continue
-        console.print_note(f"Region {region.name} holds no stream of {topology.name} any more.")
-        if planned.servers.lab is not None:
-            console.print_note("Take it out of the topology and apply again to stop its servers.")
-            continue
-        names = ", ".join(server.name for server in region.servers)
-        console.print_note(
-            f"To give it up, take it out of the topology, stop {names}, and have the meta group forget each:"
-        )
-        console.print_note("nats server cluster peer-remove SERVER, with the system account.")

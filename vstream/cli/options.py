@@ -97,6 +97,26 @@ Quiet = Annotated[
     bool | None,
     typer.Option("--quiet/--verbose", "-q/-v", help="-q: only warnings and errors are said; -v: each look, too."),
 ]
+Adopt = Annotated[
+    list[str] | None,
+    typer.Option("--adopt", help="Take over this stream, which vstream did not create (`all` for every one needed)."),
+]
+Lost = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--lost",
+        metavar="REGION",
+        help="Give up this region, which is lost for good, with everything stored only there. "
+        "The topology's streams must not be there any more.",
+    ),
+]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Show every mapping rule and account entry.")]
+GateTimeout = Annotated[float, typer.Option("--gate-timeout", help="Wait this long for each gate, such as 5m.", min=0)]
+RegionName = Annotated[str, typer.Argument(help="The region.", metavar="REGION")]
+ShipWith = Annotated[
+    str | None,
+    typer.Option("--ship-with", metavar="COMMAND", help="As with `apply`: run this for each server before it reloads."),
+]
 DEFAULT_FILE = Path("topology.yaml")
 Made = TypeVar("Made")
 

@@ -11,30 +11,14 @@ from vstream.cli import options
 from vstream.cli.asyncio_runner import run
 from vstream.cli.exit_codes import NO, UNKNOWN
 from vstream.cli.lazy_group import load_late
+from vstream.cli.shared_steps import plan_with_progress
 from vstream.cli.views import console
 from vstream.cli.views import plan as view
 from vstream.cli.views.json_output import print_json
-from vstream.cli.views.progress import show_steps
 from vstream.files import save_output
 from vstream.plan import saved
-from vstream.servers.find_servers import find_servers
-from vstream.servers.server_plan import ServerPlan, make_server_plan
-from vstream.topology.model import Topology
+from vstream.servers.server_plan import ServerPlan
 
-Adopt = Annotated[
-    list[str] | None,
-    typer.Option("--adopt", help="Take over this stream, which vstream did not create (`all` for every one needed)."),
-]
-Lost = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--lost",
-        metavar="REGION",
-        help="Give up this region, which is lost for good, with everything stored only there. "
-        "The topology's streams must not be there any more.",
-    ),
-]
-Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Show every mapping rule and account entry.")]
 CHANGES_PRESENT = 2
 """With --detailed-exitcode, as Terraform has it."""
 
@@ -50,9 +34,9 @@ def command(
     detailed_exitcode: Annotated[
         bool, typer.Option("--detailed-exitcode", help="Exit with 2 if there are changes.")
     ] = False,
-    adopt: Adopt = None,
-    lost: Lost = None,
-    verbose: Verbose = False,
+    adopt: options.Adopt = None,
+    lost: options.Lost = None,
+    verbose: options.Verbose = False,
     is_drift: Annotated[
         bool, typer.Option("--drift", help="Only say whether servers still match the topology. Looks at more of them.")
     ] = False,
@@ -119,20 +103,3 @@ def _print_plan(planned: ServerPlan, output: str, *, is_verbose: bool) -> None:
         console.print_note(planned.servers.describe_with(request.topology))
         console.print_note(view.describe_routing(request.topology, request.bundle))
         console.print_lines(view.render_plan(plan, is_verbose=is_verbose))
-
-
-async def plan_with_progress(
-    topology: Topology,
-    lab_name: str | None,
-    templates: Path | None,
-    *,
-    adopt: frozenset[str] = frozenset(),
-    lost: tuple[str, ...] = (),
-    with_files: bool = True,
-) -> ServerPlan:
-    """`make_server_plan` of the lab *lab_name*, or of the servers that *topology* means. Raises VstreamError."""
-    servers = find_servers(topology, lab_name)
-    with show_steps() as show:
-        return await make_server_plan(
-            topology, servers, templates, adopt=adopt, lost=lost, with_files=with_files, on_progress=show
-        )

@@ -10,10 +10,9 @@ from vstream.apply.execute import GATE_TIMEOUT
 from vstream.apply.region_change import LOOK, RegionRequest, RegionResult
 from vstream.apply.shipping import ShippingOptions
 from vstream.cli import options
-from vstream.cli.apply import GateTimeout
 from vstream.cli.asyncio_runner import run
 from vstream.cli.exit_codes import NO, OK, UNKNOWN
-from vstream.cli.region_failover import ShipWith, carry_out_change, load_edit, report_end_or_exit
+from vstream.cli.region_steps import carry_out_change, load_edit, report_end_or_exit
 from vstream.cli.views import console
 from vstream.cli.views import region as view
 from vstream.cli.views.json_output import print_json
@@ -34,8 +33,8 @@ def command(
     ] = None,
     yes: options.Yes = False,
     is_undone: Annotated[bool, typer.Option("--undo", help="Let the region take publishes again.")] = False,
-    gate_timeout: GateTimeout = GATE_TIMEOUT,
-    ship_with: ShipWith = None,
+    gate_timeout: options.GateTimeout = GATE_TIMEOUT,
+    ship_with: options.ShipWith = None,
     output: options.TextOrJson = "text",
     lab: options.LabName = None,
     templates: options.TemplatesDirectory = None,

@@ -6,8 +6,7 @@ from vstream.apply.execute import GATE_TIMEOUT
 from vstream.apply.region_change import RegionRequest
 from vstream.apply.shipping import ShippingOptions
 from vstream.cli import options
-from vstream.cli.apply import GateTimeout
-from vstream.cli.region_failover import RegionName, ShipWith, carry_out_change, load_edit, report_end_or_exit
+from vstream.cli.region_steps import carry_out_change, load_edit, report_end_or_exit
 from vstream.cli.views import console
 from vstream.cli.views import region as view
 from vstream.cli.views.json_output import print_json
@@ -15,11 +14,11 @@ from vstream.scenario.model import ChangeRegion, RegionCommand
 
 
 def command(
-    region: RegionName,
+    region: options.RegionName,
     topology: options.TopologyFile = options.DEFAULT_FILE,
     yes: options.Yes = False,
-    gate_timeout: GateTimeout = GATE_TIMEOUT,
-    ship_with: ShipWith = None,
+    gate_timeout: options.GateTimeout = GATE_TIMEOUT,
+    ship_with: options.ShipWith = None,
     output: options.TextOrJson = "text",
     lab: options.LabName = None,
     templates: options.TemplatesDirectory = None,

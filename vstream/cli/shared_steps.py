@@ -1,0 +1,92 @@
+"""Steps that several commands take: they plan and apply with progress, and say what was done and what is left."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import typer
+
+from vstream.apply.execute import ApplyResult, ApplyWatch
+from vstream.cli.exit_codes import NO, UNKNOWN
+from vstream.cli.views import apply as view
+from vstream.cli.views import console
+from vstream.cli.views import plan as plan_view
+from vstream.cli.views.progress import progress_bar, show_steps
+from vstream.plan.plan import Delete, Plan
+from vstream.servers.find_servers import find_servers
+from vstream.servers.server_plan import ServerPlan, make_server_plan
+from vstream.topology.bundle import loaded_path
+from vstream.topology.model import Topology
+
+
+async def plan_with_progress(
+    topology: Topology,
+    lab_name: str | None,
+    templates: Path | None,
+    *,
+    adopt: frozenset[str] = frozenset(),
+    lost: tuple[str, ...] = (),
+    with_files: bool = True,
+) -> ServerPlan:
+    """`make_server_plan` of the lab *lab_name*, or of the servers that *topology* means. Raises VstreamError."""
+    servers = find_servers(topology, lab_name)
+    with show_steps() as show:
+        return await make_server_plan(
+            topology, servers, templates, adopt=adopt, lost=lost, with_files=with_files, on_progress=show
+        )
+
+
+@contextmanager
+def show_changes(plan: Plan) -> Iterator[ApplyWatch]:
+    """A progress bar of the changes of *plan* that are done, and what is waited for."""
+    with progress_bar() as progress:
+        task = progress.add_task("applying", total=len(plan.changes))
+        yield ApplyWatch(
+            on_done=lambda _change: progress.update(task, description="applying", advance=1),
+            on_wait=lambda _gate, missing: progress.update(task, description=f"waiting: {missing}"),
+        )
+
+
+def report_applied(planned: ServerPlan, applied: ApplyResult, left: Plan | None, *, is_verbose: bool) -> None:
+    """Say what was done and what is left."""
+    console.print_lines(view.render_applied(applied, loaded_path(planned.request.topology)))
+    if applied.gate_timeouts:
+        return
+    if applied.failure is not None:
+        console.print_error(applied.failure)
+        console.print_note("Run `vstream apply` again: it continues where this run stopped.")
+        return
+    _print_emptied_regions(planned, applied)
+    if left is not None and not left.is_empty:
+        is_expected = applied.mappings_pending or applied.unread_servers or not left.differs
+        console.print_note("Still open:" if is_expected else "The servers still differ from the topology:")
+        console.print_lines(plan_view.render_plan(left, is_verbose=is_verbose))
+
+
+def exit_unless_done(applied: ApplyResult, left: Plan | None) -> None:
+    """End with the exit code of what is *left* to do, None where apply was stopped, unless that is nothing."""
+    if left is None:
+        raise typer.Exit(NO if applied.gate_timeouts else UNKNOWN)
+    if not left.is_empty:
+        raise typer.Exit(NO if left.differs else UNKNOWN)
+
+
+def _print_emptied_regions(planned: ServerPlan, applied: ApplyResult) -> None:
+    """What to do with the servers of a region that holds nothing of the topology any more."""
+    topology = planned.request.topology
+    used = {stream.region for stream in planned.request.bundle.streams}
+    emptied = {change.region for change in applied.done if isinstance(change, Delete)} - used
+    for region in topology.regions:
+        if region.name not in emptied:
+            continue
+        console.print_note(f"Region {region.name} holds no stream of {topology.name} any more.")
+        if planned.servers.lab is not None:
+            console.print_note("Take it out of the topology and apply again to stop its servers.")
+            continue
+        names = ", ".join(server.name for server in region.servers)
+        console.print_note(
+            f"To give it up, take it out of the topology, stop {names}, and have the meta group forget each:"
+        )
+        console.print_note("nats server cluster peer-remove SERVER, with the system account.")
