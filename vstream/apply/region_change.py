@@ -19,7 +19,13 @@ from vstream.health.live.drain import Emptiness, wait_until_region_empty
 from vstream.lab.readiness import ReadinessProgress
 from vstream.lab.status import read_lab_status
 from vstream.plan.live.lost_region import give_up
-from vstream.plan.live.witnesses import DeathProof, remove_peers, require_empty, wait_for_members
+from vstream.plan.live.witnesses import (
+    DeathProof,
+    DeathVerdict,
+    remove_peers,
+    require_empty,
+    wait_for_members,
+)
 from vstream.plan.pipeline import require_nothing_else, require_nothing_lost
 from vstream.plan.plan import Plan
 from vstream.plan.topology_edit import TopologyEdit
@@ -158,7 +164,8 @@ async def _prepare_failover(request: RegionRequest, watch: RegionWatch) -> Regio
     regions = (request.action.region, *request.action.also)
     proof = await prove_dead(request.before.topology, regions, servers)
     watch.on_proof(servers, proof)
-    if proof.alive or (proof.unknown and not request.is_declared_dead):
+    accepted = {DeathVerdict.DEAD, DeathVerdict.UNKNOWN} if request.is_declared_dead else {DeathVerdict.DEAD}
+    if proof.verdict not in accepted:
         return RegionResult(proof=proof)
     edit, homes = await give_up(request.before, regions, servers.endpoints)
     return RegionResult(proof=proof, edit=edit, homes=homes)

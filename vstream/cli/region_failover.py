@@ -15,6 +15,7 @@ from vstream.cli.region_steps import carry_out_change, load_edit, report_end_or_
 from vstream.cli.views import console
 from vstream.cli.views import region as view
 from vstream.cli.views.json_output import print_json
+from vstream.plan.live.witnesses import DeathVerdict
 from vstream.scenario.model import ChangeRegion, RegionCommand
 
 
@@ -61,7 +62,7 @@ def command(
     if output == "json":
         print_json("failover", view.as_dict(result, regions))
     if result.edit is None:
-        is_alive = result.proof is not None and bool(result.proof.alive)
+        is_alive = result.proof is not None and result.proof.verdict is DeathVerdict.ALIVE
         if output != "json" and not is_alive:
             console.print_note(
                 "Pass `--declare-dead` if you know it, and `--also REGION` for each region that is dead, too. "

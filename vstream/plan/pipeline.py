@@ -14,7 +14,7 @@ from vstream.errors import NotReachableError, RefusedError, StalePlanError, Vstr
 from vstream.formatting import summarize_names
 from vstream.plan.diff import diff
 from vstream.plan.live.connections import choose_connection, connect_all
-from vstream.plan.live.lost_region import measure_losses, require_dead_and_unused
+from vstream.plan.live.lost_region import measure_losses, require_silent_and_unused
 from vstream.plan.live.observe import observe
 from vstream.plan.plan import Change, Delete, Plan, UnreachableRegion, Update, risk_of
 from vstream.plan.risk import Risk
@@ -61,7 +61,7 @@ async def make_plan(request: PlanRequest, *, on_progress: Callable[[str], None] 
         connection = choose_connection(connections)
         on_progress("reading streams, consumers and loaded rules")
         observed = await observe(topology, connections, request.endpoints)
-        await require_dead_and_unused(topology, lost, request.endpoints, observed)
+        await require_silent_and_unused(topology, lost, request.endpoints, observed)
         losses = await measure_losses(topology, lost, observed, connection)
         unreachable = []
         for region, failure in connections.items():

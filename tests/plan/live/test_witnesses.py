@@ -12,7 +12,7 @@ import pytest
 from tests.support.ports import free_port
 from tests.support.single_server import SingleServer
 from vstream.lint.parse_topology import parse_topology
-from vstream.plan.live.witnesses import DeathProof, collect_death_proof, is_listening
+from vstream.plan.live.witnesses import DeathProof, DeathVerdict, collect_death_proof, is_listening
 from vstream.topology.model import Endpoint
 
 pytestmark = pytest.mark.server
@@ -49,13 +49,13 @@ async def hear(endpoint: Endpoint) -> DeathProof:
 
 async def test_a_region_whose_server_takes_connections_is_not_dead(server: SingleServer) -> None:
     proof = await hear(server.endpoint)
-    assert proof.is_dead is False
+    assert proof.verdict is DeathVerdict.ALIVE
     assert proof.alive == ("server `west-1` takes connections",)
 
 
 async def test_where_no_other_region_could_be_asked_it_is_not_known() -> None:
     proof = await hear(Endpoint(urls=(f"nats://127.0.0.1:{free_port()}",)))
-    assert proof.is_dead is None
+    assert proof.verdict is DeathVerdict.UNKNOWN
     assert "no monitoring address answers, and the system account has no user" in proof.unknown[0]
     assert len(proof.silent) == 1
 
@@ -97,4 +97,4 @@ async def test_a_witness_is_heard_whose_cluster_has_another_name_than_its_region
         west.kill()
     assert proof.unknown == ()
     assert proof.silent[1] == "`west`: 1 of its servers answer on the system account, and none of `east`"
-    assert proof.is_dead is True
+    assert proof.verdict is DeathVerdict.DEAD

@@ -10,10 +10,8 @@ from rich.text import Text
 from vstream.apply.region_change import RegionResult
 from vstream.health.live.drain import Emptiness
 from vstream.plan import saved
-from vstream.plan.live.witnesses import DeathProof
+from vstream.plan.live.witnesses import DeathProof, DeathVerdict
 from vstream.plan.plan import Plan
-
-_VERDICTS = {True: "dead", False: "alive", None: "unknown"}
 
 
 def describe_proof(proof: DeathProof) -> Iterator[Text]:
@@ -26,14 +24,14 @@ def describe_proof(proof: DeathProof) -> Iterator[Text]:
         yield from (Text.assemble((f"  {sign} ", style), sentence) for sentence in sentences)
     regions = " and ".join(f"`{region}`" for region in proof.regions)
     verb = "are" if proof.regions[1:] else "is"
-    if proof.alive:
+    if proof.verdict is DeathVerdict.ALIVE:
         yield Text(f"{regions} {verb} not dead.", style="bold red")
-    elif proof.unknown:
+    elif proof.verdict is DeathVerdict.UNKNOWN:
         text = f"Not everybody could be asked: whether {regions} {verb} dead is not known."
         yield Text(text, style="bold yellow")
     else:
         yield Text(f"Nobody sees {regions}.", style="bold")
-    if not proof.alive:
+    if proof.verdict is not DeathVerdict.ALIVE:
         yield Text(
             "A region that is cut off from all of them looks the same, and still accepts publishes, which are lost. "
             "Make sure that its servers are off."
@@ -51,7 +49,7 @@ def as_dict(result: RegionResult, regions: Sequence[str]) -> dict[str, Any]:
     heard, plan = None, result.planned.plan if result.planned is not None else None
     if result.proof is not None:
         heard = {
-            "verdict": _VERDICTS[result.proof.is_dead],
+            "verdict": result.proof.verdict.value,
             "alive": result.proof.alive,
             "silent": result.proof.silent,
             "unknown": result.proof.unknown,

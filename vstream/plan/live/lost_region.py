@@ -11,7 +11,7 @@ from vstream.jetstream.connection import Connection
 from vstream.plan.context import Observed
 from vstream.plan.live.connections import choose_connection, connect_all
 from vstream.plan.live.reader_positions import LivePositionReader
-from vstream.plan.live.witnesses import ask_itself
+from vstream.plan.live.witnesses import DeathVerdict, ask_itself
 from vstream.plan.topology_edit import TopologyEdit
 from vstream.plan.transitions import promote_home
 from vstream.plan.transitions.remove_region import RegionLoss
@@ -23,10 +23,14 @@ from vstream.topology.stream_config import REGION_KEY
 _HINT = "it is alive: `vstream region failback` brings it back; without `--lost`, `apply` waits until the others have all of it"
 
 
-async def require_dead_and_unused(
+async def require_silent_and_unused(
     topology: Topology, regions: Sequence[str], endpoints: Mapping[str, Endpoint], observed: Observed
 ) -> None:
-    """Raises RefusedError if anything in *regions* still answers, or if the topology wants streams there."""
+    """
+    Raises RefusedError if anything in *regions* still answers, or if the topology wants streams there.
+
+    Each plan without them asks only themselves: that they are dead has been proved, or declared, before they were given up.
+    """
     if regions and not profile_of(topology).has_physical_names:
         raise RefusedError(f"a region cannot be given up with `routing: {topology.routing.value}` yet")
     for region in regions:
@@ -37,7 +41,7 @@ async def require_dead_and_unused(
                 hint="take the region out of the streams' `regions`, or out of the topology, first",
             )
         proof = await ask_itself(region, endpoints.get(region))
-        if proof.alive:
+        if proof.verdict is DeathVerdict.ALIVE:
             raise RefusedError(f"region `{region}` is not dead: {proof.alive[0]}", hint=_HINT)
         for stream in topology.streams:
             for role in (Role.WRITE, Role.READ):

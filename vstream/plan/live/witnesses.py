@@ -12,6 +12,7 @@ import asyncio
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from enum import Enum
 from urllib.parse import urlsplit
 
 from vstream.errors import NoRespondersError, NotReachableError, RefusedError, VstreamError
@@ -34,6 +35,16 @@ _POLL = 0.5
 DIAL_TIMEOUT = 3.0
 
 
+class DeathVerdict(Enum):
+    """What follows from the answers about regions."""
+
+    ALIVE = "alive"
+    """Somebody sees one of them."""
+    UNKNOWN = "unknown"
+    """Nobody sees them, and not everybody could be asked."""
+    DEAD = "dead"
+
+
 @value_class
 class DeathProof:
     """The answers about regions, one sentence each."""
@@ -47,11 +58,11 @@ class DeathProof:
     """Witnesses that could not be asked."""
 
     @property
-    def is_dead(self) -> bool | None:
-        """Whether nobody sees it; None if not everybody could be asked."""
+    def verdict(self) -> DeathVerdict:
+        """Whether they are dead."""
         if self.alive:
-            return False
-        return None if self.unknown else True
+            return DeathVerdict.ALIVE
+        return DeathVerdict.UNKNOWN if self.unknown else DeathVerdict.DEAD
 
 
 async def collect_death_proof(
