@@ -81,8 +81,6 @@ class RegionResult:
     """What was changed; None where nothing was."""
     left: Plan | None = None
     """What is left to change after that; None where nothing was changed, or apply was stopped."""
-    behind: tuple[str, ...] = ()
-    """Read streams that will source again later."""
     members: tuple[str, ...] = ()
     """Dead servers that the meta group still counts, since nobody knows its system account."""
     emptiness: Emptiness | None = None
@@ -103,6 +101,8 @@ class RegionWatch:
     """Awaited with the plan and what led to it, before anything is changed."""
     on_applied: Callable[[ServerPlan, ApplyResult, Plan | None], None] = lambda _planned, _applied, _left: None
     """Told what was done and what is left, before readers resume."""
+    on_behind: Callable[[tuple[str, ...]], None] = lambda _streams: None
+    """Told which read streams will source again later."""
     show_planning: Callable[[], AbstractContextManager[Callable[[str], None]]] = _show_nothing
     show_starting: Callable[[], AbstractContextManager[Callable[[ReadinessProgress], None]]] = _show_nothing
     show_applying: Callable[[Plan], AbstractContextManager[ApplyWatch]] = lambda _plan: nullcontext(WITHOUT_WATCH)
@@ -214,9 +214,9 @@ async def _apply(result: RegionResult, planned: ServerPlan, request: RegionReque
         applied, left = await apply_and_replan(planned, request.shipping, watch=apply_watch)
     watch.on_applied(planned, applied, left)
     result = replace(result, applied=applied, left=left)
-    if not result.is_done:
-        return result
-    return replace(result, behind=await refresh_silent_readers(planned.request.topology, planned.servers))
+    if result.is_done and (behind := await refresh_silent_readers(planned.request.topology, planned.servers)):
+        watch.on_behind(behind)
+    return result
 
 
 async def _remove_from_meta_group(planned: ServerPlan, regions: Sequence[str]) -> tuple[str, ...]:

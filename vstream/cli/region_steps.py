@@ -32,8 +32,6 @@ def carry_out_change(request: RegionRequest, *, is_json: bool) -> RegionResult:
     result = run(change_region(request, _make_watch(request, is_json=is_json)))
     if result.applied is not None:
         exit_unless_done(result.applied, result.left)
-    if result.behind:
-        console.print_note(f"{', '.join(result.behind)} will source again later: `vstream repair sources` says when.")
     if result.members:
         console.print_note(f"Have the meta group forget {', '.join(result.members)}, with the system account:")
         console.print_note("nats server cluster peer-remove SERVER")
@@ -62,10 +60,14 @@ def _make_watch(request: RegionRequest, *, is_json: bool) -> RegionWatch:
         if not is_json or not applied.is_complete or (left is not None and not left.is_empty):
             report_applied(planned, applied, left, is_verbose=False)
 
+    def note_behind(streams: tuple[str, ...]) -> None:
+        console.print_note(f"{', '.join(streams)} will source again later: `vstream repair sources` says when.")
+
     return RegionWatch(
         on_proof=show_proof,
         on_plan=show_plan,
         on_applied=show_applied,
+        on_behind=note_behind,
         show_planning=show_steps,
         show_starting=partial(show_readiness, "starting"),
         show_applying=show_changes,
