@@ -129,7 +129,18 @@ async def _read_once(
                     return
     finally:
         refusal.cancel()
-        await connection.publish(reader.deletes, b"")
+        await _delete_consumer(connection, reader)
+
+
+async def _delete_consumer(connection: Connection, reader: _TemporaryConsumer) -> None:
+    """Remove *reader*; servers do it later where they do not answer. Raises NotPermittedError if that is refused."""
+    try:
+        # An answer is waited for: a refusal would else be taken for that of the next request.
+        await connection.request(reader.deletes)
+    except NotPermittedError:
+        raise
+    except VstreamError:
+        return
 
 
 def _decode_delivery(reply: Reply, subject: str, numbers: Iterator[int]) -> StoredMessage | str | None:

@@ -36,7 +36,8 @@ MANAGED: Final = {
     "doctor --bundle": (*_PLAN, *_STATUS),
     "backup take": ("STREAM.INFO.*", "STREAM.MSG.GET.*", "CONSUMER.LIST.*", "STREAM.SNAPSHOT.*", *shared.READS_ALL),
     "backup restore": (
-        *("STREAM.INFO.*", "CONSUMER.LIST.*", "STREAM.RESTORE.*", "STREAM.UPDATE.*", "STREAM.DELETE.*"),
+        *("STREAM.INFO.*", "STREAM.MSG.GET.*", "DIRECT.GET.>", "CONSUMER.LIST.*"),
+        *("STREAM.RESTORE.*", "STREAM.UPDATE.*", "STREAM.DELETE.*"),
         *shared.READS_ALL,
     ),
 }
