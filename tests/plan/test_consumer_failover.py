@@ -102,6 +102,8 @@ def test_nothing_is_ever_skipped_and_the_count_is_exact() -> None:
         '"origins": {"w": 1e999}',
         '"origins": {"w": []}',
         '"config": {"metadata": 5}',
+        '"at": ""',
+        '"at": "2026-01-01T00:00:00"',
         '"config": {"filter_subjects": [1]}',
         '"config": [["a", 1]]',
         pytest.param('"config": ' + "[" * 100_000, id="deep"),
@@ -109,7 +111,7 @@ def test_nothing_is_ever_skipped_and_the_count_is_exact() -> None:
 )
 def test_a_position_that_somebody_else_has_written_is_one_error(change: str) -> None:
     """Applications may make consumers, and so what `consumer sync` keeps."""
-    good = '{"format": 1, "topology": "t", "stream": "s", "consumer": "c", "region": "r", "at": "", "origins": {}, "unknown": [], '
+    good = '{"format": 1, "topology": "t", "stream": "s", "consumer": "c", "region": "r", "at": "2026-01-01T00:00:00Z", "origins": {}, "unknown": [], '
     good += '"beyond": 0, "unacknowledged": 0, "config": {}'
     assert parse_position(good + "}", "x").stream == "s"
     with pytest.raises(PlanError, match="does not hold a consumer position"):

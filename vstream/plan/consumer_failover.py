@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, field
+from datetime import datetime
 from typing import Any
 
 from vstream.errors import MalformedAnswerError, PlanError
@@ -72,6 +73,8 @@ class SourcedMessage:
     subject: str
     origin: str | None
     origin_seq: int
+    stored_at: str = ""
+    """Time in RFC 3339; a mirror has that of what it mirrors."""
 
 
 class BackwardScan:
@@ -202,7 +205,7 @@ def parse_position(text: str, file: str) -> Position:
             stream=str(data["stream"]),
             consumer=str(data["consumer"]),
             region=str(data["region"]),
-            at=str(data["at"]),
+            at=_check_time(str(data["at"])),
             origins={str(name): int(seq) for name, seq in data["origins"].items()},
             unknown=tuple(map(str, data["unknown"])),
             beyond=int(data["beyond"]),
@@ -214,3 +217,9 @@ def parse_position(text: str, file: str) -> Position:
         raise PlanError(
             f"{file} does not hold a consumer position", hint="`vstream consumer position` writes one"
         ) from None
+
+
+def _check_time(text: str) -> str:
+    if datetime.fromisoformat(text).tzinfo is None:
+        raise ValueError(text)  # it cannot be compared with those of servers
+    return text

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from vstream.errors import RefusedError, ServerError, UnknownNameError, VstreamError
 from vstream.health.live.lag import read_message
 from vstream.jetstream import direct, error_codes
 from vstream.jetstream.admin import JetStreamAdmin, ask_until_available
+from vstream.jetstream.answers import require_text
 from vstream.jetstream.connection import Connection
 from vstream.jetstream.source_header import origin_of
 from vstream.plan.consumer_failover import (
@@ -45,6 +46,8 @@ RECORDED_ONLY = "`vstream consumer sync` keeps its consumers' positions in the o
 """What to do where a region does not answer whose positions are asked for."""
 _TO_HINT = "name a region that answers with `--to`"
 _AT_ONCE = 64
+_PRECISION = timedelta(seconds=1)
+"""Records say the time without fractions of a second."""
 _TIMEOUT = 10.0
 
 
@@ -102,7 +105,8 @@ async def plan_move(request: MoveRequest, bundle: Bundle, connections: Connectio
         position, is_recorded = await _find_position(request, connections)
     existing = await ask_until_available(lambda: find_consumer(JetStreamAdmin(target), name, request.name))
     base = _base_config(bundle, existing, name, request.name, position)
-    landing = await resume_sequence(target, request.stream, request.to, position, filters_of(base.fields))
+    ended = await _find_end(request, position, target) if is_recorded else None
+    landing = await resume_sequence(target, request.stream, request.to, position, filters_of(base.fields), ended)
     config = move_position(base, position, landing.start)
     return ConsumerMove(
         request=request, position=position, landing=landing, existing=existing, config=config, is_recorded=is_recorded
@@ -223,9 +227,18 @@ async def read_position(
 
 
 async def resume_sequence(
-    connection: Connection, stream: VirtualStream, region: str, at: Position, filters: Sequence[str]
+    connection: Connection,
+    stream: VirtualStream,
+    region: str,
+    at: Position,
+    filters: Sequence[str],
+    ended: datetime | None = None,
 ) -> Landing:
-    """The sequence that continues *at* in the stream that *region* reads from. Raises as requests do."""
+    """
+    The sequence that continues *at* in the stream that *region* reads from. Raises as requests do.
+
+    With *ended*, *at* is a record, and nothing that was stored from then on counts as acknowledged.
+    """
     name = physical.read_stream_in(stream, region)
     info = await ask_until_available(lambda: JetStreamAdmin(connection).info(name))
     first, last = int(info["state"]["first_seq"]), int(info["state"]["last_seq"])
@@ -236,6 +249,8 @@ async def resume_sequence(
     if stream.consistency.has_mirrors:
         # A mirror has the sequences of what it mirrors.
         (floor,) = at.origins.values()
+        if ended is not None:
+            floor = await _lower_floor(connection, name, min(floor, last), before, ended)
         steps = [step async for step in _walk_back(connection, name, last, max(floor, before), (), _ask_leader)]
         ahead = sum(takes(filters, step.subject) for step in steps)
         return Landing(stream=name, start=floor + 1, again=0, ahead=ahead)
@@ -246,6 +261,31 @@ async def resume_sequence(
             if walk.is_over:
                 break
     return walk.landing(name, last)
+
+
+async def _find_end(request: MoveRequest, at: Position, connection: Connection) -> datetime:
+    """From when on nothing counts as acknowledged by the record *at*. Raises as requests do."""
+    ended = datetime.fromisoformat(at.at) + _PRECISION
+    mirrored = physical.mirrored_stream(request.stream)
+    lost_with = {lost.name for lost in request.topology.lost if request.stream.name in lost.homes}
+    if mirrored is None or at.region not in lost_with:
+        return ended
+    # The new origin is younger than every position in the dead region, whatever the clock says of who recorded that.
+    info = await ask_until_available(lambda: JetStreamAdmin(connection).info(mirrored))
+    return min(ended, datetime.fromisoformat(require_text(info["created"])))
+
+
+async def _lower_floor(connection: Connection, name: str, floor: int, before: int, ended: datetime) -> int:
+    """
+    *floor*, or what is before the first message up to there that was stored after *ended*.
+
+    A new origin begins after the last message of a copy, and gives out once more the sequences after it.
+    """
+    async for step in _walk_back(connection, name, floor, before, (), _ask_leader):
+        if datetime.fromisoformat(step.stored_at) < ended:
+            break
+        floor = step.seq - 1
+    return floor
 
 
 async def _read_before(
@@ -279,4 +319,10 @@ async def _walk_back(
         for message in await asyncio.gather(*(read(connection, name, seq, _TIMEOUT) for seq in seqs)):
             if message is not None:
                 origin, seq = origin_of(message.headers, origins, reader=name)
-                yield SourcedMessage(seq=message.seq, subject=message.subject, origin=origin, origin_seq=seq or 0)
+                yield SourcedMessage(
+                    seq=message.seq,
+                    subject=message.subject,
+                    origin=origin,
+                    origin_seq=seq or 0,
+                    stored_at=message.stored_at,
+                )
