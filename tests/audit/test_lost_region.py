@@ -23,7 +23,7 @@ from tests.support.relay import relay
 from vstream.audit.extract import extract, plan_extraction
 from vstream.audit.frames import read_live_tables
 from vstream.audit.report import AuditVerdict
-from vstream.audit.run import Reading, TopologyTarget
+from vstream.audit.run import StateTarget, TopologyTarget
 from vstream.audit.state import UnusableStateError
 from vstream.cli import options
 from vstream.cli.audit import open_target
@@ -91,9 +91,8 @@ def test_servers_are_not_read_again_because_a_state_cannot_be_used(
     (state / "notes.txt").touch()
     with view.show_stages() as progress:
         live = open_target(str(file), replace(WANTED, state=state))
-        reading = live.plan_reading(scratch)
         with pytest.raises(UnusableStateError, match="other files are there"):
-            live.audit(spark, scratch, progress, reading)
+            live.audit(spark, scratch, progress, live.begin_reading(scratch))
     assert "starts again" not in capfd.readouterr().err
 
 
@@ -121,10 +120,8 @@ def test_a_region_that_is_killed_while_it_is_read_is_not_known_and_the_rest_is_j
         file.write_text(TOPOLOGY.format(west=f"nats://127.0.0.1:{port}", east=servers["east"].url))
         live = open_target(str(file), WANTED)
         assert isinstance(live, TopologyTarget)
-        reading = live.plan_reading(scratch)
-        assert reading.messages == 2 * sum(MESSAGES.values())
-        if is_early:
-            reading = live.start_reading(reading)
+        assert live.make_plan(scratch).messages == 2 * sum(MESSAGES.values())
+        reading = live.begin_reading(scratch) if is_early else live.plan_later(scratch)
         report = live.audit(spark, scratch, progress, reading)
         assert killed
         assert report.verdict() is AuditVerdict.UNKNOWN
@@ -135,30 +132,30 @@ def test_a_region_that_is_killed_while_it_is_read_is_not_known_and_the_rest_is_j
         assert "reading was interrupted and starts again" in output
         servers["east"].stop(signal.SIGKILL)
         with pytest.raises(NotReachableError, match="no stream can be read"):
-            live.audit(spark, scratch, progress, Reading())
+            live.audit(spark, scratch, progress, live.plan_later(scratch))
 
 
-def open_with_state(servers: dict[str, JetStreamServer], directory: Path) -> tuple[TopologyTarget, Path, Path]:
-    """The servers as an audit's target with a state, the directory of that state, and one for scratch files."""
+def open_with_state(servers: dict[str, JetStreamServer], directory: Path) -> tuple[StateTarget, Path]:
+    """The servers as an audit's target with a state, and a directory for scratch files."""
     file, state, scratch = directory / "two.yaml", directory / "state", directory / "scratch"
     state.mkdir()
     scratch.mkdir()
     file.write_text(TOPOLOGY.format(**{region: server.url for region, server in servers.items()}))
     audit_target = open_target(str(file), replace(WANTED, state=state))
-    assert isinstance(audit_target, TopologyTarget)
-    return audit_target, state, scratch
+    assert isinstance(audit_target, StateTarget)
+    return audit_target, scratch
 
 
 def test_with_a_state_only_what_is_new_is_read_and_all_is_held_that_a_whole_audit_reads(
     spark: SparkSession, servers: dict[str, JetStreamServer], tmp_path: Path
 ) -> None:
-    audit_target, state, scratch = open_with_state(servers, tmp_path)
+    audit_target, scratch = open_with_state(servers, tmp_path)
     told: list[str] = []
-    audit_target.advance(spark, scratch, state, told.append, Reading())
+    audit_target.plan_later(scratch).read(spark, told.append)
     fill(servers["east"], "foo-write-east", [("foo-write-east.k", b"new", None)] * 3)
     wait_until_read(servers["east"], "east", MESSAGES["east"] + 3)
     servers["west"].api("STREAM.MSG.DELETE.foo-read-west", {"seq": 7})
-    held = audit_target.advance(spark, scratch, state, told.append, Reading()).advance.messages
+    held = audit_target.plan_later(scratch).read(spark, told.append).messages
     # The last one of each stream in the east once more, and all that is left in the stream that has lost one.
     assert told == [
         "6,100 of 6,100 messages were read from servers",
@@ -174,10 +171,10 @@ def test_with_a_state_only_what_is_new_is_read_and_all_is_held_that_a_whole_audi
 def test_with_a_state_an_audit_and_each_round_of_following_judges_everything(
     spark: SparkSession, servers: dict[str, JetStreamServer], tmp_path: Path
 ) -> None:
-    audit_target, _, scratch = open_with_state(servers, tmp_path)
+    audit_target, scratch = open_with_state(servers, tmp_path)
     with view.show_stages() as progress:
-        report = audit_target.audit(spark, scratch, progress, Reading())
-    run_round = audit_target.prepare_rounds(spark, scratch)
+        report = audit_target.audit(spark, scratch, progress, audit_target.begin_reading(scratch))
+    run_round = audit_target.begin_rounds(spark, scratch)
     assert run_round().messages == report.messages == 2 * sum(MESSAGES.values())
     servers["west"].api("STREAM.MSG.DELETE.foo-read-west", {"seq": 7})
     lost = [

@@ -17,18 +17,16 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from vstream.audit.report import Report
-    from vstream.audit.run import CaptureTarget, TablesTarget, TopologyTarget
+    from vstream.audit.run import AuditTarget
 
 HINT = "pip install 'vstream[audit]'"
 _OLDEST = (4, 2)
 
 
-class AuditModules(NamedTuple):
-    """The audit's modules that need Spark."""
+class AuditFunctions(NamedTuple):
+    """The functions of `audit.run`, which needs Spark."""
 
-    topology_target: type[TopologyTarget]
-    capture_target: type[CaptureTarget]
-    tables_target: type[TablesTarget]
+    open_target: Callable[..., AuditTarget]
     run_audit: Callable[..., Report]
     open_rounds: Callable[..., AbstractContextManager[Callable[[], Report]]]
 
@@ -44,17 +42,11 @@ def require_spark() -> None:
         raise VstreamError(f"this needs Spark 4.2 or newer, but {version} is installed", hint=HINT)
 
 
-def load_audit() -> AuditModules:
+def load_audit() -> AuditFunctions:
     """Import Spark and everything that uses it. Raises VstreamError if it is not installed."""
     require_spark()
     run: Any = import_module("vstream.audit.run")
-    return AuditModules(
-        topology_target=run.TopologyTarget,
-        capture_target=run.CaptureTarget,
-        tables_target=run.TablesTarget,
-        run_audit=run.run_audit,
-        open_rounds=run.open_rounds,
-    )
+    return AuditFunctions(run.open_target, run.run_audit, run.open_rounds)
 
 
 def load_connect() -> Any:

@@ -9,13 +9,13 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, wait
+from concurrent.futures import wait
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from threading import Event
-from typing import Any, TypeVar
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -55,7 +55,7 @@ from vstream.audit.scratch import scratch_directory
 from vstream.audit.source import register
 from vstream.audit.spark_errors import convert_spark_errors, is_read_error
 from vstream.audit.stages import AuditPipeline
-from vstream.audit.state import AuditState, StateAdvance, UnusableStateError
+from vstream.audit.state import AuditState, UnusableStateError
 from vstream.audit.table_store import TableStore, publish_results, try_publishing
 from vstream.capture.records import FaultOutcome
 from vstream.capture.store import Capture
@@ -67,22 +67,20 @@ _SOON = 1.0
 """Seconds."""
 _LONG_NS = 3600 * 10**9
 """An age in nanoseconds: what is removed at this age was there, for the most part, when Spark began to start."""
-T = TypeVar("T")
 
 
 @value_class
-class KeptMessages:
-    """What an audit with a state judges: *messages* stored messages in *streams*."""
+class KeptTables(frames.AuditTables):
+    """All messages that an audit's *state* keeps, and what came since. *closed* need not be judged again."""
 
     state: AuditState
-    advance: StateAdvance
-    streams: DataFrame
+    closed: ClosedPart
     arrivals: DataFrame
     """Messages that came while others were read (`read_since_cuts`), which the state does not keep."""
-    messages: int
+    stored_messages: int
 
 
-@dataclass(frozen=True, slots=True)
+@value_class
 class AuditInput:
     """What is judged: *tables*, and the *journal* of a scenario's clients."""
 
@@ -91,32 +89,31 @@ class AuditInput:
     journal: DataFrame | None = None
     reads: str | None = None
     """The URI with the tables of earlier stages."""
-    is_stored: bool = False
-    """Whether *tables* are already where the request keeps them."""
 
 
 @value_class
 class Reading:
-    """What an audit reads, as far as it is planned and begun before Spark has started. It serves one audit."""
+    """How the messages of one audit are read, chosen before Spark has started."""
 
-    messages: int = 0
-    plan: ExtractPlan | None = None
-    """Of servers."""
-    background: Future[ExtractedTables] | None = None
-    given_up: Event = field(default_factory=Event)
+    messages: int
+    """Their number, which decides the size of Spark."""
+    read: Callable[[Any, Callable[[str], None]], frames.AuditTables]
+    """Returns them as tables of a Spark session, and tells its second argument what the user should know."""
+    close: Callable[[], None] = lambda: None
+    """Stops what has begun. Returns when it has ended, or after a second if a server does not answer."""
 
-    def begin(self, work: Callable[[Event], ExtractedTables]) -> Reading:
-        """Start *work* in a thread of its own, and return the reading with it."""
-        thread = DaemonExecutor(1)
-        background = thread.submit(work, self.given_up)
-        thread.shutdown(wait=False)
-        return replace(self, background=background)
 
-    def close(self) -> None:
-        """Stop what has begun. Returns when it has ended, or after a second if a server does not answer."""
-        self.given_up.set()
-        if self.background is not None:
-            wait([self.background], timeout=_SOON)
+def begin_in_background(messages: int, work: Callable[[Event], ExtractedTables]) -> Reading:
+    """Begin *work* in a thread of this process, while Spark starts."""
+    given_up, thread = Event(), DaemonExecutor(1)
+    extracted = thread.submit(work, given_up)
+    thread.shutdown(wait=False)
+
+    def close() -> None:
+        given_up.set()
+        wait([extracted], timeout=_SOON)
+
+    return Reading(messages=messages, read=lambda spark, _: frames.to_spark(spark, extracted.result()), close=close)
 
 
 class AuditTarget(ABC):
@@ -126,33 +123,32 @@ class AuditTarget(ABC):
         self._request = request
 
     @abstractmethod
-    def plan_reading(self, scratch: Path) -> Reading:
-        """What is to be read. Raises NotReachableError if no stream can be read."""
+    def begin_reading(self, scratch: Path) -> Reading:
+        """Begin to read what can be read without Spark. Raises NotReachableError if no stream can be read."""
 
-    def start_reading(self, reading: Reading) -> Reading:
-        """Start to read what can be read without Spark, while Spark starts."""
-        return reading
+    def plan_later(self, scratch: Path) -> Reading:
+        """As `begin_reading`, but servers are asked and read once Spark has started, wherever that is."""
+        return self.begin_reading(scratch)
 
     @abstractmethod
     def read(self, spark: Any, scratch: Path, progress: AuditProgress, reading: Reading) -> AuditInput:
-        """The tables to judge. What *spark* has not read yet, it reads when they are judged."""
+        """What to judge, from *reading*."""
 
     def audit(self, spark: Any, scratch: Path, progress: AuditProgress, reading: Reading) -> Report:
         """Read, judge, and store what was requested. Raises UnknownNameError for a stream that does not exist."""
         if self._request.publish is not None:
             try_publishing(spark, self._request.publish, self._request.publish_as)
         with watch_progress(spark, progress.tasks):
-            return self._read_and_judge(spark, scratch, progress, reading)
+            return self._judge(spark, self.read(spark, scratch, progress, reading), scratch, progress)
 
-    def _read_and_judge(self, spark: Any, scratch: Path, progress: AuditProgress, reading: Reading) -> Report:
-        """Judge everything."""
-        return self._judge_input(spark, self.read(spark, scratch, progress, reading), scratch, progress)
+    def _write_tables(self, spark: Any, tables: frames.AuditTables) -> frames.AuditTables:
+        """*tables*, which are read from where the request wants them, if it names a place."""
+        if self._request.tables is None:
+            return tables
+        frames.write_tables(tables, self._request.tables)
+        return frames.read_tables(spark, self._request.tables)
 
-    def prepare_rounds(self, spark: Any, scratch: Path) -> Callable[[], Report]:  # noqa: ARG002 - of servers alone
-        """What audits a round with each call, as `Follower.run_round`. Raises VstreamError unless the input is a topology."""
-        raise VstreamError("only a topology can be followed")
-
-    def _judge_input(self, spark: Any, audit_input: AuditInput, scratch: Path, progress: AuditProgress) -> Report:
+    def _judge(self, spark: Any, audit_input: AuditInput, scratch: Path, progress: AuditProgress) -> Report:
         """Judge *audit_input*, and store all results if requested."""
         place, names = self._request.tables, self._request.streams
         tables, context, journal = audit_input.tables, audit_input.context, audit_input.journal
@@ -160,9 +156,6 @@ class AuditTarget(ABC):
             spark, place or _choose_scratch_uri(spark, tables, scratch), reads=audit_input.reads, virtuals=names
         )
         if place is not None and place != audit_input.reads:
-            if not audit_input.is_stored:
-                frames.write_tables(tables, place)
-                tables = frames.read_tables(spark, place)
             save_context(store, context)
             journal = save_journal(store, journal) if journal is not None else None
             store.seal()
@@ -196,51 +189,50 @@ class TopologyTarget(AuditTarget):
         self.endpoints = servers.endpoints
         self.streams = servers.streams
 
-    def plan_reading(self, scratch: Path) -> Reading:
-        """What the servers have now. Raises NotReachableError if no stream can be read."""
-        plan = self._plan_extraction(scratch)
-        return Reading(messages=plan.messages, plan=plan)
+    def begin_reading(self, scratch: Path) -> Reading:
+        """Ask the servers what they have; few messages are read in this process from now on."""
+        plan = self.make_plan(scratch)
+        if plan.messages <= READ_BEFORE_SPARK:
+            return begin_in_background(plan.messages, partial(extract, plan))
+        return Reading(messages=plan.messages, read=partial(self._read_plan, scratch, plan))
 
-    def start_reading(self, reading: Reading) -> Reading:
-        """Start to read in this process if there are few messages."""
-        if reading.plan is None or reading.messages > READ_BEFORE_SPARK or self._request.state is not None:
-            return reading
-        return reading.begin(partial(extract, reading.plan))
+    def plan_later(self, scratch: Path) -> Reading:
+        """Ask the servers once Spark has started, and read with it."""
+        return Reading(messages=0, read=partial(self._read_plan, scratch, None))
 
     def read(self, spark: Any, scratch: Path, progress: AuditProgress, reading: Reading) -> AuditInput:
-        """The messages of the servers, in files or in memory: what is judged twice is read from servers once."""
-        tables = self._read_with_retry(partial(self._read_tables, spark, scratch, progress), reading, progress)
-        return AuditInput(tables, self._context(self._request.since_ns), is_stored=self._request.tables is not None)
-
-    def _read_and_judge(self, spark: Any, scratch: Path, progress: AuditProgress, reading: Reading) -> Report:
-        """With a state, judge only what is new and what it does not prove."""
-        state, is_stored = self._request.state, self._request.tables is not None or self._request.publish is not None
-        if state is None or is_stored:
-            return super()._read_and_judge(spark, scratch, progress, reading)
-        advance = partial(self.advance, spark, scratch, state, progress.note)
-        stored = self._read_with_retry(advance, reading, progress)
-        return self._judge_with_state(spark, stored, scratch, progress.begin)
-
-    def _read_with_retry(self, read: Callable[[Reading], T], reading: Reading, progress: AuditProgress) -> T:
-        """What *read* returns; it is called again, and plans again, if a server ends in the midst."""
+        """The messages of the servers; they are planned and read again if a server ends in the midst."""
         progress.begin("extract")
         try:
-            with convert_spark_errors():
-                return read(reading)
+            tables = self._read_once(spark, scratch, progress, reading)
         except VstreamError as error:
             if isinstance(error, NotReachableError | UnusableStateError) or not is_read_error(error):
                 raise
             # A region that went down meanwhile is one that cannot be read: the next cut says so.
             progress.note(f"reading was interrupted and starts again: {error.message}")
-            with convert_spark_errors():
-                return read(Reading())
+            tables = self._read_once(spark, scratch, progress, self.plan_later(scratch))
+        return AuditInput(tables=tables, context=self._context(self._request.since_ns))
 
-    def prepare_rounds(self, spark: Any, scratch: Path) -> Callable[[], Report]:
-        """What audits a round with each call: with a state all messages, else those of a window."""
-        if self._request.state is not None:
-            return partial(self._follow_state, spark, scratch, self._request.state)
+    def _read_once(self, spark: Any, scratch: Path, progress: AuditProgress, reading: Reading) -> frames.AuditTables:
+        """The messages of *reading* where the request wants them, or where what is judged twice is read once."""
+        with convert_spark_errors():
+            tables = self._write_tables(spark, reading.read(spark, progress.note))
+            if tables.plan is None:
+                return tables
+            if str(spark.conf.get("spark.master", "")).startswith("local"):
+                return frames.materialize(tables, uri_of(f"{scratch}/messages"))
+            return frames.cache_messages(tables)
+
+    def _read_plan(
+        self, scratch: Path, plan: ExtractPlan | None, spark: Any, _note: Callable[[str], None]
+    ) -> frames.AuditTables:
+        """Tables whose messages Spark's tasks read from servers when they are used."""
+        return frames.read_live_tables(spark, self._renew_plan(plan, scratch), scratch)
+
+    def begin_rounds(self, spark: Any, scratch: Path) -> Callable[[], Report]:
+        """What audits the messages of a window with each call."""
         window_ns = self._request.since_ns or WINDOW_NS
-        follower = Follower(
+        return Follower(
             spark=spark,
             streams=self.streams,
             endpoints=self.endpoints,
@@ -248,8 +240,7 @@ class TopologyTarget(AuditTarget):
             context=self._context(window_ns),
             window_ns=window_ns,
             figures=self._request.figures,
-        )
-        return follower.run_round
+        ).run_round
 
     def _context(self, since_ns: int | None) -> AuditContext:
         """The context of an audit of the last *since_ns* nanoseconds, or of everything."""
@@ -265,46 +256,77 @@ class TopologyTarget(AuditTarget):
             stretch=self._topology.stretch.cluster if self._topology.stretch is not None else None,
         )
 
-    def _plan_extraction(self, scratch: Path, earlier: ExtractPlan | None = None) -> ExtractPlan:
-        """The plan *earlier*, or a new one if what the streams had then may be gone by now."""
-        # Thousands of streams need not be asked again after Spark has started.
-        if earlier and not any((item.limits or {}).get("max_age", _LONG_NS) < _LONG_NS for item in earlier.cuts):
-            return earlier
+    def make_plan(self, scratch: Path) -> ExtractPlan:
+        """What is to be read of what the servers have now. Raises NotReachableError if no stream can be read."""
         since_ns = time.time_ns() - self._request.since_ns if self._request.since_ns else None
         return plan_extraction(self.streams, self.endpoints, scratch, since_ns=since_ns, subjects=self._request.sample)
 
-    def advance(
-        self, spark: Any, scratch: Path, place: Path, note: Callable[[str], None], reading: Reading
-    ) -> KeptMessages:
-        """The messages of the streams; reads only those that are new since the last audit with the state at *place*."""
-        plan = self._plan_extraction(scratch, reading.plan)
+    def _renew_plan(self, plan: ExtractPlan | None, scratch: Path) -> ExtractPlan:
+        """*plan*, or a new one if there is none, or if what the streams had then may be gone by now."""
+        # Thousands of streams need not be asked again after Spark has started.
+        if plan and not any((item.limits or {}).get("max_age", _LONG_NS) < _LONG_NS for item in plan.cuts):
+            return plan
+        return self.make_plan(scratch)
+
+
+class StateTarget(TopologyTarget):
+    """The servers of a topology, of which only what is new is read, and what a state at *place* does not prove is judged."""
+
+    def __init__(self, request: AuditRequest, servers: AuditedServers, place: Path) -> None:
+        super().__init__(request, servers)
+        self._place = place
+
+    def begin_reading(self, scratch: Path) -> Reading:
+        """Ask the servers what they have."""
+        plan = self.make_plan(scratch)
+        return Reading(messages=plan.messages, read=partial(self._read_plan, scratch, plan))
+
+    def _read_plan(
+        self, scratch: Path, plan: ExtractPlan | None, spark: Any, note: Callable[[str], None]
+    ) -> KeptTables:
+        """All messages of the streams; only what is new since the last audit with the state is read from servers."""
+        plan = self._renew_plan(plan, scratch)
         register(spark)
-        state = AuditState(spark, place, self._topology.name)
+        state = AuditState(spark, self._place, self._topology.name)
         result = state.advance(plan.cuts, lambda cuts: frames.read_live_messages(spark, cuts, plan.access))
         again = f"; read again from the first message: {', '.join(result.reread)}" if result.reread else ""
-        closed = (
-            f"; {result.closed.messages:,} were right before, and are not judged again"
-            if result.closed.virtuals
-            else ""
-        )
+        right = f"{result.closed.messages:,} were right before"
+        closed = f"; {right}, and are not judged again" if result.closed.virtuals else ""
         note(f"{result.new:,} of {plan.messages:,} messages were read from servers{again}{closed}")
         schema = to_arrow_schema(MESSAGES)
-        arrivals = read_since_cuts(plan, schema)
-        return KeptMessages(
+        arrived = read_since_cuts(plan, schema)
+        arrivals = from_arrow(spark, pa.Table.from_batches(arrived.batches, schema), MESSAGES)
+        return KeptTables(
+            messages=result.messages.unionByName(arrivals),
+            streams=make_table(spark, plan.stream_rows(arrived), STREAMS),
             state=state,
-            advance=result,
-            streams=make_table(spark, plan.stream_rows(arrivals), STREAMS),
-            arrivals=from_arrow(spark, pa.Table.from_batches(arrivals.batches, schema), MESSAGES),
-            messages=plan.messages,
+            closed=result.closed,
+            arrivals=arrivals,
+            stored_messages=plan.messages,
         )
 
-    def _judge_with_state(
-        self, spark: Any, stored: KeptMessages, scratch: Path, begin: Callable[[str], None]
-    ) -> Report:
-        """Judge what is not closed in *stored*."""
+    def begin_rounds(self, spark: Any, scratch: Path) -> Callable[[], Report]:
+        """What reads what is new with each call, and judges what is not closed."""
+
+        def run_round() -> Report:
+            with convert_spark_errors():
+                tables = self._read_plan(scratch, None, spark, lambda _: None)
+            return self._judge_open(spark, tables, scratch, lambda _: None)
+
+        return run_round
+
+    def _judge(self, spark: Any, audit_input: AuditInput, scratch: Path, progress: AuditProgress) -> Report:
+        """Judge what is not closed, or everything if all results are wanted."""
+        tables = audit_input.tables
+        if isinstance(tables, KeptTables) and self._request.publish is None:
+            return self._judge_open(spark, tables, scratch, progress.begin)
+        return super()._judge(spark, audit_input, scratch, progress)
+
+    def _judge_open(self, spark: Any, tables: KeptTables, scratch: Path, begin: Callable[[str], None]) -> Report:
+        """Judge what is not closed in *tables*."""
 
         def make_pipeline(closed: ClosedPart) -> AuditPipeline:
-            is_small = stored.messages - closed.messages < SMALL
+            is_small = tables.stored_messages - closed.messages < SMALL
             return AuditPipeline(
                 store=TableStore(spark, None if is_small else uri_of(f"{scratch}/audit")),
                 context=self._context(None),
@@ -315,39 +337,9 @@ class TopologyTarget(AuditTarget):
 
         with convert_spark_errors():
             try:
-                closed = stored.advance.closed
-                return judge_and_close(stored.state, closed, stored.streams, stored.arrivals, make_pipeline)
+                return judge_and_close(tables.state, tables.closed, tables.streams, tables.arrivals, make_pipeline)
             finally:
                 spark.catalog.clearCache()
-
-    def _follow_state(self, spark: Any, scratch: Path, place: Path) -> Report:
-        """A round: read what is new, and judge what is not closed."""
-        with convert_spark_errors():
-            stored = self.advance(spark, scratch, place, lambda _: None, Reading())
-        return self._judge_with_state(spark, stored, scratch, lambda _: None)
-
-    def _read_tables(self, spark: Any, scratch: Path, progress: AuditProgress, reading: Reading) -> frames.AuditTables:
-        """What a state, a reading in the background, or Spark reads from servers, kept as requested."""
-        if self._request.state is not None:
-            stored = self.advance(spark, scratch, self._request.state, progress.note, reading)
-            messages = stored.advance.messages.unionByName(stored.arrivals)
-            tables = frames.AuditTables(messages=messages, streams=stored.streams)
-        elif reading.background is not None:
-            tables = frames.to_spark(spark, reading.background.result())
-        else:
-            tables = frames.read_live_tables(spark, self._plan_extraction(scratch, reading.plan), scratch)
-        return self._keep_tables(spark, tables, scratch)
-
-    def _keep_tables(self, spark: Any, tables: frames.AuditTables, scratch: Path) -> frames.AuditTables:
-        """*tables* where the request keeps them; else what would be read from servers, where it is read once."""
-        if self._request.tables is not None:
-            frames.write_tables(tables, self._request.tables)
-            return frames.read_tables(spark, self._request.tables)
-        if tables.plan is None:
-            return tables
-        if str(spark.conf.get("spark.master", "")).startswith("local"):
-            return frames.materialize(tables, uri_of(f"{scratch}/messages"))
-        return frames.cache_messages(tables)
 
 
 class CaptureTarget(AuditTarget):
@@ -358,13 +350,10 @@ class CaptureTarget(AuditTarget):
         self._capture: Capture = Capture(path)
         self._manifest = self._capture.manifest()
 
-    def plan_reading(self, _scratch: Path) -> Reading:
-        """The number of messages in the capture."""
-        return Reading(messages=sum(stream.messages or 0 for stream in self._manifest.streams))
-
-    def start_reading(self, reading: Reading) -> Reading:
-        """Start to read the capture while Spark starts."""
-        return reading.begin(partial(extract_capture, self._capture))
+    def begin_reading(self, _scratch: Path) -> Reading:
+        """Begin to read the capture."""
+        messages = sum(stream.messages or 0 for stream in self._manifest.streams)
+        return begin_in_background(messages, partial(extract_capture, self._capture))
 
     def read(self, spark: Any, _scratch: Path, progress: AuditProgress, reading: Reading) -> AuditInput:
         """The messages of the capture and the answers that clients got."""
@@ -383,9 +372,8 @@ class CaptureTarget(AuditTarget):
             has_journal=True,
             stretch=next((stream.region for stream in manifest.streams if stream.region not in manifest.regions), None),
         )
-        assert reading.background is not None
-        result = frames.to_spark(spark, reading.background.result())
-        return AuditInput(result, context, make_journal_table(spark, self._capture))
+        tables = self._write_tables(spark, reading.read(spark, progress.note))
+        return AuditInput(tables=tables, context=context, journal=make_journal_table(spark, self._capture))
 
 
 class TablesTarget(AuditTarget):
@@ -401,19 +389,31 @@ class TablesTarget(AuditTarget):
             )
         self._uri = uri_of(uri)
 
-    def plan_reading(self, _scratch: Path) -> Reading:
-        """The number of extracted messages; if unknown, a large number."""
+    def begin_reading(self, _scratch: Path) -> Reading:
+        """Nothing can be read without Spark but their number; if that is unknown, it is taken to be large."""
         is_here = self._uri.startswith(HERE)
         count = frames.count_extracted(Path(self._uri.removeprefix(HERE))) if is_here else None
-        return Reading(messages=SMALL if count is None else count)
+        messages = SMALL if count is None else count
+        return Reading(messages=messages, read=lambda spark, _: frames.read_tables(spark, self._uri))
 
-    def read(self, spark: Any, _scratch: Path, _progress: AuditProgress, _reading: Reading) -> AuditInput:
+    def read(self, spark: Any, _scratch: Path, progress: AuditProgress, reading: Reading) -> AuditInput:
         """The tables of an earlier audit, which the stages after those that made them read."""
         store = TableStore(spark, reads=self._uri)
-        result, context = frames.read_tables(spark, self._uri), read_context(store, self._uri)
+        tables, context = reading.read(spark, progress.note), read_context(store, self._uri)
         # Files that another audit left beside them are not theirs.
         journal = read_journal(store) if context.has_journal else None
-        return AuditInput(result, context, journal, reads=self._uri)
+        if self._request.tables != self._uri:
+            tables = self._write_tables(spark, tables)
+        return AuditInput(tables=tables, context=context, journal=journal, reads=self._uri)
+
+
+def open_target(request: AuditRequest, source: AuditedServers | Path | str) -> AuditTarget:
+    """How *source* is audited: servers, a capture, or the URI of tables. Raises VstreamError if it cannot be."""
+    if isinstance(source, str):
+        return TablesTarget(request, source)
+    if isinstance(source, Path):
+        return CaptureTarget(request, source)
+    return TopologyTarget(request, source) if request.state is None else StateTarget(request, source, request.state)
 
 
 def run_audit(audit_target: AuditTarget, address: SparkAddress, progress: AuditProgress) -> Report:
@@ -421,31 +421,28 @@ def run_audit(audit_target: AuditTarget, address: SparkAddress, progress: AuditP
     progress.begin("start Spark")
     with scratch_directory() as scratch:
         # On this machine, what is to be read decides the size of Spark.
-        planned = audit_target.plan_reading(scratch) if address.is_here else Reading()
-        with (
-            closing(audit_target.start_reading(planned)) as reading,
-            _open_spark(address, reading, progress) as spark,
-        ):
+        begin = audit_target.begin_reading if address.is_here else audit_target.plan_later
+        with closing(begin(scratch)) as reading, _open_spark(address, reading.messages, progress) as spark:
             return audit_target.audit(spark, scratch, progress, reading)
 
 
 @contextmanager
-def open_rounds(audit_target: AuditTarget, progress: AuditProgress) -> Iterator[Callable[[], Report]]:
+def open_rounds(audit_target: TopologyTarget, progress: AuditProgress) -> Iterator[Callable[[], Report]]:
     """What audits a round with each call, on this machine, as `Follower.run_round`."""
     progress.begin("start Spark")
     with scratch_directory() as scratch:
-        reading = audit_target.plan_reading(scratch)
-        with _open_spark(SparkAddress(), reading, progress) as spark:
-            yield audit_target.prepare_rounds(spark, scratch)
+        messages = audit_target.make_plan(scratch).messages
+        with _open_spark(SparkAddress(), messages, progress) as spark:
+            yield audit_target.begin_rounds(spark, scratch)
 
 
 @contextmanager
-def _open_spark(address: SparkAddress, reading: Reading, progress: AuditProgress) -> Iterator[SparkSession]:
-    """A session of the size that *reading* needs."""
+def _open_spark(address: SparkAddress, messages: int, progress: AuditProgress) -> Iterator[SparkSession]:
+    """A session of the size that *messages* need."""
     with session.open_session(
         master=address.master,
         remote=address.remote,
-        conf=session.size_settings(reading.messages) if address.is_here else {},
+        conf=session.size_settings(messages) if address.is_here else {},
         on_keeping=progress.keeping if address.is_here else None,
     ) as spark:
         exposure = session.cluster_exposure(address.master or "local", spark.conf.get("spark.authenticate", None))

@@ -43,7 +43,7 @@ from vstream.topology.accounts import AUDIT_USER
 from vstream.topology.units import parse_duration
 
 if TYPE_CHECKING:
-    from vstream.audit.run import CaptureTarget, TablesTarget, TopologyTarget
+    from vstream.audit.run import AuditTarget
 
 _ROUND_SECONDS = 10.0
 """Minimum time from the start of one round of --follow to that of the next."""
@@ -266,7 +266,7 @@ def _parse_since(text: str | None) -> int | None:
 
 def open_target(
     target: str, request: AuditRequest, *, templates: Path | None = None, lab: str | None = None
-) -> TopologyTarget | CaptureTarget | TablesTarget:
+) -> AuditTarget:
     """What *target* is. Raises VstreamError if it cannot be audited, BadParameter for options that do not apply."""
     kind = TargetKind.of(target)
     if kind is not TargetKind.TOPOLOGY:
@@ -277,14 +277,13 @@ def open_target(
         options.refuse_options("it works only for the tables of an earlier audit", {"--from": is_later})
     if request.tables is not None:
         check_tables_directory(request.tables)
+    if kind is TargetKind.TOPOLOGY:
+        return load_audit().open_target(request, _find_servers(Path(target), request, templates, lab))
     if kind is TargetKind.CAPTURE:
-        return load_audit().capture_target(request, Path(target))
-    if kind is TargetKind.TABLES:
-        replaced = "it would replace the audit with a subset of its streams: choose another directory"
-        options.refuse_options(replaced, {"--tables": request.streams and request.tables == uri_of(target)})
-        return load_audit().tables_target(request, target)
-    servers = _find_servers(Path(target), request, templates, lab)
-    return load_audit().topology_target(request, servers)
+        return load_audit().open_target(request, Path(target))
+    replaced = "it would replace the audit with a subset of its streams: choose another directory"
+    options.refuse_options(replaced, {"--tables": request.streams and request.tables == uri_of(target)})
+    return load_audit().open_target(request, target)
 
 
 def _find_servers(path: Path, request: AuditRequest, templates: Path | None, lab: str | None) -> AuditedServers:

@@ -157,10 +157,8 @@ class WorldsLab:
     def audit(self, spark: SparkSession) -> dict[str, Any]:
         """What the command prints, without a Spark of its own."""
         audit_target = open_target(str(self.file), AuditRequest())
-        with scratch_directory() as scratch:
-            plan = audit_target.plan_reading(scratch)
-            with closing(audit_target.start_reading(plan)) as reading:
-                return audit_target.audit(spark, scratch, _Silence(), reading).as_dict()
+        with scratch_directory() as scratch, closing(audit_target.begin_reading(scratch)) as reading:
+            return audit_target.audit(spark, scratch, _Silence(), reading).as_dict()
 
 
 class _Silence(AuditProgress):
