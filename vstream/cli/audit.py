@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -31,7 +32,7 @@ from vstream.cli.asyncio_runner import exit_on_signals
 from vstream.cli.exit_codes import NO, UNKNOWN
 from vstream.cli.views import audit as view
 from vstream.cli.views import console
-from vstream.cli.views.audit import RoundPrinter
+from vstream.cli.views.audit import RoundPrinter, StageProgress
 from vstream.cli.views.audit_page import render_page
 from vstream.cli.views.json_output import JsonLayout, print_json
 from vstream.errors import VstreamError
@@ -160,18 +161,12 @@ def command(
         _check_state(target, request, spark_at)
     require_spark()
     audit_target = open_target(target, request, templates=templates, lab=lab)
-    with (
-        exit_on_signals() as is_interrupted,
-        reserve_outputs(request.tables, html),
-        reserve_outputs(uri_of(str(state)) if state else None, None),
-        view.show_stages() as progress,
-    ):
-        if follow:
-            with load_audit().open_rounds(audit_target, progress) as run_round:
-                progress.end()
-                _follow(run_round, printer, is_interrupted)
-        report = load_audit().run_audit(audit_target, spark_at, progress)
-    printer.show_and_exit(report)
+    if follow:
+        _follow(audit_target, request, printer)
+    else:
+        with _open_outputs(request, html) as (progress, _):
+            report = load_audit().run_audit(audit_target, spark_at, progress)
+        printer.show_and_exit(report)
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,22 +229,39 @@ def _check_state(target: str, request: AuditRequest, address: SparkAddress) -> N
         options.refuse_options(problem, {"--state": is_there})
 
 
-def _follow(run_round: Callable[[], Report], printer: _Printer, is_interrupted: Callable[[], bool]) -> NoReturn:
+@contextmanager
+def _open_outputs(request: AuditRequest, html: Path | None) -> Iterator[tuple[StageProgress, Callable[[], bool]]]:
+    """Show progress, and write what was requested, until a signal comes. The block is given what says whether one did."""
+    with (
+        exit_on_signals() as is_interrupted,
+        reserve_outputs(request.tables, html),
+        reserve_outputs(uri_of(str(request.state)) if request.state else None, None),
+        view.show_stages() as progress,
+    ):
+        yield progress, is_interrupted
+
+
+def _follow(audit_target: AuditTarget, request: AuditRequest, printer: _Printer) -> None:
     """Audit a round every few seconds until interrupted."""
     rounds = RoundPrinter()
-    while True:
-        started = time.monotonic()
-        console.print_detail("a round begins")
-        try:
-            printer.show_round(run_round(), rounds)
-        except SparkEndedError:
-            raise
-        except VstreamError as error:
-            if is_interrupted():
-                # It came in the midst of a call of Spark's, which then fails in a way of its own.
-                raise KeyboardInterrupt from error
-            console.print_warning(f"? {time.strftime('%H:%M:%S')} {error.message}", style="bold yellow")
-        time.sleep(max(0.0, started + _ROUND_SECONDS - time.monotonic()))
+    with (
+        _open_outputs(request, printer.html) as (progress, is_interrupted),
+        load_audit().open_rounds(audit_target, progress) as run_round,
+    ):
+        progress.end()
+        while True:
+            started = time.monotonic()
+            console.print_detail("a round begins")
+            try:
+                printer.show_round(run_round(), rounds)
+            except SparkEndedError:
+                raise
+            except VstreamError as error:
+                if is_interrupted():
+                    # It came in the midst of a call of Spark's, which then fails in a way of its own.
+                    raise KeyboardInterrupt from error
+                console.print_warning(f"? {time.strftime('%H:%M:%S')} {error.message}", style="bold yellow")
+            time.sleep(max(0.0, started + _ROUND_SECONDS - time.monotonic()))
 
 
 def _parse_since(text: str | None) -> int | None:
