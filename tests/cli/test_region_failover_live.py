@@ -51,6 +51,7 @@ async def test_what_is_said_to_be_lost_is_what_is_lost(tmp_path: Path) -> None:
     try:
         assert vstream("lab", "up", file).code == 0
         assert vstream("apply", file, "--yes").code == 0
+        await command("consumer", "sync", "-t", file)
         load = Load(200, patience=10)
         async with under_load(load, {"west": list_client_endpoints("announced")["west"]}):
             await load.wait_for_acknowledged(200)
@@ -67,5 +68,9 @@ async def test_what_is_said_to_be_lost_is_what_is_lost(tmp_path: Path) -> None:
             held = await identities("announced", region, stream)
             assert load.acked["west"] - held.keys() == announced
             assert set(held.values()) == {1}
+            moved = await command(
+                "consumer", "failover", "prices", "reader", "-t", file, "--from", "west", "--to", region
+            )
+            assert "reader" in moved
     finally:
         vstream("lab", "down", "announced", "--purge")

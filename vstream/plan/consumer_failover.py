@@ -188,6 +188,17 @@ def record_name(region: str, durable: str) -> str:
     return f"{durable}-of-{region}"
 
 
+def is_record(config: ConsumerConfig) -> bool:
+    """Whether this consumer keeps a position."""
+    return POSITION_KEY in config.metadata
+
+
+def move_record(config: ConsumerConfig, stream: str) -> ConsumerConfig:
+    """The same record, beside *stream*."""
+    metadata = {POSITION_KEY: config.metadata[POSITION_KEY]}
+    return ConsumerConfig(stream=stream, durable=config.durable, fields={**config.fields, "metadata": metadata})
+
+
 def parse_record(config: ConsumerConfig) -> Position | None:
     """The position that this consumer keeps, None if it keeps none. Raises PlanError if it cannot be read."""
     text = config.metadata.get(POSITION_KEY)

@@ -9,6 +9,7 @@ import pytest
 
 from tests.support.plans import FakeServers, topology
 from vstream.apply.execute import execute_plan
+from vstream.plan.consumer_failover import Position, parse_record, record_config
 from vstream.plan.context import Observed
 from vstream.plan.diff import diff
 from vstream.plan.plan import CreateConsumer, Delete, Gate, GateKind, Plan
@@ -151,6 +152,29 @@ async def test_the_copy_goes_because_it_is_replaced_and_a_note_counts_the_consum
     assert (deleted.config.name, deleted.is_replaced) == ("prices-read-central", True)
     (note,) = [note for note in plan.notes if note.name == "prices-read-central"]
     assert note.text == "is replaced by `prices`: 3 consumers of clients go with it"
+
+
+async def test_positions_that_were_kept_beside_the_copy_go_over_to_the_origin() -> None:
+    servers = await make_orphaned()
+    position = Position(
+        topology="acme",
+        stream="prices",
+        consumer="reader",
+        region="west",
+        at="2026-01-01T00:00:00+00:00",
+        origins={"prices": 5},
+    )
+    for region in ("west", "east"):
+        await servers.create_consumer(record_config(replace(position, region=region), "prices-read-central"))
+    copy = servers.streams_by_name["prices-read-central"]
+    servers.streams_by_name["prices-read-central"] = replace(copy, consumers=4)
+    west_lost = lose_west("central")
+    plan = plan_for(west_lost, servers, "prices")
+    assert ["1 consumers of clients" in note.text for note in plan.notes if note.name == copy.config.name] == [True]
+    assert (await execute_plan(plan, servers.administer(render_bundle(west_lost)))).is_complete
+    assert servers.consumers["prices"].keys() == {"reader", "reader-of-west"}  # east's is written by the next sync
+    assert parse_record(servers.consumers["prices"]["reader-of-west"].config) == position
+    assert plan_for(west_lost, servers).is_empty
 
 
 async def test_the_new_consumer_goes_on_where_that_of_the_copy_was() -> None:

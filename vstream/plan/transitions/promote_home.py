@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
+from vstream.plan.consumer_failover import is_record, move_record, record_name
 from vstream.plan.context import DiffContext, Outcome
 from vstream.plan.plan import Blocked, Create, CreateConsumer, Delete, FieldChange, Handover, Note, Update
 from vstream.plan.risk import Risk
@@ -42,19 +43,42 @@ def plan_new_home(stream: RenderedStream, context: DiffContext) -> tuple[Outcome
 
 
 def replace_copies(outcomes: Sequence[Outcome], context: DiffContext) -> Iterable[Outcome]:
-    """Delete each copy whose place an origin takes before that takes publishes, and name the consumers that go with it."""
+    """
+    Delete each copy whose place an origin takes before that takes publishes, and name the consumers that go with it.
+
+    What `vstream consumer sync` has kept beside it of dead regions goes over to the origin: it may be nowhere else.
+    """
     updates = [outcome for outcome in outcomes if isinstance(outcome, Update)]
     opened = {update.config.name for update in updates if update.handover is Handover.OPEN}
-    copies = {_replaced_copy(stream, context) for stream in context.desired_streams if stream.config.name in opened}
+    origins = {
+        _replaced_copy(stream, context): stream for stream in context.desired_streams if stream.config.name in opened
+    }
     for outcome in outcomes:
-        if not isinstance(outcome, Delete) or outcome.config.name not in copies:
+        if not isinstance(outcome, Delete) or outcome.config.name not in origins:
             yield outcome
             continue
         yield replace(outcome, is_replaced=True)
-        declared = len(context.observed.consumers.get(outcome.config.name, {}))
-        if number := context.streams[outcome.config.name].consumers - declared:
+        yield from _carry_records(outcome.config.name, origins[outcome.config.name], context)
+        durables = context.observed.consumers.get(outcome.config.name, {}).values()
+        going_on = sum(
+            durable.config.owner == context.topology.name or is_record(durable.config) for durable in durables
+        )
+        if number := context.streams[outcome.config.name].consumers - going_on:
             text = f"is replaced by `{outcome.config.metadata.get(STREAM_KEY)}`: {number:,} consumers of clients go with it"
             yield Note(name=outcome.config.name, text=text)
+
+
+def _carry_records(copy: str, origin: RenderedStream, context: DiffContext) -> Iterator[CreateConsumer]:
+    """
+    What keeps the positions of dead regions' consumers on *copy*, for *origin* where that lacks it.
+
+    Those of living regions are written again by the next `vstream consumer sync`, perhaps while this plan is carried out.
+    """
+    suffixes = tuple(record_name(lost.name, "") for lost in context.topology.lost)
+    existing = context.observed.consumers.get(origin.config.name, {})
+    for name, durable in context.observed.consumers.get(copy, {}).items():
+        if is_record(durable.config) and name.endswith(suffixes) and name not in existing:
+            yield CreateConsumer(config=move_record(durable.config, origin.config.name), region=origin.region)
 
 
 def _replaced_copy(stream: RenderedStream, context: DiffContext) -> str | None:
