@@ -50,6 +50,8 @@ async def test_a_server_that_is_killed_right_after_a_stream_moved_to_it_still_ha
     load = Load(200, patience=5)
     async with under_load(load, {"central": list_endpoints("moved")["central"]}):
         await load.wait_for_acknowledged(400)
+        stopped = await command("region", "drain", "west", file, "--yes", "--gate-timeout", "1", "--format", "json")
+        assert (stopped.code, stopped.json()["done"], "Stopped before a gate" in stopped.err) == (1, False, True)
         drained = await command("region", "drain", "west", file, "--yes")
         assert (drained.code, "Safe to stop: west-1" in drained.out) == (0, True), drained.out + drained.err
         killed = await command("chaos", "restart-region", "east", "--topology", file)
@@ -67,7 +69,7 @@ async def test_each_server_records_at_once_what_it_holds_also_the_meta_leader(st
     before = {name: await monitoring.read_meta_log(url) for name, url in urls.items()}
     assert sum(log is not None and log.is_leader for log in before.values()) == 1
     async with asyncio.timeout(30):
-        while await recorder.find_unrecorded("foo", list(urls)) is not None:
+        while await recorder.ensure_recorded("foo", list(urls)) is not None:
             await asyncio.sleep(0.1)
     for name, url in urls.items():
         log, former = await monitoring.read_meta_log(url), before[name]
@@ -80,9 +82,9 @@ async def test_each_server_records_at_once_what_it_holds_also_the_meta_leader(st
 async def test_servers_that_nobody_can_ask_have_recorded_it_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
     topology = parse_topology(json.dumps(TOPOLOGY).encode(), "moved.yaml").require()
     recorder = PlacementRecorder(partial(make_api_target, topology, {}, None))
-    missing = await recorder.find_unrecorded("foo", ["east-1"])
+    missing = await recorder.ensure_recorded("foo", ["east-1"])
     wait = "servers record it once a minute: 70 seconds to go"
     assert missing == f"whether east-1 has recorded that `foo` is there is not known; {wait}"
     monkeypatch.setattr(placement_recorder, "PERIOD", 0.0)
-    assert await recorder.find_unrecorded("foo", ["east-1"]) is None
-    assert await recorder.find_unrecorded("bar", []) is None
+    assert await recorder.ensure_recorded("foo", ["east-1"]) is None
+    assert await recorder.ensure_recorded("bar", []) is None

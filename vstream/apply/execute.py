@@ -7,6 +7,7 @@ Only where a source goes on, and where one ended, nobody knows before: that is m
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
@@ -230,11 +231,13 @@ class _PlanRun:
         return None
 
     async def _end_moves(self, stage: PlanStage) -> None:
-        recording = asyncio.create_task(self._wait_for_gates(stage.gates_meanwhile))
+        """Refresh readers, and have servers record what moves to them: whether they have is asked in a stage of its own."""
+        pushing = (self._wait_for_gate(gate, math.inf) for gate in stage.gates_meanwhile)
+        recording = asyncio.gather(*pushing, return_exceptions=True)
         try:
             await self._refresh_readers(stage.gates)
         finally:
-            recording.cancel()  # their own stage goes on with them
+            recording.cancel()
             await asyncio.gather(recording, return_exceptions=True)
 
     async def _refresh_readers(self, gates: Sequence[Gate]) -> None:

@@ -48,7 +48,7 @@ async def apply_and_replan(
         connection = choose_connection(connections)
         administration = Administration(
             streams=JetStreamAdmin(connection),
-            checker=LiveGateChecker(connection, recorder.find_unrecorded),
+            checker=LiveGateChecker(connection, recorder.ensure_recorded),
             positions=LivePositionReader(connection),
             mappings=mappings,
             servers=LabServerAdmin(lab_name) if lab_name is not None else None,

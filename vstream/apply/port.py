@@ -83,7 +83,11 @@ class GateChecker(Protocol):
     """Asks streams. Each method raises VstreamError for what can never be told."""
 
     async def find_missing(self, gate: Gate) -> str | None:
-        """What *gate* still lacks; None if it holds. What does not answer is lacking."""
+        """
+        What *gate* still lacks; None if it holds. What does not answer is lacking.
+
+        For RECORDED, the servers that lack it are also made to record it, each as leader of the meta group for a moment.
+        """
 
     async def leader(self, stream: str) -> str | None:
         """The server that leads *stream*; None if nobody says so."""

@@ -28,10 +28,8 @@ from vstream.topology.bundle import loaded_path
 
 
 def carry_out_change(request: RegionRequest, *, is_json: bool) -> RegionResult:
-    """Do what *request* says; unless *is_json*, show what is heard, planned and done. Exits where that is not complete."""
+    """Do what *request* says; unless *is_json*, show what is heard, planned and done."""
     result = run(change_region(request, _make_watch(request, is_json=is_json)))
-    if result.applied is not None:
-        exit_unless_done(result.applied, result.left)
     if result.members:
         console.print_note(f"Have the meta group forget {', '.join(result.members)}, with the system account:")
         console.print_note("nats server cluster peer-remove SERVER")
@@ -57,7 +55,9 @@ def _make_watch(request: RegionRequest, *, is_json: bool) -> RegionWatch:
         )
 
     def show_applied(planned: ServerPlan, applied: ApplyResult, left: Plan | None) -> None:
-        if not is_json or not applied.is_complete or (left is not None and not left.is_empty):
+        if is_json:
+            _note_incomplete(planned, applied, left)
+        else:
             report_applied(planned, applied, left, is_verbose=False)
 
     def note_behind(streams: tuple[str, ...]) -> None:
@@ -74,6 +74,15 @@ def _make_watch(request: RegionRequest, *, is_json: bool) -> RegionWatch:
     )
 
 
+def _note_incomplete(planned: ServerPlan, applied: ApplyResult, left: Plan | None) -> None:
+    """Say beside the JSON what was not done."""
+    if left is None or not left.is_empty:
+        for line in apply_view.render_applied(applied, loaded_path(planned.request.topology)):
+            console.print_note(line.plain)
+    if applied.failure is not None:
+        console.print_error(applied.failure)
+
+
 def load_edit(file: Path) -> TopologyEdit:
     """The topology *file* as it is written; standard input, which cannot be written, says nothing."""
     topology = options.read_topology_file(file).require()
@@ -82,8 +91,10 @@ def load_edit(file: Path) -> TopologyEdit:
 
 
 def report_end_or_exit(result: RegionResult, success: str) -> None:
-    """Say what was changed. Exits with 1 if something is refused, and with 3 where nobody knows."""
+    """Say what was changed. Exits with 1 if something is refused or left to do, and with 3 where nobody knows."""
     assert result.planned is not None
+    if result.applied is not None:
+        exit_unless_done(result.applied, result.left)
     topology, plan = result.planned.request.topology, result.planned.plan
     if result.left is not None:
         if result.left.unknown_servers:

@@ -39,7 +39,7 @@ class PlacementRecorder:
         self._attempts: dict[str, int] = {}
         self._next = 0.0
 
-    async def find_unrecorded(self, stream: str, servers: Sequence[str]) -> str | None:
+    async def ensure_recorded(self, stream: str, servers: Sequence[str]) -> str | None:
         """Which of *servers*, which hold *stream*, have not recorded that; None if all have. Raises VstreamError."""
         self._target = self._target or self._find_target()
         logs = await self._read_logs(self._target, servers)

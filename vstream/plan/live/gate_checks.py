@@ -32,7 +32,7 @@ _SAMPLES = 64
 _CLOCK_SKEW = timedelta(minutes=1)
 _REMOVING = ("max_bytes", "max_msgs_per_subject", "allow_msg_ttl")
 """Fields that let servers remove any message but the last one."""
-FindUnrecorded = Callable[[str, Sequence[str]], Awaitable[str | None]]
+EnsureRecorded = Callable[[str, Sequence[str]], Awaitable[str | None]]
 """For a stream and the servers that hold it, which of these have not recorded that; None if all have."""
 
 
@@ -48,9 +48,9 @@ class _Noted:
 class LiveGateChecker:
     """Checks gates over one connection; the account's streams of all clusters answer on it."""
 
-    def __init__(self, connection: Connection, find_unrecorded: FindUnrecorded | None = None) -> None:
+    def __init__(self, connection: Connection, ensure_recorded: EnsureRecorded | None = None) -> None:
         self._connection = connection
-        self._find_unrecorded = find_unrecorded
+        self._ensure_recorded = ensure_recorded
         self._noted: dict[str, _Noted] = {}
         self._admin = JetStreamAdmin(connection)
         self._positions = LivePositionReader(connection)
@@ -123,12 +123,12 @@ class LiveGateChecker:
     async def _check_recorded(self, gate: Gate) -> str | None:
         """Raises VstreamError if the stream has lost messages since `note_before_move`."""
         unrecorded = None
-        if self._find_unrecorded is not None:
+        if self._ensure_recorded is not None:
             # While they still take the stream over, nothing is lost if one of them dies: that is the time to record it.
             noted = self._noted.get(gate.stream)
             servers = await self._list_servers(gate.stream)
             coming = [server for server in servers if noted is None or server not in noted.servers]
-            unrecorded = await self._find_unrecorded(gate.stream, coming)
+            unrecorded = await self._ensure_recorded(gate.stream, coming)
         missing = await self._check_settled(gate) or unrecorded
         if missing is None:
             await self._require_contents(gate.stream)
