@@ -118,7 +118,12 @@ async def _restore(
         on_stream(f"waiting {_GIVEN_UP:g} s: servers give up the restore that was interrupted")
         await asyncio.sleep(_GIVEN_UP)
     chosen = [saved for saved in request.record.streams if state.missing or saved.name in state.marked]
-    restored = [_Restored(choose_connection_to(connections, saved.region), request, saved) for saved in chosen]
+    gates = _list_gates(request.record)
+    taken_from = {name for gate in gates for name in gate.counterparts}
+    restored = []
+    for saved in chosen:
+        connection = choose_connection_to(connections, saved.region)
+        restored.append(_Restored(connection, request, saved, is_limited_later=saved.name in taken_from))
     for stream in restored:
         on_stream(f"restoring {stream.name}")
         await stream.make()
@@ -127,7 +132,7 @@ async def _restore(
         await stream.attach()
     if limited := [stream for stream in restored if stream.is_limited_later]:
         on_stream("waiting until readers have taken everything")
-        await _wait_until_taken(next(iter(connections.values())), _list_gates(request.record))
+        await _wait_until_taken(next(iter(connections.values())), gates)
         for stream in limited:
             await stream.limit()
 
@@ -218,14 +223,21 @@ def _is_confirmed(info: Mapping[str, Any]) -> bool:
 class _Restored:
     """One stream on its way back."""
 
-    def __init__(self, connection: ReconnectingConnection, request: RestoreRequest, saved: SavedStream) -> None:
+    def __init__(
+        self,
+        connection: ReconnectingConnection,
+        request: RestoreRequest,
+        saved: SavedStream,
+        *,
+        is_limited_later: bool = False,
+    ) -> None:
         self._connection = connection
         self._admin = JetStreamAdmin(connection)
         self._request = request
         self._saved = saved
         self._config = StreamConfig(name=saved.name, fields=saved.config)
         self.name = saved.name
-        self.is_limited_later = any(saved.name in gate.counterparts for gate in _list_gates(request.record))
+        self.is_limited_later = is_limited_later
         """Whether others take from it what its `max_age` could remove before."""
 
     async def find(self) -> StreamConfig | None:

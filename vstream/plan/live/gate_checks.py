@@ -151,7 +151,7 @@ class LiveGateChecker:
             held = f"it held {min(noted):,} to {max(noted):,}, and now {stream.first_seq:,} to {stream.last_seq:,}"
             raise VstreamError(
                 f"`{name}` has lost messages while it moved: {held}, and {len(lost):,} of {len(noted):,} compared are gone",
-                hint=f"a server died meanwhile; keep copies of `{name}` and stop who publishes: `vstream repair messages` says what they can bring back",
+                hint=f"did a server die, or did somebody purge it? Keep copies of `{name}` and stop who publishes: `vstream repair messages` says what they can bring back",
             )
 
     async def _read_times(self, stream: str, seqs: Sequence[int]) -> Mapping[int, str]:
