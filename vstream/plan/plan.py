@@ -225,6 +225,40 @@ class Note:
 
 
 @value_class
+class RegionLoss:
+    """A write stream that is given up, and how far each stream that sources it has come in it; None where that is not known."""
+
+    stream: str
+    region: str
+    readers: Mapping[str, int | None]
+    last_seqs: Mapping[str, int] = dataclass_field(default_factory=dict, compare=False)
+    """The last sequence of each of them, before that was measured."""
+    waiting: int = 0
+    """How many more messages a reader knew of when it last heard of it."""
+    are_copies: bool = False
+    """Whether it is an origin, of which the others will get everything that one of them has."""
+
+    def __str__(self) -> str:
+        """What is lost, as a sentence."""
+        positions = {name: seq for name, seq in self.readers.items() if seq is not None}
+        most = max(positions.values(), default=0)
+        held = ", ".join(f"`{name}` has {_describe_share(seq, most)}" for name, seq in sorted(self.readers.items()))
+        text = f"what was acknowledged in `{self.region}` after sequence {most:,} of `{self.stream}`"
+        if self.waiting:
+            text += f", {self.waiting:,} messages at least,"
+        text += f" is lost; up to there {held}"
+        if not self.are_copies and (behind := [name for name, seq in positions.items() if seq < most]):
+            text += f": {', '.join(f'`{name}`' for name in sorted(behind))} will not get the rest by itself"
+        return text
+
+
+def _describe_share(seq: int | None, most: int) -> str:
+    if seq is None:
+        return "an unknown part of it"
+    return "it" if seq == most else f"it up to {seq:,} only"
+
+
+@value_class
 class UnreachableRegion:
     """A region that could not be connected to, and why."""
 
@@ -309,7 +343,7 @@ class Plan:
     resumed: tuple[Gate, ...] = dataclass_field(default=(), compare=False)
     """Of what an earlier run has moved or scaled, and whose readers have not heard of it since. By and by they do."""
     notes: tuple[Note, ...] = ()
-    losses: tuple[str, ...] = ()
+    losses: tuple[RegionLoss, ...] = ()
     """What is lost for good with the regions that are given up."""
     owned: int = 0
     """How many streams of this topology exist."""

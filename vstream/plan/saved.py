@@ -21,6 +21,7 @@ from vstream.plan.plan import (
     Handover,
     Note,
     Plan,
+    RegionLoss,
     RuleChange,
     Update,
     UpdateConsumer,
@@ -66,7 +67,7 @@ def to_dict(plan: Plan) -> dict[str, Any]:
         "gates": [{"gate": item.kind.value, "stream": item.stream, "others": item.counterparts} for item in plan.gates],
         "stages": [stage_as_dict(stage) for stage in list_stages(plan)],
         "notes": [{"name": item.name, "text": item.text} for item in plan.notes],
-        "losses": plan.losses,
+        "losses": [str(loss) for loss in plan.losses],
         "owned": plan.owned,
     }
 
@@ -135,7 +136,7 @@ def dump(saved: SavedPlan) -> str:
         "lost": saved.lost,
         "topology_file": saved.topology_file,
         "topology_text": saved.topology_text,
-        "plan": to_dict(saved.plan),
+        "plan": {**to_dict(saved.plan), "region_losses": [asdict(loss) for loss in saved.plan.losses]},
     }
     # The digest guards against a file that was edited or cut: apply carries out exactly what was reviewed.
     return json.dumps({"format": FORMAT, "digest": _compute_digest(body), **body}, indent=2, ensure_ascii=False) + "\n"
@@ -178,7 +179,7 @@ def _plan(data: dict[str, Any]) -> Plan:
         leaving=tuple(data.get("leaving", ())),
         gates=tuple(map(_parse_gate, data.get("gates", ()))),  # plans of earlier versions have none
         notes=tuple(Note(**item) for item in data["notes"]),
-        losses=tuple(data.get("losses", ())),
+        losses=tuple(RegionLoss(**item) for item in data.get("region_losses", ())),
         owned=data["owned"],
     )
 

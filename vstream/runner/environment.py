@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 
@@ -23,18 +23,15 @@ from vstream.lab.start import LabSetup
 from vstream.lab.state import lab_directory
 from vstream.lab.status import list_client_endpoints
 from vstream.lint.parse_topology import parse_topology
-from vstream.plan.live.connections import choose_connection, connect_all
-from vstream.plan.live.lost_region import measure_losses
-from vstream.plan.live.observe import observe
-from vstream.plan.plan import Plan
+from vstream.plan.live.connections import connect_all
+from vstream.plan.plan import Plan, RegionLoss
 from vstream.plan.topology_edit import TopologyEdit
-from vstream.plan.transitions.remove_region import RegionLoss
 from vstream.probe import checks
 from vstream.probe.report import CheckStatus
-from vstream.scenario.model import ChangeRegion, RegionCommand, Scenario
+from vstream.scenario.model import ChangeRegion, Scenario
 from vstream.servers.bundles import build_bundle, render_lab
 from vstream.servers.find_servers import find_servers
-from vstream.servers.server_plan import ServerPlan, make_server_plan
+from vstream.servers.server_plan import make_server_plan
 from vstream.servers.target_servers import find_lab_target_of
 from vstream.topology import physical
 from vstream.topology.bundle import Bundle
@@ -164,13 +161,6 @@ async def change_region(environment: Environment, action: ChangeRegion) -> Chang
 
     Raises VstreamError, also for what they would refuse.
     """
-    losses: list[RegionLoss] = []
-
-    async def note_losses(planned: ServerPlan, _result: region_change.RegionResult) -> None:
-        if action.command is RegionCommand.FAILOVER:
-            regions = (action.region, *action.also)
-            losses.extend(await _measure_losses(environment, planned.request.topology, regions))
-
     request = region_change.RegionRequest(
         action=action,
         before=environment.edit,
@@ -179,7 +169,7 @@ async def change_region(environment: Environment, action: ChangeRegion) -> Chang
         is_approved=True,
         writes_file=False,
     )
-    result = await region_change.change_region(request, region_change.RegionWatch(on_plan=note_losses))
+    result = await region_change.change_region(request, region_change.RegionWatch())
     if result.proof is not None and result.edit is None:
         raise VstreamError(f"not proved dead: {'; '.join((*result.proof.alive, *result.proof.unknown))}")
     assert result.edit is not None
@@ -188,7 +178,7 @@ async def change_region(environment: Environment, action: ChangeRegion) -> Chang
     changed = _build_environment(environment.lab, result.edit, environment.templates)
     seen = result.emptiness or Emptiness()
     problem = "; ".join((*seen.missing, *seen.unknown)) or None
-    return ChangedRegion(environment=changed, losses=tuple(losses), problem=problem)
+    return ChangedRegion(environment=changed, losses=result.planned.plan.losses, problem=problem)
 
 
 async def repair_meta(environment: Environment) -> None:
@@ -211,15 +201,6 @@ async def resync(environment: Environment) -> str | None:
     target = find_lab_target_of(topology, environment.lab)
     result = await refresh_readers(topology, target, timeout=_RESYNC_TIMEOUT, mode=RefreshMode.ALL)
     return "; ".join(f"{stream.stream}: {stream.note}" for stream in result.behind) or None
-
-
-async def _measure_losses(
-    environment: Environment, topology: Topology, regions: Sequence[str]
-) -> tuple[RegionLoss, ...]:
-    """What is lost with *regions*, which *topology* gives up."""
-    async with connect_all(topology, environment.endpoints) as connections:
-        observed = await observe(topology, connections, environment.endpoints)
-        return await measure_losses(topology, regions, observed, choose_connection(connections))
 
 
 async def _wait_until_probe_passes(environment: Environment) -> None:

@@ -18,7 +18,7 @@ from vstream.capture.records import CapturedServer, CapturedStream, GivenUpStrea
 from vstream.capture.store import FORMAT, Capture
 from vstream.errors import VstreamError
 from vstream.lab.status import read_lab_status
-from vstream.plan.transitions.remove_region import RegionLoss
+from vstream.plan.plan import RegionLoss
 from vstream.runner.environment import ChangedRegion
 from vstream.scenario.model import Scenario
 from vstream.topology.model import Topology

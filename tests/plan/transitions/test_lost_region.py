@@ -10,9 +10,9 @@ import pytest
 from tests.support.plans import FakeServers, make_plan, make_refusal, no_answer, render_streams, topology
 from vstream.apply.execute import ATTEMPTS, execute_plan
 from vstream.plan.context import Observed
-from vstream.plan.plan import Delete, GateKind, Plan, Update
+from vstream.plan.plan import Delete, GateKind, Plan, RegionLoss, Update
 from vstream.plan.saved import SavedPlan, dump, parse
-from vstream.plan.transitions.remove_region import DeadStream, RegionLoss, adapt_to_losses, list_dead_streams
+from vstream.plan.transitions.remove_region import DeadStream, adapt_to_losses, list_dead_streams
 from vstream.topology.bundle import Bundle
 from vstream.topology.model import Role
 from vstream.topology.stream_config import UNTIL_KEY

@@ -139,6 +139,7 @@ async def dies_for_good(whole: Path, before: Load) -> None:
         # Servers of 2.15 say how far each reader has come: nobody reads what was published since.
         patch.setattr(reader_positions, "read_headers", None)
         (loss,) = (await plan_lab(gone, "killed", lost=("east",))).losses
+    sentence = str(loss)
     later = Load(RATE, tag="l")
     async with under_load(later, {region: endpoints[region] for region in TWO}):
         done = await apply_until_done(gone, "killed", lost=("east",))
@@ -163,8 +164,8 @@ async def dies_for_good(whole: Path, before: Load) -> None:
     assert [address.server.name for address in record.removed] == ["east-1"]
     assert record.programs["east-1"].version == "2.15.1"
     assert later.refused == {"west": 0, "central": 0}
-    assert "`foo-read-central` will not get the rest by itself" in loss
-    assert f"after sequence {last:,} of `foo-write-east` is lost" in loss
+    assert "`foo-read-central` will not get the rest by itself" in sentence
+    assert f"after sequence {last:,} of `foo-write-east` is lost" in sentence
     await check_contents("killed", {"west": "foo-read-west"}, merge_loads(before, unheard, later))
     await check_contents("killed", {"central": "foo-read-central"}, merge_loads(before, later))
     assert (await plan_lab(gone, "killed")).is_empty

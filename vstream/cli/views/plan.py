@@ -158,7 +158,7 @@ def render_plan(plan: Plan, *, is_verbose: bool = False, names_options: bool = T
         yield Text.assemble(("  ! ", "bold red"), (blocked.name, "bold"), f" is blocked: {blocked.reason}")
         yield Text.assemble(("      hint: ", "cyan"), blocked.hint)
     yield from _list_rules(plan, is_verbose=is_verbose)
-    yield from (Text.assemble(("  ✗ ", "bold red"), loss) for loss in plan.losses)
+    yield from (Text.assemble(("  ✗ ", "bold red"), str(loss)) for loss in plan.losses)
     for note in plan.notes[:_FEW]:
         yield Text.assemble(("  · ", "blue"), (note.name, "bold"), f" {note.text}")
     for sentence in list_unknowns(plan):
@@ -296,7 +296,7 @@ def render_markdown(plan: Plan, routing: str) -> str:
         lines += ["", "| stage | changes | begins when |", "|---|---|---|"]
         for number, stage in enumerate(plan_stages, 1):
             lines.append(f"| {number} | {stage.title}: {stage.counts} | {markdown_text('; '.join(stage.waits))} |")
-    lines += [f"- **data loss**: {markdown_text(loss)}" for loss in plan.losses]
+    lines += [f"- **data loss**: {markdown_text(str(loss))}" for loss in plan.losses]
     lines += [f"- {markdown_code(note.name)} {markdown_text(note.text)}" for note in plan.notes]
     for sentence in list_unknowns(plan):
         lines += ["", markdown_text(sentence)]

@@ -59,7 +59,7 @@ def as_dict(result: RegionResult, regions: Sequence[str]) -> dict[str, Any]:
         "also": list(regions[1:]),
         "proof": heard,
         "homes": dict(sorted(result.homes.items())),
-        "losses": plan.losses if plan is not None else (),
+        "losses": [str(loss) for loss in plan.losses] if plan is not None else [],
         "plan": saved.to_dict(plan) if plan is not None else None,
         "done": result.is_done,
     }

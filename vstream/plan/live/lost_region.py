@@ -12,9 +12,9 @@ from vstream.plan.context import Observed
 from vstream.plan.live.connections import choose_connection, connect_all
 from vstream.plan.live.reader_positions import LivePositionReader
 from vstream.plan.live.witnesses import DeathVerdict, ask_itself
+from vstream.plan.plan import RegionLoss
 from vstream.plan.topology_edit import TopologyEdit
 from vstream.plan.transitions import promote_home
-from vstream.plan.transitions.remove_region import RegionLoss
 from vstream.topology import physical
 from vstream.topology.model import Endpoint, Role, Topology
 from vstream.topology.profiles import profile_of

@@ -13,12 +13,12 @@ no other region is gone. Nobody knows how much that is, but it is known how far 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import field, replace
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import product
 
 from vstream.plan.context import DiffContext, Outcome
-from vstream.plan.plan import Change, Delete, FieldChange, Handover, Plan, Update
+from vstream.plan.plan import Change, Delete, FieldChange, Handover, Plan, RegionLoss, Update
 from vstream.plan.risk import Risk
 from vstream.plan.stages import stage_of
 from vstream.topology import physical
@@ -79,40 +79,6 @@ class DeadStream:
     role: Role
 
 
-@value_class
-class RegionLoss:
-    """A write stream that is given up, and how far each stream that sources it has come in it; None where that is not known."""
-
-    stream: str
-    region: str
-    readers: Mapping[str, int | None]
-    last_seqs: Mapping[str, int] = field(default_factory=dict)
-    """The last sequence of each of them, before that was measured."""
-    waiting: int = 0
-    """How many more messages a reader knew of when it last heard of it."""
-    are_copies: bool = False
-    """Whether it is an origin, of which the others will get everything that one of them has."""
-
-    def __str__(self) -> str:
-        """What is lost, as a sentence."""
-        positions = {name: seq for name, seq in self.readers.items() if seq is not None}
-        most = max(positions.values(), default=0)
-        held = ", ".join(f"`{name}` has {_describe_share(seq, most)}" for name, seq in sorted(self.readers.items()))
-        text = f"what was acknowledged in `{self.region}` after sequence {most:,} of `{self.stream}`"
-        if self.waiting:
-            text += f", {self.waiting:,} messages at least,"
-        text += f" is lost; up to there {held}"
-        if not self.are_copies and (behind := [name for name, seq in positions.items() if seq < most]):
-            text += f": {', '.join(f'`{name}`' for name in sorted(behind))} will not get the rest by itself"
-        return text
-
-
-def _describe_share(seq: int | None, most: int) -> str:
-    if seq is None:
-        return "an unknown part of it"
-    return "it" if seq == most else f"it up to {seq:,} only"
-
-
 def list_dead_streams(topology: Topology, regions: Collection[str], missing: Collection[str]) -> tuple[DeadStream, ...]:
     """Those of *missing*, which no server answers for, that streams of *topology* had in *regions*."""
     dead = []
@@ -155,5 +121,5 @@ def adapt_to_losses(
         changes=tuple(changes),
         gates=tuple(gate for gate in plan.gates if gate.stream not in names),
         unread_servers=tuple(server for server in plan.unread_servers if server not in servers),
-        losses=tuple(map(str, losses)),
+        losses=tuple(losses),
     )
